@@ -59,19 +59,12 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     /// Ask the agent whether there is a problem: a plugin of the node-problem-detector
     Check(CheckArgs),
+    /// Find out whether PLEG is unhealthy or will be, why, and what to do
+    Doctor(DoctorArgs),
     /// Measure the cost and the latency of each mode on this node
     Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
-    /// Examine the host only, until the command doctor exists
-    #[command(hide = true)]
-    DoctorHost {
-        socket: Option<PathBuf>,
-        #[arg(long, default_value_t = 20)]
-        seconds: u64,
-        #[arg(long, default_value = "/")]
-        root: PathBuf,
-    },
     /// Ask one mount: a process of its own, because the mount may hang
     #[command(hide = true, name = ASK_MOUNT)]
     AskMount { path: PathBuf },
@@ -191,6 +184,44 @@ pub(crate) struct CheckArgs {
     /// Degraded reasons are no problem: only whether the node's pods are known counts
     #[arg(long)]
     pub(crate) ready_only: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It only reads: the runtime's lists, statuses and events, /proc, the kubelet's health and log. To see the
+processes of the host it must run on the node itself, or in a container with hostPID. docs/runbook.md
+explains each finding.
+
+The exit code is 0 if nothing was found, or only information, 1 for a warning, 2 if PLEG is unhealthy or pods
+are stuck, and 3 if nothing could be examined.
+
+Examples:
+  pleg doctor                      this node, for 20 s
+  pleg doctor -o json | jq -r '.findings[].code'
+  pleg doctor --record node.json   to show it to somebody else; without names
+  pleg doctor --replay node.json")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// How long to read
+    #[arg(long = "for", value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// The output format; JSON contains all evidence
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// Write the evidence to this file. Names of pods, containers and mounts are replaced by numbers, and
+    /// messages of the runtime are left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Record names and messages, too
+    #[arg(long, requires = "record")]
+    pub(crate) names: bool,
+    /// Show what a recording shows, instead of this node
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["runtime_endpoint", "sim", "record", "duration"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// The root of the host's file system
+    #[arg(long, hide = true, default_value = "/")]
+    pub(crate) root: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

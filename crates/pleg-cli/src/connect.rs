@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
+use pleg::runtime::Runtime;
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
@@ -132,8 +133,13 @@ impl Target {
         }
     }
 
+    /// Whether the runtime is the embedded simulated one.
+    pub(crate) const fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     /// The path of the socket, if one was found.
-    fn socket(&self) -> Option<PathBuf> {
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
         self.endpoint()
             .ok()
             .map(|endpoint| endpoint.path().to_owned())
@@ -153,13 +159,23 @@ impl Target {
     pub(crate) fn builder(
         &self,
         events: EventsPolicy,
-        mut settings: Settings,
+        settings: Settings,
     ) -> anyhow::Result<(Builder<Guarded<CriRuntime>>, Reason)> {
+        self.builder_of(events, settings, |runtime| runtime)
+    }
+
+    /// The same, of what `wrap` makes of the runtime.
+    pub(crate) fn builder_of<R: Runtime>(
+        &self,
+        events: EventsPolicy,
+        mut settings: Settings,
+        wrap: impl FnOnce(CriRuntime) -> R,
+    ) -> anyhow::Result<(Builder<Guarded<R>>, Reason)> {
         settings.mode = match events {
             EventsPolicy::Never => Mode::Polling,
             EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = self.runtime(CriConfig::new)?;
+        let runtime = wrap(self.runtime(CriConfig::new)?);
         // No kubelet uses the embedded runtime.
         let runtime = if events == EventsPolicy::Auto && self.embedded.is_none() {
             Guarded::auto(runtime, self.socket(), self.clock)

@@ -1,5 +1,5 @@
 //! The `pleg` command: `watch` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `check` asks the agent, `bench` measures both modes on this node, `sim` runs a simulated runtime, and
+//! `check` asks the agent, `doctor` finds out what is wrong, `bench` measures both modes on this node, `sim` runs a simulated runtime, and
 //! `config` checks the agent's configuration file. `completions` and `man` are for packages.
 
 mod agent;
@@ -82,14 +82,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
-        Command::DoctorHost {
-            socket,
-            seconds,
-            root,
-        } => {
-            let duration = std::time::Duration::from_secs(seconds);
-            show(doctor::show_host(root, socket, duration), signal).await
-        }
+        Command::Doctor(args) => tokio::select! {
+            code = doctor::run(args) => Ok(code),
+            signal = signal => Ok(signal.exit_code()),
+        },
         // It is done in main.
         Command::AskMount { path } => Ok(doctor::ask_mount(&path)),
         Command::Config(args) => config::run(args),
@@ -115,11 +111,15 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         // The reader of the output has closed it (`pleg watch | head`).
         return ExitCode::SUCCESS;
     }
+    show_error(error);
+    ExitCode::FAILURE
+}
+
+fn show_error(error: &anyhow::Error) {
     let style = anstyle::Style::new()
         .bold()
         .fg_color(Some(anstyle::AnsiColor::Red.into()));
     let message = text::safe(&format!("{error:#}")).into_owned();
     // Ignore the error if standard error is closed.
     let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
-    ExitCode::FAILURE
 }

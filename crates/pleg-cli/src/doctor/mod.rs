@@ -1,30 +1,113 @@
-//! `pleg doctor`.
+//! `pleg doctor`: reads the node for some seconds, and says whether its PLEG is unhealthy or will be, why, and
+//! what to do.
+//!
+//! [`host`] and [`runtime`] collect evidence: plain data, which can be recorded. The findings follow from the
+//! evidence alone, so a recording gives the same ones elsewhere.
 
-#[allow(dead_code, reason = "the rest of the command uses what is unused")]
 mod finding;
 pub(crate) mod host;
+mod recording;
+mod report;
+mod runtime;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use pleg::runtime::clock::wall;
+use serde::{Deserialize, Serialize};
+
+use self::finding::{Finding, Severity};
+use self::host::{Host, HostTarget};
+use self::recording::Recording;
+use self::runtime::{Evidence, Session};
+use crate::args::{DoctorArgs, Output};
+use crate::connect::{Target, notice};
+
+/// Nothing could be examined.
+const FAILED: u8 = 3;
 
 /// Asks one mount, and exits with 0 if it answers well.
 pub(crate) fn ask_mount(path: &Path) -> ExitCode {
     ExitCode::from(u8::from(!host::mount_answers(path)))
 }
 
-/// Shows the host's evidence and findings as JSON.
-pub(crate) async fn show_host(
-    root: PathBuf,
-    socket: Option<PathBuf>,
-    duration: Duration,
-) -> anyhow::Result<()> {
-    let mut target = host::HostTarget::new(socket);
-    target.root = root;
-    let host = Box::pin(host::collect(&target, duration)).await;
-    let mut findings = host::check(&host, &host::Calls::default());
-    finding::sort(&mut findings);
-    let shown = serde_json::json!({ "host": host, "findings": findings });
-    anstream::println!("{shown:#}");
-    Ok(())
+pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
+    match examine(args).await {
+        Ok(worst) => ExitCode::from(exit_code(worst)),
+        Err(error) => {
+            crate::show_error(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// As plugins of monitoring systems exit.
+const fn exit_code(worst: Option<Severity>) -> u8 {
+    match worst {
+        None | Some(Severity::Info) => 0,
+        Some(Severity::Warning) => 1,
+        Some(Severity::Critical) => 2,
+    }
+}
+
+async fn examine(args: DoctorArgs) -> anyhow::Result<Option<Severity>> {
+    let examination = match &args.replay {
+        Some(file) => Recording::load(file)?,
+        None => Box::pin(Examination::of_node(&args)).await?,
+    };
+    if let Some(file) = &args.record {
+        Recording::new(&examination, args.names).save(file)?;
+        notice(&format!("recorded in {}", file.display()));
+    }
+    let findings = examination.findings();
+    match args.output {
+        Output::Json => report::json(&examination, &findings)?,
+        Output::Table => report::text(&examination, &findings)?,
+    }
+    Ok(findings.first().map(|finding| finding.severity))
+}
+
+/// All evidence of one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Examination {
+    /// When it began: UTC, RFC 3339.
+    at: String,
+    seconds: f64,
+    runtime: Evidence,
+    host: Host,
+}
+
+impl Examination {
+    async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
+        let target = Target::choose(&args.connection.runtime).await?;
+        notice(&format!("reading {target} for {:?}", args.duration));
+        let at = crate::json::utc(wall()).to_string();
+        let mut session = Session::start(&target, args.connection.events).await?;
+        let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
+        of_host.root.clone_from(&args.root);
+        let collect = Box::pin(host::collect(&of_host, args.duration));
+        let (host, ()) = tokio::join!(collect, session.watch(args.duration));
+        let runtime = session.end().await;
+        target.close().await;
+        Ok(Self {
+            at,
+            seconds: args.duration.as_secs_f64(),
+            runtime,
+            host,
+        })
+    }
+
+    /// The worst first; of equally bad ones the cause.
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = runtime::check(&self.runtime);
+        findings.extend(host::check(&self.host, &self.runtime.calls()));
+        finding::sort(&mut findings);
+        findings
+    }
+
+    fn duration(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
+    }
 }

@@ -45,6 +45,7 @@ const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
 /// The findings about calls that a cause on the host may explain.
 const CALLS: &[&str] = &[
     "runtime_silent",
+    "runtime_unreachable",
     "list_slow",
     "list_failed",
     "status_slow",
@@ -70,6 +71,15 @@ pub(crate) struct Host {
     pub(crate) kubelet: Option<Kubelet>,
     /// What could not be read, and why.
     pub(crate) unreadable: Vec<String>,
+}
+
+impl Host {
+    /// Changes the path of each mount.
+    pub(crate) fn for_each_mount(&mut self, mut change: impl FnMut(&mut String)) {
+        let mounts = &mut self.mounts;
+        let all = mounts.hanging.iter_mut().chain(&mut mounts.slow);
+        all.for_each(|mount| change(&mut mount.path));
+    }
 }
 
 /// What the runtime's calls showed, as far as it decides what the host's evidence means.

@@ -1,0 +1,257 @@
+//! What `pleg doctor` prints: the answer in a sentence, the findings, and the figures behind them.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::Examination;
+use super::finding::{Finding, Severity};
+use super::runtime::State;
+use super::runtime::figures::{bytes, span};
+use crate::json;
+use crate::table::{colour, dim, terminal_width};
+use crate::text::{clip, duration, safe};
+
+/// How many of the slowest pods are shown.
+const SLOWEST: usize = 3;
+/// More pods than any node has.
+const MANY: f64 = 100_000.0;
+
+/// The answer in a sentence.
+fn verdict(findings: &[Finding]) -> String {
+    match findings.first() {
+        Some(worst) if worst.severity == Severity::Critical => {
+            format!("PLEG is unhealthy or pods are stuck: {}", worst.summary)
+        }
+        Some(worst) if worst.severity == Severity::Warning => {
+            format!("PLEG is healthy, but: {}", worst.summary)
+        }
+        _ => "PLEG is healthy; nothing was found that will make it unhealthy".to_owned(),
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a> {
+    verdict: String,
+    severity: Option<Severity>,
+    findings: &'a [Finding],
+    figures: Vec<Figure>,
+    examination: &'a Examination,
+}
+
+/// A line of figures.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Figure {
+    name: &'static str,
+    text: String,
+}
+
+/// As one JSON object.
+pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
+    let object = Object {
+        verdict: verdict(findings),
+        severity: findings.first().map(|finding| finding.severity),
+        findings,
+        figures: figures(examination),
+        examination,
+    };
+    json::line(&mut io::stdout(), &object)
+}
+
+/// For people.
+pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    let width = terminal_width().clamp(60, 160);
+    let worst = findings.first().map(|finding| finding.severity);
+    let bold = style(worst).bold();
+    writeln!(out, "{bold}{}{bold:#}", safe(&verdict(findings)))?;
+    for finding in findings {
+        write_finding(&mut out, finding, width)?;
+    }
+    writeln!(out)?;
+    for Figure { name, text } in figures(examination) {
+        let (dim, text) = (dim(), safe(&text).into_owned());
+        writeln!(out, "{dim}{name:<14}{dim:#}{}", clip(&text, width - 14))?;
+    }
+    out.flush()
+}
+
+fn write_finding(out: &mut impl Write, finding: &Finding, width: usize) -> io::Result<()> {
+    let style = style(Some(finding.severity));
+    let head = format!(
+        "{:<8} {:<7} {}",
+        finding.severity, finding.layer, finding.code
+    );
+    writeln!(out, "\n{style}{head}{style:#}")?;
+    let mut lines = |text: &str, begin: &str| {
+        for (n, line) in wrap(&safe(text), width - 4).iter().enumerate() {
+            let begin = if n == 0 { begin } else { "    " };
+            writeln!(out, "{begin}{line}")?;
+        }
+        io::Result::Ok(())
+    };
+    lines(&finding.summary, "    ")?;
+    for evidence in &finding.evidence {
+        lines(evidence, "  - ")?;
+    }
+    lines(finding.next, "  > ")
+}
+
+fn style(severity: Option<Severity>) -> Style {
+    match severity {
+        Some(Severity::Critical) => colour(AnsiColor::Red),
+        Some(Severity::Warning) => colour(AnsiColor::Yellow),
+        Some(Severity::Info) => colour(AnsiColor::Cyan),
+        None => colour(AnsiColor::Green),
+    }
+}
+
+/// Breaks a text into lines of at most this width, between words.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        let needed = line.chars().count() + 1 + word.chars().count();
+        if line.is_empty() {
+            line.push_str(word);
+        } else if needed <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// The figures behind the findings.
+fn figures(examination: &Examination) -> Vec<Figure> {
+    let all: [(&'static str, Option<String>); 9] = [
+        ("runtime", Some(runtime(examination))),
+        ("read", Some(read(examination))),
+        ("pods", Some(pods(examination))),
+        ("relist", relist(examination)),
+        ("lists", lists(examination)),
+        ("statuses", statuses(examination)),
+        ("events", Some(events(examination))),
+        ("conditions", conditions(examination)),
+        ("not read", not_read(examination)),
+    ];
+    let known = all.into_iter();
+    known
+        .filter_map(|(name, text)| Some(Figure { name, text: text? }))
+        .collect()
+}
+
+fn runtime(examination: &Examination) -> String {
+    let runtime = &examination.runtime;
+    let simulated = if runtime.simulated { ", SIMULATED" } else { "" };
+    match &*runtime.name {
+        "" => format!("{}{simulated}", runtime.endpoint),
+        name => format!(
+            "{name} {} at {}{simulated}",
+            runtime.version, runtime.endpoint
+        ),
+    }
+}
+
+fn read(examination: &Examination) -> String {
+    format!(
+        "for {}, from {}",
+        duration(examination.duration()),
+        examination.at
+    )
+}
+
+fn pods(examination: &Examination) -> String {
+    let pods = &examination.runtime.pods;
+    format!(
+        "{} pods; containers: {} running, {} created, {} dead; {} dead sandboxes",
+        pods.total(),
+        pods.running,
+        pods.created,
+        pods.dead,
+        pods.dead_sandboxes
+    )
+}
+
+/// What a generic PLEG does every second, and up to which number of pods it can.
+fn relist(examination: &Examination) -> Option<String> {
+    let (lists, pods) = (&examination.runtime.lists, examination.runtime.pods.total());
+    let now = span(lists.relist()?);
+    let marks = lists.marks(pods).into_iter().map(|(mark, pods)| {
+        let mark = duration(mark);
+        match pods {
+            pods if pods >= MANY => format!("{mark} at more than 100,000 pods"),
+            pods => format!("{mark} at about {pods:.0} pods"),
+        }
+    });
+    let marks: Vec<String> = marks.collect();
+    Some(match marks.as_slice() {
+        [] => format!("{now} for a generic PLEG; too few pods to estimate more"),
+        marks => format!(
+            "{now} for a generic PLEG; it would take {}",
+            marks.join(", ")
+        ),
+    })
+}
+
+fn lists(examination: &Examination) -> Option<String> {
+    let lists = &examination.runtime.lists;
+    let last = lists.rounds.last()?;
+    Some(format!(
+        "ListPodSandbox {} ({}), ListContainers {} ({})",
+        span(last.sandboxes.millis),
+        bytes(lists.sandbox_bytes),
+        span(last.containers.millis),
+        bytes(lists.container_bytes)
+    ))
+}
+
+fn statuses(examination: &Examination) -> Option<String> {
+    let runtime = &examination.runtime;
+    let statuses = &runtime.statuses;
+    let (median, p99) = statuses.median_millis.zip(statuses.p99_millis)?;
+    let slowest = statuses.slowest_pods.iter().take(SLOWEST);
+    let slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
+        let name = runtime.pods.name(&slow.pod);
+        format!("{name} {}", span(slow.millis))
+    });
+    let slowest: Vec<String> = slowest.collect();
+    Some(format!(
+        "{} ids: median {}, 99 % within {}; slowest pods: {}",
+        statuses.ids,
+        span(median),
+        span(p99),
+        slowest.join(", ")
+    ))
+}
+
+fn events(examination: &Examination) -> String {
+    let stream = &examination.runtime.stream;
+    let state = match stream.state {
+        State::Off => "not subscribed".to_owned(),
+        State::Open => "subscribed, no event arrived".to_owned(),
+        State::Proven => format!("{} arrived, {} missing", stream.events, stream.missed),
+        State::NotOffered => "not offered".to_owned(),
+        State::Down => "no stream".to_owned(),
+    };
+    format!("{state}; {} changes in all", stream.changes)
+}
+
+fn conditions(examination: &Examination) -> Option<String> {
+    let conditions = &examination.runtime.conditions;
+    if let Some(failure) = &conditions.failure {
+        return Some(format!("Status failed: {failure}"));
+    }
+    let all = conditions.conditions.iter();
+    let shown: Vec<String> = all.map(|c| format!("{} {}", c.name, c.status)).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+fn not_read(examination: &Examination) -> Option<String> {
+    let unreadable = &examination.host.unreadable;
+    (!unreadable.is_empty()).then(|| unreadable.join("; "))
+}

@@ -1,0 +1,71 @@
+//! Figures, as they are recorded and shown.
+
+use std::time::Duration;
+
+/// In milliseconds, to the microsecond.
+pub(crate) fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// The value in the middle; the lower one of two.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The value below which this share of the others is.
+pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a position in a list"
+    )]
+    let at = (last as f64 * share) as usize;
+    values.get(at).copied()
+}
+
+/// A time in milliseconds, as people read it.
+pub(crate) fn span(millis: f64) -> String {
+    match millis {
+        ms if ms < 10.0 => format!("{ms:.1} ms"),
+        ms if ms < 1000.0 => format!("{ms:.0} ms"),
+        ms if ms < 10_000.0 => format!("{:.1} s", ms / 1000.0),
+        ms if ms < 120_000.0 => format!("{:.0} s", ms / 1000.0),
+        ms => format!("{:.0} min", ms / 60_000.0),
+    }
+}
+
+/// A size, as people read it.
+pub(crate) fn bytes(size: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "it is shown")]
+    let size_as_float = size as f64;
+    match size {
+        0..1024 => format!("{size} bytes"),
+        1024..1_048_576 => format!("{:.1} KiB", size_as_float / 1024.0),
+        _ => format!("{:.1} MiB", size_as_float / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occur() {
+        assert_eq!(median([]), None);
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([1.0, 2.0]), Some(1.0));
+        assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
+    }
+
+    #[test]
+    fn units_follow_the_size() {
+        let shown = [0.25, 12.3, 2500.0, 45_000.0, 180_000.0].map(span);
+        assert_eq!(shown, ["0.2 ms", "12 ms", "2.5 s", "45 s", "3 min"]);
+        let shown = [12, 2048, 17 << 20].map(bytes);
+        assert_eq!(shown, ["12 bytes", "2.0 KiB", "17.0 MiB"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What the runtime shows: its calls, its event stream, its pods, its own conditions.
+//!
+//! A generator reads the node as an agent does, with its calls timed ([`timed`]). Beside it the lists of a
+//! kubelet are made ([`lists`]). What is collected is plain data, so [`check`] finds the same in a recording.
+
+mod conditions;
+mod failure;
+pub(super) mod figures;
+mod lists;
+mod pods;
+mod session;
+mod statuses;
+mod stream;
+mod timed;
+mod wall_clock;
+
+use pleg_cri::ConnectError;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::conditions::Conditions;
+pub(crate) use self::failure::Failure;
+pub(crate) use self::lists::Lists;
+pub(crate) use self::pods::Pods;
+pub(crate) use self::session::Session;
+pub(crate) use self::statuses::Statuses;
+pub(crate) use self::stream::{State, Stream};
+pub(crate) use self::wall_clock::WallClock;
+use super::finding::{Finding, Layer, Severity};
+use super::host::Calls;
+
+/// What the runtime shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Evidence {
+    pub(crate) endpoint: String,
+    /// It is the embedded simulated runtime.
+    pub(crate) simulated: bool,
+    /// Empty if it did not answer.
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) unusable: Option<Unusable>,
+    pub(crate) conditions: Conditions,
+    pub(crate) lists: Lists,
+    pub(crate) statuses: Statuses,
+    pub(crate) stream: Stream,
+    pub(crate) pods: Pods,
+    pub(crate) wall_clock: WallClock,
+}
+
+/// Why the endpoint cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Unusable {
+    /// A process listens and does not answer.
+    pub(crate) silent: bool,
+    pub(crate) why: String,
+}
+
+impl From<ConnectError> for Unusable {
+    fn from(error: ConnectError) -> Self {
+        let silent = matches!(
+            error,
+            ConnectError::Silent { .. } | ConnectError::Unresponsive { .. }
+        );
+        Self {
+            silent,
+            why: error.to_string(),
+        }
+    }
+}
+
+impl Evidence {
+    /// What the calls showed, as far as it decides what the host's evidence means.
+    pub(crate) fn calls(&self) -> Calls {
+        let silent = self.stream.reason("runtime_silent").is_some();
+        let mut calls = Calls {
+            slow: silent || self.lists.are_slow() || self.statuses.are_slow(),
+            failing: self.unusable.is_some()
+                || self.lists.are_failing()
+                || self.statuses.are_failing(),
+            ..Calls::default()
+        };
+        self.pods.name_in(&mut calls);
+        calls
+    }
+}
+
+/// The findings about the runtime.
+pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    findings.extend(conditions::check(&evidence.conditions));
+    findings.extend(lists::check(&evidence.lists, &evidence.pods));
+    findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
+    findings.extend(pods::check(&evidence.pods));
+    findings.extend(stream::check(&evidence.stream));
+    findings.extend(wall_clock::check(&evidence.wall_clock));
+    // Both say it: the diagnosis at the begin, and the probes later.
+    let mut silent = 0;
+    findings.retain(|finding| {
+        silent += usize::from(finding.code == "runtime_silent");
+        finding.code != "runtime_silent" || silent == 1
+    });
+    findings
+}
+
+fn unusable(unusable: &Unusable) -> Finding {
+    let finding = match unusable.silent {
+        true => Finding::new(
+            "runtime_silent",
+            Layer::Runtime,
+            Severity::Critical,
+            "the runtime does not answer",
+            stream::SILENT_NEXT,
+        ),
+        false => Finding::new(
+            "runtime_unreachable",
+            Layer::Runtime,
+            Severity::Critical,
+            "the runtime cannot be reached",
+            "Start the runtime, or correct the endpoint (-r unix:///path).",
+        ),
+    };
+    finding
+        .because(unusable.why.clone())
+        .explains(stream::EXPLAINED_BY_SILENCE)
+}

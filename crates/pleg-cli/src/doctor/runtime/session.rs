@@ -1,0 +1,197 @@
+//! Reads the node for some time, as an agent does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use pleg::core::{Id, Instant, PodView, SandboxState, Settings};
+use pleg::runtime::clock::Clock;
+use pleg::{Delivery, Pleg, Subscription};
+use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest};
+use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
+
+use super::lists::{self, RECEIVED};
+use super::pods::Pods;
+use super::statuses::{Problem, Statuses};
+use super::stream::Stream;
+use super::timed::{CallLog, Timed};
+use super::wall_clock::{Reading, WallClock};
+use super::{Conditions, Evidence, Unusable};
+use crate::args::EventsPolicy;
+use crate::connect::Target;
+use crate::stream::Reason;
+
+/// How long the generator may take to read the node at first, and again at the end.
+const READ: Duration = Duration::from_secs(4);
+/// How often health is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// The generator relists at least this often, to check the stream.
+const RELIST: Duration = Duration::from_secs(2);
+/// How often it probes the runtime.
+const PROBE: Duration = Duration::from_secs(5);
+/// How many sandboxes are asked at once whether they are on the host's network.
+const PARALLEL: usize = 4;
+
+/// A generator that reads the node.
+pub(crate) struct Session {
+    pleg: Pleg,
+    clock: Clock,
+    events: Subscription,
+    log: Arc<CallLog>,
+    left_to_kubelet: Reason,
+    runtime: CriRuntime,
+    client: CriClient,
+    began: Reading,
+    before: Vec<PodView>,
+    evidence: Evidence,
+}
+
+impl Session {
+    /// Starts to read the node. Returns when all of it has been read, or some seconds later.
+    pub(crate) async fn start(target: &Target, events: EventsPolicy) -> anyhow::Result<Self> {
+        let mut settings = Settings::default();
+        settings.relist_period_max = RELIST;
+        settings.relist_period_unproven = RELIST;
+        settings.probe_period = PROBE;
+        let clock = Clock::start();
+        let log = CallLog::new(clock);
+        let timed = |runtime| Timed::new(runtime, log.clone());
+        let (mut builder, left_to_kubelet) = target.builder_of(events, settings, timed)?;
+        let events = builder.subscribe();
+        let pleg = builder.spawn()?;
+        let endpoint = target.endpoint()?;
+        let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
+        let session = Self {
+            runtime: CriRuntime::new(config.with_call_deadline(lists::DEADLINE))?,
+            client: target.client(lists::DEADLINE)?,
+            clock: pleg.clock(),
+            pleg,
+            events,
+            log,
+            left_to_kubelet,
+            began: Reading::now(clock),
+            before: Vec::new(),
+            evidence: Evidence {
+                endpoint: endpoint.to_string(),
+                simulated: target.is_embedded(),
+                ..Evidence::default()
+            },
+        };
+        Ok(session.read().await)
+    }
+
+    async fn read(mut self) -> Self {
+        // If it fails, there is nothing to compare with.
+        let _late = tokio::time::timeout(READ, self.pleg.wait_until_synced()).await;
+        self.before = self.pleg.snapshot();
+        self
+    }
+
+    /// Reads the node for this time.
+    pub(crate) async fn watch(&mut self, duration: Duration) {
+        let until = self.clock.now().after(duration);
+        let endpoint = self.runtime.config().endpoint.clone();
+        let (pleg, clock) = (&self.pleg, self.clock);
+        let stream = &mut self.evidence.stream;
+        let (found, conditions, lists, ()) = tokio::join!(
+            diagnose(&endpoint),
+            self.client.status(),
+            lists::collect(&self.runtime, clock, until),
+            watch(pleg, &mut self.events, stream, until),
+        );
+        match found {
+            Ok(version) => {
+                self.evidence.name = version.name;
+                self.evidence.version = version.version;
+            }
+            Err(error) => self.evidence.unusable = Some(Unusable::from(error)),
+        }
+        self.evidence.conditions = Conditions::from(conditions);
+        self.evidence.lists = lists;
+    }
+
+    /// Reads the node once more, and returns what was found.
+    pub(crate) async fn end(mut self) -> Evidence {
+        // If it fails, what is known is old, and health says so.
+        let _late = tokio::time::timeout(READ, self.pleg.relist_now()).await;
+        let (now, views) = (self.clock.now(), self.pleg.snapshot());
+        let health = self.pleg.health();
+        let problems = health.pod_problems();
+        let problems = problems.iter().map(|p| Problem::new(p, now)).collect();
+        let mut evidence = std::mem::take(&mut self.evidence);
+        evidence.statuses = Statuses::new(&self.log.calls(), &views, problems);
+        evidence
+            .stream
+            .end(&health.current(), &self.pleg.counters(), now);
+        let left_to_kubelet = self.left_to_kubelet.borrow();
+        evidence.stream.left_to_kubelet = left_to_kubelet.as_deref().map(str::to_owned);
+        drop(left_to_kubelet);
+        evidence.wall_clock = WallClock::new(self.began, Reading::now(self.clock), &views);
+        evidence.pods = Pods::new(&self.before, &views);
+        evidence.pods.without_address = self.without_address(&views).await;
+        self.pleg.shutdown().await;
+        evidence
+    }
+
+    /// The pods with a ready sandbox that has no address and is not on the host's network.
+    async fn without_address(&self, views: &[PodView]) -> Vec<String> {
+        let ready = |view: &&PodView| {
+            let sandbox = view.status.sandboxes.first();
+            sandbox.is_some_and(|s| s.state == SandboxState::Ready && s.details.ips.is_empty())
+        };
+        let asked = views.iter().filter(ready).filter_map(|view| {
+            let sandbox = view.status.sandboxes.first()?;
+            Some(async {
+                let lacks = self.lacks_address(&sandbox.id).await;
+                lacks.then(|| view.status.uid.to_string())
+            })
+        });
+        let mut answers = futures::stream::iter(asked).buffer_unordered(PARALLEL);
+        let mut pods = Vec::new();
+        let collect = async {
+            while let Some(pod) = answers.next().await {
+                pods.extend(pod);
+            }
+        };
+        let _late = tokio::time::timeout(READ, collect).await;
+        pods.sort();
+        pods
+    }
+
+    async fn lacks_address(&self, id: &Id) -> bool {
+        let request = PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let answer = self
+            .runtime
+            .runtime_client()
+            .pod_sandbox_status(request)
+            .await;
+        let Some(status) = answer.ok().and_then(|answer| answer.into_inner().status) else {
+            return false;
+        };
+        let options = status.linux.and_then(|linux| linux.namespaces?.options);
+        let on_host = options.is_some_and(|options| options.network() == NamespaceMode::Node);
+        let has_address = status.network.is_some_and(|network| !network.ip.is_empty());
+        !on_host && !has_address
+    }
+}
+
+/// Looks at health again and again, and counts what changes.
+async fn watch(pleg: &Pleg, events: &mut Subscription, stream: &mut Stream, until: Instant) {
+    let (clock, health) = (pleg.clock(), pleg.health());
+    let mut looks = tokio::time::interval(LOOK);
+    let end = clock.sleep_until(until);
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            () = &mut end => return,
+            _ = looks.tick() => stream.watch(&health.current(), clock.now()),
+            Some(delivery) = events.next() => match delivery {
+                Delivery::Event(event) if !event.initial => stream.changes += 1,
+                _ => {}
+            },
+        }
+    }
+}
