@@ -1,4 +1,9 @@
-//! What the environment sets: how long a check runs.
+//! What the environment of a test sets and contains: how long a check runs, and the programs that cargo has
+//! built.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
 
 /// A number from the environment, or the default.
 ///
@@ -11,4 +16,19 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
             .map_err(|error| anyhow::anyhow!("{variable}={text}: {error}"))?),
         Err(_) => Ok(default),
     }
+}
+
+/// A program beside the tests of this build: `pleg`, `examples/static_pods`.
+///
+/// # Errors
+/// If cargo has not built it.
+pub fn built(program: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let mut beside = own.ancestors().map(|dir| dir.join(program));
+    beside.find(|path| path.is_file()).with_context(|| {
+        let own = own.display();
+        format!(
+            "no {program} beside {own}: `just test-real` builds it first, with the same profile"
+        )
+    })
 }

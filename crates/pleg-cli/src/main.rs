@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         // It may never return, so it needs no runtime that would wait for it.
         return doctor::ask_mount(path);
     }
-    let quiet = matches!(args.command, Command::Watch(_));
+    let quiet = matches!(args.command, Command::Watch(_) | Command::Doctor(_));
     if let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
         return fail(&error);
     }

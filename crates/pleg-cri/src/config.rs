@@ -24,6 +24,9 @@ pub struct CriConfig {
     /// exceed it: more responses wait until others are complete. Event streams are not counted.
     /// Default: 32 MiB.
     pub receive_budget: usize,
+    /// Lists are made in one call each, as in the kubelet, although the runtime may have streaming
+    /// lists. Default: false.
+    pub unary_lists: bool,
 }
 
 impl CriConfig {
@@ -42,6 +45,7 @@ impl CriConfig {
             pull_deadline: Duration::from_secs(30 * 60),
             message_limit: 16 << 20,
             receive_budget: 32 << 20,
+            unary_lists: false,
         }
     }
 
@@ -70,6 +74,13 @@ impl CriConfig {
     #[must_use]
     pub const fn with_receive_budget(mut self, bytes: usize) -> Self {
         self.receive_budget = bytes;
+        self
+    }
+
+    /// Never uses streaming lists.
+    #[must_use]
+    pub const fn with_unary_lists(mut self) -> Self {
+        self.unary_lists = true;
         self
     }
 

@@ -117,7 +117,9 @@ impl CriRuntime {
             let mut client = Grpc::new(self.connection.channel())
                 .max_decoding_message_size(self.config().message_limit);
             let connection = self.connection.connections.current();
-            if self.unary_lists_on_connection.load(Ordering::Relaxed) != connection {
+            let is_unary = self.config().unary_lists
+                || self.unary_lists_on_connection.load(Ordering::Relaxed) == connection;
+            if !is_unary {
                 let (path, request) = stream;
                 let call = async {
                     ready(&mut client).await?;

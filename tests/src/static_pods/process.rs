@@ -20,6 +20,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use crate::daemon::Daemon;
+use crate::environment::built;
 use crate::wait::until;
 
 /// The name of the node, which is the suffix of every pod's name.
@@ -190,7 +191,7 @@ impl StaticPods {
             Mode::Polling => "polling",
             _ => "evented",
         };
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(built("examples/static_pods")?);
         command
             .args(["--endpoint", &endpoint.to_string(), "--manifests"])
             .arg(self.settings.manifests())
@@ -345,17 +346,4 @@ async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, clock: Clock, r
         let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push(Line { run, at, event });
     }
-}
-
-/// The example's binary, beside those of this build.
-fn binary() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let mut beside = own.ancestors().map(|dir| dir.join("examples/static_pods"));
-    beside.find(|path| Path::is_file(path)).with_context(|| {
-        format!(
-            "no examples/static_pods beside {}: build it first, with the same profile: cargo build \
-             -p pleg-kubelet --example static_pods --features manifests,latest",
-            own.display()
-        )
-    })
 }

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use pleg_cri::v1;
 use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::environment::built;
 use pleg_tests::wait::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -50,14 +51,7 @@ async fn agent_in_a_pod_reads_the_runtime_that_runs_it() -> anyhow::Result<()> {
 
 /// Builds the image, with the program that cargo has built beside this test.
 fn build(archive: &Path) -> anyhow::Result<()> {
-    let own = std::env::current_exe()?;
-    let mut beside = own.ancestors().map(|dir| dir.join("pleg"));
-    let program = beside.find(|path| path.is_file()).with_context(|| {
-        let own = own.display();
-        format!(
-            "no pleg beside {own}: build it first, with the same profile: cargo build -p pleg-cli"
-        )
-    })?;
+    let program = built("pleg")?;
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/image.py");
     let mut command = Command::new(script);
     let built = command.arg(program).arg(archive).arg(IMAGE).output()?;

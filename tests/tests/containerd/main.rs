@@ -38,6 +38,7 @@ macro_rules! on_both_versions {
 }
 
 mod churn;
+mod doctor;
 mod fresh;
 mod image;
 mod kep3386;

@@ -1,5 +1,6 @@
 //! What `pleg doctor` finds: a cause, how bad it is, the figures that show it, and what to do.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use serde::Serialize;
@@ -101,7 +102,17 @@ pub(crate) fn sort(findings: &mut [Finding]) {
             }
         }
     }
-    findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.layer));
+    let causes: Vec<&[&str]> = findings.iter().map(|finding| finding.explains).collect();
+    let is_explained = |code: &str| causes.iter().any(|explained| explained.contains(&code));
+    findings.sort_by_key(|finding| {
+        let layer = match finding.severity {
+            // Where nothing is wrong, the host's load explains nothing and is the least interesting.
+            Severity::Info => -(finding.layer as i32),
+            _ => finding.layer as i32,
+        };
+        let explained = is_explained(finding.code);
+        (Reverse(finding.severity), layer, explained)
+    });
 }
 
 impl fmt::Display for Severity {
@@ -147,6 +158,16 @@ mod tests {
         let codes: Vec<_> = all.iter().map(|f| f.code).collect();
         assert_eq!(codes, ["io_pressure", "list_slow", "dead_containers"]);
         assert_eq!(all[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn cause_in_the_same_layer_precedes_what_it_explains() {
+        let mut all = [
+            finding("list_failed", Layer::Calls, Severity::Critical),
+            finding("list_large", Layer::Calls, Severity::Warning).explains(&["list_failed"]),
+        ];
+        sort(&mut all);
+        assert_eq!(all[0].code, "list_large");
     }
 
     #[test]

@@ -14,13 +14,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pleg::runtime::clock::wall;
+use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
 use self::finding::{Finding, Severity};
 use self::host::{Host, HostTarget};
 use self::recording::Recording;
-use self::runtime::{Evidence, Session};
+use self::runtime::{Evidence, Reading, Session};
 use crate::args::{DoctorArgs, Output};
 use crate::connect::{Target, notice};
 
@@ -82,9 +82,9 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime).await?;
+        let began = Reading::now(Clock::start());
         notice(&format!("reading {target} for {:?}", args.duration));
-        let at = crate::json::utc(wall()).to_string();
-        let mut session = Session::start(&target, args.connection.events).await?;
+        let mut session = Session::start(&target, args.connection.events, began).await?;
         let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
         of_host.root.clone_from(&args.root);
         let collect = Box::pin(host::collect(&of_host, args.duration));
@@ -92,7 +92,7 @@ impl Examination {
         let runtime = session.end().await;
         target.close().await;
         Ok(Self {
-            at,
+            at: crate::json::utc(began.wall).to_string(),
             seconds: args.duration.as_secs_f64(),
             runtime,
             host,

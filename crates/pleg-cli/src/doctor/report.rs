@@ -8,13 +8,15 @@ use serde::Serialize;
 use super::Examination;
 use super::finding::{Finding, Severity};
 use super::runtime::State;
-use super::runtime::figures::{bytes, span};
+use super::runtime::figures::{bytes, millis, span};
 use crate::json;
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{clip, duration, safe};
+use crate::text::{duration, safe};
 
 /// How many of the slowest pods are shown.
 const SLOWEST: usize = 3;
+/// The width of the names of figures.
+const NAME: usize = 12;
 /// More pods than any node has.
 const MANY: f64 = 100_000.0;
 
@@ -72,8 +74,11 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
     }
     writeln!(out)?;
     for Figure { name, text } in figures(examination) {
-        let (dim, text) = (dim(), safe(&text).into_owned());
-        writeln!(out, "{dim}{name:<14}{dim:#}{}", clip(&text, width - 14))?;
+        let dim = dim();
+        for (n, line) in wrap(&safe(&text), width - NAME).iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            writeln!(out, "{dim}{name:<NAME$}{dim:#}{line}")?;
+        }
     }
     out.flush()
 }
@@ -181,15 +186,16 @@ fn pods(examination: &Examination) -> String {
 fn relist(examination: &Examination) -> Option<String> {
     let (lists, pods) = (&examination.runtime.lists, examination.runtime.pods.total());
     let now = span(lists.relist()?);
-    let marks = lists.marks(pods).into_iter().map(|(mark, pods)| {
-        let mark = duration(mark);
-        match pods {
-            pods if pods >= MANY => format!("{mark} at more than 100,000 pods"),
-            pods => format!("{mark} at about {pods:.0} pods"),
+    let mut shown = Vec::new();
+    for (mark, pods) in lists.marks(pods) {
+        let mark = span(millis(mark));
+        if pods >= MANY {
+            shown.push(format!("{mark} at more than 100,000 pods"));
+            break;
         }
-    });
-    let marks: Vec<String> = marks.collect();
-    Some(match marks.as_slice() {
+        shown.push(format!("{mark} at about {pods:.0} pods"));
+    }
+    Some(match shown.as_slice() {
         [] => format!("{now} for a generic PLEG; too few pods to estimate more"),
         marks => format!(
             "{now} for a generic PLEG; it would take {}",
@@ -201,13 +207,13 @@ fn relist(examination: &Examination) -> Option<String> {
 fn lists(examination: &Examination) -> Option<String> {
     let lists = &examination.runtime.lists;
     let last = lists.rounds.last()?;
-    Some(format!(
-        "ListPodSandbox {} ({}), ListContainers {} ({})",
-        span(last.sandboxes.millis),
-        bytes(lists.sandbox_bytes),
-        span(last.containers.millis),
-        bytes(lists.container_bytes)
-    ))
+    let sizes = [lists.sandbox_bytes, lists.container_bytes];
+    let calls = last.calls().into_iter().zip(sizes);
+    let shown = calls.map(|((name, call), size)| match size {
+        0 => call.shown(name),
+        size => format!("{} ({})", call.shown(name), bytes(size)),
+    });
+    Some(shown.collect::<Vec<_>>().join(", "))
 }
 
 fn statuses(examination: &Examination) -> Option<String> {
@@ -220,12 +226,15 @@ fn statuses(examination: &Examination) -> Option<String> {
         format!("{name} {}", span(slow.millis))
     });
     let slowest: Vec<String> = slowest.collect();
+    let slowest = match slowest.as_slice() {
+        [] => String::new(),
+        pods => format!("; slowest pods: {}", pods.join(", ")),
+    };
     Some(format!(
-        "{} ids: median {}, 99 % within {}; slowest pods: {}",
+        "{} ids: median {}, 99 % within {}{slowest}",
         statuses.ids,
         span(median),
-        span(p99),
-        slowest.join(", ")
+        span(p99)
     ))
 }
 

@@ -13,6 +13,8 @@ mod agent_problems;
 mod agent_service;
 mod alerts;
 mod bench;
+mod doctor;
+mod doctor_host;
 mod doctor_mount;
 mod log;
 mod memory;

@@ -45,7 +45,6 @@ const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
 /// The findings about calls that a cause on the host may explain.
 const CALLS: &[&str] = &[
     "runtime_silent",
-    "runtime_unreachable",
     "list_slow",
     "list_failed",
     "status_slow",
@@ -87,8 +86,6 @@ impl Host {
 pub(crate) struct Calls {
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// A call failed.
-    pub(crate) failing: bool,
     /// The namespace and name of each pod, by its uid.
     pub(crate) pods: BTreeMap<String, String>,
     /// The same by the id of a sandbox or container.
@@ -101,10 +98,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    const fn are_bad(&self) -> bool {
-        self.slow || self.failing
-    }
-
     fn pod_of(&self, id: &str) -> String {
         let pod = self.sandboxes.get(id).or_else(|| self.ready.get(id));
         pod.cloned().unwrap_or_else(|| crate::text::short(id))

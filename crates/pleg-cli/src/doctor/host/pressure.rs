@@ -146,7 +146,7 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
     ];
     let delays = |finding: &Finding| {
         let waits = host.daemon.as_ref().and_then(|d| d.waiting_for_cpu);
-        calls.are_bad() && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
+        calls.slow && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
     };
     let found = found.into_iter().flatten().map(|mut finding| {
         if delays(&finding) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_a_warning_only_beside_a_slow_or_failing_call() {
+    fn pressure_is_a_warning_only_beside_a_slow_call() {
         let host = |change: fn(&mut Host)| {
             let mut host = Host::default();
             change(&mut host);
@@ -258,10 +258,6 @@ mod tests {
         let fine = Calls::default();
         let slow = Calls {
             slow: true,
-            ..Calls::default()
-        };
-        let failing = Calls {
-            failing: true,
             ..Calls::default()
         };
         for (host, code) in [
@@ -289,11 +285,7 @@ mod tests {
             ),
             (Host::default(), None),
         ] {
-            for (calls, severity) in [
-                (&fine, Severity::Info),
-                (&slow, Severity::Warning),
-                (&failing, Severity::Warning),
-            ] {
+            for (calls, severity) in [(&fine, Severity::Info), (&slow, Severity::Warning)] {
                 let expected: Vec<_> = code.iter().map(|code| (*code, severity)).collect();
                 assert_eq!(codes(&check(&host, calls, false)), expected, "{host:?}");
             }

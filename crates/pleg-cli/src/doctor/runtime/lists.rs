@@ -33,6 +33,8 @@ const ENOUGH: usize = 5;
 /// The times of a relist for which the number of pods is estimated.
 const MARKS: [u64; 3] = [1, 10, 180];
 
+const SMALLER: &str = "Remove dead containers and sandboxes; find pods with large annotations.";
+
 /// The full lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -63,6 +65,15 @@ pub(crate) struct ListCall {
 }
 
 impl ListCall {
+    /// How long it took, with the name of the call.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        let time = span(self.millis);
+        match self.timed_out() {
+            true => format!("{name}: no answer for {time}"),
+            false => format!("{name} {time}"),
+        }
+    }
+
     /// Whether it took longer than the deadline.
     fn timed_out(&self) -> bool {
         let timed_out = CallErrorKind::DeadlineExceeded.as_str();
@@ -75,18 +86,29 @@ impl Round {
         self.sandboxes.millis + self.containers.millis
     }
 
-    fn calls(&self) -> [(&'static str, &ListCall); 2] {
-        [
+    /// Those that were made.
+    pub(crate) fn calls(&self) -> Vec<(&'static str, &ListCall)> {
+        let both = [
             ("ListPodSandbox", &self.sandboxes),
             ("ListContainers", &self.containers),
-        ]
+        ];
+        let made = both.into_iter().filter(|(_, call)| call.millis > 0.0);
+        made.collect()
     }
 
+    /// The first call that failed, and was not just too slow.
     fn failure(&self) -> Option<(&'static str, &Failure)> {
-        let failures = self
-            .calls()
-            .map(|(name, call)| Some((name, call.failure.as_ref()?)));
-        failures.into_iter().flatten().next()
+        let calls = self.calls().into_iter();
+        let mut failed = calls.filter(|(_, call)| !call.timed_out());
+        failed.find_map(|(name, call)| Some((name, call.failure.as_ref()?)))
+    }
+
+    fn timed_out(&self) -> bool {
+        self.calls().iter().any(|(_, call)| call.timed_out())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.calls().iter().all(|(_, call)| call.failure.is_none())
     }
 }
 
@@ -101,7 +123,11 @@ pub(super) async fn collect(runtime: &CriRuntime, clock: Clock, until: Instant) 
             break;
         }
         let round = lists.round(runtime, clock).await;
+        let timed_out = round.timed_out();
         lists.rounds.push(round);
+        if timed_out && clock.now() >= until {
+            return lists;
+        }
     }
     let nobody = Scope::Pod(PodUid::from("pleg-doctor-no-such-pod"));
     let (call, size) = list(runtime, clock, Kind::Container, &nobody).await;
@@ -119,7 +145,10 @@ impl Lists {
         let version_millis = answered.then(|| millis(clock.now().since(began)));
         let (sandboxes, size) = list(runtime, clock, Kind::Sandbox, &Scope::Node).await;
         self.sandbox_bytes = self.sandbox_bytes.max(size);
-        let (containers, size) = list(runtime, clock, Kind::Container, &Scope::Node).await;
+        let (containers, size) = match sandboxes.timed_out() {
+            true => (ListCall::default(), 0),
+            false => list(runtime, clock, Kind::Container, &Scope::Node).await,
+        };
         self.container_bytes = self.container_bytes.max(size);
         Round {
             version_millis,
@@ -130,7 +159,7 @@ impl Lists {
 
     /// How long a relist takes, in milliseconds: both lists, if nothing has changed.
     pub(crate) fn relist(&self) -> Option<f64> {
-        let complete = self.rounds.iter().filter(|round| round.failure().is_none());
+        let complete = self.rounds.iter().filter(|round| round.is_complete());
         median(complete.map(Round::millis))
     }
 
@@ -160,10 +189,6 @@ impl Lists {
 
     pub(crate) fn are_slow(&self) -> bool {
         self.rounds.iter().any(|round| round.millis() >= LATE)
-    }
-
-    pub(crate) fn are_failing(&self) -> bool {
-        self.rounds.iter().any(|round| round.failure().is_some())
     }
 }
 
@@ -241,7 +266,6 @@ fn failed(lists: &Lists) -> Option<Finding> {
 }
 
 fn slow(lists: &Lists) -> Option<Finding> {
-    let timed_out = |round: &Round| round.calls().iter().any(|(_, call)| call.timed_out());
     let relist = lists.relist();
     let all = lists.rounds.iter().map(Round::millis);
     let worst = all.fold(0.0, f64::max);
@@ -250,7 +274,7 @@ fn slow(lists: &Lists) -> Option<Finding> {
     if usual < LATE && worst < 3.0 * LATE {
         return None;
     }
-    let hangs = lists.rounds.last().is_some_and(timed_out);
+    let hangs = lists.rounds.last().is_some_and(Round::timed_out);
     let severity = match usual {
         _ if hangs => Severity::Critical,
         millis if millis >= VERY_LATE => Severity::Critical,
@@ -272,18 +296,29 @@ fn slow(lists: &Lists) -> Option<Finding> {
         "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.",
     );
     for (n, round) in lists.rounds.iter().enumerate() {
-        let [(_, sandboxes), (_, containers)] = round.calls();
-        finding = finding.because(format!(
-            "attempt {}: ListPodSandbox {}, ListContainers {}",
-            n + 1,
-            span(sandboxes.millis),
-            span(containers.millis)
-        ));
+        let calls = round.calls().into_iter();
+        let shown: Vec<String> = calls.map(|(name, call)| call.shown(name)).collect();
+        finding = finding.because(format!("attempt {}: {}", n + 1, shown.join(", ")));
     }
     Some(finding)
 }
 
 fn large(lists: &Lists) -> Option<Finding> {
+    let failures = lists.rounds.iter().filter_map(Round::failure);
+    let too_large = CallErrorKind::TooLarge.as_str();
+    let mut refused = failures.filter(|(_, failure)| failure.kind == too_large);
+    if let Some((name, failure)) = refused.next() {
+        let summary = format!("the answer of {name} is larger than the runtime may send");
+        let finding = Finding::new(
+            "list_large",
+            Layer::Calls,
+            Severity::Critical,
+            summary,
+            SMALLER,
+        );
+        let finding = finding.because(failure.to_string());
+        return Some(finding.explains(&["list_failed", "list_slow"]));
+    }
     let size = lists.largest();
     #[allow(clippy::cast_precision_loss, reason = "it is shown")]
     let used = size as f64 / LIMIT as f64;
@@ -302,7 +337,7 @@ fn large(lists: &Lists) -> Option<Finding> {
             "a list has {:.0} % of the size that a kubelet receives",
             used * 100.0
         ),
-        "Remove dead containers and sandboxes; find pods with large annotations.",
+        SMALLER,
     );
     let finding = finding.because(format!(
         "ListPodSandbox {}, ListContainers {}, limit {}",

@@ -24,7 +24,7 @@ pub(crate) use self::pods::Pods;
 pub(crate) use self::session::Session;
 pub(crate) use self::statuses::Statuses;
 pub(crate) use self::stream::{State, Stream};
-pub(crate) use self::wall_clock::WallClock;
+pub(crate) use self::wall_clock::{Reading, WallClock};
 use super::finding::{Finding, Layer, Severity};
 use super::host::Calls;
 
@@ -72,12 +72,12 @@ impl From<ConnectError> for Unusable {
 impl Evidence {
     /// What the calls showed, as far as it decides what the host's evidence means.
     pub(crate) fn calls(&self) -> Calls {
-        let silent = self.stream.reason("runtime_silent").is_some();
+        let silent = match &self.unusable {
+            Some(unusable) => unusable.silent,
+            None => self.stream.reason("runtime_silent").is_some(),
+        };
         let mut calls = Calls {
             slow: silent || self.lists.are_slow() || self.statuses.are_slow(),
-            failing: self.unusable.is_some()
-                || self.lists.are_failing()
-                || self.statuses.are_failing(),
             ..Calls::default()
         };
         self.pods.name_in(&mut calls);
@@ -94,12 +94,11 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     findings.extend(pods::check(&evidence.pods));
     findings.extend(stream::check(&evidence.stream));
     findings.extend(wall_clock::check(&evidence.wall_clock));
-    // Both say it: the diagnosis at the begin, and the probes later.
-    let mut silent = 0;
-    findings.retain(|finding| {
-        silent += usize::from(finding.code == "runtime_silent");
-        finding.code != "runtime_silent" || silent == 1
-    });
+    // What the probes say later of the runtime as a whole, the diagnosis has said.
+    if let Some(unusable) = &evidence.unusable {
+        let mut keep = unusable.silent;
+        findings.retain(|finding| finding.code != "runtime_silent" || std::mem::take(&mut keep));
+    }
     findings
 }
 
@@ -124,3 +123,6 @@ fn unusable(unusable: &Unusable) -> Finding {
         .because(unusable.why.clone())
         .explains(stream::EXPLAINED_BY_SILENCE)
 }
+
+#[cfg(test)]
+mod tests;

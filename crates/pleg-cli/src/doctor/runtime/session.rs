@@ -48,19 +48,24 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts to read the node. Returns when all of it has been read, or some seconds later.
-    pub(crate) async fn start(target: &Target, events: EventsPolicy) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        target: &Target,
+        events: EventsPolicy,
+        began: Reading,
+    ) -> anyhow::Result<Self> {
         let mut settings = Settings::default();
         settings.relist_period_max = RELIST;
         settings.relist_period_unproven = RELIST;
         settings.probe_period = PROBE;
-        let clock = Clock::start();
-        let log = CallLog::new(clock);
+        let log = CallLog::new(began.clock);
         let timed = |runtime| Timed::new(runtime, log.clone());
         let (mut builder, left_to_kubelet) = target.builder_of(events, settings, timed)?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
         let endpoint = target.endpoint()?;
-        let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
+        let config = CriConfig::new(endpoint.clone())
+            .with_message_limit(RECEIVED)
+            .with_unary_lists();
         let session = Self {
             runtime: CriRuntime::new(config.with_call_deadline(lists::DEADLINE))?,
             client: target.client(lists::DEADLINE)?,
@@ -69,7 +74,7 @@ impl Session {
             events,
             log,
             left_to_kubelet,
-            began: Reading::now(clock),
+            began,
             before: Vec::new(),
             evidence: Evidence {
                 endpoint: endpoint.to_string(),
@@ -126,7 +131,7 @@ impl Session {
         let left_to_kubelet = self.left_to_kubelet.borrow();
         evidence.stream.left_to_kubelet = left_to_kubelet.as_deref().map(str::to_owned);
         drop(left_to_kubelet);
-        evidence.wall_clock = WallClock::new(self.began, Reading::now(self.clock), &views);
+        evidence.wall_clock = WallClock::new(self.began, &views);
         evidence.pods = Pods::new(&self.before, &views);
         evidence.pods.without_address = self.without_address(&views).await;
         self.pleg.shutdown().await;

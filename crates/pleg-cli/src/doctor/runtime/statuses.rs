@@ -182,10 +182,6 @@ impl Statuses {
     pub(crate) fn are_slow(&self) -> bool {
         self.hanging().chain(self.slow()).next().is_some()
     }
-
-    pub(crate) fn are_failing(&self) -> bool {
-        self.problems.iter().any(|problem| !problem.hangs())
-    }
 }
 
 /// The uid of the pod of each id.

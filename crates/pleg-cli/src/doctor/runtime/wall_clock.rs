@@ -27,19 +27,29 @@ pub(crate) struct WallClock {
 
 /// Both clocks, read together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading(Instant, WallTime);
+pub(crate) struct Reading {
+    pub(super) clock: Clock,
+    at: Instant,
+    pub(crate) wall: WallTime,
+}
 
 impl Reading {
-    pub(super) fn now(clock: Clock) -> Self {
-        Self(clock.now(), wall())
+    pub(crate) fn now(clock: Clock) -> Self {
+        Self {
+            clock,
+            at: clock.now(),
+            wall: wall(),
+        }
     }
 }
 
 impl WallClock {
-    pub(super) fn new(begin: Reading, end: Reading, views: &[PodView]) -> Self {
-        let wall = end.1.nanos_since(begin.1);
-        let passed = i64::try_from(end.0.since(begin.0).as_nanos()).unwrap_or(i64::MAX);
-        let future = end.1.after(FUTURE);
+    /// What has happened to the clock since the begin.
+    pub(super) fn new(begin: Reading, views: &[PodView]) -> Self {
+        let end = Reading::now(begin.clock);
+        let wall = end.wall.nanos_since(begin.wall);
+        let passed = i64::try_from(end.at.since(begin.at).as_nanos()).unwrap_or(i64::MAX);
+        let future = end.wall.after(FUTURE);
         let created = views.iter().flat_map(|view| {
             let sandboxes = view.status.sandboxes.iter().map(|s| s.created_at);
             let containers = view.status.containers.iter().map(|c| c.created_at);
@@ -95,4 +105,22 @@ pub(super) fn check(clock: &WallClock) -> Option<Finding> {
         ));
     }
     Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_or_pods_from_the_future_are_found() {
+        let found = |step_millis, from_future| {
+            let clock = WallClock {
+                step_millis,
+                from_future,
+            };
+            check(&clock).is_some()
+        };
+        assert!(!found(0.0, 0) && !found(999.0, 0) && !found(-999.0, 0));
+        assert!(found(1000.0, 0) && found(-3_600_000.0, 0) && found(0.0, 1));
+    }
 }

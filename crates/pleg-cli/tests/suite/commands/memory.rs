@@ -17,7 +17,7 @@ use crate::support::TestDir;
 
 /// A runtime that ignores list filters.
 #[derive(Clone, Debug)]
-struct Unfiltered {
+pub(super) struct Unfiltered {
     pods: usize,
     /// How many bytes of annotations each response contains.
     padding: Arc<AtomicUsize>,
@@ -25,6 +25,15 @@ struct Unfiltered {
 }
 
 impl Unfiltered {
+    /// A runtime with small responses.
+    pub(super) fn new(pods: usize) -> Self {
+        Self {
+            pods,
+            padding: Arc::default(),
+            statuses: Arc::default(),
+        }
+    }
+
     /// Annotations that fill a response of so many rows.
     fn padding(&self, rows: usize) -> BTreeMap<String, String> {
         let bytes = self.padding.load(Ordering::Relaxed) / rows;
@@ -163,7 +172,7 @@ impl RuntimeService for Unfiltered {
 }
 
 /// Serves it until the test ends.
-fn serve(runtime: Unfiltered, socket: &Path) {
+pub(super) fn serve(runtime: Unfiltered, socket: &Path) {
     let listener = tokio::net::UnixListener::bind(socket).expect("bound");
     let service = RuntimeServiceServer::new(runtime).max_encoding_message_size(64 << 20);
     let server = tonic::transport::Server::builder()

@@ -101,7 +101,12 @@ impl Running {
     }
 
     /// Waits for the exit, with a timeout.
-    pub(crate) async fn end(mut self) -> End {
+    pub(crate) async fn end(self) -> End {
+        self.end_within(TIMEOUT).await
+    }
+
+    /// Waits for the exit of a command that takes longer.
+    pub(crate) async fn end_within(mut self, timeout: Duration) -> End {
         let clock = Clock::start();
         let began = clock.now();
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -115,7 +120,7 @@ impl Running {
             let ((), _, status) = tokio::join!(read_out, read_err, self.child.wait());
             status.expect("an exit status")
         };
-        let ended = tokio::time::timeout(TIMEOUT, ending).await;
+        let ended = tokio::time::timeout(timeout, ending).await;
         let (out, err) = (text(&out), text(&err));
         let Ok(status) = ended else {
             panic!("the command does not exit; its output is {out:?} and {err:?}");

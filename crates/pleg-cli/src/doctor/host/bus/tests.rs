@@ -177,7 +177,8 @@ async fn serials_of_two_answers_give_the_rate() {
         assert_eq!(bus.version.as_deref(), Some("219"));
         assert_eq!(bus.serial, Some(4_000_005_001));
         let rate = bus.per_second.unwrap();
-        assert!((5_000.0 / most..=50_000.0).contains(&rate), "{rate}");
+        // The answers were less apart than all took.
+        assert!(rate.is_finite() && rate >= 5_000.0 / most, "{rate}");
         let findings = check(Some(&bus));
         assert_eq!(codes(&findings), [("systemd_serial", Severity::Warning)]);
         assert!(findings[0].summary.contains("93 %"), "{findings:?}");

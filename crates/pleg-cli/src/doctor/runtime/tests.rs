@@ -1,0 +1,147 @@
+use serde_json::json;
+
+use super::*;
+
+/// Everything that can be wrong with a runtime that answers, but what excludes each other.
+fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
+    let failed = json!({ "millis": 5.0, "failure": { "kind": "failed", "message": "no" } });
+    let slow = json!({ "millis": 2000.0 });
+    let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
+    let mut evidence = json!({
+        "name": "containerd",
+        "conditions": { "conditions": [
+            { "name": "NetworkReady", "status": false, "reason": "NetworkPluginNotReady" },
+            { "name": "RuntimeReady", "status": false },
+        ] },
+        "lists": {
+            "rounds": [{ "sandboxes": slow, "containers": slow }, { "sandboxes": failed }],
+            "containerBytes": 15 << 20,
+            "unfilteredBytes": 7,
+        },
+        "statuses": {
+            "slowest": [
+                { "operation": "ContainerStatus", "pod": "u1", "id": "c1", "millis": 5000.0, "hangs": true },
+                { "operation": "ContainerStatus", "pod": "u2", "id": "c2", "millis": 1500.0 },
+            ],
+            "problems": [{ "pod": "u2", "kind": "failing", "operation": "PodSandboxStatus", "id": "s2" }],
+        },
+        "stream": {
+            "state": "proven",
+            "events": 5,
+            "missed": 4,
+            "degraded": {
+                "runtime_silent": reason, "stream_lossy": reason, "stream_down": reason, "backlog": reason,
+            },
+        },
+        "pods": { "pods": [{ "uid": "u1", "name": "shop/cart" }], "dead": 1000, "withoutAddress": ["u1"] },
+        "wallClock": { "stepMillis": -2000.0 },
+    });
+    change(&mut evidence);
+    serde_json::from_value(evidence).unwrap()
+}
+
+fn stream(change: serde_json::Value) -> Evidence {
+    recorded(|evidence| evidence["stream"] = change)
+}
+
+fn all() -> Vec<Evidence> {
+    vec![
+        recorded(|_| ()),
+        recorded(|evidence| evidence["unusable"] = json!({ "why": "there is no socket" })),
+        stream(json!({ "state": "open", "missed": 3, "changes": 9 })),
+        stream(json!({ "state": "notOffered", "why": "the runtime does not implement events" })),
+        stream(json!({ "state": "notOffered", "leftToKubelet": "a kubelet subscribes" })),
+    ]
+}
+
+fn codes(evidence: &Evidence) -> Vec<&'static str> {
+    check(evidence).iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn runbook_explains_every_finding() {
+    let runbook = include_str!("../../../../../docs/runbook.md");
+    let mut found: Vec<&str> = all().iter().flat_map(codes).collect();
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 20, "{found:?}");
+    for code in found {
+        assert!(
+            runbook.contains(&format!("\n### {code}\n")),
+            "{code} is missing"
+        );
+    }
+}
+
+#[test]
+fn healthy_runtime_has_no_finding() {
+    let healthy = json!({
+        "name": "containerd",
+        "conditions": { "conditions": [{ "name": "NetworkReady", "status": true }] },
+        "lists": { "rounds": [{ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 6.0 } }] },
+        "stream": { "state": "proven", "events": 5, "changes": 7 },
+        "pods": { "running": 80, "dead": 80 },
+    });
+    let healthy: Evidence = serde_json::from_value(healthy).unwrap();
+    assert_eq!(codes(&healthy), Vec::<&str>::new());
+    assert!(!healthy.calls().slow);
+}
+
+#[test]
+fn stream_left_to_the_kubelet_is_information_and_not_disabled() {
+    let found = check(&stream(
+        json!({ "state": "notOffered", "leftToKubelet": "why" }),
+    ));
+    let found: Vec<_> = found.iter().filter(|f| f.layer == Layer::Stream).collect();
+    assert_eq!(
+        (found.len(), found[0].code, found[0].severity),
+        (1, "stream_shared", Severity::Info)
+    );
+}
+
+#[test]
+fn runtime_that_cannot_be_reached_is_not_silent() {
+    let unreachable = recorded(|evidence| evidence["unusable"] = json!({ "why": "no socket" }));
+    let found = codes(&unreachable);
+    assert!(found.contains(&"runtime_unreachable") && !found.contains(&"runtime_silent"));
+    let silent = recorded(|evidence| evidence["unusable"] = json!({ "silent": true }));
+    let silent = codes(&silent);
+    assert_eq!(
+        silent
+            .iter()
+            .filter(|code| **code == "runtime_silent")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn list_that_times_out_is_slow_and_does_not_fail() {
+    let timed_out = json!({ "millis": 10000.0, "failure": { "kind": "deadline_exceeded" } });
+    let lists: Lists =
+        serde_json::from_value(json!({ "rounds": [{ "sandboxes": timed_out }] })).unwrap();
+    let found = lists::check(&lists, &Pods::default());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].code, found[0].severity),
+        ("list_slow", Severity::Critical)
+    );
+    assert_eq!(
+        found[0].evidence,
+        ["attempt 1: ListPodSandbox: no answer for 10 s"]
+    );
+}
+
+#[test]
+fn pods_at_which_a_relist_is_too_slow_follow_from_time_per_pod() {
+    let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
+    let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
+    // 10 ms for 100 pods, beside 2 ms that do not depend on them.
+    let marks: Vec<f64> = lists
+        .marks(100)
+        .into_iter()
+        .map(|(_, pods)| pods.round())
+        .collect();
+    assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
+    assert_eq!(lists.marks(4), [], "too few");
+}

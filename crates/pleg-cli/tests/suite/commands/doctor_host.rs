@@ -1,0 +1,213 @@
+//! `pleg doctor` where the cause is on the host: the runtime's process, shims, mounts, disks, the clock.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use pleg_tests::fuse::HangingMount;
+use pleg_tests::wait::until;
+
+use super::doctor::{codes, examine, shown};
+use super::run::{Running, Sim, TIMEOUT, arg, control};
+use crate::support::{TestDir, pleg};
+
+const SHORT: &[&str] = &["--for", "4s"];
+
+/// A process that is killed when this is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(command.spawn().expect("it starts"))
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.0.id().to_string()])
+            .status();
+        assert!(sent.is_ok_and(|status| status.success()), "{name} is sent");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn stopped_runtime_is_the_cause_of_its_silence() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let mut sim = Running::start(&["sim", "--socket", arg(&socket), "--pods", "5"]);
+    sim.message().await.expect("it listens");
+    sim.signal("STOP").await;
+    let (report, exit) = examine(&socket, SHORT).await;
+    sim.signal("CONT").await;
+    let found = codes(&report);
+    assert_eq!(found[0], "daemon_stopped", "{}", shown(&report));
+    assert!(found.contains(&"runtime_silent"), "{found:?}");
+    assert_eq!(exit, Some(2));
+}
+
+#[tokio::test]
+async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let mut shell = Command::new("sh");
+    let program = pleg(&[]).get_program().to_owned();
+    shell
+        .args(["-c", "ulimit -n 40; exec \"$@\"", "sh"])
+        .arg(program)
+        .args(["sim", "--empty", "--socket", arg(&socket)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut sim = Running::spawn(shell);
+    sim.message().await.expect("it listens");
+    let open: Vec<UnixStream> = (0..40)
+        .filter_map(|_| UnixStream::connect(&socket).ok())
+        .collect();
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", sim.id()));
+    until(TIMEOUT, "they are accepted", || async {
+        (fs::read_dir(&descriptors).ok()?.count() >= 40).then_some(())
+    })
+    .await
+    .expect("accepted");
+    let (report, exit) = examine(&socket, SHORT).await;
+    assert_eq!(
+        codes(&report)[0],
+        "daemon_descriptors",
+        "{}",
+        shown(&report)
+    );
+    assert_eq!(exit, Some(2));
+    drop(open);
+}
+
+#[tokio::test]
+async fn hanging_mount_is_named_with_its_path() {
+    let sim = Sim::start().await;
+    let path = sim.dir().path("mount");
+    fs::create_dir(&path).unwrap();
+    let _mount = match HangingMount::new(&path) {
+        Ok(mount) => mount,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let (report, exit) = examine(&sim.socket, SHORT).await;
+    assert_eq!(codes(&report)[0], "mount_hangs", "{}", shown(&report));
+    let summary = report["findings"][0]["summary"].as_str().expect("a text");
+    assert!(summary.contains(arg(&path)), "{summary}");
+    assert_eq!(exit, Some(2));
+}
+
+/// A process that looks like the shim of a sandbox.
+fn shim(dir: &Path, script: &str, socket: &Path, sandbox: &str) -> Process {
+    // The kernel takes the name of the process from the file.
+    let program = dir.join("containerd-shim-runc-v2");
+    if !program.exists() {
+        fs::copy("/usr/bin/perl", &program).expect("perl");
+    }
+    let flags = [
+        "-namespace",
+        "k8s.io",
+        "-address",
+        arg(socket),
+        "-id",
+        sandbox,
+    ];
+    Process::start(Command::new(program).args(["-e", script, "--"]).args(flags))
+}
+
+#[tokio::test]
+async fn shims_of_pods_are_examined() {
+    let sim = Sim::start().await;
+    let pod = sim.kubelet.run_pod("cart").await.expect("run");
+    let script = "fork() or exit; sleep 1000";
+    let shim = shim(sim.dir().root(), script, &sim.socket, pod.sandbox.as_str());
+    let (report, exit) = examine(&sim.socket, SHORT).await;
+    let first = &report["findings"][0];
+    assert_eq!(first["code"], "shim_zombie", "{}", shown(&report));
+    assert!(
+        first["summary"]
+            .as_str()
+            .expect("a text")
+            .contains("test/cart"),
+        "{first}"
+    );
+    assert_eq!(exit, Some(1));
+    shim.signal("STOP");
+    let (report, exit) = examine(&sim.socket, SHORT).await;
+    assert_eq!(codes(&report)[0], "shim_stopped", "{}", shown(&report));
+    assert_eq!(exit, Some(2));
+}
+
+#[tokio::test]
+async fn busy_disk_is_a_warning_only_beside_a_slow_call() {
+    if !Path::new("/proc/pressure/io").exists() {
+        return println!("skipped: the kernel measures no pressure");
+    }
+    let sim = Sim::start().await;
+    let writers: Vec<Process> = (0..4)
+        .map(|n| {
+            let file = format!("of={}", arg(&sim.dir().path(&format!("disk-{n}"))));
+            let mut dd = Command::new("dd");
+            dd.args([
+                "if=/dev/zero",
+                &file,
+                "bs=4k",
+                "count=4000000",
+                "oflag=dsync",
+            ]);
+            Process::start(dd.stderr(Stdio::null()))
+        })
+        .collect();
+    let (report, exit) = examine(&sim.socket, SHORT).await;
+    assert!(
+        codes(&report).contains(&"io_pressure"),
+        "{}",
+        shown(&report)
+    );
+    assert_eq!(exit, Some(0), "{}", shown(&report));
+    control(&sim.socket, &["list_containers.latency=1200ms"]).await;
+    let (report, exit) = examine(&sim.socket, SHORT).await;
+    drop(writers);
+    assert_eq!(codes(&report)[0], "io_pressure", "{}", shown(&report));
+    assert_eq!(exit, Some(1));
+}
+
+/// With a library that changes what the process sees of the wall clock.
+#[tokio::test]
+async fn step_of_the_wall_clock_is_found() {
+    let architecture = std::env::consts::ARCH;
+    let library = format!("/usr/lib/{architecture}-linux-gnu/faketime/libfaketime.so.1");
+    if !Path::new(&library).exists() {
+        return println!("skipped: no {library}");
+    }
+    let sim = Sim::start().await;
+    let time = sim.dir().path("time");
+    fs::write(&time, "+0\n").unwrap();
+    let mut command = pleg(&[
+        "doctor",
+        "-o",
+        "json",
+        "-r",
+        arg(&sim.socket),
+        "--for",
+        "5s",
+    ]);
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", &time)
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("FAKETIME_NO_CACHE", "1");
+    let mut doctor = Running::spawn(command);
+    doctor.message().await.expect("it has begun");
+    fs::write(&time, "+3600\n").unwrap();
+    let end = doctor.end().await;
+    let report: serde_json::Value = serde_json::from_str(&end.out).expect("JSON");
+    assert_eq!(codes(&report)[0], "clock_step", "{}", shown(&report));
+    assert_eq!(end.code(), Some(1));
+}
