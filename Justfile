@@ -24,6 +24,11 @@ test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
 
+# Runs of `pleg doctor` beside an agent on a healthy containerd under load: nothing above information.
+examine-healthy RUNS="50" SECONDS="20": _static-pods
+    PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
+        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
+
 # What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \

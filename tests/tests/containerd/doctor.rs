@@ -6,12 +6,13 @@ use std::process::Stdio;
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use pleg::core::Id;
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::environment::built;
+use pleg_tests::environment::{built, number};
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::wait::until;
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::{SOON, with_daemon};
 
@@ -19,13 +20,7 @@ use crate::{SOON, with_daemon};
 async fn planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         let kubelet = Kubelet::new(daemon)?;
-        let mut pods = Vec::new();
-        for n in 0..6 {
-            let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-            let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-            kubelet.start(&id).await?;
-            pods.push((pod, id));
-        }
+        let pods = run_pods(&kubelet, 6).await?;
         let report = examine(daemon).await?;
         let findings = findings(&report)?;
         let bad = findings.iter().find(|f| f["severity"] != "info");
@@ -54,6 +49,107 @@ async fn planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
     .await
 }
 
+/// For `PLEG_DOCTOR_RUNS` runs of doctor, an agent beside them: pods are restarted all the time, and a process
+/// uses all of a CPU.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a long one: just examine-healthy"]
+async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::Result<()> {
+    with_daemon(Version::V2, async |daemon: &_| {
+        let kubelet = Kubelet::new(daemon)?;
+        let pods = run_pods(&kubelet, 80).await?;
+        let agent = daemon.dir.join("agent.sock");
+        let listen = format!("unix://{}", agent.display());
+        let endpoint = daemon.endpoint.to_string();
+        let _agent = start("pleg", &["agent", "-r", &endpoint, "--listen", &listen])?;
+        let mut hog = Command::new("sh");
+        let _hog = hog
+            .args(["-c", "while :; do :; done"])
+            .kill_on_drop(true)
+            .spawn()?;
+        let restarts = restart(&kubelet, &pods[..10]);
+        let examine = async {
+            for run in 1..=number("PLEG_DOCTOR_RUNS", 2)? {
+                let report = examine(daemon).await?;
+                let findings = findings(&report)?;
+                let bad = findings.iter().find(|f| f["severity"] != "info");
+                ensure!(bad.is_none(), "run {run}: {bad:#?}");
+            }
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            result = examine => result?,
+            error = restarts => return error,
+        }
+        let degraded = [
+            "watch",
+            "-o",
+            "json",
+            "--type",
+            "Degraded,NotReady",
+            "--since",
+            "3h",
+            "--for",
+            "2s",
+        ];
+        let mut watch = Command::new(built("pleg")?);
+        let output = watch
+            .args(degraded)
+            .arg("--agent")
+            .arg(&listen)
+            .output()
+            .await?;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let records = String::from_utf8(output.stdout)?;
+        let records: Vec<&str> = records
+            .lines()
+            .filter(|line| line.contains("\"code\""))
+            .collect();
+        ensure!(records.is_empty(), "the agent reported {records:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn run_pods(kubelet: &Kubelet, number: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
+    let mut pods = Vec::new();
+    for n in 0..number {
+        let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
+        let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
+        kubelet.start(&id).await?;
+        pods.push((pod, id));
+    }
+    Ok(pods)
+}
+
+/// Stops and starts containers until it fails.
+async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
+    let mut pods = pods.to_vec();
+    for attempt in 1.. {
+        for (pod, id) in &mut pods {
+            kubelet.stop(id).await?;
+            kubelet.remove(id).await?;
+            *id = kubelet
+                .create(pod, "app", attempt, Life::UntilStopped)
+                .await?;
+            kubelet.start(id).await?;
+        }
+    }
+    Ok(())
+}
+
+fn start(program: &str, args: &[&str]) -> anyhow::Result<Child> {
+    let mut command = Command::new(built(program)?);
+    let command = command
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Ok(command.kill_on_drop(true).spawn()?)
+}
+
 /// That this finding is the first one, and its summary contains the text.
 fn expect(report: &Value, code: &str, summary: &str) -> anyhow::Result<()> {
     let findings = findings(report)?;
@@ -79,8 +175,16 @@ fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
 }
 
 async fn examine(daemon: &Daemon) -> anyhow::Result<Value> {
+    let seconds = number("PLEG_DOCTOR_SECONDS", 3)?;
     let mut command = Command::new(built("pleg")?);
-    let command = command.args(["doctor", "-o", "json", "--for", "3s", "-r"]);
+    let command = command.args([
+        "doctor",
+        "-o",
+        "json",
+        "--for",
+        &format!("{seconds}s"),
+        "-r",
+    ]);
     let output = command
         .arg(daemon.endpoint.to_string())
         .kill_on_drop(true)
