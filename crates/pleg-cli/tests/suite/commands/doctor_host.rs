@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::wait::until;
 
-use super::doctor::{codes, examine, shown};
+use super::doctor::{codes, examine, first, shown};
 use super::run::{Running, Sim, TIMEOUT, arg, control};
 use crate::support::{TestDir, pleg};
 
@@ -47,9 +47,8 @@ async fn stopped_runtime_is_the_cause_of_its_silence() {
     sim.signal("STOP").await;
     let (report, exit) = examine(&socket, SHORT).await;
     sim.signal("CONT").await;
-    let found = codes(&report);
-    assert_eq!(found[0], "daemon_stopped", "{}", shown(&report));
-    assert!(found.contains(&"runtime_silent"), "{found:?}");
+    assert_eq!(first(&report).0, "daemon_stopped", "{}", shown(&report));
+    assert!(codes(&report).contains(&"runtime_silent"), "{report:#}");
     assert_eq!(exit, Some(2));
 }
 
@@ -77,12 +76,7 @@ async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
     .await
     .expect("accepted");
     let (report, exit) = examine(&socket, SHORT).await;
-    assert_eq!(
-        codes(&report)[0],
-        "daemon_descriptors",
-        "{}",
-        shown(&report)
-    );
+    assert_eq!(first(&report).0, "daemon_descriptors", "{}", shown(&report));
     assert_eq!(exit, Some(2));
     drop(open);
 }
@@ -97,8 +91,8 @@ async fn hanging_mount_is_named_with_its_path() {
         Err(why) => return println!("skipped: {why}"),
     };
     let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(codes(&report)[0], "mount_hangs", "{}", shown(&report));
-    let summary = report["findings"][0]["summary"].as_str().expect("a text");
+    assert_eq!(first(&report).0, "mount_hangs", "{}", shown(&report));
+    let (_, summary) = first(&report);
     assert!(summary.contains(arg(&path)), "{summary}");
     assert_eq!(exit, Some(2));
 }
@@ -128,19 +122,13 @@ async fn shims_of_pods_are_examined() {
     let script = "fork() or exit; sleep 1000";
     let shim = shim(sim.dir().root(), script, &sim.socket, pod.sandbox.as_str());
     let (report, exit) = examine(&sim.socket, SHORT).await;
-    let first = &report["findings"][0];
-    assert_eq!(first["code"], "shim_zombie", "{}", shown(&report));
-    assert!(
-        first["summary"]
-            .as_str()
-            .expect("a text")
-            .contains("test/cart"),
-        "{first}"
-    );
+    let (code, summary) = first(&report);
+    assert_eq!(code, "shim_zombie", "{}", shown(&report));
+    assert!(summary.contains("test/cart"), "{summary}");
     assert_eq!(exit, Some(1));
     shim.signal("STOP");
     let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(codes(&report)[0], "shim_stopped", "{}", shown(&report));
+    assert_eq!(first(&report).0, "shim_stopped", "{}", shown(&report));
     assert_eq!(exit, Some(2));
 }
 
@@ -208,6 +196,6 @@ async fn step_of_the_wall_clock_is_found() {
     fs::write(&time, "+3600\n").unwrap();
     let end = doctor.end().await;
     let report: serde_json::Value = serde_json::from_str(&end.out).expect("JSON");
-    assert_eq!(codes(&report)[0], "clock_step", "{}", shown(&report));
+    assert_eq!(first(&report).0, "clock_step", "{}", shown(&report));
     assert_eq!(end.code(), Some(1));
 }
