@@ -184,6 +184,11 @@ impl Statuses {
     }
 }
 
+/// Whether a call was answered, but late.
+pub(super) fn is_slow(timing: &Timing) -> bool {
+    timing.unanswered.is_none() && millis(timing.longest) >= SLOW
+}
+
 /// The uid of the pod of each id.
 fn pods_by_id(views: &[PodView]) -> BTreeMap<&str, &str> {
     let ids = views.iter().flat_map(|view| {

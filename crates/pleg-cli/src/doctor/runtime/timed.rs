@@ -8,7 +8,7 @@ use pleg::core::{CallError, EventProfile, Id, Instant, Kind, PodUid, Report};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-const LIST_SANDBOXES: &str = "ListPodSandbox";
+pub(super) const LIST_SANDBOXES: &str = "ListPodSandbox";
 const LIST_CONTAINERS: &str = "ListContainers";
 
 /// What a call reads.

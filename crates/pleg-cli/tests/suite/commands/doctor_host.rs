@@ -7,10 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::wait::until;
+use tokio::sync::RwLock;
 
-use super::doctor::{codes, examine, first, shown};
+use super::doctor::{codes, examine_with_host as examine, first, shown};
 use super::run::{Running, Sim, TIMEOUT, arg, control};
 use crate::support::{TestDir, pleg};
+
+/// A test with a mount that hangs writes it, and one that examines the host reads it.
+pub(super) static HOST: RwLock<()> = RwLock::const_new(());
 
 const SHORT: &[&str] = &["--for", "4s"];
 
@@ -40,6 +44,7 @@ impl Drop for Process {
 
 #[tokio::test]
 async fn stopped_runtime_is_the_cause_of_its_silence() {
+    let _host = HOST.read().await;
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     let mut sim = Running::start(&["sim", "--socket", arg(&socket), "--pods", "5"]);
@@ -54,6 +59,7 @@ async fn stopped_runtime_is_the_cause_of_its_silence() {
 
 #[tokio::test]
 async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
+    let _host = HOST.read().await;
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     let mut shell = Command::new("sh");
@@ -83,6 +89,7 @@ async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
 
 #[tokio::test]
 async fn hanging_mount_is_named_with_its_path() {
+    let _host = HOST.write().await;
     let sim = Sim::start().await;
     let path = sim.dir().path("mount");
     fs::create_dir(&path).unwrap();
@@ -117,6 +124,7 @@ fn shim(dir: &Path, script: &str, socket: &Path, sandbox: &str) -> Process {
 
 #[tokio::test]
 async fn shims_of_pods_are_examined() {
+    let _host = HOST.read().await;
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
     let script = "fork() or exit; sleep 1000";
@@ -134,6 +142,7 @@ async fn shims_of_pods_are_examined() {
 
 #[tokio::test]
 async fn busy_disk_is_a_warning_only_beside_a_slow_call() {
+    let _host = HOST.read().await;
     if !Path::new("/proc/pressure/io").exists() {
         return println!("skipped: the kernel measures no pressure");
     }
@@ -169,6 +178,7 @@ async fn busy_disk_is_a_warning_only_beside_a_slow_call() {
 /// With a library that changes what the process sees of the wall clock.
 #[tokio::test]
 async fn step_of_the_wall_clock_is_found() {
+    let _host = HOST.read().await;
     let architecture = std::env::consts::ARCH;
     let library = format!("/usr/lib/{architecture}-linux-gnu/faketime/libfaketime.so.1");
     if !Path::new(&library).exists() {

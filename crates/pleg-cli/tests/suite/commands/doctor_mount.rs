@@ -6,6 +6,7 @@ use std::time::Duration;
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::wait::until;
 
+use super::doctor_host::HOST;
 use crate::support::{TestDir, pleg};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -20,6 +21,7 @@ fn mount_that_answers_is_a_success() {
 
 #[tokio::test]
 async fn mount_that_hangs_is_waited_for_until_it_is_gone() {
+    let _host = HOST.write().await;
     let dir = TestDir::new();
     let path = dir.path("mount");
     fs::create_dir(&path).unwrap();
