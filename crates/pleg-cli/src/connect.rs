@@ -15,7 +15,8 @@ use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
 use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
-use crate::sim::Embedded;
+use crate::meter::{Meter, Metered};
+use crate::sim::{Embedded, control_path};
 use crate::stream::{Guarded, Reason};
 
 /// How long `watch` and `pods` wait for the runtime to respond.
@@ -28,6 +29,7 @@ pub(crate) struct Target {
     clock: Clock,
     started: Instant,
     timeout: Duration,
+    meter: Meter,
 }
 
 /// Where the runtime listens.
@@ -115,6 +117,7 @@ impl Target {
             clock,
             started: clock.now(),
             timeout: RESPONSE_TIMEOUT,
+            meter: Meter::new(clock),
         }
     }
 
@@ -139,6 +142,19 @@ impl Target {
             .map(|endpoint| endpoint.path().to_owned())
     }
 
+    /// The measurements of the generator's calls. It has the same clock.
+    pub(crate) fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    /// Whether this is a simulated runtime: the embedded one, or `pleg sim`, whose control socket is
+    /// beside its socket.
+    pub(crate) fn simulated(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let embedded = self.embedded.is_some();
+        let control = self.socket().map(|socket| control_path(&socket));
+        move || embedded || control.as_ref().is_some_and(|path| path.exists())
+    }
+
     /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().since(self.started)
@@ -154,7 +170,7 @@ impl Target {
         &self,
         events: EventsPolicy,
         mut settings: Settings,
-    ) -> anyhow::Result<(Builder<Guarded<CriRuntime>>, Reason)> {
+    ) -> anyhow::Result<(Builder<Metered<Guarded<CriRuntime>>>, Reason)> {
         settings.mode = match events {
             EventsPolicy::Never => Mode::Polling,
             EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
@@ -167,7 +183,9 @@ impl Target {
             Guarded::always(runtime)
         };
         let reason = runtime.reason();
-        Ok((Pleg::builder(runtime).settings(settings), reason))
+        let runtime = Metered::new(runtime, self.meter.clone());
+        let builder = Pleg::builder(runtime).settings(settings).clock(self.clock);
+        Ok((builder, reason))
     }
 
     /// A client for other calls, with this deadline.
