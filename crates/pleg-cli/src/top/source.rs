@@ -17,6 +17,9 @@ use crate::view::{Query, View};
 /// How often a view is computed, at most and at least. An agent is asked at the latter period.
 const APART: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_millis(500);
+/// The pause after a view is at least this many times as long as it took: to look at a large node must not
+/// cost much of its CPU time.
+const PAUSE: u32 = 9;
 
 /// An answer to a query.
 #[derive(Clone)]
@@ -140,8 +143,10 @@ async fn serve(
     };
     loop {
         let query = queries.borrow_and_update().clone();
+        let began = clock.now();
         let view = node.view(&query).await;
         let at = clock.now();
+        let apart = APART.max(PAUSE * at.since(began));
         let answer = Answer {
             query,
             at,
@@ -151,7 +156,7 @@ async fn serve(
             return;
         }
         let changed = async {
-            clock.sleep_until(at.after(APART)).await;
+            clock.sleep_until(at.after(apart)).await;
             let changed = match &mut changes {
                 Some(changes) => changes.changed().await.is_ok(),
                 None => false,
@@ -163,7 +168,7 @@ async fn serve(
         tokio::select! {
             asked = queries.changed() => if asked.is_err() { return },
             () = changed => {}
-            () = clock.sleep_until(at.after(PERIOD)) => {}
+            () = clock.sleep_until(at.after(apart.max(PERIOD))) => {}
         }
     }
 }

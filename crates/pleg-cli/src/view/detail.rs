@@ -31,7 +31,7 @@ pub(crate) struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
-    /// All containers, newest first.
+    /// All containers, newest first. Earlier ones of the same name have rows of their own.
     pub(crate) containers: Vec<ContainerRow>,
     /// How many more there are.
     pub(crate) more_containers: usize,
@@ -76,7 +76,7 @@ impl Detail {
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
             containers: containers
-                .map(|c| ContainerRow::new(c, inputs.wall))
+                .map(|c| ContainerRow::new(c, &[], inputs.wall))
                 .collect(),
             more_containers: status.containers.len().saturating_sub(MOST_CONTAINERS),
             labels: labels.map(pairs).unwrap_or_default(),

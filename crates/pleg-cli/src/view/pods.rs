@@ -84,6 +84,9 @@ pub(crate) struct ContainerRow {
     pub(crate) exit_code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// How the last one of this name ended that still exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_exit: Option<Exit>,
     pub(crate) image: String,
     /// Its status is not settled, or could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,7 +149,7 @@ impl PodRow {
         let shown: Vec<_> = newest
             .iter()
             .take(most)
-            .map(|c| ContainerRow::new(c, inputs.wall))
+            .map(|c| ContainerRow::new(c, &pod.status.containers, inputs.wall))
             .collect();
         let lasts = |since| inputs.now.since(since).as_secs_f64();
         Self {
@@ -160,7 +163,7 @@ impl PodRow {
             names: newest.len(),
             running: running.count(),
             restarts: pod.restarts,
-            last_exit: Exit::last(&pod.status.containers, inputs.wall),
+            last_exit: Exit::last(pod.status.containers.iter(), inputs.wall),
             changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
             fresh_seconds: pod.as_of.map(lasts),
             problem: pod.problem.and_then(|problem| long(&problem.text)),
@@ -172,7 +175,12 @@ impl PodRow {
 }
 
 impl ContainerRow {
-    pub(super) fn new(container: &ContainerStatus, wall: WallTime) -> Self {
+    /// `all` are the containers of its pod.
+    pub(super) fn new(
+        container: &ContainerStatus,
+        all: &[ContainerStatus],
+        wall: WallTime,
+    ) -> Self {
         let details = &container.details;
         let problem = match (&container.error, container.unsettled) {
             (Some(error), _) => long(&error.to_string()),
@@ -188,6 +196,7 @@ impl ContainerRow {
             restarts: container.attempt,
             exit_code: details.exit_code,
             reason: long(&details.reason),
+            last_exit: Exit::last(all.iter().filter(|c| c.name == container.name), wall),
             image: name(&details.image),
             problem,
         }
@@ -196,10 +205,11 @@ impl ContainerRow {
 
 impl Exit {
     /// The last exit among these containers.
-    fn last(containers: &[ContainerStatus], wall: WallTime) -> Option<Self> {
-        let exited = containers
-            .iter()
-            .filter(|c| c.state == ContainerState::Exited);
+    fn last<'a>(
+        containers: impl Iterator<Item = &'a ContainerStatus>,
+        wall: WallTime,
+    ) -> Option<Self> {
+        let exited = containers.filter(|c| c.state == ContainerState::Exited);
         let last = exited.max_by_key(|c| c.details.finished_at)?;
         let details = &last.details;
         Some(Self {

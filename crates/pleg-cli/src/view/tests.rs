@@ -38,6 +38,7 @@ fn pods_have_states_restarts_exits_and_ages() {
     assert_eq!((web.restarts, web.containers.len()), (1, 1));
     let exit = web.last_exit.as_ref().expect("an earlier container");
     assert_eq!((exit.exit_code, exit.seconds), (Some(3), Some(40.0)));
+    assert_eq!(web.containers[0].last_exit.as_ref(), Some(exit));
     let page = &view.pods;
     assert_eq!((page.total, page.containers, page.running), (3, 5, 3));
 }

@@ -5,13 +5,15 @@ use ratatui::text::Line;
 
 use super::text::{Theme, Tone, seconds, wrapped};
 use crate::text::{duration, latency, time_of_day};
-use crate::top::app::App;
+use crate::top::app::{App, Page};
 use crate::view::{AGENT_SILENT, Point, Reason, View};
 
 /// How many reasons are shown, unless the screen is low.
 const MOST_REASONS: usize = 3;
 /// A screen with fewer lines is low.
 const LOW: u16 = 20;
+/// As many events per second are pointed out.
+const STORM: f64 = 100.0;
 /// A screen with as many columns is wide.
 const WIDE: usize = 100;
 
@@ -32,7 +34,12 @@ pub(super) fn lines(
         let silence = Some(silence.as_secs_f64());
         reasons.insert(0, Reason::new(AGENT_SILENT, false, error, silence));
     }
-    lines.extend(of_reasons(theme, &reasons, width, height));
+    match app.page {
+        // It has them all.
+        Page::Node => {}
+        Page::Pods => lines.extend(of_reasons(theme, &reasons, width, height)),
+        Page::Pod | Page::Help => lines.extend(of_reasons(theme, &reasons, width, 0)),
+    }
     lines
 }
 
@@ -123,7 +130,7 @@ fn summary(theme: Theme, view: &View, width: usize) -> Line<'static> {
     };
     let pods = &view.pods;
     let counts = format!(
-        "  {}, {} ({} running)  ",
+        "{}, {} ({} running)  ",
         counted(pods.total, "pod"),
         counted(pods.containers, "container"),
         pods.running
@@ -132,22 +139,25 @@ fn summary(theme: Theme, view: &View, width: usize) -> Line<'static> {
         0 => String::new(),
         n => format!("{} with calls that hang or fail  ", counted(n, "pod")),
     };
-    let rate = view.feed.events_per_second;
-    let tone = match rate >= 100.0 {
-        true => Tone::Warning,
-        false => Tone::Plain,
-    };
-    let rate = match rate {
-        rate if rate >= 10.0 => format!("{rate:.0} events/s"),
-        rate => format!("{rate:.1} events/s"),
-    };
-    let texts = [
+    let (rate, tone) = rate(view.feed.events_per_second);
+    let mut texts = vec![
         state,
+        ("  ", Tone::Plain),
         (&*counts, Tone::Plain),
         (&*problems, Tone::Bad),
-        (&*rate, tone),
     ];
+    // A narrow screen may cut what comes last.
+    let place = if tone == Tone::Bad { 2 } else { texts.len() };
+    texts.insert(place, (&rate, tone));
     theme.texts(&texts, width)
+}
+
+fn rate(rate: f64) -> (String, Tone) {
+    match rate {
+        STORM.. => (format!("! many events: {rate:.0}/s  "), Tone::Bad),
+        10.0.. => (format!("{rate:.0} events/s"), Tone::Plain),
+        _ => (format!("{rate:.1} events/s"), Tone::Plain),
+    }
 }
 
 fn counted(n: usize, what: &str) -> String {
@@ -191,7 +201,11 @@ fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
 }
 
 fn stream(view: &View) -> (String, Tone) {
+    let is_lossy = |reason: &Reason| reason.code == "stream_lossy";
     match &*view.stream.state {
+        "confirmed" if view.health.reasons.iter().any(is_lossy) => {
+            ("stream loses events".to_owned(), Tone::Bad)
+        }
         "confirmed" => ("stream confirmed".to_owned(), Tone::Good),
         "down" => {
             let lasts = view.stream.seconds.map_or_else(String::new, seconds);

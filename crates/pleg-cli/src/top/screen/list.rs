@@ -5,7 +5,6 @@ use ratatui::text::{Line, Span};
 
 use super::text::{Theme, Tone, cut, padded, padded_left, seconds};
 use crate::table;
-use crate::text::short;
 use crate::top::app::App;
 use crate::view::{ContainerRow, Exit, PodRow, PodState, View};
 
@@ -198,26 +197,13 @@ fn one_container(
         (false, "Running") => Tone::Good,
         (false, _) => Tone::Warning,
     };
-    let exit = match container.exit_code {
-        Some(code) => {
-            let reason = container.reason.as_deref().unwrap_or_default();
-            format!("{code} {reason}").trim().to_owned()
-        }
-        None => short(&container.id),
-    };
+    let exit = container.last_exit.as_ref();
     let cells = [
         (format!("{branch}{}", container.name), plain),
         (container.state.clone(), theme.style(tone)),
         (String::new(), plain),
         (container.restarts.to_string(), plain),
-        (
-            exit,
-            theme.style(if container.failed {
-                Tone::Bad
-            } else {
-                Tone::Dim
-            }),
-        ),
+        (exit.map_or_else(String::new, exited), plain),
         (
             container.seconds.map_or_else(|| "–".to_owned(), seconds),
             plain,

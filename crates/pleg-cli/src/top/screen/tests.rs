@@ -321,6 +321,29 @@ fn causes_and_what_to_do_are_named() {
 }
 
 #[test]
+fn storm_and_lossy_stream_are_pointed_out() {
+    let mut sample = Sample::new();
+    for _ in 0..10_000 {
+        sample.died("shop", "web-1", "app", 3);
+    }
+    // The present second does not count yet.
+    sample.now = sample.now.after(std::time::Duration::from_secs(1));
+    sample.health.loss = pleg::core::StreamLoss::new(100, 30);
+    sample.health.missed = 30;
+    for size in SIZES {
+        let mut top = Top::new(Sample::empty(), size);
+        std::mem::swap(&mut top.sample, &mut sample);
+        top.answer();
+        top.shows(&[
+            "! many events: 1000/s",
+            "stream loses events",
+            "! stream_lossy",
+        ]);
+        std::mem::swap(&mut top.sample, &mut sample);
+    }
+}
+
+#[test]
 fn silent_agent_makes_data_old() {
     let mut top = Top::new(Sample::new(), (80, 24));
     top.hides("NO ANSWER");
