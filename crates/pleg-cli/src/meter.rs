@@ -142,3 +142,40 @@ impl<R: Runtime> Runtime for Metered<R> {
         self.runtime.event_profile()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_fail_or_are_cancelled_are_measured_too() {
+        let clock = Clock::start();
+        let meter = Meter::new(clock);
+        let call = |kind: Option<CallErrorKind>| async move {
+            clock.sleep_until(clock.now().after(SECOND)).await;
+            let error = |kind| CallError::new("ListContainers", kind, "no");
+            kind.map_or(Ok(()), |kind| Err(error(kind)))
+        };
+        let answered = |meter: &Meter| meter.calls().unanswered_since();
+        let began = clock.now();
+        let failing = call(Some(CallErrorKind::Unavailable));
+        assert!(meter.measure(About::Node, failing).await.is_err());
+        assert_eq!(answered(&meter), began);
+        let unknown = call(Some(CallErrorKind::NotFound));
+        assert!(meter.measure(About::Pod, unknown).await.is_err());
+        let first = answered(&meter);
+        assert_eq!(first, clock.now(), "an error of the runtime is an answer");
+        let cancelled = meter.measure(About::Node, call(None));
+        assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
+        assert_eq!(answered(&meter), first);
+        assert!(meter.measure(About::Node, call(None)).await.is_ok());
+        assert_eq!(answered(&meter), clock.now());
+        let points = meter.calls().list_points(clock.now());
+        let count: u64 = points.iter().map(|point| point.count).sum();
+        assert_eq!(count, 3);
+    }
+}

@@ -17,6 +17,7 @@ const GENERIC_PERIOD: Duration = Duration::from_secs(1);
 /// The measured calls to the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
+    began: Instant,
     /// Complete lists: two calls each.
     lists: Series,
     /// Calls about one pod, one container or one sandbox.
@@ -38,6 +39,7 @@ pub(crate) enum About {
 impl Calls {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
+            began: now,
             lists: Series::new(now),
             reads: Series::new(now),
             last_answer: None,
@@ -57,12 +59,12 @@ impl Calls {
         }
     }
 
-    /// When the runtime has answered a call last.
-    pub(super) const fn last_answer(&self) -> Option<Instant> {
-        self.last_answer
+    /// When the runtime has answered a call last; before the first answer, when the measurement began.
+    pub(crate) fn unanswered_since(&self) -> Instant {
+        self.last_answer.unwrap_or(self.began)
     }
 
-    pub(super) fn list_points(&self, now: Instant) -> Vec<Point> {
+    pub(crate) fn list_points(&self, now: Instant) -> Vec<Point> {
         self.lists.points(now)
     }
 
@@ -170,6 +172,6 @@ mod tests {
         let mut calls = Calls::new(at(0));
         calls.ended(About::Node, at(1), at(2), true);
         calls.ended(About::Pod, at(3), at(9), false);
-        assert_eq!(calls.last_answer(), Some(at(2)));
+        assert_eq!(calls.unanswered_since(), at(2));
     }
 }

@@ -8,7 +8,7 @@ use super::model::Inputs;
 use crate::health::sentence;
 
 /// The code of the reason that an agent does not answer. Only its clients see it.
-pub(crate) const AGENT_SILENT: &str = "agent_silent";
+const AGENT_SILENT: &str = "agent_silent";
 
 /// Whether the pods of the node are known, and what is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,12 +39,20 @@ pub(crate) struct Reason {
     pub(crate) seconds: Option<f64>,
     /// What to do, in short.
     pub(crate) action: String,
-    /// Where the runbook explains it.
+    /// Where the runbook explains it. Empty if it does not.
     pub(crate) runbook: String,
 }
 
 impl Reason {
-    pub(crate) fn new(code: &str, not_ready: bool, message: &str, seconds: Option<f64>) -> Self {
+    /// An agent does not answer its client.
+    pub(crate) fn silent_agent(error: &str, seconds: f64) -> Self {
+        Self {
+            runbook: String::new(),
+            ..Self::new(AGENT_SILENT, false, error, Some(seconds))
+        }
+    }
+
+    fn new(code: &str, not_ready: bool, message: &str, seconds: Option<f64>) -> Self {
         Self {
             code: code.to_owned(),
             not_ready,
@@ -123,9 +131,7 @@ impl HealthView {
             ready: not_ready.is_none(),
             reasons,
             pods: inputs.problems.len(),
-            no_answer_seconds: unanswered
-                .then(|| inputs.calls.last_answer().map(lasts))
-                .flatten(),
+            no_answer_seconds: unanswered.then(|| lasts(inputs.calls.unanswered_since())),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::record::Record;
 use crate::text::clip;
 pub(crate) use cost::{About, CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
-pub(crate) use health::{AGENT_SILENT, HealthView, Reason, Relist, StreamView};
+pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
 pub(crate) use pods::{ContainerRow, Exit, PodRow, PodsPage};
 pub(crate) use query::{MOST_ROWS, Query, Sort};

@@ -6,7 +6,7 @@ use ratatui::text::Line;
 use super::text::{Theme, Tone, seconds, wrapped};
 use crate::text::{duration, latency, time_of_day};
 use crate::top::app::{App, Page};
-use crate::view::{AGENT_SILENT, Point, Reason, View};
+use crate::view::{Point, Reason, View};
 
 /// How many reasons are shown, unless the screen is low.
 const MOST_REASONS: usize = 3;
@@ -31,8 +31,7 @@ pub(super) fn lines(
     lines.push(sources(theme, view, width));
     let mut reasons = view.health.reasons.clone();
     if let (Some(error), Some(silence)) = (&app.error, app.silence(now)) {
-        let silence = Some(silence.as_secs_f64());
-        reasons.insert(0, Reason::new(AGENT_SILENT, false, error, silence));
+        reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
     }
     match app.page {
         // It has them all.
@@ -78,7 +77,10 @@ fn sentence(reason: &Reason) -> String {
 }
 
 fn action(theme: Theme, reason: &Reason, width: usize, whole: bool) -> Vec<Line<'static>> {
-    let text = format!("do: {}; see {}", reason.action, reason.runbook);
+    let mut text = format!("do: {}", reason.action);
+    if !reason.runbook.is_empty() {
+        text.push_str(&format!("; see {}", reason.runbook));
+    }
     if !whole {
         return vec![theme.line(&format!("  {text}"), Tone::Plain, width)];
     }
@@ -129,12 +131,15 @@ fn summary(theme: Theme, view: &View, width: usize) -> Line<'static> {
         (true, true) => ("ready", Tone::Good),
     };
     let pods = &view.pods;
-    let counts = format!(
-        "{}, {} ({} running)  ",
-        counted(pods.total, "pod"),
-        counted(pods.containers, "container"),
-        pods.running
-    );
+    let counts = match view.relist.last_seconds {
+        None => "pods are not known yet  ".to_owned(),
+        Some(_) => format!(
+            "{}, {} ({} running)  ",
+            counted(pods.total, "pod"),
+            counted(pods.containers, "container"),
+            pods.running
+        ),
+    };
     let problems = match view.health.pods {
         0 => String::new(),
         n => format!("{} with calls that hang or fail  ", counted(n, "pod")),

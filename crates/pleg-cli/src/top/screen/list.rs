@@ -50,8 +50,9 @@ pub(super) fn lines(app: &mut App, view: &View, width: usize, height: usize) -> 
         }
     }
     if view.pods.matching == 0 {
-        let text = match view.pods.total {
-            0 => "  no pods",
+        let text = match (view.pods.total, view.relist.last_seconds) {
+            (_, None) => "  not known yet: no list of the pods has succeeded",
+            (0, _) => "  no pods",
             _ => "  no pod matches; c clears the filters",
         };
         lines.push(app.theme.line(text, Tone::Plain, width));
@@ -87,7 +88,11 @@ fn filters(app: &App, view: &View, width: usize) -> Line<'static> {
 fn widths(view: &View, width: usize) -> Widths {
     let longest = |text: fn(&PodRow) -> usize| view.pods.rows.iter().map(text).max().unwrap_or(0);
     let pod = longest(|row| crate::text::width(&crate::text::safe(&row.pod.shown()))).clamp(20, 60);
-    let exit = longest(|row| row.last_exit.as_ref().map_or(0, |exit| exited(exit).len()));
+    let exit = longest(|row| {
+        row.last_exit
+            .as_ref()
+            .map_or(0, |exit| exited(exit).chars().count())
+    });
     let mut widths = [pod, 9, 5, 8, exit.clamp(9, 20), 7, 7];
     let (flexible, optional) = ([(4, 9), (0, 16)], [3, 6, 4, 5]);
     table::fit(
