@@ -10,6 +10,11 @@ default:
 watch *ARGS:
     cargo run --release --bin pleg -- watch {{ ARGS }}
 
+# Write what `pleg top` shows of a simulated node with a hung pod into README.md (needs tmux).
+capture:
+    cargo build --bin pleg
+    scripts/capture-top.py
+
 # All tests but those that need a real container runtime.
 test:
     cargo test --workspace

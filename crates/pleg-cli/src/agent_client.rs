@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::args::TokenArgs;
 use crate::record::{Page, Record};
+use crate::view::{Query, View};
 
 /// How long the agent may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -105,6 +106,20 @@ impl AgentClient {
             head.with_context(malformed)?,
             records.with_context(malformed)?,
         ))
+    }
+
+    /// The node as the agent sees it.
+    pub(crate) async fn view(&self, query: &Query) -> anyhow::Result<View> {
+        let path = format!("/debug/view?{}", query.to_parameters());
+        match self.get(&path).await? {
+            (StatusCode::OK, body) => serde_json::from_str(&body)
+                .with_context(|| format!("the agent at {} sent something else", self.url)),
+            (StatusCode::NOT_FOUND, _) => bail!(
+                "the agent at {} has no /debug/view: it is older than this command",
+                self.url
+            ),
+            (code, _) => bail!("the agent at {} answers {code}", self.url),
+        }
     }
 
     /// The status and the body of a response.

@@ -13,7 +13,7 @@ use pleg_sim::Mode as Simulated;
 use crate::agent_client::AgentUrl;
 use crate::config::ConfigArgs;
 use crate::doctor::host::ASK_MOUNT;
-use crate::filter::Filters;
+use crate::filter::{Filters, Selector};
 use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
@@ -33,6 +33,7 @@ Examples:
   pleg watch -o json --for 10s     show events for ten seconds, one JSON object per line
   pleg watch --failed -n shop      show failed containers in one namespace
   pleg watch --since 10m           show what the agent saw in the last ten minutes, and what follows
+  pleg top                         show pods, events and health on the terminal, live
   pleg pods                        show all sandboxes and containers
   pleg agent                       serve metrics, liveness and readiness on port 9394
   pleg check                       ask the agent whether there is a problem
@@ -53,6 +54,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Show lifecycle events as they happen
     Watch(WatchArgs),
+    /// Show pods, events and health on the terminal, live
+    Top(TopArgs),
     /// Show all sandboxes and containers that exist now
     Pods(PodsArgs),
     /// Run until stopped; serve metrics, liveness and readiness
@@ -163,6 +166,32 @@ pub(crate) struct WatchArgs {
     pub(crate) filters: Filters,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The key ? shows all keys. Colours are not used if NO_COLOR is set. A simulated node, old data, an unreachable
+runtime and degraded reasons are named in the first lines.
+
+Examples:
+  pleg top                         the pods of this node
+  pleg top -n shop -l app=web      pods of one namespace with a label
+  pleg top --agent unix:///run/pleg.sock
+  pleg top --sim                   a simulated node")]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Show what a running agent sees, instead of the runtime: http://ADDRESS:PORT or unix:///PATH
+    #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim", "events"])]
+    pub(crate) agent: Option<AgentUrl>,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    /// Only pods in this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Only pods with these labels, for example app=web,tier!=cache,canary
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(crate) selector: Option<Selector>,
+}
+
 /// How to get access to an agent.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
@@ -248,8 +277,8 @@ pub(crate) struct AgentArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Where to serve /metrics, /healthz, /readyz (also /readyz?verbose), /debug/pods and /debug/events:
-    /// an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
+    /// Where to serve /metrics, /healthz, /readyz (also /readyz?verbose), /debug/pods, /debug/view and
+    /// /debug/events: an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
     #[command(flatten)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
-use pleg::runtime::Runtime;
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
@@ -16,11 +15,16 @@ use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
 use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
-use crate::sim::Embedded;
+use crate::meter::Meter;
+use crate::runtime_calls::{CallObserver, ObservedRuntime};
+use crate::sim::{Embedded, control_path};
 use crate::stream::{Guarded, Reason};
 
 /// How long `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The runtime of a generator.
+type Observed<O> = Guarded<ObservedRuntime<CriRuntime, O>>;
 
 /// The selected runtime. Stops the embedded runtime, if it is in use.
 pub(crate) struct Target {
@@ -29,6 +33,7 @@ pub(crate) struct Target {
     clock: Clock,
     started: Instant,
     timeout: Duration,
+    meter: Meter,
 }
 
 /// Where the runtime listens.
@@ -116,6 +121,7 @@ impl Target {
             clock,
             started: clock.now(),
             timeout: RESPONSE_TIMEOUT,
+            meter: Meter::new(clock),
         }
     }
 
@@ -145,6 +151,19 @@ impl Target {
             .map(|endpoint| endpoint.path().to_owned())
     }
 
+    /// The measurements of the generator's calls. It has the same clock.
+    pub(crate) fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    /// Whether this is a simulated runtime: the embedded one, or `pleg sim`, whose control socket is
+    /// beside its socket.
+    pub(crate) fn simulated(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let embedded = self.embedded.is_some();
+        let control = self.socket().map(|socket| control_path(&socket));
+        move || embedded || control.as_ref().is_some_and(|path| path.exists())
+    }
+
     /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().since(self.started)
@@ -155,27 +174,28 @@ impl Target {
         self.timeout.saturating_sub(self.elapsed())
     }
 
-    /// The builder of a generator for this runtime, and why it does not subscribe to events.
+    /// The builder of a generator for this runtime, whose calls are measured, and why it does not subscribe to
+    /// events.
     pub(crate) fn builder(
         &self,
         events: EventsPolicy,
         settings: Settings,
-    ) -> anyhow::Result<(Builder<Guarded<CriRuntime>>, Reason)> {
-        self.builder_of(events, settings, |runtime| runtime)
+    ) -> anyhow::Result<(Builder<Observed<Meter>>, Reason)> {
+        self.builder_with(events, settings, self.meter.clone())
     }
 
-    /// The same, of what `wrap` makes of the runtime.
-    pub(crate) fn builder_of<R: Runtime>(
+    /// The same with another observer of the calls.
+    pub(crate) fn builder_with<O: CallObserver>(
         &self,
         events: EventsPolicy,
         mut settings: Settings,
-        wrap: impl FnOnce(CriRuntime) -> R,
-    ) -> anyhow::Result<(Builder<Guarded<R>>, Reason)> {
+        observer: O,
+    ) -> anyhow::Result<(Builder<Observed<O>>, Reason)> {
         settings.mode = match events {
             EventsPolicy::Never => Mode::Polling,
             EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = wrap(self.runtime(CriConfig::new)?);
+        let runtime = ObservedRuntime::new(self.runtime(CriConfig::new)?, observer);
         // No kubelet uses the embedded runtime.
         let runtime = if events == EventsPolicy::Auto && self.embedded.is_none() {
             Guarded::auto(runtime, self.socket(), self.clock)
@@ -183,7 +203,8 @@ impl Target {
             Guarded::always(runtime)
         };
         let reason = runtime.reason();
-        Ok((Pleg::builder(runtime).settings(settings), reason))
+        let builder = Pleg::builder(runtime).settings(settings).clock(self.clock);
+        Ok((builder, reason))
     }
 
     /// A client for other calls, with this deadline.

@@ -78,7 +78,10 @@ fn is_match(pattern: &str, text: &str) -> bool {
 
 /// A selector of labels, with the equality-based part of the syntax of kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Selector(Vec<Requirement>);
+pub(crate) struct Selector {
+    text: String,
+    requirements: Vec<Requirement>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -122,21 +125,28 @@ impl FromStr for Selector {
                 false => Ok(parsed),
             }
         };
-        text.split(',')
-            .map(requirement)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let requirements = text.split(',').map(requirement);
+        Ok(Self {
+            text: text.to_owned(),
+            requirements: requirements.collect::<Result<_, _>>()?,
+        })
     }
 }
 
 impl Selector {
-    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::Equal(key, value) => label(key) == Some(value),
-            Requirement::NotEqual(key, value) => label(key) != Some(value),
-            Requirement::Exists(key) => label(key).is_some(),
-            Requirement::Missing(key) => label(key).is_none(),
-        })
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements
+            .iter()
+            .all(|requirement| match requirement {
+                Requirement::Equal(key, value) => label(key) == Some(value),
+                Requirement::NotEqual(key, value) => label(key) != Some(value),
+                Requirement::Exists(key) => label(key).is_some(),
+                Requirement::Missing(key) => label(key).is_none(),
+            })
     }
 }
 

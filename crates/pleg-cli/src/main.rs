@@ -21,17 +21,22 @@ mod json;
 mod kubelet;
 mod limits;
 mod log;
+mod meter;
+mod observer;
 mod pods;
 mod record;
+mod runtime_calls;
 mod signals;
 mod sim;
 mod stream;
 mod table;
 mod text;
+mod top;
 mod usage;
+mod view;
 mod watch;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use args::Command;
@@ -47,7 +52,9 @@ fn main() -> ExitCode {
         return doctor::ask_mount(path);
     }
     let quiet = matches!(args.command, Command::Watch(_) | Command::Doctor(_));
-    if let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
+    // Lines of the log would disturb what is on the terminal.
+    let on_terminal = matches!(args.command, Command::Top(_)) && io::stderr().is_terminal();
+    if !on_terminal && let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
         return fail(&error);
     }
     if matches!(args.command, Command::Agent(_)) {
@@ -74,6 +81,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     let signal = signals::first()?;
     match command {
         Command::Watch(args) => show(Box::pin(watch::run(args)), signal).await,
+        Command::Top(args) => tokio::select! {
+            result = Box::pin(top::run(args)) => result,
+            signal = signal => Ok(signal.exit_code()),
+        },
         Command::Pods(args) => show(pods::run(args), signal).await,
         Command::Agent(args) => Ok(agent::run(args, signal).await?.service_exit_code()),
         Command::Check(args) => tokio::select! {

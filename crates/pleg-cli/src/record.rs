@@ -1,9 +1,9 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
-use pleg::PodProblem;
 use pleg::core::{PodLifecycleEvent, PodName, WallTime};
 use pleg::runtime::clock::Clock;
+use pleg::{Delivery, PodProblem};
 use serde::{Deserialize, Serialize};
 
 use crate::json::utc;
@@ -127,6 +127,24 @@ impl Record {
             reason: subject.and_then(|s| text(&s.reason)),
             latency_ms,
             ..Self::new(event.event.as_str(), detected)
+        }
+    }
+
+    /// The record of a delivery. `pods` counts the pods.
+    pub(crate) fn delivery(
+        delivery: &Delivery,
+        clock: Clock,
+        started: WallTime,
+        pods: impl FnOnce() -> usize,
+    ) -> Option<Self> {
+        match delivery {
+            Delivery::Event(event) => Some(Self::event(event, clock, started)),
+            Delivery::Synced => Some(Self::synced(clock.wall(), pods())),
+            Delivery::Lagged { missed } => {
+                let what = "exits and removals";
+                Some(Self::lagged(clock.wall(), *missed, what))
+            }
+            _ => None,
         }
     }
 

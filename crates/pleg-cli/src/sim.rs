@@ -70,7 +70,7 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
 }
 
 /// The control socket of a simulated runtime.
-fn control_path(socket: &Path) -> PathBuf {
+pub(crate) fn control_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
     path.into()

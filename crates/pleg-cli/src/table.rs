@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use terminal_size::{Width, terminal_size};
 
-use crate::text::{clip, safe};
+use crate::text::{self, safe};
 
 /// The space between columns.
 const GAP: usize = 2;
@@ -31,15 +31,15 @@ impl Cell {
     }
 
     fn width(&self) -> usize {
-        self.text.chars().count()
+        text::width(&self.text)
     }
 
     fn write(&self, out: &mut impl Write, width: usize, last: bool) -> io::Result<()> {
-        let text = clip(&self.text, width);
+        let text = text::fit(&self.text, width);
         let style = self.style;
         write!(out, "{style}{text}{style:#}")?;
         if !last {
-            let pad = width.saturating_sub(text.chars().count()) + GAP;
+            let pad = width.saturating_sub(text::width(&text)) + GAP;
             write!(out, "{:pad$}", "")?;
         }
         Ok(())

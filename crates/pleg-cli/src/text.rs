@@ -6,6 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use serde_json::ser::Formatter;
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
 
 /// Escapes control characters and characters that change the text direction.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
@@ -25,15 +27,49 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
 /// Whether this is a control character, or an invisible or direction-changing one.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Truncates the text to `width` characters, with an ellipsis at the end.
-pub(crate) fn clip(text: &str, width: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(width) {
+/// The most bytes of what a terminal shows as one character: combining marks can be stacked without end.
+const MOST_CLUSTER: usize = 32;
+
+/// How many columns of a terminal the text needs. It must be safe.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Truncates the text to `width` columns of a terminal, with an ellipsis at the end.
+pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
+    let small = text.len() <= MOST_CLUSTER || text.graphemes(true).all(|g| g.len() <= MOST_CLUSTER);
+    if small && text.width() <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::new();
+    let mut left = width;
+    for cluster in text.graphemes(true) {
+        let cluster = if cluster.len() <= MOST_CLUSTER {
+            cluster
+        } else {
+            "\u{fffd}"
+        };
+        if cluster.width() + 1 > left {
+            kept.push_str(if left > 0 { "…" } else { "" });
+            break;
+        }
+        left -= cluster.width();
+        kept.push_str(cluster);
+    }
+    Cow::Owned(kept)
+}
+
+/// Truncates the text to this number of characters, with an ellipsis at the end.
+pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),
         Some(_) => {
-            let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+            let kept: String = text.chars().take(most.saturating_sub(1)).collect();
             Cow::Owned(kept + "…")
         }
     }
@@ -47,6 +83,24 @@ pub(crate) fn duration(d: Duration) -> String {
         s @ 60..3600 => format!("{}m{}s", s / 60, s % 60),
         s @ 3600..86_400 => format!("{}h{}m", s / 3600, s / 60 % 60),
         s => format!("{}d{}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+/// Formats a latency in milliseconds.
+pub(crate) fn latency(ms: f64) -> String {
+    match ms {
+        ms if ms < 1.0 => format!("{:.0}µs", ms * 1000.0),
+        ms if ms < 10.0 => format!("{ms:.1}ms"),
+        ms if ms < 10_000.0 => format!("{ms:.0}ms"),
+        ms => format!("{:.0}s", ms / 1000.0),
+    }
+}
+
+/// The time of day of a time in RFC 3339, in this format.
+pub(crate) fn time_of_day(time: &str, format: &str) -> String {
+    match time.parse::<jiff::Timestamp>() {
+        Ok(time) => time.strftime(format).to_string(),
+        Err(_) => time.to_owned(),
     }
 }
 
@@ -100,6 +154,25 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         assert!(!out.chars().any(is_unsafe), "{out:?}");
         assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
+    }
+
+    #[test]
+    fn text_is_cut_by_the_columns_that_it_needs() {
+        for (text, columns, shown) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 6, "日本語"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("e\u{301}e\u{301}e", 3, "e\u{301}e\u{301}e"),
+            ("abc", 0, ""),
+            ("", 0, ""),
+        ] {
+            assert_eq!(fit(text, columns), shown, "{text} {columns}");
+            assert!(width(shown) <= columns);
+        }
+        let stacked = format!("a{}b", "\u{301}".repeat(500));
+        assert_eq!(fit(&stacked, 9), "\u{fffd}b");
     }
 
     #[test]

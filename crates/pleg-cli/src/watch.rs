@@ -5,9 +5,8 @@ mod table;
 
 use std::io;
 
-use pleg::core::{Settings, WallTime};
-use pleg::runtime::clock::Clock;
-use pleg::{Delivery, Pleg, Subscription};
+use pleg::core::Settings;
+use pleg::{Pleg, Subscription};
 
 use crate::args::{Output, WatchArgs};
 use crate::connect::Target;
@@ -65,7 +64,7 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
                 None => return Ok(()),
                 Some(delivery) => {
                     let pods = || pleg.snapshot().len();
-                    let record = record(&delivery, clock, started, pods);
+                    let record = Record::delivery(&delivery, clock, started, pods);
                     if let Some(record) = record && selected.matches(&record, pleg) {
                         printer.print(&record)?;
                     }
@@ -80,24 +79,6 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
                 printer.print(&record)?;
             }
         }
-    }
-}
-
-/// The record of a delivery. `pods` counts the pods.
-fn record(
-    delivery: &Delivery,
-    clock: Clock,
-    started: WallTime,
-    pods: impl FnOnce() -> usize,
-) -> Option<Record> {
-    match delivery {
-        Delivery::Event(event) => Some(Record::event(event, clock, started)),
-        Delivery::Synced => Some(Record::synced(clock.wall(), pods())),
-        Delivery::Lagged { missed } => {
-            let what = "exits and removals";
-            Some(Record::lagged(clock.wall(), *missed, what))
-        }
-        _ => None,
     }
 }
 
@@ -135,12 +116,14 @@ impl Printer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pleg::Delivery;
+    use pleg::runtime::clock::Clock;
 
     #[tokio::test]
     async fn loss_of_deliveries_is_a_record() {
         let clock = Clock::start();
         let lagged = Delivery::Lagged { missed: 3 };
-        let record = record(&lagged, clock, clock.wall(), || 0).unwrap();
+        let record = Record::delivery(&lagged, clock, clock.wall(), || 0).unwrap();
         let mut out = Vec::new();
         json::line(&mut out, &record).unwrap();
         let object: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -4,12 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pleg::core::WallTime;
-use pleg::runtime::clock::Clock;
-use pleg::{Delivery, HealthWatch, Subscription};
 
-use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::json;
-use crate::record::{Page, Record};
+use crate::record::{Page, Record, SYNCED};
 
 /// The most bytes of records that are kept.
 const MOST_BYTES: usize = 512 << 10;
@@ -50,42 +47,10 @@ impl RecentEvents {
         })))
     }
 
-    /// Records until the generator ends. What existed at the start is not recorded: it is no event.
-    pub(super) async fn run(
-        &self,
-        mut events: Subscription,
-        mut health: HealthWatch,
-        clock: Clock,
-    ) {
-        let started = clock.wall();
-        let mut changes = HealthChanges::default();
-        let mut interval = tokio::time::interval(CHECK_PERIOD);
-        loop {
-            tokio::select! {
-                delivery = events.next() => {
-                    let Some(delivery) = delivery else { return };
-                    self.deliver(&delivery, clock, started);
-                    continue;
-                }
-                _ = interval.tick() => {}
-                true = health.changed() => {}
-            }
-            for record in changes.update(&health, clock) {
-                self.add(clock.wall(), record);
-            }
-        }
-    }
-
-    fn deliver(&self, delivery: &Delivery, clock: Clock, started: WallTime) {
-        let now = clock.wall();
-        match delivery {
-            Delivery::Event(event) if !event.initial => {
-                self.add(now, Record::event(event, clock, started));
-            }
-            Delivery::Lagged { missed } => {
-                self.add(now, Record::lagged(now, *missed, "exits and removals"));
-            }
-            _ => {}
+    /// Adds a record. What existed at the start is not recorded: it is no event.
+    pub(super) fn record(&self, at: WallTime, record: &Record) {
+        if record.r#type != SYNCED {
+            self.add(at, record.clone());
         }
     }
 

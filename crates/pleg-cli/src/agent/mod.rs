@@ -24,6 +24,8 @@ use crate::args::AgentArgs;
 use crate::connect::{Target, notice};
 use crate::http::{self, Access, Handler, Listener};
 use crate::limits;
+use crate::observer::Observer;
+use crate::record::Record;
 use crate::signals::Signal;
 use events::RecentEvents;
 use pages::{Pages, Rendered};
@@ -57,6 +59,7 @@ pub(crate) async fn run(
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());
+    let observer = Observer::new(&target, &pleg, no_stream.clone());
     let client = target.client(runtime_status::DEADLINE)?;
     let (show_status, runtime_status) = watch::channel(Default::default());
     let pages = Pages {
@@ -66,11 +69,13 @@ pub(crate) async fn run(
         no_stream,
         runtime_status,
         events: events.clone(),
+        observer: observer.clone(),
     };
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let watched = health.clone();
     let recorded = async {
-        events.run(subscription, health, clock).await;
+        let keep = |record: &Record| events.record(clock.wall(), record);
+        observer.run(subscription, keep).await;
         std::future::pending().await
     };
     let signal = tokio::select! {

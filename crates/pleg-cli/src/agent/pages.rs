@@ -19,8 +19,10 @@ use super::process;
 use super::runtime_status::RuntimeStatus;
 use crate::http::Reply;
 use crate::json;
+use crate::observer::Observer;
 use crate::record::Pod;
 use crate::stream::Reason;
+use crate::view;
 
 /// For how long a rendered response is used again, so that many requests cost no more than few.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
@@ -40,6 +42,7 @@ pub(super) struct Pages {
     pub(super) no_stream: Reason,
     pub(super) runtime_status: watch::Receiver<RuntimeStatus>,
     pub(super) events: RecentEvents,
+    pub(super) observer: Observer,
 }
 
 impl Pages {
@@ -76,6 +79,7 @@ impl Pages {
             }
             ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
             ("/debug/events", true) => self.events(&query),
+            ("/debug/view", true) => self.view(query.0),
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
         }
     }
@@ -123,6 +127,18 @@ impl Pages {
         // Writing to a vector does not fail.
         let _ = json::line(&mut body, &page);
         body
+    }
+
+    /// The node as `pleg top` shows it: one page of its pods.
+    fn view(&self, parameters: &str) -> Reply {
+        let query = match view::Query::from_parameters(parameters) {
+            Ok(query) => query,
+            Err(why) => return text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+        };
+        let mut body = Vec::new();
+        // Writing to a vector does not fail.
+        let _ = json::line(&mut body, &self.observer.view(&query));
+        reply(StatusCode::OK, JSON, body)
     }
 
     /// `after=NUMBER`: only records with a higher number. `since=SECONDS`: only those of the last

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::table::{self, Cell, colour, dim};
-use crate::text::short;
+use crate::text::{latency, short, time_of_day};
 
 /// Begins every line if the pods are simulated although nobody asked for that.
 const SIMULATED: &str = "simulated  ";
@@ -14,6 +14,8 @@ const SIMULATED: &str = "simulated  ";
 /// Stands in the time column for an event that is not a change: what existed at the start. The time
 /// of its detection says nothing.
 const INITIAL: &str = "initial";
+
+const TIME: &str = "%H:%M:%S%.3f";
 
 const HEADINGS: [&str; 9] = [
     "TIME", "TYPE", "POD", "KIND", "NAME", "ID", "SOURCE", "LATENCY", "EXIT",
@@ -71,7 +73,7 @@ impl Columns {
         };
         let time = match event.initial {
             Some(true) => INITIAL.to_owned(),
-            _ => time_of_day(&event.time),
+            _ => time_of_day(&event.time, TIME),
         };
         self.row(&[
             Cell::new(&time).style(dim()),
@@ -104,7 +106,7 @@ impl Columns {
         let parts = [pod, record.code.clone(), Some(message)];
         let text = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
         let cells = [
-            Cell::new(&time_of_day(&record.time)).style(dim()),
+            Cell::new(&time_of_day(&record.time, TIME)).style(dim()),
             Cell::new(&record.r#type).style(style),
             Cell::new(&text).style(if style == dim() { dim() } else { Style::new() }),
         ];
@@ -124,22 +126,5 @@ impl Columns {
         }
         table::row(&mut out, cells, widths)?;
         out.flush()
-    }
-}
-
-/// The time of day of a time in RFC 3339.
-fn time_of_day(time: &str) -> String {
-    match time.parse::<jiff::Timestamp>() {
-        Ok(time) => time.strftime("%H:%M:%S%.3f").to_string(),
-        Err(_) => time.to_owned(),
-    }
-}
-
-fn latency(ms: f64) -> String {
-    match ms {
-        ms if ms < 1.0 => format!("{:.0}µs", ms * 1000.0),
-        ms if ms < 10.0 => format!("{ms:.1}ms"),
-        ms if ms < 10_000.0 => format!("{ms:.0}ms"),
-        ms => format!("{:.0}s", ms / 1000.0),
     }
 }

@@ -17,11 +17,12 @@ use super::lists::{self, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
 use super::stream::Stream;
-use super::timed::{CallLog, Key, LIST_SANDBOXES, Subject, Timed, Timing};
+use super::timed::{CallLog, Key, Timing};
 use super::wall_clock::{Reading, WallClock};
 use super::{Conditions, Evidence, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
+use crate::runtime_calls::{LIST_SANDBOXES, Subject};
 use crate::stream::Reason;
 
 /// How long the generator may take to read the node at first, and again at the end.
@@ -61,8 +62,7 @@ impl Session {
         settings.relist_period_unproven = RELIST;
         settings.probe_period = PROBE;
         let log = CallLog::new(began.clock);
-        let timed = |runtime| Timed::new(runtime, log.clone());
-        let (mut builder, left_to_kubelet) = target.builder_of(events, settings, timed)?;
+        let (mut builder, left_to_kubelet) = target.builder_with(events, settings, log.clone())?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
         let endpoint = target.endpoint()?;
@@ -211,7 +211,7 @@ impl Session {
 /// Makes a call of the log again. Returns whether it was answered.
 async fn read(runtime: &CriRuntime, (operation, subject): &Key) -> bool {
     match subject {
-        Subject::Node => false,
+        Subject::Node | Subject::Runtime => false,
         Subject::Id(id) if *operation == Kind::Sandbox.status_operation() => {
             runtime.sandbox_status(id).await.is_ok()
         }

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::figures::{median, millis, quantile, span};
 use super::pods::Pods;
-use super::timed::{Key, Subject, Timing};
+use super::timed::{Key, Timing};
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::runtime_calls::Subject;
 use crate::text::short;
 
 /// A call that is not answered for longer hangs.
@@ -122,7 +123,7 @@ impl Statuses {
         let mut of_pods: BTreeMap<&str, f64> = BTreeMap::new();
         for ((operation, subject), timing) in calls {
             let (pod, id) = match subject {
-                Subject::Node => continue,
+                Subject::Node | Subject::Runtime => continue,
                 Subject::Pod(uid) => (uid.as_str(), ""),
                 Subject::Id(id) => (
                     pods.get(id.as_str()).copied().unwrap_or_default(),

@@ -1,32 +1,13 @@
-//! A runtime whose calls are timed: doctor examines the calls that the generator makes anyway.
+//! Times the calls that a generator makes: doctor examines those that are made anyway.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::core::{CallError, EventProfile, Id, Instant, Kind, PodUid, Report};
+use pleg::core::{CallError, Instant};
 use pleg::runtime::clock::Clock;
-use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-pub(super) const LIST_SANDBOXES: &str = "ListPodSandbox";
-const LIST_CONTAINERS: &str = "ListContainers";
-
-/// What a call reads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Subject {
-    Node,
-    Pod(PodUid),
-    Id(Id),
-}
-
-impl From<&Scope> for Subject {
-    fn from(scope: &Scope) -> Self {
-        match scope {
-            Scope::Node => Self::Node,
-            Scope::Pod(uid) => Self::Pod(uid.clone()),
-        }
-    }
-}
+use crate::runtime_calls::{CallObserver, ObservedCall, Subject};
 
 /// An operation and what it reads.
 pub(super) type Key = (&'static str, Subject);
@@ -82,16 +63,22 @@ impl CallLog {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn time<T>(
-        &self,
-        key: Key,
-        call: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
-        let in_flight = InFlight::begin(self, key);
-        let result = call.await;
-        in_flight.end(result.as_ref().err());
-        result
+impl CallObserver for Arc<CallLog> {
+    type Call = InFlight;
+
+    fn begin(&self, operation: &'static str, subject: Subject) -> InFlight {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.in_flight.insert(number, ((operation, subject), now));
+        drop(state);
+        InFlight {
+            log: self.clone(),
+            number,
+        }
     }
 }
 
@@ -110,25 +97,18 @@ impl Timing {
 }
 
 /// A call in flight. One that is dropped was cancelled at its deadline.
-struct InFlight<'a> {
-    log: &'a CallLog,
+pub(super) struct InFlight {
+    log: Arc<CallLog>,
     number: u64,
 }
 
-impl<'a> InFlight<'a> {
-    fn begin(log: &'a CallLog, key: Key) -> Self {
-        let now = log.clock.now();
-        let mut state = log.lock();
-        let number = state.next;
-        state.next += 1;
-        state.in_flight.insert(number, (key, now));
-        Self { log, number }
-    }
-
+impl ObservedCall for InFlight {
     fn end(self, error: Option<&CallError>) {
         self.finish(|calls, time| calls.ended(time, error));
     }
+}
 
+impl InFlight {
     fn finish(&self, record: impl FnOnce(&mut Timing, Duration)) {
         let now = self.log.clock.now();
         let mut state = self.log.lock();
@@ -138,76 +118,25 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.finish(Timing::waited);
-    }
-}
-
-/// A runtime whose lists and statuses are timed.
-pub(super) struct Timed<R> {
-    runtime: R,
-    log: Arc<CallLog>,
-}
-
-impl<R> Timed<R> {
-    pub(super) fn new(runtime: R, log: Arc<CallLog>) -> Self {
-        Self { runtime, log }
-    }
-}
-
-impl<R: Runtime> Runtime for Timed<R> {
-    type Events = R::Events;
-
-    async fn list_sandboxes(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        let call = self.runtime.list_sandboxes(scope, row);
-        self.log.time((LIST_SANDBOXES, scope.into()), call).await
-    }
-
-    async fn list_containers(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
-        let call = self.runtime.list_containers(scope, row);
-        self.log.time((LIST_CONTAINERS, scope.into()), call).await
-    }
-
-    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        let key = (Kind::Sandbox.status_operation(), Subject::Id(id.clone()));
-        self.log.time(key, self.runtime.sandbox_status(id)).await
-    }
-
-    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let key = (Kind::Container.status_operation(), Subject::Id(id.clone()));
-        self.log.time(key, self.runtime.container_status(id)).await
-    }
-
-    fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
-        self.runtime.subscribe()
-    }
-
-    fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send {
-        self.runtime.version()
-    }
-
-    fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
-        self.runtime.event_profile()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime_calls::observe;
     use futures::FutureExt as _;
     use pleg::core::CallErrorKind;
 
+    fn subject() -> Subject {
+        Subject::Id("c1".into())
+    }
+
     fn key() -> Key {
-        ("ContainerStatus", Subject::Id("c1".into()))
+        ("ContainerStatus", subject())
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,9 +150,13 @@ mod tests {
                 .await;
             Ok(())
         };
-        log.time(key(), slow).await.unwrap();
+        observe(&log, "ContainerStatus", subject(), slow)
+            .await
+            .unwrap();
         let failed = async { Err::<(), _>(error.clone()) };
-        log.time(key(), failed).await.unwrap_err();
+        observe(&log, "ContainerStatus", subject(), failed)
+            .await
+            .unwrap_err();
         let calls = log.calls().remove(&key()).unwrap();
         assert_eq!(calls.ended, 2);
         assert_eq!(calls.longest, Duration::from_secs(2));
@@ -237,10 +170,14 @@ mod tests {
         let log = CallLog::new(clock);
         let hanging = || std::future::pending::<Result<(), CallError>>();
         let deadline = Duration::from_secs(5);
-        let cancelled = tokio::time::timeout(deadline, log.time(key(), hanging())).await;
+        let cancelled = tokio::time::timeout(
+            deadline,
+            observe(&log, "ContainerStatus", subject(), hanging()),
+        )
+        .await;
         assert!(cancelled.is_err());
         assert_eq!(log.calls()[&key()].unanswered, Some(deadline));
-        let mut second = Box::pin(log.time(key(), hanging()));
+        let mut second = Box::pin(observe(&log, "ContainerStatus", subject(), hanging()));
         assert!((&mut second).now_or_never().is_none());
         clock.sleep_until(clock.now().after(2 * deadline)).await;
         assert_eq!(log.calls()[&key()].unanswered, Some(2 * deadline));

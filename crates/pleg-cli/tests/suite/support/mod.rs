@@ -1,5 +1,7 @@
 //! Runs the command, and provides directories for sockets.
 
+pub(crate) mod tmux;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

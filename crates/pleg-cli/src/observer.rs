@@ -1,0 +1,127 @@
+//! Observes a node: takes the records and measurements of a generator, and computes views of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pleg::core::PodUid;
+use pleg::{Delivery, Pleg, Subscription};
+use tokio::sync::watch;
+
+use crate::connect::Target;
+use crate::health::{CHECK_PERIOD, HealthChanges};
+use crate::meter::Meter;
+use crate::record::Record;
+use crate::stream::Reason;
+use crate::view::{Inputs, Model, Problem, Query, View};
+
+/// The observer of one node. Clones share what is remembered.
+#[derive(Clone)]
+pub(crate) struct Observer(Arc<Shared>);
+
+struct Shared {
+    pleg: Pleg,
+    meter: Meter,
+    no_stream: Reason,
+    /// The socket of the runtime.
+    runtime: String,
+    is_simulated: Box<dyn Fn() -> bool + Send + Sync>,
+    model: Mutex<Model>,
+    /// The number of changes so far.
+    changes: watch::Sender<u64>,
+}
+
+impl Observer {
+    pub(crate) fn new(target: &Target, pleg: &Pleg, no_stream: Reason) -> Self {
+        let clock = pleg.clock();
+        Self(Arc::new(Shared {
+            pleg: pleg.clone(),
+            meter: target.meter(),
+            no_stream,
+            runtime: target.to_string(),
+            is_simulated: Box::new(target.simulated()),
+            model: Mutex::new(Model::new(clock.now(), clock.wall())),
+            changes: watch::Sender::new(0),
+        }))
+    }
+
+    /// Observes until the generator ends. `keep` gets every record but those of what existed at the
+    /// start.
+    pub(crate) async fn run(&self, mut events: Subscription, keep: impl Fn(&Record)) {
+        let Shared { pleg, .. } = &*self.0;
+        let (clock, started) = (pleg.clock(), pleg.clock().wall());
+        let mut health = pleg.health();
+        let mut changes = HealthChanges::default();
+        let mut interval = tokio::time::interval(CHECK_PERIOD);
+        loop {
+            tokio::select! {
+                delivery = events.next() => {
+                    let Some(delivery) = delivery else { return };
+                    // A view shows what existed at the start anyway.
+                    if !matches!(&delivery, Delivery::Event(event) if event.initial) {
+                        let pods = || pleg.snapshot().len();
+                        let record = Record::delivery(&delivery, clock, started, pods);
+                        record.iter().for_each(|record| self.add(record, &keep));
+                    }
+                    self.0.changes.send_modify(|n| *n += 1);
+                    continue;
+                }
+                _ = interval.tick() => self.tick(),
+                true = health.changed() => {}
+            }
+            for record in changes.update(&health, clock) {
+                self.add(&record, &keep);
+            }
+            self.0.changes.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Is notified when a view has changed, apart from what changes with time.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// What is shown now.
+    pub(crate) fn view(&self, query: &Query) -> View {
+        let Shared { pleg, meter, .. } = &*self.0;
+        let health = pleg.health();
+        let no_stream = self.0.no_stream.borrow().clone();
+        let ends = match &*query.pod {
+            "" => Arc::default(),
+            uid => pleg.terminal_records(&PodUid::from(uid)),
+        };
+        let calls = meter.calls().clone();
+        let problems: Vec<_> = health.pod_problems().iter().map(Problem::from).collect();
+        let inputs = Inputs {
+            now: meter.clock().now(),
+            wall: meter.clock().wall(),
+            ready: health.ready(),
+            health: &health.current(),
+            problems: &problems,
+            no_stream: no_stream.as_deref(),
+            pods: &pleg.snapshot(),
+            ends: &ends,
+            calls: &calls,
+            runtime: &self.0.runtime,
+            simulated: (self.0.is_simulated)(),
+        };
+        self.model().view(&inputs, query)
+    }
+
+    fn add(&self, record: &Record, keep: &impl Fn(&Record)) {
+        self.model().record(self.0.meter.clock().now(), record);
+        keep(record);
+    }
+
+    fn tick(&self) {
+        let Shared { pleg, meter, .. } = &*self.0;
+        let ids = |uid: &PodUid| {
+            let status = pleg.get(uid).status;
+            status.sandboxes.len() + status.containers.len()
+        };
+        self.model().tick(meter.clock().now(), ids);
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        let model = self.0.model.lock();
+        model.unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,237 @@
+//! What `pleg top` shows, and how answers change it. No I/O: time is an argument.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::core::Instant;
+
+use super::screen::Theme;
+use super::source::Answer;
+use crate::filter::Selector;
+use crate::view::{MOST_ROWS, PodRow, Query, Sort, View};
+
+/// Without an answer for this long, what is shown is called old.
+const OLD_AFTER: Duration = Duration::from_secs(3);
+/// How many records are asked for.
+const RECORDS: usize = 100;
+
+/// Whether the command goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Continue,
+    Quit,
+}
+
+/// What fills the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Page {
+    #[default]
+    Pods,
+    /// The pod whose uid is in `App::pod`.
+    Pod,
+    /// Health, latency and cost.
+    Node,
+    Help,
+}
+
+/// What is being typed.
+#[derive(Clone, Debug)]
+pub(super) struct Prompt {
+    pub(super) field: Field,
+    pub(super) text: String,
+    /// Why the text cannot be used.
+    pub(super) error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Search,
+    Namespace,
+    Labels,
+}
+
+/// What is shown.
+pub(super) struct App {
+    pub(super) theme: Theme,
+    pub(super) search: String,
+    pub(super) namespace: String,
+    pub(super) labels: Option<Selector>,
+    pub(super) sort: Sort,
+    pub(super) reverse: bool,
+    pub(super) page: Page,
+    /// The uid of the pod in detail.
+    pub(super) pod: String,
+    pub(super) prompt: Option<Prompt>,
+    /// Whether the feed fills the place of the list.
+    pub(super) feed_only: bool,
+    /// Since when nothing new is shown.
+    pub(super) paused: bool,
+    /// The place of the cursor among the pods that match.
+    pub(super) cursor: usize,
+    /// The uid of the pod that the cursor follows, unless it is empty.
+    pub(super) selected: String,
+    /// The place of the first pod on the screen.
+    pub(super) top: usize,
+    /// The pods whose containers are shown.
+    pub(super) expanded: HashSet<String>,
+    pub(super) all_expanded: bool,
+    /// How many lines of a page are scrolled away.
+    pub(super) scroll: usize,
+    /// How many lines the list or the page has on the screen.
+    pub(super) height: usize,
+    pub(super) view: Option<Arc<View>>,
+    /// When the last view came, also one that is not shown because of a pause.
+    pub(super) answered: Option<Instant>,
+    /// Why there was no answer to the last query.
+    pub(super) error: Option<String>,
+}
+
+impl App {
+    pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
+        Self {
+            theme: Theme { colour },
+            search: String::new(),
+            namespace: namespace.unwrap_or_default(),
+            labels,
+            sort: Sort::default(),
+            reverse: false,
+            page: Page::default(),
+            pod: String::new(),
+            prompt: None,
+            feed_only: false,
+            paused: false,
+            cursor: 0,
+            selected: String::new(),
+            top: 0,
+            expanded: HashSet::new(),
+            all_expanded: false,
+            scroll: 0,
+            height: 20,
+            view: None,
+            answered: None,
+            error: None,
+        }
+    }
+
+    /// What must be asked for.
+    pub(super) fn query(&self) -> Query {
+        let limit = (3 * self.height).clamp(60, MOST_ROWS);
+        Query {
+            search: match &self.prompt {
+                Some(prompt) if prompt.field == Field::Search => prompt.text.clone(),
+                _ => self.search.clone(),
+            },
+            namespace: self.namespace.clone(),
+            labels: self.labels.clone(),
+            sort: self.sort,
+            reverse: self.reverse,
+            offset: self.cursor.saturating_sub(limit / 2),
+            limit,
+            records: RECORDS,
+            selected: self.selected.clone(),
+            pod: match self.page {
+                Page::Pod => self.pod.clone(),
+                _ => String::new(),
+            },
+        }
+    }
+
+    pub(super) fn answer(&mut self, answer: Answer) {
+        let view = match answer.view {
+            Ok(view) => view,
+            Err(error) => {
+                self.error = Some(error);
+                return;
+            }
+        };
+        self.error = None;
+        self.answered = Some(answer.at);
+        if self.paused {
+            self.take_detail(&view);
+            return;
+        }
+        let page = &view.pods;
+        // An answer to an earlier query says nothing about the present selection.
+        if !self.selected.is_empty() && answer.query.selected == self.selected {
+            match page.selected {
+                Some(at) => self.cursor = at,
+                // The pod is gone, or does not match any more.
+                None => self.selected.clear(),
+            }
+        }
+        self.cursor = self.cursor.min(page.matching.saturating_sub(1));
+        self.view = Some(view);
+        if self.selected.is_empty() && self.cursor > 0 {
+            self.follow();
+        }
+    }
+
+    /// While paused: a pod that is opened is shown, and nothing else is new.
+    fn take_detail(&mut self, answered: &View) {
+        let Some(shown) = &mut self.view else { return };
+        let uid = |view: &View| view.detail.as_ref().map(|d| d.row.pod.uid.clone());
+        if self.page == Page::Pod
+            && uid(shown).as_ref() != Some(&self.pod)
+            && uid(answered).as_ref() == Some(&self.pod)
+        {
+            Arc::make_mut(shown).detail = answered.detail.clone();
+        }
+    }
+
+    /// The cursor follows the pod where it is. At the first place it stays there instead: problems
+    /// come there first.
+    pub(super) fn follow(&mut self) {
+        self.selected = match self.cursor {
+            0 => String::new(),
+            _ => self
+                .current()
+                .map_or_else(String::new, |row| row.pod.uid.clone()),
+        };
+    }
+
+    /// The pod at the cursor.
+    pub(super) fn current(&self) -> Option<&PodRow> {
+        let pods = &self.view.as_ref()?.pods;
+        pods.rows.get(self.cursor.checked_sub(pods.offset)?)
+    }
+
+    pub(super) fn is_expanded(&self, row: &PodRow) -> bool {
+        self.all_expanded != self.expanded.contains(&row.pod.uid)
+    }
+
+    /// How many lines a pod needs in the list.
+    pub(super) fn lines(&self, row: &PodRow) -> usize {
+        match self.is_expanded(row) {
+            true => 1 + row.containers.len() + usize::from(row.more_containers > 0),
+            false => 1,
+        }
+    }
+
+    /// Chooses the first pod on the screen such that the cursor is on the screen.
+    pub(super) fn scroll_to_cursor(&mut self, height: usize) {
+        self.height = height;
+        let Some(view) = self.view.clone() else {
+            return;
+        };
+        self.top = self.top.min(self.cursor).max(view.pods.offset);
+        let lines = |at: usize| {
+            let row = at.checked_sub(view.pods.offset);
+            let row = row.and_then(|at| view.pods.rows.get(at));
+            row.map_or(1, |row| self.lines(row))
+        };
+        let mut needed: usize = (self.top..=self.cursor).map(lines).sum();
+        let mut top = self.top;
+        while needed > height && top < self.cursor {
+            needed -= lines(top);
+            top += 1;
+        }
+        self.top = top;
+    }
+
+    /// For how long there was no answer, if what is shown is old for that reason.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        let silent = now.since(self.answered?);
+        (silent >= OLD_AFTER || self.error.is_some()).then_some(silent)
+    }
+}

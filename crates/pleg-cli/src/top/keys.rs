@@ -1,0 +1,212 @@
+//! What the keys do.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::app::{App, Field, Outcome, Page, Prompt};
+use crate::view::Sort;
+
+/// The keys and what they do, for the help.
+pub(super) const HELP: [(&str, &str); 19] = [
+    ("↑ ↓  j k", "move; in a pod or in the node's page: scroll"),
+    ("PgUp PgDn", "move by a screen"),
+    (
+        "g G",
+        "first and last pod. At the first place the cursor stays there",
+    ),
+    (
+        "Enter",
+        "show the pod: containers, labels, ends, history. Esc: back",
+    ),
+    ("Space", "show or hide the containers of the pod"),
+    ("e", "show or hide the containers of all pods"),
+    ("/", "search in names, uids, containers, ids and images"),
+    ("n", "only one namespace"),
+    ("l", "only pods with labels, such as app=web,tier!=cache"),
+    ("c", "clear search, namespace and labels"),
+    ("s", "sort by state, name, restarts, change or freshness"),
+    ("r", "reverse the order"),
+    ("f", "only the events, or pods and events"),
+    ("h", "health, latency and cost of the node"),
+    ("p", "pause: nothing new is shown. Again: go on"),
+    ("?", "this help"),
+    ("q  Ctrl-C", "quit"),
+    ("", ""),
+    (
+        "FRESH",
+        "the age of the read that confirmed the state; events: no read has yet",
+    ),
+];
+
+impl App {
+    /// A key was pressed.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
+        if key.kind == KeyEventKind::Release {
+            return Outcome::Continue;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Outcome::Quit;
+        }
+        if self.prompt.is_some() {
+            self.type_key(key);
+            return Outcome::Continue;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Outcome::Quit,
+            KeyCode::Char('?') => self.toggle(Page::Help),
+            KeyCode::Char('h') => self.toggle(Page::Node),
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Esc | KeyCode::Backspace => self.back(),
+            #[cfg(debug_assertions)]
+            KeyCode::F(12) => fail_for_test(),
+            _ if self.page == Page::Pods => self.list_key(key.code),
+            _ => self.scroll_key(key.code),
+        }
+        Outcome::Continue
+    }
+
+    fn toggle(&mut self, page: Page) {
+        self.scroll = 0;
+        self.page = if self.page == page { Page::Pods } else { page };
+    }
+
+    /// Leaves a page; on the list, the events alone or the search.
+    fn back(&mut self) {
+        match self.page {
+            Page::Pods if self.feed_only => self.feed_only = false,
+            Page::Pods => self.search.clear(),
+            _ => self.toggle(Page::Pods),
+        }
+    }
+
+    fn list_key(&mut self, key: KeyCode) {
+        let screen = self.height.max(1);
+        match key {
+            KeyCode::Up | KeyCode::Char('k') => self.move_to(self.cursor.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.move_to(self.cursor + 1),
+            KeyCode::PageUp => self.move_to(self.cursor.saturating_sub(screen)),
+            KeyCode::PageDown => self.move_to(self.cursor + screen),
+            KeyCode::Home | KeyCode::Char('g') => self.move_to(0),
+            KeyCode::End | KeyCode::Char('G') => self.move_to(usize::MAX),
+            KeyCode::Enter => self.open(),
+            KeyCode::Char(' ') => self.expand(),
+            KeyCode::Char('e') => {
+                self.all_expanded = !self.all_expanded;
+                self.expanded.clear();
+            }
+            KeyCode::Char('/') => self.ask(Field::Search),
+            KeyCode::Char('n') => self.ask(Field::Namespace),
+            KeyCode::Char('l') => self.ask(Field::Labels),
+            KeyCode::Char('c') => {
+                self.search.clear();
+                self.namespace.clear();
+                self.labels = None;
+            }
+            KeyCode::Char('s') => {
+                let at = Sort::ALL.iter().position(|sort| *sort == self.sort);
+                self.sort = Sort::ALL[at.map_or(0, |at| (at + 1) % Sort::ALL.len())];
+            }
+            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('f') => self.feed_only = !self.feed_only,
+            _ => {}
+        }
+    }
+
+    fn scroll_key(&mut self, key: KeyCode) {
+        let screen = self.height.max(1);
+        match key {
+            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll += 1,
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(screen),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll += screen,
+            KeyCode::Home | KeyCode::Char('g') => self.scroll = 0,
+            KeyCode::End | KeyCode::Char('G') => self.scroll = usize::MAX / 2,
+            _ => {}
+        }
+    }
+
+    fn move_to(&mut self, place: usize) {
+        let matching = self.view.as_ref().map_or(0, |view| view.pods.matching);
+        self.cursor = place.min(matching.saturating_sub(1));
+        self.follow();
+    }
+
+    fn open(&mut self) {
+        if let Some(row) = self.current() {
+            self.pod = row.pod.uid.clone();
+            self.toggle(Page::Pod);
+        }
+    }
+
+    fn expand(&mut self) {
+        if let Some(uid) = self.current().map(|row| row.pod.uid.clone())
+            && !self.expanded.remove(&uid)
+        {
+            self.expanded.insert(uid);
+        }
+    }
+
+    fn ask(&mut self, field: Field) {
+        let text = match field {
+            // A new search, as in less.
+            Field::Search => String::new(),
+            Field::Namespace => self.namespace.clone(),
+            Field::Labels => {
+                let labels = self.labels.as_ref();
+                labels.map_or_else(String::new, |labels| labels.as_str().to_owned())
+            }
+        };
+        self.prompt = Some(Prompt {
+            field,
+            text,
+            error: None,
+        });
+    }
+
+    /// A key for the prompt.
+    fn type_key(&mut self, key: KeyEvent) {
+        let Some(prompt) = &mut self.prompt else {
+            return;
+        };
+        prompt.error = None;
+        match key.code {
+            KeyCode::Esc => self.prompt = None,
+            KeyCode::Enter => self.use_prompt(),
+            KeyCode::Backspace => {
+                prompt.text.pop();
+            }
+            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                prompt.text.clear();
+            }
+            KeyCode::Char(c) if prompt.text.len() < 256 => prompt.text.push(c),
+            _ => {}
+        }
+    }
+
+    fn use_prompt(&mut self) {
+        let Some(mut prompt) = self.prompt.take() else {
+            return;
+        };
+        let text = prompt.text.trim();
+        match prompt.field {
+            Field::Search => self.search = text.to_owned(),
+            Field::Namespace => self.namespace = text.to_owned(),
+            Field::Labels if text.is_empty() => self.labels = None,
+            Field::Labels => match text.parse() {
+                Ok(labels) => self.labels = Some(labels),
+                Err(error) => {
+                    prompt.error = Some(error);
+                    self.prompt = Some(prompt);
+                    return;
+                }
+            },
+        }
+        self.move_to(0);
+    }
+}
+
+/// Only in debug builds: a test checks that the terminal is restored after a panic.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "that is what it is for")]
+fn fail_for_test() {
+    panic!("F12 was pressed");
+}

@@ -1,0 +1,65 @@
+//! `pleg top`: shows the pods of a node, their events and their health on the terminal, live.
+//!
+//! `source` gets views, `app` is what is shown and how keys change it, `screen` draws it, and
+//! `terminal` opens and restores the terminal.
+
+mod app;
+mod keys;
+mod screen;
+mod source;
+mod terminal;
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use crossterm::event::{Event, EventStream};
+use futures::StreamExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::TopArgs;
+use app::{App, Outcome};
+use source::Source;
+use terminal::Screen;
+
+/// Ages change on the screen without any change of the node.
+const REDRAW_PERIOD: Duration = Duration::from_secs(1);
+/// The exit code that shells expect after SIGHUP.
+const HUNG_UP: u8 = 129;
+
+pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        bail!("pleg top needs a terminal; use pleg watch or pleg pods instead");
+    }
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
+    let mut source = Source::start(&args, app.query()).await?;
+    let mut screen = Screen::open().context("cannot use the terminal")?;
+    let mut events = EventStream::new();
+    let mut interval = tokio::time::interval(REDRAW_PERIOD);
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some(Ok(Event::Key(key))) => if app.key(key) == Outcome::Quit { break },
+                // A new size, for example.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error).context("cannot read from the terminal"),
+                None => break,
+            },
+            answer = source.next() => app.answer(answer.context("the view has ended")?),
+            _ = interval.tick() => {}
+            _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
+        }
+        source.ask(app.query());
+        screen.draw(&mut app, source.now())?;
+    }
+    drop(screen);
+    source.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As for the other commands: not if `NO_COLOR` is set.
+fn has_colour() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}

@@ -1,0 +1,114 @@
+//! What is wrong is named: causes, what to do, old data, simulated nodes.
+
+use std::time::Duration;
+
+use pleg::core::{CallError, CallErrorKind, Instant, NotReady, StreamLoss};
+
+use super::{SIZES, Top};
+use crate::view::Calls;
+use crate::view::sample::Sample;
+
+#[test]
+fn causes_and_what_to_do_are_named() {
+    let mut sample = Sample::new();
+    sample.hang("web-1");
+    let mut top = Top::new(sample, (80, 24));
+    let texts = [
+        "DEGRADED",
+        "! pods_hung for 14s: 1 inspection does not answer",
+        "do: send SIGCONT to a stopped shim",
+        "docs/runbook.md#pods_hung",
+        "Hung 14s",
+    ];
+    top.shows(&texts);
+    top.keys("h");
+    top.shows(&["degraded (pods_hung) for 14s", "generic PLEG, estimated"]);
+    let error = CallError::new("ListPodSandbox", CallErrorKind::Unavailable, "no socket");
+    top.sample.health.list_error = Some(error);
+    top.keys("h");
+    top.shows(&[
+        "NO ANSWER of the runtime",
+        "list_failed",
+        "no socket",
+        "pods_hung",
+    ]);
+    for size in SIZES {
+        let mut low = Top::new(Sample::new(), size);
+        low.sample.hang("web-1");
+        low.answer();
+        low.shows(&["pods_hung for 14s", "Hung 14s", "shop/web-1"]);
+    }
+}
+
+#[test]
+fn storm_and_lossy_stream_are_pointed_out() {
+    let mut sample = Sample::new();
+    for _ in 0..10_000 {
+        sample.died("shop", "web-1", "app", 3);
+    }
+    // The present second does not count yet.
+    sample.now = sample.now.after(Duration::from_secs(1));
+    sample.health.loss = StreamLoss::new(100, 30);
+    sample.health.missed = 30;
+    for size in SIZES {
+        let mut top = Top::new(Sample::empty(), size);
+        std::mem::swap(&mut top.sample, &mut sample);
+        top.answer();
+        top.shows(&[
+            "! many events: 1000/s",
+            "stream loses events",
+            "! stream_lossy",
+        ]);
+        std::mem::swap(&mut top.sample, &mut sample);
+    }
+}
+
+#[test]
+fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
+    let mut sample = Sample::empty();
+    sample.ready = Err(NotReady::NeverListed);
+    sample.health.last_list = None;
+    let error = CallError::new("ListPodSandbox", CallErrorKind::Unavailable, "no socket");
+    sample.health.list_error = Some(error);
+    sample.calls = Calls::new(Instant::from_nanos(86_000_000_000));
+    for size in SIZES {
+        let mut top = Top::new(Sample::empty(), size);
+        top.shows(&["no pods"]);
+        std::mem::swap(&mut top.sample, &mut sample);
+        top.answer();
+        top.shows(&[
+            "NOT READY",
+            "NO ANSWER of the runtime for 14s",
+            "not known yet",
+        ]);
+        top.hides("no pods");
+        top.hides("0 pods");
+        std::mem::swap(&mut top.sample, &mut sample);
+    }
+}
+
+#[test]
+fn silent_agent_makes_data_old() {
+    let mut top = Top::new(Sample::new(), (80, 24));
+    top.hides("NO ANSWER");
+    top.now = top.now.after(Duration::from_secs(14));
+    top.fail("no answer of an agent at http://127.0.0.1:9394");
+    top.shows(&["NO ANSWER of the agent for 14s", "! agent_silent for 14s"]);
+    top.shows(&["do: check that the agent runs"]);
+    top.hides("runbook");
+    top.answer();
+    top.hides("NO ANSWER");
+}
+
+#[test]
+fn simulated_node_is_always_named() {
+    for size in SIZES {
+        let mut sample = Sample::new();
+        sample.simulated = true;
+        let mut top = Top::new(sample, size);
+        for key in ["", "h", "?", "?\n", "p"] {
+            top.keys(key);
+            assert!(top.lines()[0].starts_with(" SIMULATED NODE "), "{key}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Text on the screen: escaped, cut, padded, and styled with or without colours.
+
+use std::time::Duration;
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use crate::text::{duration, fit, safe, width};
+
+/// How text looks. Without colours, all meanings but the dim one are still told apart or said in words.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::top) struct Theme {
+    pub(in crate::top) colour: bool,
+}
+
+/// What a text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    /// Less important.
+    Dim,
+    Title,
+    Good,
+    Warning,
+    Bad,
+    /// Must not be overlooked.
+    Banner,
+}
+
+impl Theme {
+    pub(super) fn style(self, tone: Tone) -> Style {
+        let style = Style::new();
+        let coloured = |colour: Color| match self.colour {
+            true => style.fg(colour),
+            false => style,
+        };
+        match tone {
+            Tone::Plain => style,
+            Tone::Dim => style.add_modifier(Modifier::DIM),
+            Tone::Title => style.add_modifier(Modifier::BOLD),
+            Tone::Good => coloured(Color::Green),
+            Tone::Warning => coloured(Color::Yellow),
+            Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
+            Tone::Banner => {
+                coloured(Color::Yellow).add_modifier(Modifier::REVERSED | Modifier::BOLD)
+            }
+        }
+    }
+
+    pub(super) fn span(self, text: &str, tone: Tone) -> Span<'static> {
+        Span::styled(safe(text).into_owned(), self.style(tone))
+    }
+
+    /// One line, cut to this width.
+    pub(super) fn line(self, text: &str, tone: Tone, width: usize) -> Line<'static> {
+        Line::from(Span::styled(cut(text, width), self.style(tone)))
+    }
+
+    /// Several texts on one line, cut to this width.
+    pub(super) fn texts(self, texts: &[(&str, Tone)], width: usize) -> Line<'static> {
+        let mut left = width;
+        let mut spans = Vec::new();
+        for (text, tone) in texts {
+            let text = cut(text, left);
+            left -= crate::text::width(&text);
+            spans.push(Span::styled(text, self.style(*tone)));
+        }
+        Line::from(spans)
+    }
+}
+
+/// Escaped, and cut to this width.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    fit(&safe(text), width).into_owned()
+}
+
+/// Escaped, cut and filled up to this width.
+pub(super) fn padded(text: &str, columns: usize) -> String {
+    let text = cut(text, columns);
+    let rest = columns.saturating_sub(width(&text));
+    text + &" ".repeat(rest)
+}
+
+/// The same, at the right end.
+pub(super) fn padded_left(text: &str, columns: usize) -> String {
+    let text = cut(text, columns);
+    let rest = columns.saturating_sub(width(&text));
+    " ".repeat(rest) + &text
+}
+
+/// The escaped text in lines of this width, broken between words where possible.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(8);
+    let text = safe(text);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| width(line));
+        if line > 0 && line + 1 + width(word) > columns {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(&fit(word, columns));
+        }
+    }
+    lines
+}
+
+/// A duration in seconds, with at most two units.
+pub(super) fn seconds(seconds: f64) -> String {
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    match time.as_secs() {
+        // Whole seconds: milliseconds would change all the time.
+        0 => "0s".to_owned(),
+        _ => duration(time),
+    }
+}

@@ -1,0 +1,174 @@
+//! Where `pleg top` gets its views: from a generator of its own, or from an agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::Pleg;
+use pleg::core::{Instant, Settings};
+use pleg::runtime::clock::Clock;
+use tokio::sync::watch;
+
+use crate::agent_client::AgentClient;
+use crate::args::{Output, TopArgs};
+use crate::connect::Target;
+use crate::observer::Observer;
+use crate::view::{Query, View};
+
+/// How often a view is computed, at most and at least. An agent is asked at the latter period.
+const APART: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_millis(500);
+/// The pause after a view is at least this many times as long as it took: to look at a large node must not
+/// cost much of its CPU time.
+const PAUSE: u32 = 9;
+
+/// An answer to a query.
+#[derive(Clone)]
+pub(super) struct Answer {
+    pub(super) query: Query,
+    /// When it came.
+    pub(super) at: Instant,
+    /// The error is a message.
+    pub(super) view: Result<Arc<View>, String>,
+}
+
+/// A running source.
+pub(super) struct Source {
+    clock: Clock,
+    queries: watch::Sender<Query>,
+    answers: watch::Receiver<Option<Answer>>,
+    /// The generator and its runtime, if they are ours.
+    own: Option<(Pleg, Target)>,
+}
+
+impl Source {
+    /// Starts to observe the runtime, or to ask the agent, which must answer the first time.
+    pub(super) async fn start(args: &TopArgs, query: Query) -> anyhow::Result<Self> {
+        let (node, own) = match &args.agent {
+            Some(url) => {
+                let client = AgentClient::new(url.clone(), &args.token)?;
+                client.view(&query).await?;
+                (Node::Agent(client), None)
+            }
+            None => {
+                let (observer, own) = observe(args).await?;
+                (Node::Own(observer), Some(own))
+            }
+        };
+        let clock = own
+            .as_ref()
+            .map_or_else(Clock::start, |(pleg, _)| pleg.clock());
+        let (queries, asked) = watch::channel(query);
+        let (answer, answers) = watch::channel(None);
+        tokio::spawn(serve(node, clock, asked, answer));
+        Ok(Self {
+            clock,
+            queries,
+            answers,
+            own,
+        })
+    }
+
+    /// The next answer. `None` if there will be none.
+    pub(super) async fn next(&mut self) -> Option<Answer> {
+        loop {
+            self.answers.changed().await.ok()?;
+            if let Some(answer) = self.answers.borrow_and_update().clone() {
+                return Some(answer);
+            }
+        }
+    }
+
+    /// Answers are about this query from now on.
+    pub(super) fn ask(&self, query: Query) {
+        self.queries.send_if_modified(|asked| {
+            let other = *asked != query;
+            if other {
+                *asked = query;
+            }
+            other
+        });
+    }
+
+    /// Now, by the clock of the answers.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(super) async fn close(self) {
+        if let Some((pleg, target)) = self.own {
+            pleg.shutdown().await;
+            target.close().await;
+        }
+    }
+}
+
+/// Starts a generator. The runtime need not answer: then the view says so.
+async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
+    let runtime = &args.connection.runtime;
+    let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table).await?;
+    let (mut builder, no_stream) = target.builder(args.connection.events, Settings::default())?;
+    let events = builder.subscribe();
+    let pleg = builder.spawn()?;
+    let observer = Observer::new(&target, &pleg, no_stream);
+    let observing = observer.clone();
+    tokio::spawn(async move { observing.run(events, |_| ()).await });
+    Ok((observer, (pleg, target)))
+}
+
+/// What is asked for views.
+enum Node {
+    Own(Observer),
+    Agent(AgentClient),
+}
+
+impl Node {
+    async fn view(&self, query: &Query) -> anyhow::Result<View> {
+        match self {
+            Self::Own(observer) => Ok(observer.view(query)),
+            Self::Agent(client) => client.view(query).await,
+        }
+    }
+}
+
+/// Answers until nobody waits for answers.
+async fn serve(
+    node: Node,
+    clock: Clock,
+    mut queries: watch::Receiver<Query>,
+    answers: watch::Sender<Option<Answer>>,
+) {
+    let mut changes = match &node {
+        Node::Own(observer) => Some(observer.changes()),
+        Node::Agent(_) => None,
+    };
+    loop {
+        let query = queries.borrow_and_update().clone();
+        let began = clock.now();
+        let view = node.view(&query).await;
+        let at = clock.now();
+        let apart = APART.max(PAUSE * at.since(began));
+        let answer = Answer {
+            query,
+            at,
+            view: view.map(Arc::new).map_err(|error| format!("{error:#}")),
+        };
+        if answers.send(Some(answer)).is_err() {
+            return;
+        }
+        let changed = async {
+            clock.sleep_until(at.after(apart)).await;
+            let changed = match &mut changes {
+                Some(changes) => changes.changed().await.is_ok(),
+                None => false,
+            };
+            if !changed {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            asked = queries.changed() => if asked.is_err() { return },
+            () = changed => {}
+            () = clock.sleep_until(at.after(apart.max(PERIOD))) => {}
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the calls to the runtime cost, and what those of upstream's generic PLEG would cost on this node.
+
+use std::time::Duration;
+
+use pleg::core::Instant;
+use serde::{Deserialize, Serialize};
+
+use super::series::{Point, Series};
+
+/// How the cost of the generic PLEG is estimated.
+const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
+     on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
+     its sandboxes and containers.";
+/// The pause between two relists of the generic PLEG.
+const GENERIC_PERIOD: Duration = Duration::from_secs(1);
+
+/// The measured calls to the runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    began: Instant,
+    /// Complete lists: two calls each.
+    lists: Series,
+    /// Calls about one pod, one container or one sandbox.
+    reads: Series,
+    last_answer: Option<Instant>,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// All pods: a complete list.
+    Node,
+    /// One pod, one container or one sandbox.
+    Pod,
+    /// The runtime: `Version`.
+    Runtime,
+}
+
+impl Calls {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            lists: Series::new(now),
+            reads: Series::new(now),
+            last_answer: None,
+        }
+    }
+
+    /// A call has ended. `answered` says whether the runtime has answered it.
+    pub(crate) fn ended(&mut self, about: About, began: Instant, now: Instant, answered: bool) {
+        let took = now.since(began);
+        match about {
+            About::Node => self.lists.add(now, took),
+            About::Pod => self.reads.add(now, took),
+            About::Runtime => {}
+        }
+        if answered {
+            self.last_answer = Some(now);
+        }
+    }
+
+    /// When the runtime has answered a call last; before the first answer, when the measurement began.
+    pub(crate) fn unanswered_since(&self) -> Instant {
+        self.last_answer.unwrap_or(self.began)
+    }
+
+    pub(crate) fn list_points(&self, now: Instant) -> Vec<Point> {
+        self.lists.points(now)
+    }
+
+    pub(super) fn read_points(&self, now: Instant) -> Vec<Point> {
+        self.reads.points(now)
+    }
+}
+
+/// The calls of at most the last quarter of an hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Cost {
+    /// The time in which they were made.
+    pub(crate) seconds: f64,
+    pub(crate) ours: CallCosts,
+    /// Absent as long as no list has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generic: Option<CallCosts>,
+    /// How this is measured and estimated.
+    pub(crate) basis: String,
+}
+
+/// The calls to the runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CallCosts {
+    /// The calls of complete lists: two each.
+    pub(crate) lists: u64,
+    /// The time that they took.
+    pub(crate) list_seconds: f64,
+    /// Calls about one pod, one container or one sandbox.
+    pub(crate) reads: u64,
+}
+
+impl Cost {
+    /// `statuses` has the status calls that the generic PLEG would have made.
+    pub(super) fn new(now: Instant, calls: &Calls, statuses: &Series) -> Self {
+        let span = calls.lists.span(now);
+        let (lists, list_time) = calls.lists.total(now);
+        let (reads, _) = calls.reads.total(now);
+        let generic = u32::try_from(lists)
+            .ok()
+            .filter(|&lists| lists > 0)
+            .map(|lists| {
+                let relist = 2 * (list_time / lists);
+                let relists = span.as_secs_f64() / (GENERIC_PERIOD + relist).as_secs_f64();
+                CallCosts {
+                    lists: 2 * relists as u64,
+                    list_seconds: relists * relist.as_secs_f64(),
+                    reads: statuses.total(now).0,
+                }
+            });
+        Self {
+            seconds: span.as_secs_f64(),
+            ours: CallCosts {
+                lists,
+                list_seconds: list_time.as_secs_f64(),
+                reads,
+            },
+            generic,
+            basis: BASIS.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn generic_pleg_lists_each_second_at_the_duration_of_our_lists() {
+        let mut calls = Calls::new(at(0));
+        let mut statuses = Series::new(at(0));
+        assert_eq!(Cost::new(at(9), &calls, &statuses).generic, None);
+        // One relist: two calls of 250 ms.
+        let ended = at(10);
+        let began = Instant::from_origin(Duration::from_millis(9_750));
+        calls.ended(About::Node, began, ended, true);
+        calls.ended(About::Node, began, ended, true);
+        calls.ended(About::Pod, began, ended, true);
+        calls.ended(About::Runtime, began, ended, true);
+        statuses.add(ended, Duration::ZERO);
+        let cost = Cost::new(at(150), &calls, &statuses);
+        let ours = CallCosts {
+            lists: 2,
+            list_seconds: 0.5,
+            reads: 1,
+        };
+        assert_eq!((cost.ours, cost.seconds), (ours, 150.0));
+        // A pause of one second, and half a second of lists: 100 relists.
+        let generic = CallCosts {
+            lists: 200,
+            list_seconds: 50.0,
+            reads: 1,
+        };
+        assert_eq!(cost.generic, Some(generic));
+    }
+
+    #[test]
+    fn unanswered_call_is_no_answer() {
+        let mut calls = Calls::new(at(0));
+        calls.ended(About::Node, at(1), at(2), true);
+        calls.ended(About::Pod, at(3), at(9), false);
+        assert_eq!(calls.unanswered_since(), at(2));
+    }
+}

@@ -1,0 +1,144 @@
+//! One pod in detail: its sandboxes, containers and labels, how its containers ended, and its history.
+
+use pleg::core::{Labels, PodView, TerminalRecord};
+use serde::{Deserialize, Serialize};
+
+use super::model::Inputs;
+use super::pods::ago;
+use super::{ContainerRow, Exit, PodRow, long, name};
+use crate::record::Record;
+
+/// The most entries of each list.
+const MOST_SANDBOXES: usize = 20;
+const MOST_CONTAINERS: usize = 200;
+const MOST_LABELS: usize = 100;
+pub(super) const MOST_HISTORY: usize = 100;
+const MOST_ENDS: usize = 100;
+
+/// One pod in detail.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Detail {
+    /// The same as in the list.
+    pub(crate) row: PodRow,
+    /// The pod does not exist any more. Only its records and ends are known.
+    pub(crate) gone: bool,
+    pub(crate) ips: Vec<String>,
+    /// How long ago the read began that returned the oldest details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inspected_seconds: Option<f64>,
+    /// The error of the last read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    pub(crate) sandboxes: Vec<SandboxRow>,
+    /// All containers, newest first. Earlier ones of the same name have rows of their own.
+    pub(crate) containers: Vec<ContainerRow>,
+    /// How many more there are.
+    pub(crate) more_containers: usize,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) more_labels: usize,
+    /// How its containers ended, also removed ones, oldest first.
+    pub(crate) ends: Vec<Exit>,
+    /// Its recent records, oldest first.
+    pub(crate) history: Vec<Record>,
+}
+
+/// A sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SandboxRow {
+    pub(crate) id: String,
+    pub(crate) state: String,
+    pub(crate) attempt: u32,
+    /// How long ago it was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+    /// Its status is not settled, or could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+}
+
+impl Detail {
+    pub(super) fn new(
+        view: &PodView,
+        row: PodRow,
+        inputs: &Inputs<'_>,
+        history: Vec<Record>,
+    ) -> Self {
+        let status = &view.status;
+        let containers = status.containers.iter().take(MOST_CONTAINERS);
+        let labels = status.sandboxes.first().map(|s| &s.details.labels);
+        Self {
+            row,
+            gone: false,
+            ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
+            inspected_seconds: view.inspected.map(|at| inputs.now.since(at).as_secs_f64()),
+            error: status.error.as_ref().and_then(|e| long(&e.to_string())),
+            sandboxes: sandboxes(view, inputs),
+            containers: containers
+                .map(|c| ContainerRow::new(c, &[], inputs.wall))
+                .collect(),
+            more_containers: status.containers.len().saturating_sub(MOST_CONTAINERS),
+            labels: labels.map(pairs).unwrap_or_default(),
+            more_labels: labels.map_or(0, |l| l.len().saturating_sub(MOST_LABELS)),
+            ends: ends(inputs),
+            history,
+        }
+    }
+
+    /// A pod that does not exist any more, if there are records of it.
+    pub(super) fn gone(inputs: &Inputs<'_>, history: Vec<Record>) -> Option<Self> {
+        let pod = history.iter().rev().find_map(|record| record.pod.clone())?;
+        Some(Self {
+            row: PodRow {
+                pod,
+                ..PodRow::default()
+            },
+            gone: true,
+            ends: ends(inputs),
+            history,
+            ..Self::default()
+        })
+    }
+}
+
+fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
+    let sandboxes = view.status.sandboxes.iter().take(MOST_SANDBOXES);
+    let row = |s: &pleg::core::SandboxStatus| SandboxRow {
+        id: name(s.id.as_str()),
+        state: s.state.as_str().to_owned(),
+        attempt: s.attempt,
+        seconds: s.created_at.map(|at| ago(inputs.wall, at)),
+        problem: match (&s.error, s.unsettled) {
+            (Some(error), _) => long(&error.to_string()),
+            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
+            (None, false) => None,
+        },
+    };
+    sandboxes.map(row).collect()
+}
+
+fn pairs(labels: &Labels) -> Vec<(String, String)> {
+    let pairs = labels.iter().take(MOST_LABELS);
+    pairs.map(|(key, value)| (name(key), name(value))).collect()
+}
+
+fn ends(inputs: &Inputs<'_>) -> Vec<Exit> {
+    let newest = inputs.ends.iter().rev().take(MOST_ENDS);
+    let mut ends: Vec<_> = newest.map(|end| exit(end, inputs)).collect();
+    ends.reverse();
+    ends
+}
+
+/// Of a sandbox, the name is empty.
+fn exit(end: &TerminalRecord, inputs: &Inputs<'_>) -> Exit {
+    Exit {
+        container: name(&end.name),
+        exit_code: end.exit_code,
+        reason: long(&end.reason),
+        seconds: Some(match end.finished_at {
+            Some(at) => ago(inputs.wall, at),
+            None => inputs.now.since(end.detected).as_secs_f64(),
+        }),
+    }
+}

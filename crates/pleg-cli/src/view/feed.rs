@@ -1,0 +1,216 @@
+//! The recent records, bounded in number and in bytes.
+
+use std::collections::VecDeque;
+
+use pleg::core::{Instant, WallTime};
+
+use super::{FeedPage, Query, long, name};
+use crate::json::utc;
+use crate::record::Record;
+
+/// The most records that are kept, and about how many bytes they may need.
+const MOST_RECORDS: usize = 5_000;
+const MOST_BYTES: usize = 2 << 20;
+/// The number of seconds over which the rate is averaged.
+const RATE_SECONDS: usize = 10;
+
+/// The recent records, oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Feed {
+    records: VecDeque<Record>,
+    bytes: usize,
+    /// Everything since then is kept.
+    complete_since: String,
+    rate: Rate,
+}
+
+impl Feed {
+    pub(super) fn new(now: WallTime) -> Self {
+        Self {
+            records: VecDeque::new(),
+            bytes: 0,
+            complete_since: utc(now).to_string(),
+            rate: Rate::default(),
+        }
+    }
+
+    pub(super) fn add(&mut self, now: Instant, record: &Record) {
+        if record.is_event() {
+            self.rate.add(now);
+        }
+        let record = shortened(record);
+        self.bytes += size(&record);
+        self.records.push_back(record);
+        while (self.bytes > MOST_BYTES || self.records.len() > MOST_RECORDS)
+            && let Some(oldest) = self.records.pop_front()
+        {
+            self.bytes -= size(&oldest);
+            self.complete_since = oldest.time;
+        }
+    }
+
+    /// The newest records that match.
+    pub(super) fn page(&self, now: Instant, query: &Query) -> FeedPage {
+        FeedPage {
+            records: self.newest(query.records, |record| query.matches_record(record)),
+            events_per_second: self.rate.per_second(now),
+            complete_since: self.complete_since.clone(),
+        }
+    }
+
+    /// The newest records of a pod, oldest first.
+    pub(super) fn history(&self, uid: &str, most: usize) -> Vec<Record> {
+        self.newest(most, |record| {
+            record.pod.as_ref().is_some_and(|pod| pod.uid == uid)
+        })
+    }
+
+    fn newest(&self, most: usize, matches: impl Fn(&Record) -> bool) -> Vec<Record> {
+        let newest = self.records.iter().rev().filter(|record| matches(record));
+        let mut records: Vec<Record> = newest.take(most).cloned().collect();
+        records.reverse();
+        records
+    }
+}
+
+/// The record, with texts that are as long as they may be.
+fn shortened(record: &Record) -> Record {
+    let mut record = record.clone();
+    if let Some(pod) = &mut record.pod {
+        for text in [&mut pod.uid, &mut pod.namespace, &mut pod.name] {
+            *text = name(text);
+        }
+    }
+    for text in [&mut record.id, &mut record.name].into_iter().flatten() {
+        *text = name(text);
+    }
+    for text in [&mut record.reason, &mut record.message] {
+        *text = text.as_deref().and_then(long);
+    }
+    record
+}
+
+/// About how many bytes the record needs.
+fn size(record: &Record) -> usize {
+    let pod = record.pod.as_ref();
+    let pod = pod.map_or(0, |p| p.uid.len() + p.namespace.len() + p.name.len());
+    let texts = [
+        &record.id,
+        &record.kind,
+        &record.name,
+        &record.source,
+        &record.reason,
+        &record.code,
+        &record.message,
+    ];
+    let texts: usize = texts
+        .iter()
+        .filter_map(|t| t.as_deref())
+        .map(str::len)
+        .sum();
+    size_of::<Record>() + record.time.len() + record.r#type.len() + pod + texts
+}
+
+/// Counts of the present second and of the last [`RATE_SECONDS`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate([(u64, u64); RATE_SECONDS + 1]);
+
+impl Rate {
+    fn add(&mut self, now: Instant) {
+        let second = now.since(Instant::ORIGIN).as_secs();
+        let slot = &mut self.0[usize::try_from(second).unwrap_or(0) % (RATE_SECONDS + 1)];
+        if slot.0 != second {
+            *slot = (second, 0);
+        }
+        slot.1 += 1;
+    }
+
+    /// Without the present second, which is not over.
+    fn per_second(&self, now: Instant) -> f64 {
+        let second = now.since(Instant::ORIGIN).as_secs();
+        let last = second.saturating_sub(RATE_SECONDS as u64)..second;
+        let counts = self.0.iter().filter(|(at, _)| last.contains(at));
+        counts.map(|(_, count)| count).sum::<u64>() as f64 / RATE_SECONDS as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Pod;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn wall(seconds: u64) -> WallTime {
+        WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
+    }
+
+    fn event(n: u64, pod: &str) -> Record {
+        Record {
+            pod: Some(Pod {
+                uid: format!("uid-{pod}"),
+                namespace: "shop".to_owned(),
+                name: pod.to_owned(),
+            }),
+            source: Some("stream".to_owned()),
+            ..Record::new("ContainerDied", wall(n))
+        }
+    }
+
+    #[test]
+    fn records_are_bounded_in_number_and_bytes() {
+        let mut feed = Feed::new(wall(0));
+        for n in 1..=6_000 {
+            feed.add(at(n), &event(n, "web"));
+        }
+        assert!(feed.records.len() <= MOST_RECORDS);
+        assert!(feed.bytes <= MOST_BYTES, "{}", feed.bytes);
+        let counted: usize = feed.records.iter().map(size).sum();
+        assert_eq!(feed.bytes, counted);
+        let dropped = 6_000 - feed.records.len() as u64;
+        assert_eq!(feed.complete_since, utc(wall(dropped)).to_string());
+        let mut long = event(7_000, "web");
+        long.message = Some("x".repeat(10 << 20));
+        feed.add(at(7_000), &long);
+        assert!(feed.bytes <= MOST_BYTES, "{}", feed.bytes);
+        assert!(
+            feed.records.len() > 1_000,
+            "a long text does not displace others"
+        );
+    }
+
+    #[test]
+    fn page_has_the_newest_that_match() {
+        let mut feed = Feed::new(wall(0));
+        for n in 1..=10 {
+            feed.add(at(n), &event(n, if n % 2 == 0 { "even" } else { "odd" }));
+        }
+        feed.add(at(11), &Record::new("Degraded", wall(11)));
+        let query = Query {
+            search: "EVEN".to_owned(),
+            records: 3,
+            ..Query::default()
+        };
+        let page = feed.page(at(11), &query);
+        let times: Vec<_> = page.records.iter().map(|r| &*r.time).collect();
+        let expected = [8, 10, 11].map(|n| utc(wall(n)).to_string());
+        assert_eq!(times, expected, "records about the node match, too");
+        assert_eq!(feed.history("uid-odd", 2).len(), 2);
+        assert_eq!(feed.history("uid-none", 2).len(), 0);
+    }
+
+    #[test]
+    fn rate_is_of_the_last_seconds() {
+        let mut feed = Feed::new(wall(0));
+        for n in 0..20_000 {
+            let now = Instant::from_origin(Duration::from_millis(100_000 + n));
+            feed.add(now, &event(n, "web"));
+        }
+        let rate = |now| feed.page(now, &Query::default()).events_per_second;
+        let rates = [at(120), at(125), at(130)].map(rate);
+        assert_eq!(rates, [1_000.0, 500.0, 0.0]);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a node looks like at one instant: its pods, the recent records, health, the event stream, and
+//! what the calls to the runtime take. `pleg top` shows it, and the agent serves it as JSON.
+//!
+//! It is computed from what the generator publishes. Time is an argument, and nothing here makes a call.
+//! A view is bounded: it has one page of the pods, and at most one pod in detail.
+
+mod cost;
+mod detail;
+mod feed;
+mod health;
+mod model;
+mod pods;
+mod query;
+#[cfg(test)]
+pub(crate) mod sample;
+mod series;
+mod state;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Record;
+use crate::text::clip;
+pub(crate) use cost::{About, CallCosts, Calls, Cost};
+pub(crate) use detail::Detail;
+pub(crate) use health::{HealthView, Reason, Relist, StreamView};
+pub(crate) use model::{Inputs, Model};
+pub(crate) use pods::{ContainerRow, Exit, PodRow, PodsPage};
+pub(crate) use query::{MOST_ROWS, Query, Sort};
+pub(crate) use series::Point;
+pub(crate) use state::{PodState, Problem};
+
+/// The most characters of a name, and of a longer text. A runtime may report texts of any length.
+const MOST_NAME: usize = 256;
+const MOST_TEXT: usize = 1024;
+
+/// A node at one instant. Durations are in seconds, and as of `time`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct View {
+    /// Now, by the clock of the process that observes the node: UTC, RFC 3339.
+    pub(crate) time: String,
+    /// Since when it observes the node.
+    pub(crate) since: String,
+    /// The socket of the runtime.
+    pub(crate) runtime: String,
+    /// The runtime is a simulated one.
+    pub(crate) simulated: bool,
+    pub(crate) health: HealthView,
+    pub(crate) relist: Relist,
+    pub(crate) stream: StreamView,
+    pub(crate) latency: Latency,
+    pub(crate) cost: Cost,
+    pub(crate) pods: PodsPage,
+    /// The pod that the query names, if it exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<Detail>,
+    pub(crate) feed: FeedPage,
+}
+
+/// Latencies in the last quarter of an hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Latency {
+    /// The length of the interval of each point.
+    pub(crate) interval_seconds: f64,
+    /// Complete lists: each call.
+    pub(crate) lists: Vec<Point>,
+    /// Calls about one pod, one container or one sandbox.
+    pub(crate) reads: Vec<Point>,
+    /// From a change, by the runtime's clock, to its announcement.
+    pub(crate) events: Vec<Point>,
+}
+
+/// The newest records that match the query, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct FeedPage {
+    pub(crate) records: Vec<Record>,
+    /// Lifecycle events per second, in the last ten seconds.
+    pub(crate) events_per_second: f64,
+    /// Every record since then is kept.
+    pub(crate) complete_since: String,
+}
+
+/// A name, as far as it is kept.
+fn name(text: &str) -> String {
+    clip(text, MOST_NAME).into_owned()
+}
+
+/// A longer text, as far as it is kept; `None` if it is empty.
+fn long(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| clip(text, MOST_TEXT).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

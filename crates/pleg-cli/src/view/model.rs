@@ -1,0 +1,136 @@
+//! What is remembered of a node between two views, and how a view is computed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use pleg::core::{Health, Instant, NotReady, PodUid, PodView, TerminalRecord, WallTime};
+
+use super::cost::{Calls, Cost};
+use super::detail::{Detail, MOST_HISTORY};
+use super::feed::Feed;
+use super::health::{HealthView, Relist, StreamView};
+use super::pods::PodsPage;
+use super::query::Query;
+use super::series::{INTERVAL, Series};
+use super::state::Problem;
+use super::{Latency, View};
+use crate::json::utc;
+use crate::record::Record;
+
+/// The most pods that are remembered as changed until the next tick.
+const MOST_CHANGED: usize = 10_000;
+
+/// The recent records, and what was measured. Its size is bounded.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    since: WallTime,
+    feed: Feed,
+    /// The latency of events.
+    events: Series,
+    /// The pods that have changed since the last tick.
+    changed: HashSet<PodUid>,
+    /// The status calls that the generic PLEG would have made.
+    statuses: Series,
+}
+
+/// What the generator publishes, at one instant.
+pub(crate) struct Inputs<'a> {
+    pub(crate) now: Instant,
+    pub(crate) wall: WallTime,
+    pub(crate) ready: Result<(), NotReady>,
+    pub(crate) health: &'a Health,
+    /// The pods whose calls hang or fail.
+    pub(crate) problems: &'a [Problem],
+    /// Why there is no subscription to events.
+    pub(crate) no_stream: Option<&'a str>,
+    pub(crate) pods: &'a [PodView],
+    /// How the containers of the pod that is shown in detail ended.
+    pub(crate) ends: &'a [TerminalRecord],
+    pub(crate) calls: &'a Calls,
+    /// The socket of the runtime.
+    pub(crate) runtime: &'a str,
+    pub(crate) simulated: bool,
+}
+
+impl Model {
+    pub(crate) fn new(now: Instant, wall: WallTime) -> Self {
+        Self {
+            since: wall,
+            feed: Feed::new(wall),
+            events: Series::new(now),
+            changed: HashSet::new(),
+            statuses: Series::new(now),
+        }
+    }
+
+    /// A lifecycle event, or a change of health.
+    pub(crate) fn record(&mut self, now: Instant, record: &Record) {
+        self.feed.add(now, record);
+        if let Some(ms) = record.latency_ms {
+            let latency = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
+            self.events.add(now, latency);
+        }
+        if record.is_event()
+            && let Some(pod) = &record.pod
+            && self.changed.len() < MOST_CHANGED
+        {
+            self.changed.insert(PodUid::from(pod.uid.as_str()));
+        }
+    }
+
+    /// To be called once a second, as often as the generic PLEG would list. `ids` counts the sandboxes
+    /// and containers of a pod, whose statuses it would read.
+    pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
+        for uid in self.changed.drain() {
+            for _ in 0..ids(&uid) {
+                self.statuses.add(now, Duration::ZERO);
+            }
+        }
+    }
+
+    /// What is shown.
+    pub(crate) fn view(&self, inputs: &Inputs<'_>, query: &Query) -> View {
+        let now = inputs.now;
+        View {
+            time: utc(inputs.wall).to_string(),
+            since: utc(self.since).to_string(),
+            runtime: inputs.runtime.to_owned(),
+            simulated: inputs.simulated,
+            health: HealthView::new(inputs),
+            relist: Relist::new(inputs),
+            stream: StreamView::new(inputs),
+            latency: Latency {
+                interval_seconds: INTERVAL.as_secs_f64(),
+                lists: inputs.calls.list_points(now),
+                reads: inputs.calls.read_points(now),
+                events: self.events.points(now),
+            },
+            cost: Cost::new(now, inputs.calls, &self.statuses),
+            pods: PodsPage::new(inputs, query),
+            detail: self.detail(inputs, query),
+            feed: self.feed.page(now, query),
+        }
+    }
+
+    fn detail(&self, inputs: &Inputs<'_>, query: &Query) -> Option<Detail> {
+        if query.pod.is_empty() {
+            return None;
+        }
+        let history = self.feed.history(&query.pod, MOST_HISTORY);
+        let mut pods = inputs.pods.iter();
+        let Some(view) = pods.find(|pod| pod.status.uid.as_str() == query.pod) else {
+            return Detail::gone(inputs, history);
+        };
+        let alone = Query {
+            limit: 1,
+            ..Query::default()
+        };
+        let only = Inputs {
+            pods: std::slice::from_ref(view),
+            ready: inputs.ready.clone(),
+            ..*inputs
+        };
+        let row = PodsPage::new(&only, &alone).rows.pop()?;
+        Some(Detail::new(view, row, inputs, history))
+    }
+}

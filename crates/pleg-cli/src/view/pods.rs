@@ -1,0 +1,228 @@
+//! The pods of a view: one page of those that match, in order.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use pleg::core::{ContainerState, ContainerStatus, WallTime};
+use serde::{Deserialize, Serialize};
+
+use super::model::Inputs;
+use super::query::{MOST_ROWS, Query};
+use super::state::{PodState, Summary, has_failed, newest, state_since};
+use super::{long, name};
+use crate::record::Pod;
+
+/// The most containers that one page shows beside its pods. The detail of a pod shows more.
+const MOST_CONTAINERS: usize = 800;
+/// The most containers of one pod.
+const MOST_OF_POD: usize = 20;
+
+/// A page of the pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodsPage {
+    /// How many pods there are.
+    pub(crate) total: usize,
+    /// How many containers exist, and how many of them run.
+    pub(crate) containers: usize,
+    pub(crate) running: usize,
+    /// How many pods match the query.
+    pub(crate) matching: usize,
+    /// How many of those are before the page.
+    pub(crate) offset: usize,
+    pub(crate) rows: Vec<PodRow>,
+    /// The place of the selected pod among those that match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) selected: Option<usize>,
+}
+
+/// A pod in the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodRow {
+    pub(crate) pod: Pod,
+    pub(crate) state: PodState,
+    /// A container has failed, and was not started again.
+    pub(crate) failed: bool,
+    /// Of how many names there are containers, and of how many one runs.
+    pub(crate) names: usize,
+    pub(crate) running: usize,
+    pub(crate) restarts: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_exit: Option<Exit>,
+    /// How long ago a state changed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changed_seconds: Option<f64>,
+    /// How long ago the read began that shows this state. Absent if no read has shown it: it is known
+    /// from events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fresh_seconds: Option<f64>,
+    /// What is wrong with the calls about it, and for how long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem_seconds: Option<f64>,
+    /// The newest container of each name, by name.
+    pub(crate) containers: Vec<ContainerRow>,
+    /// How many more there are.
+    pub(crate) more_containers: usize,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerRow {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) state: String,
+    pub(crate) failed: bool,
+    /// How long it is in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+    pub(crate) restarts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// How the last one of this name ended that still exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_exit: Option<Exit>,
+    pub(crate) image: String,
+    /// Its status is not settled, or could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Exit {
+    pub(crate) container: String,
+    /// Absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// How long ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+}
+
+impl PodsPage {
+    pub(super) fn new(inputs: &Inputs<'_>, query: &Query) -> Self {
+        let problems: HashMap<_, _> = inputs.problems.iter().map(|p| (&p.uid, p)).collect();
+        let search = query.search.to_lowercase();
+        let all = inputs.pods.iter().map(|pod| Summary::new(pod, &problems));
+        let mut matching: Vec<_> = all.filter(|pod| query.matches(pod, &search)).collect();
+        matching.sort_unstable_by(|a, b| a.order(b, query.sort));
+        if query.reverse {
+            matching.reverse();
+        }
+        let selected = matching.iter().position(|pod| {
+            !query.selected.is_empty() && *query.selected == *pod.status.uid.as_str()
+        });
+        let rows = matching.iter().skip(query.offset);
+        let mut containers = MOST_CONTAINERS;
+        let row = |pod: &Summary<'_>| {
+            let row = PodRow::new(pod, inputs, containers.min(MOST_OF_POD));
+            containers -= row.containers.len();
+            row
+        };
+        let statuses = inputs.pods.iter().flat_map(|pod| &pod.status.containers);
+        let running = statuses.filter(|c| c.state == ContainerState::Running);
+        Self {
+            total: inputs.pods.len(),
+            containers: inputs.pods.iter().map(|p| p.status.containers.len()).sum(),
+            running: running.count(),
+            matching: matching.len(),
+            offset: query.offset,
+            rows: rows.take(query.limit.min(MOST_ROWS)).map(row).collect(),
+            selected,
+        }
+    }
+}
+
+impl PodRow {
+    fn new(pod: &Summary<'_>, inputs: &Inputs<'_>, most: usize) -> Self {
+        let newest = newest(pod.status);
+        let running = newest.iter().filter(|c| c.state == ContainerState::Running);
+        let shown: Vec<_> = newest
+            .iter()
+            .take(most)
+            .map(|c| ContainerRow::new(c, &pod.status.containers, inputs.wall))
+            .collect();
+        let lasts = |since| inputs.now.since(since).as_secs_f64();
+        Self {
+            pod: Pod {
+                uid: name(pod.status.uid.as_str()),
+                namespace: name(&pod.status.namespace),
+                name: name(&pod.status.name),
+            },
+            state: pod.state,
+            failed: pod.failed,
+            names: newest.len(),
+            running: running.count(),
+            restarts: pod.restarts,
+            last_exit: Exit::last(pod.status.containers.iter(), inputs.wall),
+            changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
+            fresh_seconds: pod.as_of.map(lasts),
+            problem: pod.problem.and_then(|problem| long(&problem.text)),
+            problem_seconds: pod.problem.map(|problem| lasts(problem.since)),
+            more_containers: newest.len() - shown.len(),
+            containers: shown,
+        }
+    }
+}
+
+impl ContainerRow {
+    /// `all` are the containers of its pod.
+    pub(super) fn new(
+        container: &ContainerStatus,
+        all: &[ContainerStatus],
+        wall: WallTime,
+    ) -> Self {
+        let details = &container.details;
+        let problem = match (&container.error, container.unsettled) {
+            (Some(error), _) => long(&error.to_string()),
+            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
+            (None, false) => None,
+        };
+        Self {
+            name: name(&container.name),
+            id: name(container.id.as_str()),
+            state: container.state.as_str().to_owned(),
+            failed: has_failed(container),
+            seconds: state_since(container).map(|at| ago(wall, at)),
+            restarts: container.attempt,
+            exit_code: details.exit_code,
+            reason: long(&details.reason),
+            last_exit: Exit::last(all.iter().filter(|c| c.name == container.name), wall),
+            image: name(&details.image),
+            problem,
+        }
+    }
+}
+
+impl Exit {
+    /// The last exit among these containers.
+    fn last<'a>(
+        containers: impl Iterator<Item = &'a ContainerStatus>,
+        wall: WallTime,
+    ) -> Option<Self> {
+        let exited = containers.filter(|c| c.state == ContainerState::Exited);
+        let last = exited.max_by_key(|c| c.details.finished_at)?;
+        let details = &last.details;
+        Some(Self {
+            container: name(&last.name),
+            exit_code: details.exit_code,
+            reason: long(&details.reason),
+            seconds: details.finished_at.map(|at| ago(wall, at)),
+        })
+    }
+}
+
+/// How long ago it was. Zero if the runtime's clock is ahead.
+pub(super) fn ago(now: WallTime, at: WallTime) -> f64 {
+    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
+    Duration::from_nanos(nanos).as_secs_f64()
+}

@@ -1,0 +1,181 @@
+//! A small node, for tests of views and of what shows them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::core::{
+    ContainerDetails, ContainerState, ContainerStatus, Health, Instant, NotReady, PodStatus,
+    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, TerminalRecord,
+    WallTime,
+};
+
+use super::cost::{About, Calls};
+use super::model::{Inputs, Model};
+use super::state::{PodState, Problem};
+use super::{Query, View};
+use crate::record::{Pod, Record};
+
+/// A node, 100 s after the start.
+pub(crate) struct Sample {
+    pub(crate) now: Instant,
+    pub(crate) wall: WallTime,
+    pub(crate) ready: Result<(), NotReady>,
+    pub(crate) health: Health,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) pods: Vec<PodView>,
+    pub(crate) ends: Vec<TerminalRecord>,
+    pub(crate) model: Model,
+    pub(crate) calls: Calls,
+    pub(crate) simulated: bool,
+}
+
+fn instant(seconds: u64) -> Instant {
+    Instant::from_origin(Duration::from_secs(seconds))
+}
+
+fn ago(wall: WallTime, seconds: u64) -> WallTime {
+    wall.before(Duration::from_secs(seconds))
+}
+
+impl Sample {
+    /// A node without pods.
+    pub(crate) fn empty() -> Self {
+        let (now, begin) = (instant(100), instant(0));
+        // 2023-11-14, 22:15:00 UTC.
+        let wall = WallTime::from_nanos(1_700_000_100_000_000_000);
+        let mut health = Reconciler::new(Settings::default(), begin)
+            .expect("valid settings")
+            .health(now);
+        (health.last_list, health.list_in_flight) = (Some(instant(97)), None);
+        health.stream = pleg::core::StreamState::Subscribed {
+            since: instant(10),
+            confirmed: true,
+            proven: true,
+        };
+        let mut calls = Calls::new(begin);
+        let took = Duration::from_millis(12);
+        calls.ended(About::Node, now, now.after(took), true);
+        Self {
+            now,
+            wall,
+            ready: Ok(()),
+            health,
+            problems: Vec::new(),
+            pods: Vec::new(),
+            ends: Vec::new(),
+            model: Model::new(begin, ago(wall, 100)),
+            calls,
+            simulated: false,
+        }
+    }
+
+    /// Three pods: one runs, one has a container that failed and was started again, and one has a
+    /// container that failed.
+    pub(crate) fn new() -> Self {
+        let mut sample = Self::empty();
+        sample.add("shop", "cart-7f9", &["app", "proxy"]);
+        sample.add("shop", "web-1", &["app"]);
+        sample.add("system", "dns", &["dns"]);
+        let wall = sample.wall;
+        sample.change("web-1", |status| {
+            let mut containers = status.containers.to_vec();
+            containers[0].attempt = 1;
+            containers.push(exited("web-1-app-0", "app", 3, ago(wall, 40)));
+            status.containers = containers.into();
+        });
+        sample.change("dns", |status| {
+            status.containers = [exited("dns-dns-0", "dns", 137, ago(wall, 5))].into();
+        });
+        sample
+    }
+
+    /// Adds a pod whose containers run.
+    pub(crate) fn add(&mut self, namespace: &str, name: &str, containers: &[&str]) {
+        let mut status = PodStatus::nothing(format!("uid-{name}").into());
+        (status.namespace, status.name) = (namespace.into(), name.into());
+        let mut sandbox = SandboxStatus::new(format!("{name}-sandbox"), SandboxState::Ready);
+        sandbox.created_at = Some(ago(self.wall, 60));
+        let mut details = SandboxDetails::default();
+        let app = name.split('-').next().unwrap_or(name);
+        details.labels = [("app", app)].into();
+        sandbox.details = Arc::new(details);
+        status.sandboxes = [sandbox].into();
+        let running = |container: &&str| {
+            let id = format!("{name}-{container}-0");
+            let mut running = ContainerStatus::new(id, *container, ContainerState::Running);
+            let mut details = ContainerDetails::default();
+            details.started_at = Some(ago(self.wall, 30));
+            details.image = "example.com/image:1".into();
+            running.details = Arc::new(details);
+            running
+        };
+        status.containers = containers.iter().map(running).collect();
+        let as_of = Some(instant(97));
+        self.pods
+            .push(PodView::new(Arc::new(status), as_of, Some(instant(90))));
+    }
+
+    /// Changes the status of the pod with this name.
+    pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut PodStatus)) {
+        let mut pods = self.pods.iter_mut();
+        let pod = pods.find(|pod| &*pod.status.name == name);
+        change(Arc::make_mut(&mut pod.expect("it exists").status));
+    }
+
+    /// A status call about the pod hangs for 14 s.
+    pub(crate) fn hang(&mut self, name: &str) {
+        self.problems.push(Problem {
+            uid: format!("uid-{name}").as_str().into(),
+            state: PodState::Hung,
+            text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
+            since: instant(86),
+        });
+        (self.health.overdue, self.health.oldest_overdue) = (1, Some(instant(86)));
+    }
+
+    /// The container of the pod dies with this code, by the event stream.
+    pub(crate) fn died(&mut self, namespace: &str, name: &str, container: &str, code: i32) {
+        let record = Record {
+            pod: Some(Pod {
+                uid: format!("uid-{name}"),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            id: Some(format!("{name}-{container}-0")),
+            kind: Some("container".to_owned()),
+            name: Some(container.to_owned()),
+            source: Some("stream".to_owned()),
+            exit_code: Some(code),
+            reason: Some("Error".to_owned()),
+            latency_ms: Some(1.5),
+            ..Record::new("ContainerDied", self.wall)
+        };
+        self.model.record(self.now, &record);
+    }
+
+    pub(crate) fn view(&self, query: &Query) -> View {
+        let inputs = Inputs {
+            now: self.now,
+            wall: self.wall,
+            ready: self.ready.clone(),
+            health: &self.health,
+            problems: &self.problems,
+            no_stream: None,
+            pods: &self.pods,
+            ends: &self.ends,
+            calls: &self.calls,
+            runtime: "unix:///run/containerd/containerd.sock",
+            simulated: self.simulated,
+        };
+        self.model.view(&inputs, query)
+    }
+}
+
+fn exited(id: &str, name: &str, code: i32, at: WallTime) -> ContainerStatus {
+    let mut container = ContainerStatus::new(id, name, ContainerState::Exited);
+    let mut details = ContainerDetails::default();
+    (details.exit_code, details.finished_at) = (Some(code), Some(at));
+    details.reason = "Error".into();
+    container.details = Arc::new(details);
+    container
+}

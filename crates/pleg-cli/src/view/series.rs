@@ -1,0 +1,159 @@
+//! Measured durations of the last quarter of an hour, in intervals.
+
+use std::time::Duration;
+
+use pleg::core::Instant;
+use serde::{Deserialize, Serialize};
+
+/// The length of an interval, and how many are kept: a quarter of an hour.
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVALS: usize = 90;
+
+/// Durations, summed up by intervals. Its size is fixed.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// By the number of the interval, modulo the number of intervals.
+    sums: Box<[Sum; INTERVALS]>,
+    /// The first interval that may have been measured.
+    first: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    interval: u64,
+    count: u64,
+    total: Duration,
+    longest: Duration,
+}
+
+/// The durations of one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Point {
+    pub(crate) count: u64,
+    /// Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mean_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) longest_ms: Option<f64>,
+}
+
+const fn interval(at: Instant) -> u64 {
+    at.as_nanos() / (INTERVAL.as_secs() * 1_000_000_000)
+}
+
+impl Series {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            sums: Box::new([Sum::default(); INTERVALS]),
+            first: interval(now),
+        }
+    }
+
+    pub(crate) fn add(&mut self, at: Instant, duration: Duration) {
+        let number = interval(at);
+        let index = usize::try_from(number).unwrap_or(0) % INTERVALS;
+        let sum = &mut self.sums[index];
+        if sum.interval != number {
+            *sum = Sum {
+                interval: number,
+                ..Sum::default()
+            };
+        }
+        sum.count += 1;
+        sum.total += duration;
+        sum.longest = sum.longest.max(duration);
+    }
+
+    /// The intervals up to now, oldest first. None from before the begin.
+    pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
+        self.kept(now).map(Point::new).collect()
+    }
+
+    /// How many durations there are, and their sum.
+    pub(crate) fn total(&self, now: Instant) -> (u64, Duration) {
+        let kept = self.kept(now);
+        kept.fold((0, Duration::ZERO), |(count, total), sum| {
+            (count + sum.count, total + sum.total)
+        })
+    }
+
+    /// The time that the kept intervals span up to now.
+    pub(crate) fn span(&self, now: Instant) -> Duration {
+        let from = self.oldest(now) * INTERVAL.as_secs();
+        Duration::from_nanos(now.as_nanos()).saturating_sub(Duration::from_secs(from))
+    }
+
+    fn oldest(&self, now: Instant) -> u64 {
+        let kept = INTERVALS as u64 - 1;
+        self.first.max(interval(now).saturating_sub(kept))
+    }
+
+    fn kept(&self, now: Instant) -> impl Iterator<Item = Sum> + '_ {
+        (self.oldest(now)..=interval(now)).map(|number| {
+            let index = usize::try_from(number).unwrap_or(0) % INTERVALS;
+            let sum = self.sums[index];
+            if sum.interval == number {
+                sum
+            } else {
+                Sum::default()
+            }
+        })
+    }
+}
+
+impl Point {
+    fn new(sum: Sum) -> Self {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let any = sum.count > 0;
+        Self {
+            count: sum.count,
+            mean_ms: any.then(|| ms(sum.total) / sum.count as f64),
+            longest_ms: any.then(|| ms(sum.longest)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn durations_are_summed_up_by_interval() {
+        let mut series = Series::new(at(100));
+        series.add(at(101), 2 * MS);
+        series.add(at(109), 4 * MS);
+        series.add(at(125), 9 * MS);
+        let points = series.points(at(126));
+        let shown: Vec<_> = points
+            .iter()
+            .map(|p| (p.count, p.mean_ms, p.longest_ms))
+            .collect();
+        let expected = [
+            (2, Some(3.0), Some(4.0)),
+            (0, None, None),
+            (1, Some(9.0), Some(9.0)),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(series.total(at(126)), (3, 15 * MS));
+        assert_eq!(series.span(at(126)), Duration::from_secs(26));
+    }
+
+    #[test]
+    fn what_is_older_than_a_quarter_of_an_hour_is_dropped() {
+        let mut series = Series::new(at(0));
+        for second in 0..3_000 {
+            series.add(at(second), MS);
+        }
+        assert_eq!(series.points(at(2_999)).len(), INTERVALS);
+        assert_eq!(series.total(at(2_999)).0, 900);
+        assert_eq!(series.total(at(3_100)).0, 790, "without additions");
+        assert_eq!(series.total(at(9_999)).0, 0);
+    }
+}
