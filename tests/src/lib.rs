@@ -6,7 +6,7 @@
 //! the checks of what was announced and cached against what was done and is listed ([`check`]). Scripts
 //! that run on real and simulated runtimes: [`fresh`], [`outage`], [`second_subscriber`].
 //! The mini-kubelet `static_pods` as a process on a daemon: [`static_pods`], through [`stream_proxy`] if
-//! its event stream is to fail.
+//! its event stream is to fail. What a process uses: [`usage`].
 
 #![allow(
     clippy::print_stdout,
@@ -32,5 +32,6 @@ pub mod second_subscriber;
 pub mod split;
 pub mod static_pods;
 pub mod stream_proxy;
+pub mod usage;
 pub mod wait;
 pub mod workers;

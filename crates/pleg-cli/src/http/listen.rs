@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -11,7 +11,11 @@ use std::str::FromStr;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+/// The most connections that wait to be accepted. If there are more, the kernel drops the attempt of a new
+/// client, which tries again after a second. Linux' own default is the most that it allows, as for unix sockets.
+const BACKLOG: u32 = 4096;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +58,7 @@ impl Listen {
 
     pub(crate) async fn bind(&self) -> io::Result<Listener> {
         match self {
-            Self::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
             Self::Unix(path) => {
                 remove_stale_socket(path).await?;
                 let listener = UnixListener::bind(path)?;
@@ -62,6 +66,17 @@ impl Listen {
             }
         }
     }
+}
+
+/// Like [`TcpListener::bind`], with a longer queue.
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Removes a socket that no process listens on.
@@ -93,7 +108,10 @@ impl Listener {
 
     pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(s, _)| Stream::Tcp(s)),
+            Self::Tcp(listener) => {
+                let (stream, client) = listener.accept().await?;
+                Ok(Stream::Tcp(stream, client.ip()))
+            }
             Self::Unix(listener, _) => listener.accept().await.map(|(s, _)| Stream::Unix(s)),
         }
     }
@@ -111,8 +129,18 @@ impl Drop for SocketFile {
 
 /// A connection.
 pub(super) enum Stream {
-    Tcp(TcpStream),
+    Tcp(TcpStream, IpAddr),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// The address of the client; all clients of a unix socket count as one.
+    pub(super) const fn client(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(_, client) => Some(*client),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl AsyncRead for Stream {
@@ -122,7 +150,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tcp(stream, _) => Pin::new(stream).poll_read(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
@@ -135,21 +163,21 @@ impl AsyncWrite for Stream {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tcp(stream, _) => Pin::new(stream).poll_write(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tcp(stream, _) => Pin::new(stream).poll_flush(cx),
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tcp(stream, _) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

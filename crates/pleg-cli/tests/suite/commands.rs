@@ -7,6 +7,7 @@
 
 mod agent;
 mod agent_events;
+mod agent_flood;
 mod agent_http;
 mod agent_metrics;
 mod agent_problems;

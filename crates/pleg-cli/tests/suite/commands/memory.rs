@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use pleg_tests::usage;
 use pleg_tests::wait::until;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
@@ -183,12 +184,7 @@ pub(super) fn serve(runtime: Unfiltered, socket: &Path) {
 
 /// A line of `/proc/PID/status`, in MiB.
 fn memory(pid: u32, line: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let mut lines = status.lines().filter_map(|l| l.strip_prefix(line));
-    let kib = lines
-        .next()
-        .and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-    kib.expect("a number") / 1024
+    usage::memory(pid, line).expect("it runs") / 1024
 }
 
 /// 40 pods are inspected at a time, and every response has 15 MiB.
