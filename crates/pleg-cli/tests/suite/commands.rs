@@ -16,6 +16,7 @@ mod alerts;
 mod bench;
 mod doctor_mount;
 mod log;
+mod measure;
 mod memory;
 mod pods;
 mod run;
