@@ -45,6 +45,15 @@ measure-replacement PODS="20" DEATHS="200":
     PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
         cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
+# The figures of docs/fleet.md: a release build of the agent, idle, in storms and under attack (needs root).
+measure-agent MINUTES="5":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release -p pleg-cli --bin pleg
+    export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/release/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
+    cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
+    cargo test --workspace --features pleg-tests/containerd --test containerd -- --ignored --nocapture agent::
+
 _static-pods:
     cargo build --workspace --features pleg-tests/containerd --example static_pods --bin pleg
 

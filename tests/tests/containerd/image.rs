@@ -161,7 +161,7 @@ fn address(logs: &Path) -> Option<String> {
     Some(rest.split_once(' ')?.0.to_owned())
 }
 
-async fn get(address: &str, path: &str) -> anyhow::Result<String> {
+pub(crate) async fn get(address: &str, path: &str) -> anyhow::Result<String> {
     let call = async {
         let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");

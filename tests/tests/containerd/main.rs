@@ -37,6 +37,7 @@ macro_rules! on_both_versions {
     )* };
 }
 
+mod agent;
 mod churn;
 mod doctor;
 mod fresh;

@@ -18,6 +18,7 @@ mod doctor;
 mod doctor_host;
 mod doctor_mount;
 mod log;
+mod measure;
 mod memory;
 mod pods;
 pub(crate) mod run;

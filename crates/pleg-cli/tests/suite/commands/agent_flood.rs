@@ -229,6 +229,6 @@ async fn hostile_clients_delay_no_scrape_and_lose_no_event() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
 async fn scrapes_are_answered_within_50_ms() {
-    let (p99, max) = show(&flood(300, 200).await);
+    let (p99, max) = show(&flood(300, 20).await);
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }

@@ -7,9 +7,15 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+/// The program under test: of the same build, or `PLEG_PROGRAM`, to measure another build of it.
+pub(crate) fn program() -> PathBuf {
+    let own = env!("CARGO_BIN_EXE_pleg");
+    std::env::var_os("PLEG_PROGRAM").map_or_else(|| own.into(), PathBuf::from)
+}
+
 /// The command with these arguments. The environment does not configure a runtime.
 pub(crate) fn pleg(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleg"));
+    let mut command = Command::new(program());
     command
         .args(args)
         .env_remove("CONTAINER_RUNTIME_ENDPOINT")
