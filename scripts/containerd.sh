@@ -9,6 +9,7 @@
 #   containerd.sh start DIR                        start a killed daemon again over the same state; prints as `up` does
 #   containerd.sh stop-signal SIGSTOP|SIGCONT DIR  halt the daemon, or let it go on
 #   containerd.sh import ARCHIVE IMAGE DIR         give it one more image, from an OCI archive
+#   containerd.sh tasks DIR                        the ids of the tasks that it holds, a line each
 #   containerd.sh install [--version 1.7|2]        only fetch what is missing; prints the directory of the binaries
 #   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run it, else 3 and one sentence why not
 #
@@ -495,6 +496,10 @@ case ${1:-} in
     ctr images import "$2" >/dev/null
     # The CRI service learns of it by an event.
     within 10 cri image "$3" || die "the CRI service does not know the image $3"
+    ;;
+  tasks)
+    enter_existing "${2:-}"
+    ctr tasks ls --quiet
     ;;
   install)
     install_binaries "$version"

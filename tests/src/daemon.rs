@@ -1,6 +1,6 @@
 //! A private containerd, by `scripts/containerd.sh`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -130,6 +130,15 @@ impl Daemon {
         let mut command = script();
         command.arg("import").arg(archive).arg(image).arg(&self.dir);
         run(&mut command).map(drop)
+    }
+
+    /// The ids of the tasks that it holds, whatever its CRI service says of their containers.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub fn tasks(&self) -> anyhow::Result<BTreeSet<String>> {
+        let tasks = run(script().arg("tasks").arg(&self.dir))?;
+        Ok(tasks.lines().map(str::to_owned).collect())
     }
 
     /// Removes all that there is of it.

@@ -112,8 +112,9 @@ pub(crate) struct RuntimeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EventsPolicy {
-    /// Unless that takes events from a kubelet: containerd 1.x, and CRI-O up to 1.27, give each event to
-    /// one subscriber only. There, poll while a kubelet with EventedPLEG runs or cannot be ruled out
+    /// Unless that may do harm. containerd 1.x, and CRI-O up to 1.27, give each event to one subscriber
+    /// only: there, poll while a kubelet with EventedPLEG runs or cannot be ruled out. CRI-O 1.28 to 1.32
+    /// may crash when a client ends its event stream: there, poll
     Auto,
     /// Always
     Always,

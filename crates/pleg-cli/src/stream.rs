@@ -2,7 +2,8 @@
 //!
 //! Some runtimes give each event to one subscriber only (quirk `competing subscribers`). There, a
 //! second subscriber takes events from a kubelet with EventedPLEG, so this process does not subscribe
-//! while there may be such a kubelet, and polls instead.
+//! while there may be such a kubelet, and polls instead. Others may crash when a subscriber disconnects
+//! (quirk `crash on disconnect`). This process ends at some time, so it does not subscribe there.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -46,7 +47,8 @@ impl<R> Guarded<R> {
         Self::with(runtime, None)
     }
 
-    /// Subscribes unless that may take events from a kubelet on this node that uses the same socket.
+    /// Subscribes unless that may take events from a kubelet on this node that uses the same socket, or
+    /// may crash the runtime.
     pub(crate) fn auto(runtime: R, socket: Option<PathBuf>, clock: Clock) -> Self {
         let find = move || find_subscriber(Path::new("/"), socket.as_deref());
         Self::with(runtime, Some(Check::new(find, clock)))
@@ -78,16 +80,20 @@ impl<R: Runtime> Guarded<R> {
             return Ok((None, None));
         };
         let version = self.runtime.version().await?;
-        if !quirks::event_profile(&version).splits_events_between_subscribers {
+        let profile = quirks::event_profile(&version);
+        let runtime = format!("{} {}", version.name, version.version);
+        if profile.disconnect_may_crash {
+            let why = format!("{runtime} may crash when a client ends its event stream");
+            return Ok((Some(why.into()), None));
+        }
+        if !profile.splits_events_between_subscribers {
             return Ok((None, None));
         }
-        let why = check.run().await.map(|why| {
-            format!(
-                "{} {} gives each event to one subscriber only, and {why}",
-                version.name, version.version
-            )
+        let why = check.run().await;
+        let why = why.map(|why| {
+            format!("{runtime} gives each event to one subscriber only, and {why}").into()
         });
-        Ok((why.map(Arc::from), Some(check)))
+        Ok((why, Some(check)))
     }
 
     /// Logs and publishes the reason, once.
@@ -236,15 +242,15 @@ mod tests {
     use super::*;
     use futures::StreamExt as _;
     use pleg_cri::{CriConfig, CriRuntime};
-    use pleg_sim::{Mode, Sim};
+    use pleg_sim::{Mode, Sim, SimBuilder};
     use std::sync::Mutex;
 
     type Found = Arc<Mutex<Subscriber>>;
 
     /// A simulated runtime, and a client whose check returns what `found` contains.
-    fn guarded(mode: Mode, found: &Found, dir: &Path) -> (Sim, Guarded<CriRuntime>) {
-        let sim = Sim::builder().mode(mode).build();
-        let path = dir.join(mode.name());
+    fn guarded(sim: SimBuilder, found: &Found, dir: &Path) -> (Sim, Guarded<CriRuntime>) {
+        let sim = sim.build();
+        let path = dir.join("cri.sock");
         let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
         let config = CriConfig::new(serving.path().to_str().unwrap().parse().unwrap());
         let runtime = CriRuntime::new(config).unwrap();
@@ -259,7 +265,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let possible = Subscriber::Possible("the kubelet subscribes".to_owned());
         let found = Arc::new(Mutex::new(possible));
-        let (sim, runtime) = guarded(Mode::Containerd17, &found, dir.path());
+        let (sim, runtime) = guarded(Sim::builder().mode(Mode::Containerd17), &found, dir.path());
         let reason = runtime.reason();
         let error = runtime.subscribe().await.err().unwrap();
         assert_eq!(error.kind, CallErrorKind::Unimplemented);
@@ -279,9 +285,24 @@ mod tests {
     async fn events_that_everybody_gets_are_subscribed_to() {
         let dir = tempfile::tempdir().unwrap();
         let found = Arc::new(Mutex::new(Subscriber::Possible("it does".to_owned())));
-        let (sim, runtime) = guarded(Mode::Containerd2, &found, dir.path());
+        let (sim, runtime) = guarded(Sim::builder(), &found, dir.path());
         assert!(runtime.subscribe().await.is_ok());
         sim.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn runtime_that_may_crash_on_a_disconnect_is_not_subscribed_to() {
+        for (version, is_safe) in [("1.28.0", false), ("1.32.13", false), ("1.33.0", true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let found = Arc::new(Mutex::new(Subscriber::None));
+            let sim = Sim::builder().mode(Mode::Crio).runtime_version(version);
+            let (sim, runtime) = guarded(sim, &found, dir.path());
+            assert_eq!(runtime.subscribe().await.is_ok(), is_safe, "{version}");
+            let why = runtime.reason().borrow().clone();
+            let crash = format!("cri-o {version} may crash when a client ends its event stream");
+            assert_eq!(why.as_deref(), (!is_safe).then_some(&*crash));
+            sim.shutdown().await;
+        }
     }
 
     #[tokio::test]

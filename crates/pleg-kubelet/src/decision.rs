@@ -140,7 +140,8 @@ impl Decider {
     }
 
     /// What to remove of the pod of this run now, after the actions of the decision: a replacement does
-    /// not wait for it. A removal that has no effect is repeated after 10 s; then the decision is due.
+    /// not wait for it. A removal that has no effect is repeated after 10 s, 20 s, and so on up to 5 min;
+    /// then the decision is due.
     pub async fn removals<S>(
         &self,
         run: &Run<S>,

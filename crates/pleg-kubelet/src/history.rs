@@ -14,8 +14,12 @@ use crate::actions::{PodActions, PodPhase};
 use crate::backoff::BackOff;
 use crate::names;
 
-/// How long after a stop or removal of an id that had no effect it is repeated.
-pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(10);
+/// How long after a call for an id that had no effect it is repeated.
+const REPEAT_AFTER: Duration = Duration::from_secs(10);
+/// A removal is repeated ever more rarely, up to this time: a runtime may never be able to remove a
+/// container, and nothing but a clean node waits for it. containerd 1.7 refuses if it was killed while
+/// it started the container ("cannot delete running task").
+const REPEAT_REMOVAL_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// The history of one pod. Create it when the worker of the pod starts, drop it when that ends.
 ///
@@ -33,8 +37,8 @@ pub struct PodHistory {
     restart_counts: BTreeMap<String, u32>,
     /// How the last container of each name ended, also after its removal.
     ends: BTreeMap<String, End>,
-    /// When such a call was last made for an id that still exists.
-    last_call: BTreeMap<(Id, Call), Instant>,
+    /// The calls for ids that still exist.
+    calls: BTreeMap<(Id, Call), Called>,
     /// The resources that a container that still exists was given last.
     resized: BTreeMap<Id, Resized>,
     terminating_since: Option<Instant>,
@@ -47,6 +51,14 @@ pub(crate) enum Call {
     Start,
     Stop,
     Remove,
+}
+
+/// That a call was made.
+#[derive(Clone, Copy, Debug)]
+struct Called {
+    /// When it was last made.
+    at: Instant,
+    tries: u32,
 }
 
 /// That the resources of a container were changed.
@@ -124,7 +136,7 @@ impl PodHistory {
         let sandboxes = status.sandboxes.iter().map(|s| &s.id);
         let containers = status.containers.iter().map(|c| &c.id);
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
-        self.last_call.retain(|(id, _), _| exist.contains(&id));
+        self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
     }
 
@@ -226,13 +238,24 @@ impl PodHistory {
     /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
     /// made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let at = self.last_call.get(&(id.clone(), call));
-        at.map(|at| at.after(REPEAT_AFTER))
+        let Called { at, tries } = *self.calls.get(&(id.clone(), call))?;
+        let after = match call {
+            Call::Start | Call::Stop => REPEAT_AFTER,
+            Call::Remove => {
+                let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
+                let after = REPEAT_AFTER.saturating_mul(doubled);
+                after.min(REPEAT_REMOVAL_AFTER_AT_MOST)
+            }
+        };
+        Some(at.after(after))
     }
 
     /// Takes over that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
-        self.last_call.insert((id.clone(), call), now);
+        let called = self.calls.entry((id.clone(), call));
+        let called = called.or_insert(Called { at: now, tries: 0 });
+        called.at = now;
+        called.tries = called.tries.saturating_add(1);
     }
 
     pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {

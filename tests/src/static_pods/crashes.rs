@@ -4,15 +4,16 @@
 //! run and nothing else is left. Where the runtime itself lists a container wrongly is counted apart.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use futures::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pleg::core::{Id, Mode};
+use pleg::core::{Id, Instant, Mode};
 use pleg::runtime::Runtime;
-use pleg_cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxState};
+use pleg_cri::v1::{Container, ContainerFilter, ContainerState, PodSandbox, PodSandboxState};
 use tokio::task::JoinHandle;
 
 use crate::daemon::Daemon;
@@ -29,6 +30,9 @@ use super::process::{Event, Settings, StaticPods};
 const AWAY: Duration = Duration::from_millis(1500);
 /// For a step that takes as long as the daemon takes.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// For how long the runtime holds the task of a container that it lists as ended, before it counts as
+/// held for ever. It lets go of one in milliseconds.
+const HELD_FOR: Duration = Duration::from_secs(20);
 /// Until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
@@ -62,6 +66,8 @@ struct Run<'a> {
     /// How many streams were forwarded when the stream returned.
     streams_before: u64,
     second: Option<JoinHandle<()>>,
+    /// Containers that do not run and whose task the runtime holds, since when. It cannot remove them.
+    held: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Drop for Run<'_> {
@@ -104,6 +110,7 @@ impl<'a> Run<'a> {
             proxy,
             streams_before: 0,
             second,
+            held: Mutex::default(),
         };
         run.write(Kind::Crashing)?;
         run.kubelet.start().await?;
@@ -281,13 +288,20 @@ impl<'a> Run<'a> {
     /// What is there beside one sandbox per pod, one running container per name and `dead` that have
     /// ended.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
-        let sandboxes = self.truth.sandboxes().await?;
-        let ready = |s: &&_| PodSandboxState::SandboxReady == pleg_cri::v1::PodSandbox::state(s);
+        let mut sandboxes = self.truth.sandboxes().await?;
+        let mut listed = self.truth.containers(ContainerFilter::default()).await?;
+        let held = self.held_for_ever(&listed)?;
+        let of_held = |s: &PodSandbox| {
+            let mut all = listed.iter().filter(|c| held.contains(&c.id));
+            s.state() != PodSandboxState::SandboxReady && all.any(|c| c.pod_sandbox_id == s.id)
+        };
+        sandboxes.retain(|s| !of_held(s));
+        listed.retain(|c| !held.contains(&c.id));
+        let ready = |s: &&PodSandbox| s.state() == PodSandboxState::SandboxReady;
         let (all, ready) = (sandboxes.len(), sandboxes.iter().filter(ready).count());
         if all != self.pods as usize || ready != all {
             return Ok(Some(format!("{ready} sandboxes of {all} are ready")));
         }
-        let listed = self.truth.containers(ContainerFilter::default()).await?;
         for pod in 0..self.pods {
             for name in [APP, JOB] {
                 let pod = manifests::pod_name(pod);
@@ -303,6 +317,25 @@ impl<'a> Run<'a> {
             |c: &&Container| (0..self.pods).any(|n| is(c, &manifests::pod_name(n), &name(c)));
         let unknown = listed.iter().find(|c| !known(c));
         Ok(unknown.map(|c| format!("{c:?} is left")))
+    }
+
+    /// Containers that the runtime lists as created or ended although it holds their task. No client of
+    /// CRI can remove them, nor their sandboxes: containerd 1.7 says "cannot delete running task" if it
+    /// was killed while it started the container.
+    fn held_for_ever(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
+        let tasks = self.daemon.tasks()?;
+        let now = self.kubelet.clock.now();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = |id: &str| {
+            let mut rows = listed.iter().filter(|c| !is_running(c));
+            rows.any(|c| c.id == id) && tasks.contains(id)
+        };
+        held.retain(|id, _| is_held(id));
+        for container in listed.iter().filter(|c| is_held(&c.id)) {
+            held.entry(container.id.clone()).or_insert(now);
+        }
+        let for_ever = held.iter().filter(|(_, at)| now.since(**at) >= HELD_FOR);
+        Ok(for_ever.map(|(id, _)| id.clone()).collect())
     }
 
     /// Ends the app of some pods three times each, and waits until one that has ended is left of each.
@@ -351,6 +384,7 @@ impl<'a> Run<'a> {
         let reported = self.reported();
         let unknown = |codes: &&BTreeSet<(u32, Option<i32>)>| codes.iter().any(|c| c.1.is_none());
         let unknown = reported.values().filter(unknown).count();
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let codes = exit_codes(Kind::Crashing, self.pods);
         let as_planned = |c: &&super::poller::Seen| {
             let planned = codes.get(&(c.pod.clone(), c.name.clone()));
@@ -362,10 +396,11 @@ impl<'a> Run<'a> {
             .map(|c| format!("{c}: {:?}", c.status.as_ref().map(|s| s.exit_code)))
             .collect();
         println!(
-            "{} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
+            "{} containers that the runtime cannot remove; {} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
              without a code by one of the runs); looks {:?}, \
              longest gap {:?}; listed wrongly {:?}, for ever {}; other codes {other_code:?}; lines of \
              {} runs: {}",
+            held.len(),
             observed.restarts(JOB),
             exited.count(),
             observed.looks,
@@ -374,6 +409,10 @@ impl<'a> Run<'a> {
             stuck.len(),
             plan.own_kills + 1,
             self.kubelet.line_count(),
+        );
+        ensure!(
+            held.len() <= plan.daemon_kills as usize,
+            "more than one for each time the daemon was killed: {held:?}"
         );
         ensure!(observed.doubles.is_empty(), "{:#?}", observed.doubles);
         let overlaps = observed.overlaps();

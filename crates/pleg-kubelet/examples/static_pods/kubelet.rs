@@ -96,12 +96,10 @@ impl Reconcile for Kubelet {
             }));
         }
         self.update_status(run, pod, &decision, &performed.waiting);
-        let mut errors = performed.errors;
         let policy = GcPolicy::default();
-        for removal in &self.decider.removals(run, &mut decision, policy).await {
-            errors.extend(self.performer.remove(run, removal).await.err());
-        }
-        if let Some(error) = errors.into_iter().next() {
+        let removals = self.decider.removals(run, &mut decision, policy).await;
+        self.performer.remove_all(run, &removals).await;
+        if let Some(error) = performed.errors.into_iter().next() {
             return Err(error.into());
         }
         let due = decision.actions.due.into_iter().chain(performed.due).min();

@@ -241,12 +241,25 @@ impl Performer {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes what a garbage collection has found. A removal that fails is logged. It is no error of the
+    /// run: the pod does not need it, and [`Decider::removals`](crate::decision::Decider::removals) repeats
+    /// it.
+    ///
+    /// # Cancel safety
+    /// A call in progress is cancelled, which may or may not take effect.
+    pub async fn remove_all<S>(&self, run: &Run<S>, removals: &[Removal]) {
+        for removal in removals {
+            if let Err(error) = self.remove(run, removal).await {
+                tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
+            }
+        }
+    }
+
     /// Removes what a garbage collection has found.
     ///
     /// # Errors
     /// If a call fails.
     pub async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
-        tracing::debug!(pod = %run.uid, ?removal, "removing");
         match removal {
             Removal::StopContainer(id) => {
                 let stopped = self.client.stop_container(id, MIN_GRACE);
@@ -258,7 +271,9 @@ impl Performer {
                 self.stop_sandbox(run, id).await?;
                 let removed = self.client.remove_pod_sandbox(id).await;
                 run.written(removed)
-                    .map_err(failed(|| format!("removal of sandbox {id}")))
+                    .map_err(failed(|| format!("removal of sandbox {id}")))?;
+                tracing::info!(pod = %run.uid, %id, "removed a sandbox");
+                Ok(())
             }
         }
     }
@@ -465,6 +480,7 @@ impl Performer {
         let removed = self.client.remove_container(id).await;
         run.written(removed)
             .map_err(failed(|| format!("removal of container {id}")))?;
+        tracing::info!(pod = %run.uid, %id, "removed a container");
         Ok(self.remove_log(run, id).await?)
     }
 }

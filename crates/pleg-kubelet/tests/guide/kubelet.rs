@@ -36,13 +36,10 @@ impl Reconcile for Kubelet {
         };
         decider.record(run, actions); // Before the first call.
         let performed = performer.perform(run, pod, actions, prepared).await;
-        let mut errors = performed.errors;
         let removals = decider.removals(run, &mut decision, GcPolicy::default());
-        for removal in removals.await {
-            errors.extend(performer.remove(run, &removal).await.err());
-        }
+        performer.remove_all(run, &removals.await).await;
         let due = decision.actions.due.into_iter().chain(performed.due).min();
-        let error = errors.into_iter().next();
+        let error = performed.errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
     fn ended(&self, run: &Run<Manifest>) {

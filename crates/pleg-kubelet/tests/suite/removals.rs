@@ -38,7 +38,7 @@ impl Reconcile for Collector {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removal_without_effect_is_repeated_after_ten_seconds() {
+async fn removal_without_effect_is_repeated_ever_more_rarely() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::sandbox("pod", "s", ReportedState::Exited));
     let pleg = Pleg::builder(runtime).spawn().unwrap();
@@ -55,5 +55,9 @@ async fn removal_without_effect_is_repeated_after_ten_seconds() {
     };
     let sandbox = Removal::Sandbox("pod-s".into());
     assert_eq!(counts(9).await, vec![sandbox.clone()]);
-    assert_eq!(counts(19).await, vec![sandbox; 2]);
+    assert_eq!(counts(29).await, vec![sandbox.clone(); 2], "after 10 s");
+    assert_eq!(counts(69).await, vec![sandbox; 3], "after 20 s more");
+    let before = removals.lock().unwrap().len();
+    let hour = u32::try_from(counts(69 + 3600).await.len() - before).unwrap();
+    assert!((12..=15).contains(&hour), "every 5 min: {hour} in an hour");
 }

@@ -42,7 +42,7 @@ pub(crate) struct Session {
     clock: Clock,
     events: Subscription,
     log: Arc<CallLog>,
-    left_to_kubelet: Reason,
+    not_subscribed: Reason,
     runtime: CriRuntime,
     client: CriClient,
     began: Reading,
@@ -62,7 +62,7 @@ impl Session {
         settings.relist_period_unproven = RELIST;
         settings.probe_period = PROBE;
         let log = CallLog::new(began.clock);
-        let (mut builder, left_to_kubelet) = target.builder_with(events, settings, log.clone())?;
+        let (mut builder, not_subscribed) = target.builder_with(events, settings, log.clone())?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
         let endpoint = target.endpoint()?;
@@ -76,7 +76,7 @@ impl Session {
             pleg,
             events,
             log,
-            left_to_kubelet,
+            not_subscribed,
             began,
             before: Vec::new(),
             evidence: Evidence {
@@ -133,9 +133,9 @@ impl Session {
         evidence
             .stream
             .end(&health.current(), &self.pleg.counters(), now);
-        let left_to_kubelet = self.left_to_kubelet.borrow();
-        evidence.stream.left_to_kubelet = left_to_kubelet.as_deref().map(str::to_owned);
-        drop(left_to_kubelet);
+        let not_subscribed = self.not_subscribed.borrow();
+        evidence.stream.not_subscribed = not_subscribed.as_deref().map(str::to_owned);
+        drop(not_subscribed);
         evidence.wall_clock = WallClock::new(self.began, &views);
         evidence.pods = Pods::new(&self.before, &views);
         evidence.pods.without_address = self.without_address(&views).await;

@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     /// How the last stream ended, if none is open.
     pub(crate) why: Option<String>,
     /// Why it was not subscribed to, so that no kubelet loses events.
-    pub(crate) left_to_kubelet: Option<String>,
+    pub(crate) not_subscribed: Option<String>,
     /// Events that arrived.
     pub(crate) events: u64,
     /// Events that the lists show to be missing.
@@ -133,7 +133,7 @@ impl Stream {
 pub(super) fn check(stream: &Stream) -> Vec<Finding> {
     let findings = [
         silent_runtime(stream),
-        left_to_kubelet(stream),
+        not_subscribed(stream),
         not_offered(stream),
         silent(stream),
         lossy(stream),
@@ -178,19 +178,19 @@ fn silent_runtime(stream: &Stream) -> Option<Finding> {
     )
 }
 
-fn left_to_kubelet(stream: &Stream) -> Option<Finding> {
-    let why = stream.left_to_kubelet.as_ref()?;
+fn not_subscribed(stream: &Stream) -> Option<Finding> {
+    let why = stream.not_subscribed.as_ref()?;
     let finding = finding(
-        "stream_shared",
+        "stream_not_examined",
         Severity::Info,
-        "the events of this runtime are left to the kubelet; the stream was not examined",
-        "Nothing, unless the kubelet misses events. --events always subscribes anyway, and takes a part of them.",
+        "the event stream was not examined, because that may harm the kubelet or the runtime",
+        "Nothing, unless the kubelet misses events. --events always examines it anyway.",
     );
     Some(finding.because(why.clone()))
 }
 
 fn not_offered(stream: &Stream) -> Option<Finding> {
-    let is_known = stream.left_to_kubelet.is_some();
+    let is_known = stream.not_subscribed.is_some();
     if stream.state != State::NotOffered || is_known {
         return None;
     }
@@ -253,7 +253,7 @@ fn lossy(stream: &Stream) -> Option<Finding> {
 
 fn down(stream: &Stream) -> Option<Finding> {
     let reason = stream.reason("stream_down")?;
-    let is_known = stream.left_to_kubelet.is_some() || stream.state == State::NotOffered;
+    let is_known = stream.not_subscribed.is_some() || stream.state == State::NotOffered;
     if is_known {
         return None;
     }

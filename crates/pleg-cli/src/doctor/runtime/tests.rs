@@ -50,7 +50,7 @@ fn all() -> Vec<Evidence> {
         recorded(|evidence| evidence["unusable"] = json!({ "why": "there is no socket" })),
         stream(json!({ "state": "open", "missed": 3, "changes": 9 })),
         stream(json!({ "state": "notOffered", "why": "the runtime does not implement events" })),
-        stream(json!({ "state": "notOffered", "leftToKubelet": "a kubelet subscribes" })),
+        stream(json!({ "state": "notOffered", "notSubscribed": "a kubelet subscribes" })),
     ]
 }
 
@@ -88,14 +88,14 @@ fn healthy_runtime_has_no_finding() {
 }
 
 #[test]
-fn stream_left_to_the_kubelet_is_information_and_not_disabled() {
+fn stream_that_is_not_examined_is_information() {
     let found = check(&stream(
-        json!({ "state": "notOffered", "leftToKubelet": "why" }),
+        json!({ "state": "notOffered", "notSubscribed": "why" }),
     ));
     let found: Vec<_> = found.iter().filter(|f| f.layer == Layer::Stream).collect();
     assert_eq!(
         (found.len(), found[0].code, found[0].severity),
-        (1, "stream_shared", Severity::Info)
+        (1, "stream_not_examined", Severity::Info)
     );
 }
 
