@@ -15,6 +15,11 @@ capture:
     cargo build --bin pleg
     scripts/capture-top.py
 
+# Write images of the page of `pleg agent` to docs/images (needs chromium-headless-shell).
+screenshots:
+    mkdir -p docs/images
+    PLEG_IMAGES="$PWD/docs/images" cargo test --workspace --test suite -- --ignored --nocapture page::screenshots
+
 # All tests but those that need a real container runtime.
 test:
     cargo test --workspace

@@ -149,7 +149,7 @@ impl AgentClient {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         path: &str,
     ) -> anyhow::Result<(StatusCode, String)> {
-        let mut request = Request::get(path).header(HOST, "pleg");
+        let mut request = Request::get(path).header(HOST, "localhost");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }

@@ -278,8 +278,8 @@ pub(crate) struct AgentArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Where to serve /metrics, /healthz, /readyz (also /readyz?verbose), /debug/pods, /debug/view and
-    /// /debug/events: an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
+    /// Where to serve the page for people at /, and /metrics, /healthz, /readyz (also /readyz?verbose),
+    /// /debug/pods, /debug/view, /debug/live and /debug/events: an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
     #[command(flatten)]

@@ -23,6 +23,7 @@ mod limits;
 mod log;
 mod meter;
 mod observer;
+mod page;
 mod pods;
 mod record;
 mod runtime_calls;

@@ -72,9 +72,15 @@ impl RecentEvents {
         }
     }
 
+    /// When the agent started that numbers the records.
+    pub(super) fn agent(&self) -> String {
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        json::utc(ring.agent).to_string()
+    }
+
     /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold: one JSON object per line, and a first line that says what follows.
-    pub(super) fn page(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Vec<u8> {
+    /// may hold.
+    pub(super) fn page(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Records {
         let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = ring.next - ring.records.len() as u64;
         let mut lines = Vec::new();
@@ -102,9 +108,25 @@ impl RecentEvents {
             last,
             more: last + 1 < ring.next,
         };
+        Records { head, lines }
+    }
+}
+
+/// Records of the ring.
+pub(super) struct Records {
+    /// What they are.
+    pub(super) head: Page,
+    /// One JSON object per line.
+    pub(super) lines: Vec<u8>,
+}
+
+impl Records {
+    /// One JSON object per line; the first one says what follows.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
         let mut page = Vec::new();
-        let _ = json::line(&mut page, &head);
-        page.append(&mut lines);
+        // Writing to a vector does not fail.
+        let _ = json::line(&mut page, &self.head);
+        page.append(&mut self.lines);
         page
     }
 }
@@ -123,8 +145,9 @@ mod tests {
     }
 
     /// The first line and the numbers of the records.
-    fn read(page: &[u8]) -> (Page, Vec<u64>) {
-        let text = std::str::from_utf8(page).unwrap();
+    fn read(page: Records) -> (Page, Vec<u64>) {
+        let page = page.into_bytes();
+        let text = std::str::from_utf8(&page).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
         let number = |line: &str| serde_json::from_str::<Record>(line).unwrap().seq.unwrap();
         let numbers = rest.lines().map(number).collect();
@@ -137,17 +160,17 @@ mod tests {
         for n in 1..=5 {
             events.add(at(n), record("x"));
         }
-        let (head, numbers) = read(&events.page(at(9), None, 0));
+        let (head, numbers) = read(events.page(at(9), None, 0));
         assert_eq!(
             (numbers, head.last, head.more),
             (vec![1, 2, 3, 4, 5], 5, false)
         );
         assert_eq!(head.complete_since, head.agent);
-        let (head, numbers) = read(&events.page(at(9), Some(at(4)), 0));
+        let (head, numbers) = read(events.page(at(9), Some(at(4)), 0));
         assert_eq!((numbers, head.last), (vec![4, 5], 5));
-        let (head, numbers) = read(&events.page(at(9), None, 5));
+        let (head, numbers) = read(events.page(at(9), None, 5));
         assert_eq!((numbers, head.last, head.missed), (vec![], 5, 0));
-        let (head, _) = read(&RecentEvents::new(at(0)).page(at(9), None, 0));
+        let (head, _) = read(RecentEvents::new(at(0)).page(at(9), None, 0));
         assert_eq!((head.last, head.more), (0, false));
     }
 
@@ -161,8 +184,12 @@ mod tests {
         let (mut after, mut read_numbers) = (1, Vec::new());
         loop {
             let page = events.page(at(9_999), None, after);
-            assert!(page.len() <= PAGE_BYTES + 1_000, "{}", page.len());
-            let (head, numbers) = read(&page);
+            assert!(
+                page.lines.len() <= PAGE_BYTES + 1_000,
+                "{}",
+                page.lines.len()
+            );
+            let (head, numbers) = read(page);
             if after == 1 {
                 assert_eq!(Some(&(head.missed + 2)), numbers.first(), "{head:?}");
                 assert!(head.complete_since > head.agent);

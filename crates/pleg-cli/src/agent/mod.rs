@@ -2,6 +2,7 @@
 
 mod checks;
 mod events;
+mod live;
 #[cfg(test)]
 mod metrics_page;
 mod pages;
@@ -28,6 +29,7 @@ use crate::observer::Observer;
 use crate::record::Record;
 use crate::signals::Signal;
 use events::RecentEvents;
+use live::Live;
 use pages::{Pages, Rendered};
 use service::Manager;
 
@@ -56,6 +58,7 @@ pub(crate) async fn run(
     announce(&target, &listener, &access)?;
     let manager = Manager::from_environment();
     manager.ready();
+    let is_open_to_host = args.listen.is_tcp() && !access.is_restricted();
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());
@@ -70,6 +73,8 @@ pub(crate) async fn run(
         runtime_status,
         events: events.clone(),
         observer: observer.clone(),
+        live: Live::new(events.clone(), observer.clone(), clock),
+        is_open_to_host,
     };
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let watched = health.clone();
@@ -117,7 +122,7 @@ fn announce(target: &Target, listener: &Listener, access: &Access) -> io::Result
         format!("{}://{address}", access.scheme())
     };
     notice(&format!(
-        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events"
+        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
     ));
     Ok(())
 }

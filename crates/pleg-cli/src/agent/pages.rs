@@ -1,10 +1,13 @@
 //! What the agent serves.
 
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 use pleg::core::{Instant, NotReady};
@@ -15,11 +18,13 @@ use tokio::sync::watch;
 
 use super::checks::State;
 use super::events::RecentEvents;
+use super::live::{LastId, Live};
 use super::process;
 use super::runtime_status::RuntimeStatus;
 use crate::http::Reply;
 use crate::json;
 use crate::observer::Observer;
+use crate::page;
 use crate::record::Pod;
 use crate::stream::Reason;
 use crate::view;
@@ -33,6 +38,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const JSON_LINES: &str = "application/x-ndjson";
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// What the agent serves.
 pub(super) struct Pages {
@@ -43,11 +49,14 @@ pub(super) struct Pages {
     pub(super) runtime_status: watch::Receiver<RuntimeStatus>,
     pub(super) events: RecentEvents,
     pub(super) observer: Observer,
+    pub(super) live: Live,
+    /// Whoever can connect may read everything, and only processes of this host can connect.
+    pub(super) is_open_to_host: bool,
 }
 
 impl Pages {
     /// A client without the token gets the status of `/healthz` and `/readyz`, for the probes of a
-    /// kubelet, and nothing else.
+    /// kubelet, and the page at `/`, which contains no data, and nothing else.
     pub(super) fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
@@ -55,8 +64,16 @@ impl Pages {
             reply.headers_mut().insert(ALLOW, methods);
             return reply;
         }
+        if self.is_open_to_host && !names_this_host(request) {
+            return text(
+                StatusCode::MISDIRECTED_REQUEST,
+                "the header Host must have an IP address or localhost: a page of another site must not \
+                 read from this one\n",
+            );
+        }
         let query = Query(request.uri().query().unwrap_or_default());
         match (request.uri().path(), allowed) {
+            ("/", _) => page::reply(),
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.get("verbose").is_some()),
             ("/readyz", false) => match self.health.ready() {
@@ -80,6 +97,7 @@ impl Pages {
             ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
             ("/debug/events", true) => self.events(&query),
             ("/debug/view", true) => self.view(query.0),
+            ("/debug/live", true) => self.live(request, query.0),
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
         }
     }
@@ -141,6 +159,27 @@ impl Pages {
         reply(StatusCode::OK, JSON, body)
     }
 
+    /// The same as server-sent events, and the records that are newer than the header `Last-Event-ID`.
+    fn live(&self, request: &Request<Incoming>, parameters: &str) -> Reply {
+        let query = match view::Query::from_parameters(parameters) {
+            Ok(query) => query,
+            Err(why) => return text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+        };
+        let last = request.headers().get("last-event-id");
+        let last = last.and_then(|id| LastId::parse(id.to_str().ok()?));
+        let Some(stream) = self.live.stream(query, last.as_ref()) else {
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many clients of /debug/live; close another page\n",
+            );
+        };
+        let mut reply = Response::new(StreamBody::new(stream).boxed_unsync());
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        reply
+    }
+
     /// `after=NUMBER`: only records with a higher number. `since=SECONDS`: only those of the last
     /// seconds.
     fn events(&self, query: &Query<'_>) -> Reply {
@@ -154,7 +193,7 @@ impl Pages {
         let now = self.clock.wall();
         let since = since.map(|seconds| now.before(Duration::from_secs(seconds)));
         let page = self.events.page(now, since, after.unwrap_or(0));
-        reply(StatusCode::OK, JSON_LINES, page)
+        reply(StatusCode::OK, JSON_LINES, page.into_bytes())
     }
 }
 
@@ -250,12 +289,29 @@ impl<'a> Query<'a> {
     }
 }
 
+/// Whether the request names an IP address or localhost. A name that another site has pointed to this host
+/// (DNS rebinding) must not give that site's pages access. Without the header, it is no browser.
+fn names_this_host(request: &Request<Incoming>) -> bool {
+    let Some(host) = request.headers().get(HOST) else {
+        return true;
+    };
+    let authority = host
+        .to_str()
+        .ok()
+        .and_then(|host| host.parse::<Authority>().ok());
+    authority.is_some_and(|authority| {
+        let host = authority.host();
+        let ip = host.trim_start_matches('[').trim_end_matches(']');
+        ip.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
+    })
+}
+
 fn text(code: StatusCode, body: impl Into<Bytes>) -> Reply {
     reply(code, TEXT, body)
 }
 
 fn reply(code: StatusCode, format: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(body.into().into());
+    let mut reply = Response::new(Full::new(body.into()).boxed_unsync());
     *reply.status_mut() = code;
     let format = HeaderValue::from_static(format);
     reply.headers_mut().insert(CONTENT_TYPE, format);

@@ -21,6 +21,7 @@ use crate::args::AccessArgs;
 pub(crate) struct Access {
     token: Option<Vec<u8>>,
     tls: Option<Arc<ServerConfig>>,
+    requires_certificate: bool,
 }
 
 impl Access {
@@ -48,11 +49,20 @@ impl Access {
             )?)),
             _ => None,
         };
-        Ok(Self { token, tls })
+        Ok(Self {
+            token,
+            tls,
+            requires_certificate: args.tls_client_ca.is_some(),
+        })
     }
 
     pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.tls.clone()
+    }
+
+    /// Whether a client must prove who it is.
+    pub(crate) const fn is_restricted(&self) -> bool {
+        self.token.is_some() || self.requires_certificate
     }
 
     /// `http` or `https`.

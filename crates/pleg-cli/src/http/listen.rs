@@ -56,6 +56,10 @@ impl Listen {
         }
     }
 
+    pub(crate) const fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
     pub(crate) async fn bind(&self) -> io::Result<Listener> {
         match self {
             Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),

@@ -14,11 +14,11 @@ use std::convert::Infallible;
 use std::io::{self, Cursor};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -27,6 +27,7 @@ use pleg::runtime::clock::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -44,15 +45,17 @@ const CLOSING: usize = 32;
 const RESERVED_DESCRIPTORS: u64 = 64 + CLOSING as u64;
 /// The deadline of a request's header.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
-/// The deadline of a connection: TLS handshake, request and response.
+/// The deadline of a TLS handshake, and of a response.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(15);
+/// The deadline of a response without a length, which goes on until then. Its client may resume.
+const STREAM_DEADLINE: Duration = Duration::from_secs(5 * 60);
 /// The most bytes of a request's header; hyper takes no less.
 const HEADER_BYTES: usize = 8 << 10;
 /// How long to wait if no connection can be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A complete response.
-pub(crate) type Reply = Response<Full<Bytes>>;
+/// A response. If its body has no length, it goes on for at most [`STREAM_DEADLINE`].
+pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Answers requests. The second argument says whether the client may read everything.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
@@ -119,11 +122,9 @@ impl Connections {
         while self.tasks.len() >= self.limit + CLOSING {
             self.tasks.join_next().await;
         }
-        // If it elapses, it is the client that was too slow. An async block would contain it twice.
-        let limited = tokio::time::timeout(CONNECTION_DEADLINE, connection).map(drop);
         let own = self.clients.entry(client).or_default();
         own.retain(|task| !task.is_finished());
-        own.push_back(self.tasks.spawn(limited));
+        own.push_back(self.tasks.spawn(connection));
     }
 
     fn close_one(&mut self) {
@@ -158,9 +159,10 @@ async fn serve_tls(
     access: Arc<Access>,
     handler: Handler,
 ) {
-    match TlsAcceptor::from(tls).accept(stream).await {
-        Ok(stream) => serve_requests(stream, access, handler).await,
-        Err(error) => tracing::debug!("TLS handshake failed: {error}"),
+    match timeout(CONNECTION_DEADLINE, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => serve_requests(stream, access, handler).await,
+        Ok(Err(error)) => tracing::debug!("TLS handshake failed: {error}"),
+        Err(_) => tracing::debug!("the TLS handshake took too long"),
     }
 }
 
@@ -169,22 +171,29 @@ async fn serve_requests(
     access: Arc<Access>,
     handler: Handler,
 ) {
-    let Ok(Ok(header)) = tokio::time::timeout(HEADER_DEADLINE, read_header(&mut stream)).await
-    else {
+    let Ok(Ok(header)) = timeout(HEADER_DEADLINE, read_header(&mut stream)).await else {
         return;
     };
     let (read, write) = tokio::io::split(stream);
     let stream = tokio::io::join(Cursor::new(header).chain(read), write);
+    let goes_on = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         let reply = handler(&request, access.allows(request.headers()));
+        let has_length = reply.body().size_hint().exact().is_some();
+        goes_on.store(!has_length, Ordering::Relaxed);
         async move { Ok::<_, Infallible>(reply) }
     });
     let connection = http1::Builder::new()
         .max_buf_size(HEADER_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    let served = Box::pin(connection).await;
-    if let Err(error) = served {
+    let mut connection = Box::pin(connection);
+    let mut served = timeout(CONNECTION_DEADLINE, &mut connection).await;
+    if served.is_err() && goes_on.load(Ordering::Relaxed) {
+        served = timeout(STREAM_DEADLINE, &mut connection).await;
+    }
+    // If the deadline has passed, it is the client that was too slow, or that resumes.
+    if let Ok(Err(error)) = served {
         tracing::debug!("an HTTP connection failed: {error}");
     }
 }

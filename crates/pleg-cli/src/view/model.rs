@@ -13,9 +13,10 @@ use super::pods::PodsPage;
 use super::query::Query;
 use super::series::{INTERVAL, Series};
 use super::state::Problem;
-use super::{Latency, View};
+use super::{Latency, MOST_NAME, View};
 use crate::json::utc;
 use crate::record::Record;
+use crate::text::clip;
 
 /// The most pods that are remembered as changed until the next tick.
 const MOST_CHANGED: usize = 10_000;
@@ -118,7 +119,9 @@ impl Model {
         }
         let history = self.feed.history(&query.pod, MOST_HISTORY);
         let mut pods = inputs.pods.iter();
-        let Some(view) = pods.find(|pod| pod.status.uid.as_str() == query.pod) else {
+        // A view shows no more of a uid.
+        let is_it = |pod: &&PodView| clip(pod.status.uid.as_str(), MOST_NAME) == query.pod;
+        let Some(view) = pods.find(is_it) else {
             return Detail::gone(inputs, history);
         };
         let alone = Query {

@@ -20,6 +20,7 @@ mod doctor_mount;
 mod log;
 mod measure;
 mod memory;
+mod page;
 mod pods;
 pub(crate) mod run;
 mod services;

@@ -54,12 +54,22 @@ impl Agent {
 
     /// The same on this connection.
     pub(super) async fn get_on(
-        mut stream: impl AsyncRead + AsyncWrite + Unpin,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
         path: &str,
         header: &str,
     ) -> (u16, String, String) {
+        Self::get_as(stream, path, "localhost", header).await
+    }
+
+    /// The same, with this host in the request's header.
+    pub(super) async fn get_as(
+        mut stream: impl AsyncRead + AsyncWrite + Unpin,
+        path: &str,
+        host: &str,
+        header: &str,
+    ) -> (u16, String, String) {
         let call = async {
-            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{header}\r\n");
             stream.write_all(request.as_bytes()).await?;
             let mut response = String::new();
             stream.read_to_string(&mut response).await?;

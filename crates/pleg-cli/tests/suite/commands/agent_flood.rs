@@ -65,12 +65,12 @@ impl Client {
             }
             Self::EndlessBody => {
                 let header =
-                    b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n";
+                    b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
                 stream.write_all(header).await?;
                 repeat(&mut stream, &[b'x'; 1 << 14]).await?;
             }
             Self::Deaf => {
-                let request = b"GET /debug/events HTTP/1.1\r\nHost: x\r\n\r\n";
+                let request = b"GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
                 stream.write_all(request).await?;
                 pass_time(TIMEOUT).await;
             }
@@ -107,7 +107,7 @@ fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
         let began = clock.now();
         let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         let is_whole = page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ");

@@ -139,7 +139,7 @@ async fn slow_and_large_requests_are_ended() {
             );
             send(huge.as_bytes()).await
         },
-        send(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nx"),
+        send(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nx"),
     );
     assert_eq!(idle, "");
     assert!(
@@ -284,7 +284,7 @@ async fn client_without_certificate_is_rejected() {
         let tls = tls_client(dir.root(), false);
         let mut stream = tls.connect(name(), connect().await).await?;
         stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .await?;
         let mut response = Vec::new();
         stream.read_to_end(&mut response).await
@@ -292,7 +292,7 @@ async fn client_without_certificate_is_rejected() {
     assert!(rejected.await.is_err());
     let mut plain = connect().await;
     let _ = plain
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await;
     let mut response = Vec::new();
     let _ = plain.read_to_end(&mut response).await;

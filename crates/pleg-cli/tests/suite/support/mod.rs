@@ -1,5 +1,6 @@
 //! Runs the command, and provides directories for sockets.
 
+pub(crate) mod browser;
 pub(crate) mod tmux;
 
 use std::path::{Path, PathBuf};

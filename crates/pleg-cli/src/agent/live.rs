@@ -1,0 +1,182 @@
+//! `/debug/live`: the records and the view of a node as server-sent events, for the page.
+//!
+//! Records are sent as they come and have ids, so that a client that connects again misses none and gets
+//! none twice. Views have no id: each replaces the one before. Nothing is computed before the client has
+//! taken what was sent.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use hyper::body::{Bytes, Frame};
+use pleg::core::{Instant, WallTime};
+use pleg::runtime::clock::Clock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::events::RecentEvents;
+use crate::observer::Observer;
+use crate::view::Query;
+
+/// The most clients at a time. Each has a view of up to 100 kB on its way.
+const CLIENTS: usize = 16;
+/// The pause after new records were sent: a storm is sent in few messages.
+const RECORDS_PAUSE: Duration = Duration::from_millis(50);
+/// The pause between two views if something has changed.
+const VIEW_PAUSE: Duration = Duration::from_millis(250);
+/// The pause between two views if nothing has changed. The client takes the agent for silent if it
+/// gets nothing for several of them.
+const IDLE_PAUSE: Duration = Duration::from_secs(2);
+/// Upon the first connection, the records of this time are sent.
+const HISTORY: Duration = Duration::from_secs(15 * 60);
+
+/// The clients of `/debug/live`.
+#[derive(Clone)]
+pub(super) struct Live {
+    events: RecentEvents,
+    observer: Observer,
+    clock: Clock,
+    clients: Arc<Semaphore>,
+}
+
+/// Up to which record a client has everything: the header `Last-Event-ID`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastId {
+    /// When the agent started that numbered the records.
+    agent: String,
+    number: u64,
+}
+
+impl LastId {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (agent, number) = text.rsplit_once('/')?;
+        Some(Self {
+            agent: agent.to_owned(),
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+impl Live {
+    pub(super) fn new(events: RecentEvents, observer: Observer, clock: Clock) -> Self {
+        Self {
+            events,
+            observer,
+            clock,
+            clients: Arc::new(Semaphore::new(CLIENTS)),
+        }
+    }
+
+    /// What one client gets. `None`: there are too many.
+    pub(super) fn stream(
+        &self,
+        query: Query,
+        last: Option<&LastId>,
+    ) -> Option<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<>> {
+        let permit = self.clients.clone().try_acquire_owned().ok()?;
+        let known = last.filter(|last| last.agent == self.events.agent());
+        let now = self.clock.now();
+        let client = Client {
+            _permit: permit,
+            changes: self.observer.changes(),
+            query,
+            sent: known.map_or(0, |last| last.number),
+            // A client of an earlier agent has that one's records.
+            since: match last {
+                None => Some(self.clock.wall().before(HISTORY)),
+                Some(_) => None,
+            },
+            has_changed: true,
+            is_greeted: false,
+            records_due: now,
+            view_due: now,
+            view_sent: now,
+            live: self.clone(),
+        };
+        Some(stream::unfold(client, |mut client| async {
+            let message = client.next().await?;
+            Some((Ok(Frame::data(message.into())), client))
+        }))
+    }
+}
+
+struct Client {
+    _permit: OwnedSemaphorePermit,
+    changes: watch::Receiver<u64>,
+    query: Query,
+    /// The number of the last record that was sent.
+    sent: u64,
+    /// Only records since then.
+    since: Option<WallTime>,
+    /// There may be records that were not sent.
+    has_changed: bool,
+    /// Records were sent, or that there are none.
+    is_greeted: bool,
+    /// When records may be sent next, and when a view is sent next.
+    records_due: Instant,
+    view_due: Instant,
+    /// When the last view was sent.
+    view_sent: Instant,
+    live: Live,
+}
+
+impl Client {
+    /// The next message. `None`: the observer has ended.
+    async fn next(&mut self) -> Option<String> {
+        let clock = self.live.clock;
+        loop {
+            let now = clock.now();
+            if self.has_changed && now >= self.records_due {
+                if let Some(records) = self.records() {
+                    self.records_due = now.after(RECORDS_PAUSE);
+                    return Some(records);
+                }
+                self.has_changed = false;
+            }
+            if now >= self.view_due {
+                self.view_sent = now;
+                self.view_due = now.after(IDLE_PAUSE);
+                return Some(self.view());
+            }
+            let due = match self.has_changed {
+                true => self.view_due.min(self.records_due),
+                false => self.view_due,
+            };
+            tokio::select! {
+                () = clock.sleep_until(due) => {}
+                changed = self.changes.changed(), if !self.has_changed => {
+                    changed.ok()?;
+                    self.has_changed = true;
+                    self.view_due = self.view_due.min(self.view_sent.after(VIEW_PAUSE));
+                }
+            }
+        }
+    }
+
+    /// The records after the last ones, if there are any; the rest of many in later messages. The first
+    /// message may have none: it has the first id.
+    fn records(&mut self) -> Option<String> {
+        let events = &self.live.events;
+        let page = events.page(self.live.clock.wall(), self.since, self.sent);
+        if self.is_greeted && page.lines.is_empty() && page.head.missed == 0 {
+            return None;
+        }
+        self.is_greeted = true;
+        self.since = None;
+        self.sent = page.head.last;
+        let id = format!("{}/{}", page.head.agent, page.head.last);
+        let mut message = format!("event: records\nid: {id}\n");
+        for line in String::from_utf8_lossy(&page.into_bytes()).lines() {
+            message.extend(["data: ", line, "\n"]);
+        }
+        message.push('\n');
+        Some(message)
+    }
+
+    fn view(&self) -> String {
+        let view = self.live.observer.view(&self.query);
+        // Serialising to a string does not fail.
+        let view = serde_json::to_string(&view).unwrap_or_default();
+        format!("event: view\ndata: {view}\n\n")
+    }
+}

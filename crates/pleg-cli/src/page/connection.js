@@ -1,0 +1,103 @@
+// The connection to the agent: server-sent events over fetch, which can send a token.
+
+// The agent sends a view every two seconds at least.
+const SILENCE_MS = 7000;
+const RETRY_MS = [250, 500, 1000, 2000, 5000];
+
+class Connection {
+  // `on` has the functions `records`, `view`, `opened`, `failed` and `unauthorized`.
+  constructor(on) {
+    this.on = on;
+    this.lastId = null;
+    this.heard = performance.now();
+    this.token = sessionStorage.getItem('token');
+    this.attempt = null;
+    setInterval(() => this.checkSilence(), 500);
+  }
+
+  setToken(token) {
+    this.token = token;
+    sessionStorage.setItem('token', token);
+  }
+
+  // Asks for what these parameters name, instead of what was asked for before.
+  open(parameters) {
+    this.parameters = parameters;
+    this.attempt?.abort();
+    this.run(new AbortController());
+  }
+
+  // For how long the agent has sent nothing, in seconds.
+  silence() {
+    return (performance.now() - this.heard) / 1000;
+  }
+
+  checkSilence() {
+    if (performance.now() - this.heard > SILENCE_MS && this.isOpen) {
+      this.isOpen = false;
+      this.open(this.parameters);
+    }
+  }
+
+  async run(attempt) {
+    this.attempt = attempt;
+    for (let failures = 0; !attempt.signal.aborted; failures += 1) {
+      try {
+        const response = await this.request(attempt.signal);
+        if (response.status === 401) {
+          this.on.unauthorized();
+          return;
+        }
+        if (!response.ok) throw new Error((await response.text()).trim() || `status ${response.status}`);
+        failures = -1;
+        await this.read(response.body, attempt.signal);
+        // The agent ends a stream after some minutes. It may also have been stopped.
+      } catch (error) {
+        if (attempt.signal.aborted) return;
+        this.on.failed(error instanceof TypeError ? 'cannot connect' : error.message);
+      }
+      this.isOpen = false;
+      const pause = failures < 0 ? 0 : RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  }
+
+  request(signal) {
+    const headers = {};
+    if (this.lastId !== null) headers['Last-Event-ID'] = this.lastId;
+    if (this.token) headers.Authorization = `Bearer ${this.token}`;
+    return fetch(`debug/live?${this.parameters}`, { headers, signal, cache: 'no-store' });
+  }
+
+  async read(body, signal) {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || signal.aborted) return;
+      this.heard = performance.now();
+      if (!this.isOpen) {
+        this.isOpen = true;
+        this.on.opened();
+      }
+      const messages = (rest + value).split('\n\n');
+      rest = messages.pop();
+      for (const message of messages) this.message(message);
+    }
+  }
+
+  message(text) {
+    const data = [];
+    let type = '';
+    for (const line of text.split('\n')) {
+      if (line.startsWith('data: ')) data.push(line.slice(6));
+      else if (line.startsWith('event: ')) type = line.slice(7);
+      else if (line.startsWith('id: ')) this.lastId = line.slice(4);
+    }
+    if (type === 'view') this.on.view(JSON.parse(data[0]));
+    if (type === 'records') {
+      const [head, ...records] = data.map((line) => JSON.parse(line));
+      this.on.records(head, records);
+    }
+  }
+}

@@ -1,0 +1,120 @@
+//! The page of the agent: the view of `pleg top` in a browser.
+//!
+//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid everything else.
+//! It contains no data, so that a client without the token can load it and ask for the token.
+//!
+//! The scripts and styles are files of their own here, and are put into the document when it is first asked for.
+
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Response;
+use hyper::body::Bytes;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use ring::digest;
+
+use crate::http::Reply;
+
+const DOCUMENT: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+/// In one scope, in this order.
+const SCRIPT: &str = concat!(
+    "'use strict';\n{\n",
+    include_str!("text.js"),
+    include_str!("connection.js"),
+    include_str!("node.js"),
+    include_str!("pods.js"),
+    include_str!("detail.js"),
+    include_str!("feed.js"),
+    include_str!("main.js"),
+    "}\n",
+);
+
+static PAGE: LazyLock<Page> = LazyLock::new(Page::new);
+
+struct Page {
+    html: Bytes,
+    policy: HeaderValue,
+}
+
+impl Page {
+    fn new() -> Self {
+        let html =
+            DOCUMENT
+                .replacen("/* page.css */", STYLE, 1)
+                .replacen("/* page.js */", SCRIPT, 1);
+        // Only these very texts are allowed: markup in a name cannot become a script.
+        let policy = format!(
+            "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+             trusted-types 'none'",
+            hash(SCRIPT),
+            hash(STYLE)
+        );
+        Self {
+            html: html.into(),
+            // Base64 has only characters that are allowed.
+            policy: HeaderValue::try_from(policy)
+                .unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'")),
+        }
+    }
+}
+
+/// A text in the notation of a content security policy.
+fn hash(text: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    format!("sha256-{}", BASE64_STANDARD.encode(hash))
+}
+
+/// The page, with its headers.
+pub(crate) fn reply() -> Reply {
+    let mut reply = Response::new(Full::new(PAGE.html.clone()).boxed_unsync());
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, PAGE.policy.clone());
+    for (name, value) in [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn document_contains_its_parts_once_and_loads_nothing() {
+        let html = std::str::from_utf8(&PAGE.html).unwrap();
+        assert_eq!(html.matches(STYLE).count(), 1);
+        assert_eq!(html.matches(SCRIPT).count(), 1);
+        for loads in [
+            "src=",
+            "href=\"http",
+            "url(",
+            "@import",
+            "innerHTML",
+            "eval(",
+        ] {
+            assert!(!html.contains(loads), "{loads}");
+        }
+        let policy = PAGE.policy.to_str().unwrap();
+        assert!(
+            policy.contains("script-src 'sha256-") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+    }
+}
