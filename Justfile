@@ -75,6 +75,10 @@ test-long:
     PLEG_OUTAGE_SECONDS=60 cargo test -p pleg-tests --test simulated -- --include-ignored --nocapture outage::
     PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=2 --nocapture stress
 
+# Publish the crates, without the upload, and use the packages in a project outside of the workspace.
+package:
+    scripts/check-packages.sh --build
+
 # Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
 sim *ARGS:
     cargo run --release --bin pleg -- sim {{ ARGS }}

@@ -15,9 +15,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pleg::core::Settings;
+use pleg::core::{InvalidSetting, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     let descriptors = limits::raise_open_files();
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime).await?;
-    let (mut builder, no_stream) = target.builder(args.connection.events, settings(&args))?;
+    let (mut builder, no_stream) = target.builder(args.connection.events, settings(&args)?)?;
     let subscription = builder.subscribe();
     let listener = args.listen.bind().await;
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -98,20 +98,29 @@ pub(crate) async fn run(
     Ok(signal)
 }
 
-/// The settings of the generator.
-pub(crate) fn settings(args: &AgentArgs) -> Settings {
+/// The settings of the generator. An error names the key of the configuration file.
+pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // Keep the default within the other two periods. If these are invalid, the validation of the
-    // settings reports it.
+    // Keep the default within the other two periods. If these are invalid, the validation reports it.
     settings.relist_period_unproven = settings
         .relist_period_unproven
         .min(args.relist_period_max)
         .max(args.relist_period);
     settings.unready_after = args.unready_after;
     settings.probe_period = args.probe_period;
-    settings
+    settings.validate().map_err(|invalid| {
+        let InvalidSetting {
+            setting,
+            given,
+            rule,
+            ..
+        } = invalid;
+        let [key, rule] = [setting, rule].map(|text| text.replace('_', "-"));
+        anyhow!("{key} is {given}: {rule}")
+    })?;
+    Ok(settings)
 }
 
 fn announce(target: &Target, listener: &Listener, access: &Access) -> io::Result<()> {

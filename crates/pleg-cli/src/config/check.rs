@@ -44,7 +44,7 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
     };
     if let Command::Agent(args) = checked.command {
         let what = || file.display().to_string();
-        agent::settings(&args).validate().with_context(what)?;
+        agent::settings(&args).with_context(what)?;
         Access::load(&args.access, &args.listen).with_context(what)?;
     }
     writeln!(anstream::stdout(), "{}: ok", safe(&file.to_string_lossy()))?;

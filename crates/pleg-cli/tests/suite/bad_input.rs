@@ -182,7 +182,7 @@ fn invalid_duration_or_setting_fails() {
     );
     fails_with(
         pleg(&["agent", "--sim", "--relist-period", "2m"]),
-        &["relist_period_max"],
+        &["relist-period-max"],
     );
     fails_with(
         pleg(&["agent", "--sim", "--unready-after", "5s"]),

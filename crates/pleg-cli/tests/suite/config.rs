@@ -41,7 +41,7 @@ fn invalid_file_fails_the_check_with_one_line_for_each_problem() {
             &[":1: unknown key `listne`", ":3: invalid value of `events`"][..],
         ),
         ("a = 'b", &[":1: "]),
-        ("relist-period = '2m'", &["relist_period_max"]),
+        ("relist-period = '2m'", &["relist-period-max"]),
         ("listen = '0.0.0.0:9394'", &["--token-file"]),
         ("tls-cert = '/none'", &["--tls-key"]),
         ("token-file = '/none'", &["cannot read /none"]),
@@ -75,7 +75,7 @@ fn agent_uses_the_file_and_the_variables() {
     command.arg(&file).env("PLEG_LISTEN", "127.0.0.1:0");
     let (code, _, err) = run(command);
     assert_eq!(code, Some(1));
-    assert!(err.contains("relist_period_max"), "{err}");
+    assert!(err.contains("relist-period-max"), "{err}");
     let mut command = pleg(&["agent"]);
     command.env("PLEG_EVENTS", "x");
     let (code, _, err) = run(command);

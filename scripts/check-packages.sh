@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Checks that the crates can be published and used. Packages every crate that is not marked `publish = false`.
+#
+#   check-packages.sh           only package them: some seconds
+#   check-packages.sh --build   also do a dry run of publishing, which builds each package, and build a
+#                               project outside of the workspace against the packages, with default
+#                               features and without: some minutes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+
+# The names and versions of the crates that are published.
+published() {
+    cargo metadata --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    if package["publish"] != []:
+        print(package["name"], package["version"])'
+}
+
+mapfile -t crates < <(published)
+selected=()
+for crate in "${crates[@]}"; do selected+=(--package "${crate% *}"); done
+
+if [[ ${1:-} != --build ]]; then
+    cargo package --quiet --allow-dirty --no-verify "${selected[@]}"
+    printf 'packaged: %s\n' "${crates[@]}"
+    exit
+fi
+
+cargo publish --dry-run --allow-dirty "${selected[@]}"
+project=$(mktemp -d)
+trap 'rm -rf "$project"' EXIT
+mkdir "$project/src"
+cat > "$project/Cargo.toml" <<'TOML'
+[package]
+name = "outside"
+edition = "2024"
+
+[features]
+default = ["pleg/default"]
+
+[dependencies]
+pleg = { version = "0.2", default-features = false, features = ["fake"] }
+tokio = { version = "1", features = ["macros", "rt"] }
+
+[patch.crates-io]
+TOML
+for crate in "${crates[@]}"; do
+    name=${crate% *} version=${crate#* }
+    [[ $name != pleg-cli ]] || continue
+    tar -xzf "$target/package/$name-$version.crate" -C "$project"
+    echo "$name = { path = \"$name-$version\" }" >> "$project/Cargo.toml"
+done
+cat > "$project/src/main.rs" <<'RUST'
+use pleg::core::ReportedState;
+use pleg::runtime::fake::{self, FakeRuntime};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = FakeRuntime::new();
+    let mut builder = pleg::Pleg::builder(runtime.clone());
+    let mut events = builder.subscribe();
+    let pleg = builder.spawn()?;
+    pleg.wait_until_synced().await?;
+    runtime.put(fake::sandbox("uid", "sandbox", ReportedState::Running));
+    while let Some(delivery) = events.next().await {
+        if let pleg::Delivery::Event(event) = delivery {
+            println!("{} {}", event.event, event.uid);
+            pleg.shutdown().await;
+            return Ok(());
+        }
+    }
+    Err("no event".into())
+}
+RUST
+for features in "" --no-default-features; do
+    # shellcheck disable=SC2086 # No features, no argument.
+    CARGO_TARGET_DIR="$target/outside" timeout 900 cargo run --quiet --manifest-path "$project/Cargo.toml" $features
+done
+echo "a project outside of the workspace works with the packages"
