@@ -1,7 +1,9 @@
 //! The page of `pleg agent` in headless Chromium.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Kubelet, Life};
 use serde_json::Value;
 
@@ -9,6 +11,7 @@ use super::agent::Agent;
 use super::run::{Running, Sim, arg, control, serve};
 use crate::support::TestDir;
 use crate::support::browser::Browser;
+use crate::support::tmux::Tmux;
 
 const WIDE: (u32, u32) = (1400, 900);
 const NARROW: (u32, u32) = (390, 844);
@@ -451,4 +454,46 @@ async fn screenshots() {
         std::fs::write(dir.join(format!("{name}.png")), browser.screenshot()).expect("written");
     }
     assert_no_complaints(&mut browser);
+}
+
+/// What both views show of nodes in trouble, for somebody who is told nothing else.
+#[tokio::test]
+#[ignore = "writes images and screens: set PLEG_IMAGES"]
+async fn screenshots_of_troubles() {
+    let dir = PathBuf::from(std::env::var_os("PLEG_IMAGES").expect("a directory"));
+    let faults: [(&str, &[&str]); 4] = [
+        ("a", &["pod.uid-cart-3.hang=on"]),
+        ("b", &["all.hang=on"]),
+        ("c", &["drop=60%"]),
+        ("d", &[]),
+    ];
+    for (name, faults) in faults {
+        let sim = Sim::start().await;
+        for n in 0..12 {
+            run(&sim.kubelet, &format!("cart-{n}")).await;
+        }
+        let (agent, mut browser) = open(&sim).await;
+        let terminal = Tmux::start((110, 32));
+        let program = env!("CARGO_BIN_EXE_pleg");
+        terminal.line(&format!(
+            "clear; {program} top --agent http://{}",
+            agent.address
+        ));
+        terminal.wait_for("cart-3").await;
+        for fault in faults {
+            control(&sim.socket, &[fault]).await;
+        }
+        let is_storm = faults.is_empty();
+        let pods = if is_storm { 120 } else { 8 };
+        if name != "b" {
+            for n in 0..pods {
+                run(&sim.kubelet, &format!("web-{n}")).await;
+            }
+        }
+        let lasts = Duration::from_secs(if is_storm { 1 } else { 14 });
+        let clock = Clock::start();
+        clock.sleep_until(clock.now().after(lasts)).await;
+        std::fs::write(dir.join(format!("{name}.png")), browser.screenshot()).expect("written");
+        std::fs::write(dir.join(format!("{name}.txt")), terminal.screen()).expect("written");
+    }
 }
