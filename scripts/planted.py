@@ -311,12 +311,15 @@ def plant(copy: Copy, bug: Bug) -> Result:
     return result
 
 
+def head() -> str:
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+
+
 class Finished:
     """The caught bugs of this commit, in a file, so that an interrupted run can be resumed."""
 
     def __init__(self, at: Path):
-        commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-        self.file = at / f"caught-{commit}.jsonl"
+        self.file = at / f"caught-{head()}.jsonl"
         lines = self.file.read_text().splitlines() if self.file.is_file() else []
         self.results = {name: Result(**result) for name, result in map(json.loads, lines)}
 
@@ -382,7 +385,7 @@ PAGE = """# Seeded bugs
 
 Each row is a seeded bug, applied to a copy of the code as a source patch
 (`crates/pleg-proof/planted.toml`, `weakened.toml`), and the assertion or test that caught it. Only the
-assertion that the bug names counts. This page is written by `scripts/planted.py --write`;
+assertion that the bug names counts. `scripts/planted.py --write` has written this page at commit {commit};
 `scripts/planted.py --check` verifies in CI that every patch still applies. Random worlds start at seed 0.
 The model test generates its sequences from one fixed seed: first sequences in which events are true, then
 sequences in which events may be false.
@@ -403,7 +406,7 @@ def page(results: list[tuple[Bug, Result]]) -> str:
         listed = "\n".join(steps)
         texts.append(f"**{bug.name}** violates `{bug.caught_by}` in `{world}`:\n\n"
                      f"```text\n{listed}\n```\n")
-    return PAGE.format(table=table(results), shrunk="\n".join(texts))
+    return PAGE.format(commit=head()[:7], table=table(results), shrunk="\n".join(texts))
 
 
 def main() -> int:
