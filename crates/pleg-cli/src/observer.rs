@@ -21,6 +21,8 @@ struct Shared {
     pleg: Pleg,
     meter: Meter,
     no_stream: Reason,
+    /// The name of the host.
+    node: String,
     /// The socket of the runtime.
     runtime: String,
     is_simulated: Box<dyn Fn() -> bool + Send + Sync>,
@@ -36,6 +38,7 @@ impl Observer {
             pleg: pleg.clone(),
             meter: target.meter(),
             no_stream,
+            node: host_name(),
             runtime: target.to_string(),
             is_simulated: Box::new(target.simulated()),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
@@ -100,6 +103,7 @@ impl Observer {
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &calls,
+            node: &self.0.node,
             runtime: &self.0.runtime,
             simulated: (self.0.is_simulated)(),
         };
@@ -124,4 +128,10 @@ impl Observer {
         let model = self.0.model.lock();
         model.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// As the kernel has it: in a pod on the host's network, that of the node.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }

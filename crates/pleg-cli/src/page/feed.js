@@ -68,7 +68,7 @@ function recordRow(record) {
   return h(
     'li',
     { class: isFailure(record) ? 'bad' : '', 'data-seq': record.seq },
-    h('time', { datetime: record.time }, timeOfDay(record.time)),
+    h('time', { datetime: record.time }, timeWithMilliseconds(record.time)),
     ' ',
     h('b', {}, record.type),
     ' ',

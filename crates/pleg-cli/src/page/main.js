@@ -73,12 +73,13 @@ function render() {
   hasNews = false;
   renderAge();
   if (view === null) return;
+  if (byId('content').hidden) performance.mark('picture');
   byId('loading').hidden = true;
   byId('content').hidden = false;
   showHealth(view);
   showFigures(view);
   showLatencies(view);
-  pods.show(view.pods);
+  pods.show(view.pods, document.body.classList.contains('is-old'));
   showDetail(view.detail, query.pod);
   feed.render();
 }

@@ -33,46 +33,55 @@ function showHealth(view) {
   patch(byId('announcement'), [`The node is ${word}${codes ? `: ${codes}` : ''}.`]);
 }
 
-function streamText(stream) {
+function streamText(stream, seconds) {
   if (stream.state === 'polling') return stream.reason ?? 'events are not used';
   if (stream.state === 'down') return stream.reason ?? '';
-  const lost = `${stream.recentlyMissed.toLocaleString('en')} of ${stream.recentlyExpected.toLocaleString('en')} lost in 10 min`;
-  return stream.recentlyExpected > 0 ? lost : `for ${duration(stream.seconds)}`;
+  const counts = `${stream.recentlyMissed.toLocaleString('en')} of ${stream.recentlyExpected.toLocaleString('en')} expected events lost`;
+  const lost = stream.recentlyExpected > 0 ? `${counts} in ${duration(Math.min(600, seconds))}` : `for ${duration(stream.seconds)}`;
+  return stream.state === 'silent' ? `the runtime does not answer; before: ${lost}` : lost;
 }
+
+const STREAM_WORDS = { losing: 'loses events', silent: 'unknown', down: 'down', polling: 'not used' };
+const STREAM_TONES = { losing: 'bad', silent: 'bad', down: 'bad' };
 
 function showFigures(view) {
   const { pods, relist, stream, feed, cost } = view;
   const listing = relist.inFlightSeconds === undefined ? '' : `; one runs for ${duration(relist.inFlightSeconds)}`;
   const last = relist.lastSeconds === undefined ? 'no complete list yet' : `last ${duration(relist.lastSeconds)} ago`;
   const calls = (c) => c.lists + c.reads;
+  const seconds = observed(view);
+  const silent = view.health.noAnswerSeconds !== undefined;
   const cards = [
     ['Pods', pods.total.toLocaleString('en'), `${plural(pods.containers, 'container')}, ${pods.running.toLocaleString('en')} running`],
-    ['With problems', view.health.pods.toLocaleString('en'), 'calls that hang or fail'],
-    ['Event stream', stream.state, streamText(stream)],
-    ['Events', `${feed.eventsPerSecond.toFixed(1)} /s`, `in the last 10 s`],
+    silent
+      ? ['Pods with problems', 'all', 'the runtime answers no call', 'bad']
+      : ['Pods with problems', view.health.pods.toLocaleString('en'), 'whose calls hang or fail', view.health.pods > 0 ? 'bad' : ''],
+    ['Event stream', STREAM_WORDS[stream.state] ?? stream.state, streamText(stream, seconds), STREAM_TONES[stream.state]],
+    ['Events', unit(feed.eventsPerSecond.toFixed(1), '/s'), `in the last ${duration(Math.min(10, seconds))}`],
     ['Relist', `every ${duration(relist.periodSeconds)}`, last + listing],
     [
-      'Calls',
+      'Calls to the runtime',
       calls(cost.ours).toLocaleString('en'),
       cost.generic
-        ? `in ${duration(cost.seconds)}; the generic PLEG: ${calls(cost.generic).toLocaleString('en')} (estimate)`
+        ? `in ${duration(cost.seconds)}; estimate for the generic PLEG: ${calls(cost.generic).toLocaleString('en')}`
         : `in ${duration(cost.seconds)}`,
+      '',
       cost.basis,
     ],
   ];
-  const card = ([name, value, note, title]) =>
-    h('div', { title }, h('dt', {}, name), h('dd', {}, h('b', {}, value), h('span', {}, h('bdi', {}, note))));
+  const card = ([name, value, note, tone, title]) =>
+    h('div', { title }, h('dt', {}, name), h('dd', {}, h('b', { class: tone }, value), h('span', {}, h('bdi', {}, note))));
   patch(byId('figures'), cards.map(card));
 }
 
 const CHART_WIDTH = 270;
-const CHART_HEIGHT = 48;
-// A quarter of an hour.
+const CHART_HEIGHT = 40;
+// A quarter of an hour. A chart of a shorter time is that of its time, and of a minute at least.
 const CHART_SECONDS = 900;
+const CHART_LEAST_SECONDS = 60;
 
 // The curve of one value per point; there is none where nothing was measured.
-function curve(points, value, most, interval) {
-  const step = (CHART_WIDTH * interval) / CHART_SECONDS;
+function curve(points, value, most, step) {
   const left = CHART_WIDTH - points.length * step;
   return points
     .map((point, n) => {
@@ -91,15 +100,17 @@ function chart(name, points, interval) {
   const mean = total > 0 ? means / total : undefined;
   const said = total > 0 ? `mean ${milliseconds(mean)}, longest ${milliseconds(longest)}` : 'none';
   const most = Math.max(longest, 0.001);
+  const span = Math.min(CHART_SECONDS, Math.max(CHART_LEAST_SECONDS, points.length * interval));
+  const step = (CHART_WIDTH * interval) / span;
   return h(
     'figure',
     {},
-    h('figcaption', {}, h('b', {}, name), ` ${plural(total, 'time')}: ${said}`),
+    h('figcaption', {}, h('b', {}, name), ` in ${duration(span)}: ${total.toLocaleString('en')}, ${said}`),
     h(
       'svg',
       { viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${name} in the last quarter of an hour: ${said}` },
-      h('path', { class: 'longest', d: curve(points, (point) => point.longestMs, most, interval) }),
-      h('path', { class: 'mean', d: curve(points, (point) => point.meanMs, most, interval) }),
+      h('path', { class: 'longest', d: curve(points, (point) => point.longestMs, most, step) }),
+      h('path', { class: 'mean', d: curve(points, (point) => point.meanMs, most, step) }),
       h('line', { x1: 0, x2: CHART_WIDTH, y1: CHART_HEIGHT, y2: CHART_HEIGHT }),
     ),
   );
@@ -118,9 +129,11 @@ function showTitle(view, isOld) {
   const [word, tone] = healthWord(view);
   patch(byId('state'), [isOld ? 'old data' : word]);
   byId('state').className = isOld ? 'bad' : tone;
+  patch(byId('node'), [view.node]);
   patch(byId('runtime'), [view.runtime]);
+  patch(byId('since'), [`observed for ${duration(observed(view))}`]);
   patch(byId('time'), [`${timeOfDay(view.time)} UTC`]);
   byId('simulated').hidden = !view.simulated;
   const simulated = view.simulated ? 'SIMULATED – ' : '';
-  document.title = safe(`${isOld ? 'old data' : word} – ${simulated}pleg ${view.runtime}`);
+  document.title = safe(`${isOld ? 'old data' : word} – ${simulated}pleg ${view.node}`);
 }

@@ -15,14 +15,17 @@ class PodList {
     this.offset = 0;
     this.selected = 0;
     this.page = { rows: [], offset: 0, matching: 0, total: 0 };
+    this.isOld = false;
     this.box = byId('pods');
     this.box.addEventListener('scroll', () => this.scrolled());
     this.box.addEventListener('keydown', (event) => this.key(event));
     new ResizeObserver(() => this.scrolled()).observe(this.box);
   }
 
-  show(page) {
+  // `isOld`: the states are those of the last answer.
+  show(page, isOld) {
     this.page = page;
+    this.isOld = isOld;
     this.selected = Math.max(0, Math.min(this.selected, page.matching - 1));
     const of = page.matching === page.total ? '' : ` of ${page.total.toLocaleString('en')}`;
     patch(byId('pods-count'), [`${page.matching.toLocaleString('en')}${of}`]);
@@ -78,7 +81,7 @@ class PodList {
     return h(
       'tr',
       props,
-      h('td', {}, h('span', { class: `state ${row.state}` }, row.state)),
+      h('td', {}, h('span', { class: `state ${row.state}` }, this.isOld ? `${row.state}?` : row.state)),
       h('th', { scope: 'row', title: podName(row.pod) }, h('bdi', {}, podName(row.pod))),
       h('td', { class: 'number' }, `${row.running}/${row.names}`),
       h('td', { class: 'number' }, row.restarts),

@@ -6,25 +6,31 @@ function safe(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
+// No line ends between a number and its unit.
+const unit = (number, name) => `${number}\u00a0${name}`;
+
 // An age or duration: 850 ms, 9 s, 4 min, 3 h, 2 d.
 function duration(seconds) {
   if (seconds === undefined) return '–';
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 100) return `${Math.floor(seconds)} s`;
-  if (seconds < 6000) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
-  return `${Math.floor(seconds / 86400)} d`;
+  if (seconds < 1) return unit(Math.round(seconds * 1000), 'ms');
+  if (seconds < 100) return unit(Math.floor(seconds), 's');
+  if (seconds < 6000) return unit(Math.floor(seconds / 60), 'min');
+  if (seconds < 172800) return unit(Math.floor(seconds / 3600), 'h');
+  return unit(Math.floor(seconds / 86400), 'd');
 }
 
 function milliseconds(ms) {
   if (ms === undefined || ms === null) return '–';
-  if (ms >= 1000) return `${(ms / 1000).toFixed(1)} s`;
-  return ms >= 10 ? `${Math.round(ms)} ms` : `${ms.toFixed(1)} ms`;
+  if (ms >= 1000) return unit((ms / 1000).toFixed(1), 's');
+  return unit(ms >= 10 ? Math.round(ms) : ms.toFixed(1), 'ms');
 }
 
 const plural = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
 const podName = (pod) => (pod.name ? `${pod.namespace}/${pod.name}` : pod.uid);
 const timeOfDay = (time) => time.slice(11, 19);
+const timeWithMilliseconds = (time) => time.slice(11, 23).padEnd(12, '.000');
+// For how long the agent observes the node, in seconds.
+const observed = (view) => (Date.parse(view.time) - Date.parse(view.since)) / 1000;
 
 function exitText(exit) {
   const code = exit.exitCode === undefined ? 'code unknown' : `exit ${exit.exitCode}`;

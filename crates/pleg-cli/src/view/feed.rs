@@ -21,15 +21,17 @@ pub(super) struct Feed {
     bytes: usize,
     /// Everything since then is kept.
     complete_since: String,
+    began: Instant,
     rate: Rate,
 }
 
 impl Feed {
-    pub(super) fn new(now: WallTime) -> Self {
+    pub(super) fn new(began: Instant, at: WallTime) -> Self {
         Self {
             records: VecDeque::new(),
             bytes: 0,
-            complete_since: utc(now).to_string(),
+            complete_since: utc(at).to_string(),
+            began,
             rate: Rate::default(),
         }
     }
@@ -53,7 +55,7 @@ impl Feed {
     pub(super) fn page(&self, now: Instant, query: &Query) -> FeedPage {
         FeedPage {
             records: self.newest(query.records, |record| query.matches_record(record)),
-            events_per_second: self.rate.per_second(now),
+            events_per_second: self.rate.per_second(self.began, now),
             complete_since: self.complete_since.clone(),
         }
     }
@@ -125,12 +127,14 @@ impl Rate {
         slot.1 += 1;
     }
 
-    /// Without the present second, which is not over.
-    fn per_second(&self, now: Instant) -> f64 {
+    /// Without the present second, which is not over, and without the time before `began`.
+    fn per_second(&self, began: Instant, now: Instant) -> f64 {
         let second = now.since(Instant::ORIGIN).as_secs();
+        let lasted = second.saturating_sub(began.since(Instant::ORIGIN).as_secs());
         let last = second.saturating_sub(RATE_SECONDS as u64)..second;
         let counts = self.0.iter().filter(|(at, _)| last.contains(at));
-        counts.map(|(_, count)| count).sum::<u64>() as f64 / RATE_SECONDS as f64
+        counts.map(|(_, count)| count).sum::<u64>() as f64
+            / lasted.clamp(1, RATE_SECONDS as u64) as f64
     }
 }
 
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn records_are_bounded_in_number_and_bytes() {
-        let mut feed = Feed::new(wall(0));
+        let mut feed = Feed::new(at(0), wall(0));
         for n in 1..=6_000 {
             feed.add(at(n), &event(n, "web"));
         }
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn page_has_the_newest_that_match() {
-        let mut feed = Feed::new(wall(0));
+        let mut feed = Feed::new(at(0), wall(0));
         for n in 1..=10 {
             feed.add(at(n), &event(n, if n % 2 == 0 { "even" } else { "odd" }));
         }
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn rate_is_of_the_last_seconds() {
-        let mut feed = Feed::new(wall(0));
+        let mut feed = Feed::new(at(0), wall(0));
         for n in 0..20_000 {
             let now = Instant::from_origin(Duration::from_millis(100_000 + n));
             feed.add(now, &event(n, "web"));

@@ -74,12 +74,16 @@ fn action(code: &str) -> &'static str {
         "stream_down" => {
             "nothing if the runtime restarts; CRI-O needs enable_pod_events = true; containerd needs 1.7"
         }
-        "stream_lossy" => "stop the other subscriber of events, or use --events auto",
+        "stream_lossy" => {
+            "nothing is missed, but changes are found late, by lists; find the other subscriber of events (ss -xp); \
+             it may be the kubelet: then use --events auto here"
+        }
         "backlog" => "find what creates and ends containers at this rate; raise the CPU limit",
         "list_slow" => "remove dead containers and sandboxes; check I/O pressure",
         "list_failed" => "check that the runtime runs and that crictl pods works",
         "runtime_silent" => {
-            "ps shows the runtime in state T: send SIGCONT; in state D: repair the disk; else restart it"
+            "see the state of the runtime's process (ps): T: send SIGCONT; D: a disk or mount hangs; else keep its \
+             stacks (SIGUSR1 for containerd), then restart it"
         }
         "pods_hung" => "send SIGCONT to a stopped shim of the pod; repair a mount that hangs",
         "pods_failing" => {
@@ -164,7 +168,8 @@ impl Relist {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StreamView {
-    /// `polling`, `starting`, `unconfirmed`, `confirmed` or `down`.
+    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing` or `down`; `silent` as long as the
+    /// runtime answers no call: nobody knows then whether events would arrive.
     pub(crate) state: String,
     /// For how long.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,6 +187,8 @@ pub(crate) struct StreamView {
 impl StreamView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
         let health = inputs.health;
+        let degraded = health.degraded(inputs.now);
+        let has = |code: &str| degraded.iter().any(|reason| reason.as_str() == code);
         let (state, since, reason) = match (&health.stream, inputs.no_stream) {
             (_, Some(reason)) => ("polling", None, Some(reason.to_owned())),
             (StreamState::Off, None) => ("polling", None, None),
@@ -195,10 +202,11 @@ impl StreamView {
                 },
                 None,
             ) => {
-                let state = if *confirmed {
-                    "confirmed"
-                } else {
-                    "unconfirmed"
+                let state = match confirmed {
+                    _ if has("runtime_silent") => "silent",
+                    _ if has("stream_lossy") => "losing",
+                    true => "confirmed",
+                    false => "unconfirmed",
                 };
                 (state, Some(since), None)
             }

@@ -41,6 +41,8 @@ pub(crate) struct View {
     pub(crate) time: String,
     /// Since when it observes the node.
     pub(crate) since: String,
+    /// The name of the host.
+    pub(crate) node: String,
     /// The socket of the runtime.
     pub(crate) runtime: String,
     /// The runtime is a simulated one.

@@ -48,6 +48,8 @@ pub(crate) struct Inputs<'a> {
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [TerminalRecord],
     pub(crate) calls: &'a Calls,
+    /// The name of the host.
+    pub(crate) node: &'a str,
     /// The socket of the runtime.
     pub(crate) runtime: &'a str,
     pub(crate) simulated: bool,
@@ -57,7 +59,7 @@ impl Model {
     pub(crate) fn new(now: Instant, wall: WallTime) -> Self {
         Self {
             since: wall,
-            feed: Feed::new(wall),
+            feed: Feed::new(now, wall),
             events: Series::new(now),
             changed: HashSet::new(),
             statuses: Series::new(now),
@@ -95,6 +97,7 @@ impl Model {
         View {
             time: utc(inputs.wall).to_string(),
             since: utc(self.since).to_string(),
+            node: inputs.node.to_owned(),
             runtime: inputs.runtime.to_owned(),
             simulated: inputs.simulated,
             health: HealthView::new(inputs),

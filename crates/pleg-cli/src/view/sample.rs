@@ -164,6 +164,7 @@ impl Sample {
             pods: &self.pods,
             ends: &self.ends,
             calls: &self.calls,
+            node: "node-7",
             runtime: "unix:///run/containerd/containerd.sock",
             simulated: self.simulated,
         };

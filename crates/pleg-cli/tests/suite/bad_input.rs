@@ -186,11 +186,11 @@ fn invalid_duration_or_setting_fails() {
     );
     fails_with(
         pleg(&["agent", "--sim", "--unready-after", "5s"]),
-        &["unready_after"],
+        &["unready-after"],
     );
     fails_with(
         pleg(&["agent", "--sim", "--probe-period", "1ms"]),
-        &["probe_period"],
+        &["probe-period"],
     );
     fails_with(
         pleg(&["agent", "--listen", "0.0.0.0:80"]),

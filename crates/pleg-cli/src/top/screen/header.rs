@@ -14,6 +14,8 @@ const MOST_REASONS: usize = 3;
 const LOW: u16 = 20;
 /// As many events per second are pointed out.
 const STORM: f64 = 100.0;
+/// A screen with as many lines has room for all that is to be done.
+const TALL: u16 = 28;
 /// A screen with as many columns is wide.
 const WIDE: usize = 100;
 
@@ -57,8 +59,8 @@ fn of_reasons(theme: Theme, reasons: &[Reason], width: usize, height: u16) -> Ve
         } else {
             lines.push(theme.line(&what, Tone::Bad, width));
         }
-        if n == 0 && height >= LOW {
-            lines.extend(action(theme, reason, width, whole));
+        if (n == 0 && height >= LOW) || height >= TALL {
+            lines.extend(action(theme, reason, width, whole || height >= TALL));
         }
     }
     if let Some(more @ 1..) = reasons.len().checked_sub(most) {
@@ -101,6 +103,8 @@ fn title(app: &App, view: &View, width: usize) -> Line<'static> {
     texts.extend([
         ("pleg top  ", Tone::Title),
         (&*time, Tone::Plain),
+        ("  ", Tone::Plain),
+        (&*view.node, Tone::Title),
         ("  ", Tone::Plain),
         (&*view.runtime, Tone::Dim),
     ]);
@@ -206,11 +210,9 @@ fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
 }
 
 fn stream(view: &View) -> (String, Tone) {
-    let is_lossy = |reason: &Reason| reason.code == "stream_lossy";
     match &*view.stream.state {
-        "confirmed" if view.health.reasons.iter().any(is_lossy) => {
-            ("stream loses events".to_owned(), Tone::Bad)
-        }
+        "losing" => ("stream loses events".to_owned(), Tone::Bad),
+        "silent" => ("stream unknown".to_owned(), Tone::Bad),
         "confirmed" => ("stream confirmed".to_owned(), Tone::Good),
         "down" => {
             let lasts = view.stream.seconds.map_or_else(String::new, seconds);

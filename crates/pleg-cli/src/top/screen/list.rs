@@ -36,13 +36,15 @@ pub(super) fn height(app: &App, view: &View) -> usize {
 
 pub(super) fn lines(app: &mut App, view: &View, width: usize, height: usize) -> Vec<Line<'static>> {
     let widths = widths(view, width);
-    let mut lines = vec![filters(app, view, width), headings(app.theme, &widths)];
+    let mut lines = vec![Line::default(), headings(app.theme, &widths)];
     app.scroll_to_cursor(height.saturating_sub(lines.len()).max(1));
     let first = app.top.saturating_sub(view.pods.offset);
+    let mut last = app.top;
     for (n, row) in view.pods.rows.iter().enumerate().skip(first) {
         if lines.len() >= height {
             break;
         }
+        last = view.pods.offset + n + 1;
         let at_cursor = view.pods.offset + n == app.cursor;
         lines.push(pod(app.theme, row, &widths, at_cursor));
         if app.is_expanded(row) {
@@ -57,11 +59,12 @@ pub(super) fn lines(app: &mut App, view: &View, width: usize, height: usize) -> 
         };
         lines.push(app.theme.line(text, Tone::Plain, width));
     }
+    lines[0] = filters(app, view, last, width);
     lines
 }
 
-/// Which pods are shown, and in which order.
-fn filters(app: &App, view: &View, width: usize) -> Line<'static> {
+/// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
+fn filters(app: &App, view: &View, last: usize, width: usize) -> Line<'static> {
     let query = app.query();
     let mut text = match view.pods.matching == view.pods.total {
         true => "── pods".to_owned(),
@@ -78,6 +81,10 @@ fn filters(app: &App, view: &View, width: usize) -> Line<'static> {
     }
     let order = if app.reverse { ", reversed" } else { "" };
     text.push_str(&format!(", by {}{order} ", app.sort.as_str()));
+    if last < view.pods.matching || app.top > 0 {
+        let (first, all) = (app.top + 1, view.pods.matching);
+        text.push_str(&format!("── {first} to {last} of {all} "));
+    }
     let text = cut(&text, width);
     let rest = width.saturating_sub(crate::text::width(&text));
     app.theme
