@@ -164,7 +164,7 @@ fn address(logs: &Path) -> Option<String> {
 pub(crate) async fn get(address: &str, path: &str) -> anyhow::Result<String> {
     let call = async {
         let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut response = String::new();
         stream.read_to_string(&mut response).await?;

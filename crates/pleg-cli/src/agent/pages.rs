@@ -64,15 +64,10 @@ impl Pages {
             reply.headers_mut().insert(ALLOW, methods);
             return reply;
         }
-        if self.is_open_to_host && !names_this_host(request) {
-            return text(
-                StatusCode::MISDIRECTED_REQUEST,
-                "the header Host must have an IP address or localhost: a page of another site must not \
-                 read from this one\n",
-            );
-        }
+        // Metrics name no pods, and a proxy in front of them may pass the header on.
+        let is_foreign = self.is_open_to_host && !names_this_host(request);
         let query = Query(request.uri().query().unwrap_or_default());
-        match (request.uri().path(), allowed) {
+        match (request.uri().path(), allowed && !is_foreign) {
             ("/", _) => page::reply(),
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.get("verbose").is_some()),
@@ -80,19 +75,17 @@ impl Pages {
                 Ok(()) => text(StatusCode::OK, "ok\n"),
                 Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             },
+            ("/metrics", _) if allowed => self.metrics(),
+            (_, false) if allowed => text(
+                StatusCode::MISDIRECTED_REQUEST,
+                "the header Host must have an IP address or localhost: a page of another site must not \
+                 read from this one\n",
+            ),
             (_, false) => {
                 let mut reply = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
                 let scheme = HeaderValue::from_static("Bearer");
                 reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
                 reply
-            }
-            ("/metrics", true) => {
-                let metrics = self.metrics.get(self.clock.now(), |metrics| {
-                    self.health.show_metrics();
-                    process::show();
-                    metrics.render() + &process::cpu()
-                });
-                reply(StatusCode::OK, METRICS, metrics)
             }
             ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
             ("/debug/events", true) => self.events(&query),
@@ -100,6 +93,15 @@ impl Pages {
             ("/debug/live", true) => self.live(request, query.0),
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
         }
+    }
+
+    fn metrics(&self) -> Reply {
+        let metrics = self.metrics.get(self.clock.now(), |metrics| {
+            self.health.show_metrics();
+            process::show();
+            metrics.render() + &process::cpu()
+        });
+        reply(StatusCode::OK, METRICS, metrics)
     }
 
     /// Liveness.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Kubelet, Life};
 use serde_json::Value;
+use tokio::net::TcpStream;
 
 use super::agent::Agent;
 use super::run::{Running, Sim, arg, control, serve};
@@ -220,6 +221,63 @@ async fn thousand_pods_are_scrolled_with_few_rows() {
     assert_no_complaints(&mut browser);
 }
 
+/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of
+/// one pod.
+const STORM: &str = "(() => {
+  const view = VIEW;
+  const [row] = view.pods.rows;
+  window.sent = 0;
+  window.fetch = async url => {
+    const offset = Number(new URLSearchParams(url.split('?')[1]).get('offset'));
+    const rows = Array.from({ length: 100 }, (_, n) => ({ ...row, pod: { ...row.pod, name: `pod-${offset + n}` } }));
+    const pods = { ...view.pods, total: 10000, matching: 10000, offset, rows };
+    const encode = text => new TextEncoder().encode(text);
+    let timer = 0;
+    const start = out => {
+      timer = setInterval(() => {
+        const records = Array.from({ length: 50 }, () => {
+          window.sent += 1;
+          return { seq: window.sent, time: view.time, type: 'ContainerStarted', pod: row.pod, id: 'x'.repeat(64), kind: 'container', name: `app-${window.sent}` };
+        });
+        const head = { time: view.time, agent: view.since, missed: 0, last: window.sent };
+        const data = [head, ...records].map(line => `data: ${JSON.stringify(line)}\\n`).join('');
+        out.enqueue(encode(`event: records\\nid: a/${window.sent}\\n${data}\\n`));
+        if (window.sent % 250 === 0) out.enqueue(encode(`event: view\\ndata: ${JSON.stringify({ ...view, pods })}\\n\\n`));
+      }, 50);
+    };
+    return new Response(new ReadableStream({ start, cancel: () => clearInterval(timer) }));
+  };
+})()";
+
+#[tokio::test]
+async fn memory_is_bounded_with_10000_pods_and_1000_events_per_second() {
+    let sim = Sim::start().await;
+    run(&sim.kubelet, "pod").await;
+    let (agent, mut browser) = open(&sim).await;
+    browser.wait_for("test/pod").await;
+    let (_, _, view) = agent.get("/debug/view?limit=1&records=0").await;
+    let storm = STORM.replace("VIEW", view.trim());
+    let storm = serde_json::json!({ "source": storm });
+    browser.call("Page.addScriptToEvaluateOnNewDocument", storm);
+    browser.open(&format!("http://{}/", agent.address)).await;
+    browser.wait_until("window.sent >= 2500").await;
+    let before = browser.heap();
+    browser.eval("byId('pods').scrollTop = 150000");
+    browser.wait_until("window.sent >= 7500").await;
+    let after = browser.heap();
+    println!("heap after 2,500 and 7,500 events: {before} and {after} bytes");
+    assert!(after < before + (4 << 20), "{before} bytes, then {after}");
+    browser
+        .wait_until("byId('rows').innerText.includes('pod-5000')")
+        .await;
+    let elements = browser.eval("document.querySelectorAll('*').length");
+    assert!(elements.as_u64() < Some(3_000), "{elements} elements");
+    browser
+        .wait_until("byId('records').innerText.includes('app-7')")
+        .await;
+    assert_no_complaints(&mut browser);
+}
+
 #[tokio::test]
 async fn names_with_markup_and_control_characters_are_text() {
     let sim = Sim::start().await;
@@ -419,11 +477,15 @@ async fn page_of_another_site_cannot_read() {
         ("evil.example:9394", 421),
         ("127.0.0.1.evil.example", 421),
     ] {
-        let stream = tokio::net::TcpStream::connect(&agent.address)
-            .await
-            .expect("connected");
+        let stream = TcpStream::connect(&agent.address).await.expect("connected");
         let reply = Agent::get_as(stream, "/debug/view", host, "").await;
         assert_eq!(reply.0, code, "{host}: {reply:?}");
+        // What names no pod is for everybody on this host, also through a proxy that passes the header on.
+        for path in ["/metrics", "/readyz", "/healthz", "/"] {
+            let stream = TcpStream::connect(&agent.address).await;
+            let reply = Agent::get_as(stream.expect("connected"), path, host, "").await;
+            assert_eq!(reply.0, 200, "{host}: {reply:?}");
+        }
     }
     let (code, head, page) = agent.get("/").await;
     assert_eq!(code, 200);

@@ -176,6 +176,13 @@ impl Browser {
         }
     }
 
+    /// The bytes that the page's script holds.
+    pub(crate) fn heap(&mut self) -> u64 {
+        self.call("HeapProfiler.collectGarbage", json!({}));
+        let usage = self.call("Runtime.getHeapUsage", json!({}));
+        usage["usedSize"].as_f64().expect("a size") as u64
+    }
+
     /// The page as it looks, as PNG.
     pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
