@@ -152,11 +152,13 @@ impl Decider {
         let (mut memory, now) = (self.memory(), run.now());
         let history = memory.histories.entry(run.uid.clone()).or_default();
         removals.retain(|removal| {
-            let (id, call) = match removal {
-                Removal::StopContainer(id) => (id, Call::Stop),
-                Removal::Container(id) | Removal::Sandbox(id) => (id, Call::Remove),
+            let (id, call, repeat_at) = match removal {
+                Removal::StopContainer(id) => (id, Call::Stop, history.repeat_at(id, Call::Stop)),
+                Removal::Container(id) | Removal::Sandbox(id) => {
+                    (id, Call::Remove, history.repeat_garbage_at(id))
+                }
             };
-            let repeat_at = history.repeat_at(id, call).filter(|at| *at > now);
+            let repeat_at = repeat_at.filter(|at| *at > now);
             match repeat_at {
                 Some(at) => decision.actions.due_by(at),
                 None => history.called(id, call, now),

@@ -16,10 +16,10 @@ use crate::names;
 
 /// How long after a call for an id that had no effect it is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// A removal is repeated ever more rarely, up to this time: a runtime may never be able to remove a
-/// container, and nothing but a clean node waits for it. containerd 1.7 refuses if it was killed while
+/// The removal of garbage is repeated ever more rarely, up to this time: a runtime may never be able to
+/// remove a container, and nothing but a clean node waits for it. containerd 1.7 refuses if it was killed while
 /// it started the container ("cannot delete running task").
-const REPEAT_REMOVAL_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
+const REPEAT_GARBAGE_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// The history of one pod. Create it when the worker of the pod starts, drop it when that ends.
 ///
@@ -238,16 +238,16 @@ impl PodHistory {
     /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
     /// made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let Called { at, tries } = *self.calls.get(&(id.clone(), call))?;
-        let after = match call {
-            Call::Start | Call::Stop => REPEAT_AFTER,
-            Call::Remove => {
-                let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
-                let after = REPEAT_AFTER.saturating_mul(doubled);
-                after.min(REPEAT_REMOVAL_AFTER_AT_MOST)
-            }
-        };
-        Some(at.after(after))
+        let called = self.calls.get(&(id.clone(), call))?;
+        Some(called.at.after(REPEAT_AFTER))
+    }
+
+    /// The same for the removal of garbage, for which no container waits.
+    pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
+        let Called { at, tries } = *self.calls.get(&(id.clone(), Call::Remove))?;
+        let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
+        let after = REPEAT_AFTER.saturating_mul(doubled);
+        Some(at.after(after.min(REPEAT_GARBAGE_AFTER_AT_MOST)))
     }
 
     /// Takes over that a call is about to be made.

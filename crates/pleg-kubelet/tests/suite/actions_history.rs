@@ -249,6 +249,19 @@ fn created_container_that_did_not_start_is_removed_and_created_again() {
     assert_eq!(worker.run(16, &view(16, &[ready(0)], &[])), "start a 1");
 }
 
+/// Its replacement waits for it, unlike for garbage.
+#[test]
+fn removal_that_a_container_waits_for_is_repeated_every_ten_seconds() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = container("a", pleg::ContainerState::Created);
+    let pod = |seconds| view(seconds, &[ready(0)], std::slice::from_ref(&created));
+    assert_eq!(worker.run(5, &pod(4)), "start existing a-0");
+    for seconds in [15, 25, 35, 45, 55, 65] {
+        assert_eq!(worker.run(seconds, &pod(seconds)), "remove a-0");
+        assert_eq!(worker.run(seconds + 9, &pod(seconds + 9)), "");
+    }
+}
+
 #[test]
 fn container_whose_create_was_overtaken_is_removed() {
     let mut worker = Worker::new(spec(Always, &["a"]));
