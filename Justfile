@@ -155,6 +155,15 @@ lint:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting --bin exhaust --bin simulate
 
+# The book of docs/ in target/book, and a check of every link and anchor in the repository.
+book:
+    mdbook build docs
+    lychee --offline --include-fragments --no-progress --quiet --exclude-path 404.html '*.md' 'docs/**/*.md' 'crates/*/README.md' target/book
+
+# Draw docs/diagrams (needs graphviz).
+diagrams:
+    for file in docs/diagrams/*.dot; do dot -Tsvg "$file" -o "${file%.dot}.svg"; done
+
 # Format what was written.
 fmt:
     cargo fmt --all

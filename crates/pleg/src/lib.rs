@@ -188,3 +188,14 @@ pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
 pub use recorder::SharedRecorder;
 pub use subscription::{Delivery, Subscription};
+
+/// The code of the pages about these crates.
+#[cfg(all(doctest, feature = "cri"))]
+mod pages {
+    #[doc = include_str!("../../../docs/first-steps.md")]
+    mod first_steps {}
+    #[doc = include_str!("../../../docs/migrating.md")]
+    mod migrating {}
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+}

