@@ -141,7 +141,12 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         );
         // After three the stream counts as silent: it is ended and subscribed again.
         assert!(missed >= 3, "{missed}");
-        assert!(found.iter().all(|late| *late <= 10 * SECOND), "{found:?}");
+        // Nothing is known of the first loss until the next list. After it the period is short.
+        assert!(found[0] <= MINUTE, "{found:?}");
+        assert!(
+            found[1..].iter().all(|late| *late <= 10 * SECOND),
+            "{found:?}"
+        );
         match then {
             None => node.events.resume(),
             Some(how) => node.events.break_now(how),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::timers::Timer;
 use super::{Output, Reconciler};
 use crate::schedule::cause::Cause;
+use crate::state::record::Record;
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, Kind};
 use crate::types::reads::{Ticket, Version};
@@ -72,8 +73,9 @@ impl Probe {
 impl Reconciler {
     /// Starts a probe and schedules the next one.
     pub(super) fn start_probe(&mut self, now: Instant) {
-        self.timers
-            .set(now.after(self.settings.probe_period), Timer::Probe);
+        let next = now.after(self.settings.probe_period);
+        self.timers.set(next, Timer::Probe);
+        self.relist.join_probe(now, next);
         if self.probe.status.is_some() || self.probe.version.is_some() {
             return;
         }
@@ -98,14 +100,23 @@ impl Reconciler {
     /// The id whose status was requested least recently. Ids whose last status failed are left out,
     /// as are pods that are inspected again with a backoff.
     fn least_recently_attempted(&self) -> Option<(Id, Kind)> {
-        let members = self
-            .pods
-            .iter()
-            .filter(|(uid, pod)| pod.recheck_due.is_none() && !self.scheduler.is_unlistable(uid))
-            .flat_map(|(_, pod)| &pod.members);
-        let attempts = members.filter_map(|id| Some((id, self.records.get(id)?)));
-        let attempts = attempts.filter(|(_, record)| record.error.is_none());
-        let (id, record) = attempts.min_by_key(|(_, record)| record.attempted)?;
+        let may_be_asked = |id: &Id, record: &Record| {
+            let uid = record.identity.pod.as_ref()?;
+            let pod = self.pods.get(uid)?;
+            let is_paced = pod.recheck_due.is_some() || self.scheduler.is_unlistable(uid);
+            (pod.members.contains(id) && !is_paced).then_some(())
+        };
+        // The pod of an id is looked up only if no earlier id was attempted longer ago.
+        let mut least: Option<(&Id, &Record)> = None;
+        for (id, record) in self.records.iter() {
+            if record.error.is_none()
+                && least.is_none_or(|(_, least)| record.attempted < least.attempted)
+                && may_be_asked(id, record).is_some()
+            {
+                least = Some((id, record));
+            }
+        }
+        let (id, record) = least?;
         Some((id.clone(), record.kind()))
     }
 

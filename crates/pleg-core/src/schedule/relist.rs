@@ -130,6 +130,16 @@ impl RelistSchedule {
         self.asked = Some(self.asked.map_or(at, |asked| asked.min(at)));
     }
 
+    /// A probe runs now, and the next one at that instant. A relist that is due between them runs now, so
+    /// that an idle node wakes up once for both. Only a long period is shortened like that, by a quarter
+    /// at most, and once: from then on both are due at the same time.
+    pub(crate) fn join_probe(&mut self, now: Instant, next: Instant) {
+        let is_long = self.period() >= next.since(now).saturating_mul(4);
+        if is_long && self.due().is_some_and(|due| due < next) {
+            self.by(now);
+        }
+    }
+
     /// Another call succeeded: after an outage, a relist runs at once.
     pub(crate) fn runtime_answers(&mut self, now: Instant) {
         if self.last_failed && !(self.eager && self.in_flight.is_none()) {
@@ -306,6 +316,24 @@ mod tests {
         }
         relist.decide_verdicts(None, CHECKED);
         assert_eq!(relist.period(), seconds(2), "once");
+    }
+
+    #[test]
+    fn relist_that_is_due_before_the_next_probe_runs_with_this_one() {
+        let mut relist = listed();
+        relist.period = seconds(60);
+        relist.join_probe(at(31_000), at(46_000));
+        assert_eq!(relist.due(), Some(at(61_100)));
+        relist.join_probe(at(46_200), at(61_200));
+        assert_eq!(relist.due(), Some(at(46_200)));
+    }
+
+    #[test]
+    fn short_period_is_not_shortened_by_a_probe() {
+        let mut relist = listed();
+        relist.period = seconds(10);
+        relist.join_probe(at(5_000), at(20_000));
+        assert_eq!(relist.due(), Some(at(11_100)));
     }
 
     #[test]

@@ -86,6 +86,15 @@ impl Agent {
         )
     }
 
+    /// Waits until it is ready.
+    pub(super) async fn until_ready(&self) {
+        let ready = || async {
+            let (code, _, body) = self.get("/readyz").await;
+            (code == 200 && body.starts_with("ok\n")).then_some(())
+        };
+        until(TIMEOUT, "ready", ready).await.expect("ready");
+    }
+
     /// The value of one metric.
     pub(super) async fn metric(&self, name: &str) -> Option<f64> {
         let (code, _, body) = self.get("/metrics").await;
@@ -118,12 +127,7 @@ async fn agent_waits_for_its_runtime() {
     assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
 
     let sim = serve(&socket).await;
-    until(TIMEOUT, "ready", || async {
-        let (code, _, body) = agent.get("/readyz").await;
-        (code == 200 && body.starts_with("ok\n")).then_some(())
-    })
-    .await
-    .expect("ready");
+    agent.until_ready().await;
     until(TIMEOUT, "the metric", || async {
         (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
     })
@@ -201,11 +205,6 @@ async fn agent_stops_while_a_call_to_the_runtime_hangs() {
 #[tokio::test]
 async fn agent_supports_the_embedded_runtime() {
     let agent = Agent::start(&["--sim", "--events", "never"]).await;
-    until(TIMEOUT, "ready", || async {
-        let (code, _, body) = agent.get("/readyz").await;
-        ((code, &*body) == (200, "ok\n")).then_some(())
-    })
-    .await
-    .expect("ready");
+    agent.until_ready().await;
     agent.stop().await;
 }

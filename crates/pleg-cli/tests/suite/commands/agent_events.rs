@@ -126,11 +126,7 @@ async fn loss_of_readiness_is_an_event() {
         let types = records.map(|r| format!("{} {}", r["type"], r["code"]));
         types.collect::<Vec<_>>().join(", ").replace('"', "")
     };
-    until(TIMEOUT, "ready", || async {
-        (agent.get("/readyz").await.0 == 200).then_some(())
-    })
-    .await
-    .expect("ready");
+    agent.until_ready().await;
     sim.signal("TERM").await;
     assert_eq!(sim.end().await.code(), Some(0));
     until(TIMEOUT, "NotReady", || async {

@@ -177,12 +177,7 @@ async fn token_is_needed_and_read_again_on_sighup() {
     assert!(head.contains("www-authenticate: bearer"), "{head}");
     // For the probes of a kubelet.
     assert_eq!(agent.get("/healthz").await.0, 200);
-    until(TIMEOUT, "ready", || async {
-        let (code, _, body) = agent.get("/readyz").await;
-        ((code, &*body) == (200, "ok\n")).then_some(())
-    })
-    .await
-    .expect("ready");
+    agent.until_ready().await;
 
     std::fs::write(&file, "second\n").expect("written");
     agent.running.signal("HUP").await;

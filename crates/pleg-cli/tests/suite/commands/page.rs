@@ -470,6 +470,7 @@ async fn token_is_asked_for() {
 async fn page_of_another_site_cannot_read() {
     let sim = Sim::start().await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
+    agent.until_ready().await;
     for (host, code) in [
         ("127.0.0.1:9394", 200),
         ("[::1]:9394", 200),

@@ -153,7 +153,8 @@ impl Script {
 
     /// Time passes until a probe requests a status. Returns its id. Lists are answered.
     pub(crate) fn next_probe(&mut self) -> String {
-        loop {
+        let until = self.now + 60_000_000_000;
+        while self.now <= until {
             if let Some(id) = self.read_wanted_of() {
                 return id.to_string();
             }
@@ -165,6 +166,7 @@ impl Script {
             let nanos = due.as_nanos().saturating_sub(self.now);
             self.pass(nanos.div_ceil(1_000_000));
         }
+        panic!("no probe within a minute");
     }
 
     /// The probe is answered from the model of the node.
