@@ -7,50 +7,60 @@ default:
     @just --list --unsorted
 
 # Watch the pods of this node's runtime, or of the embedded one.
+[group('look')]
 watch *ARGS:
     cargo run --release --bin pleg -- watch {{ ARGS }}
 
 # Write what `pleg top` shows of a simulated node with a hung pod into README.md (needs tmux).
+[group('look')]
 capture:
     cargo build --bin pleg
     scripts/capture-top.py
 
 # Write images of the page of `pleg agent` to docs/images (needs chromium-headless-shell).
+[group('look')]
 screenshots:
     mkdir -p docs/images
     PLEG_IMAGES="$PWD/docs/images" cargo test --workspace --test suite -- --ignored --nocapture page::screenshots
 
 # All tests but those that need a real container runtime.
+[group('test')]
 test:
     cargo test --workspace
 
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
+[group('test')]
 test-real *ARGS: _static-pods
     cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
 # The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
+[group('test')]
 test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
 
 # Runs of `pleg doctor` beside an agent on a healthy containerd under load: nothing above information.
+[group('test')]
 examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
 
 # What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
+[group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
 
 # From a container's death to its replacement running, on both containerds, beside create and start alone.
+[group('measure')]
 measure-replacement PODS="20" DEATHS="200":
     cargo build --release --workspace --features pleg-tests/containerd --example static_pods
     PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
         cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
 # The figures of docs/fleet.md: a release build of the agent, idle, in storms and under attack (needs root).
+[group('measure')]
 measure-agent MINUTES="5":
     #!/usr/bin/env bash
     set -euo pipefail
@@ -63,84 +73,128 @@ _static-pods:
     cargo build --workspace --features pleg-tests/containerd --example static_pods --bin pleg
 
 # The container image: a static program, and the OCI archive that contains it.
+[group('deploy')]
 image ARCHIVE="target/pleg-image.tar":
     RUSTFLAGS="-C target-feature=+crt-static" CARGO_PROFILE_RELEASE_STRIP=symbols \
         cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
 
-# The checks that CI runs in a short form, at full length: statuses denied, and the runtime away, for a
-# minute each; 120 containers of one pod on containerd (needs root).
+# At full length what CI runs in a short form: denied statuses, an outage, 120 containers of a pod (needs root).
+[group('test')]
 test-long:
     PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
     PLEG_OUTAGE_SECONDS=60 cargo test -p pleg-tests --test simulated -- --include-ignored --nocapture outage::
     PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=2 --nocapture stress
 
 # Publish the crates, without the upload, and use the packages in a project outside of the workspace.
+[group('check')]
 package:
     scripts/check-packages.sh --build
 
 # Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
+[group('look')]
 sim *ARGS:
     cargo run --release --bin pleg -- sim {{ ARGS }}
 
 # Replay one simulated world, or run many: `just simulate 42 --trace`, `just simulate --seeds 1000`.
+[group('prove')]
 simulate *ARGS:
     cargo run --release --quiet -p pleg-proof --bin simulate -- {{ ARGS }}
 
 # Simulated worlds for so many minutes on all cores; the totals add up in target/soak.totals.
+[group('prove')]
 soak MINUTES *ARGS:
     cargo run --release --quiet -p pleg-proof --bin simulate -- --minutes {{ MINUTES }} --totals target/soak.totals {{ ARGS }}
 
 # What CI runs: 20 million simulated events in all runtime modes; fails if a fault or transition never occurs.
+[group('prove')]
 simulate-ci:
     # With the features of the whole workspace, as `cargo test --workspace` has built it.
     cargo test --quiet --workspace --test worlds --no-run
     "${CARGO_TARGET_DIR:-target}"/debug/simulate --seeds 20000 --at-least 20000000
 
 # The exhaustive check of small worlds: all of them, or those that are named.
+[group('prove')]
 exhaust *ARGS:
     cargo run --quiet -p pleg-proof --bin exhaust -- {{ ARGS }}
 
 # Apply seeded bugs to a copy and check that each is caught by the assertion it names.
+[group('prove')]
 planted *ARGS:
     scripts/planted.py {{ ARGS }}
 
-# The interleavings of the writer with its consumers, under shuttle. To optimise the core takes longer than
-# it saves.
+# (To optimise the core takes longer than it saves.)
+# The interleavings of the writer with its consumers, under shuttle.
+[group('prove')]
 shuttle SCHEDULES="10000":
     PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo --config profile.dev.package.pleg-core.opt-level=0 test -p pleg --no-default-features --lib interleavings
 
 # Fuzz TARGET (event_bytes, list_bytes, operations) for so many seconds; needs cargo-fuzz and a C++ compiler.
+[group('prove')]
 fuzz TARGET SECONDS="60":
     mkdir -p fuzz/corpus/{{ TARGET }}
     cargo fuzz run -s none {{ TARGET }} fuzz/corpus/{{ TARGET }} fuzz/seeds/{{ TARGET }} -- -max_total_time={{ SECONDS }} -max_len=2048 -timeout=20
 
+# The share of lines that tests run; writes docs/coverage.md (20 minutes; installs cargo-llvm-cov and apt's LLVM).
+[group('prove')]
+coverage:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    major="$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')"
+    command -v "llvm-cov-$major" >/dev/null || apt-get install -q -y --no-install-recommends "llvm-$major"
+    command -v cargo-llvm-cov >/dev/null || cargo install --quiet --locked cargo-llvm-cov
+    export LLVM_COV="$(command -v "llvm-cov-$major")" LLVM_PROFDATA="$(command -v "llvm-profdata-$major")"
+    cargo llvm-cov --workspace --json --summary-only --output-path target/coverage.json
+    scripts/coverage.py target/coverage.json
+
+# Each set of features of each library crate compiles (needs cargo-hack; ten minutes).
+[group('check')]
+features:
+    cargo hack check --quiet --feature-powerset --no-dev-deps -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-kubelet -p pleg-sim
+
 # Mutants of the core, one shard of many (needs cargo-mutants; hours for all).
+[group('prove')]
 mutants SHARD="0/16":
     PLEG_FUZZ_ROWS=300 nice cargo mutants --test-package pleg-core,pleg-proof,pleg-fuzz --shard {{ SHARD }}
 
-# Benchmarks beside every rival, for 45 minutes; writes docs/benchmarks.md.
+# Benchmarks beside every rival, for 45 minutes; writes docs/benchmarks.md and its plots.
+[group('measure')]
 bench *ARGS: (_bench "run" ARGS)
 
 # The same in three minutes: does it work, and what is the order of magnitude?
+[group('measure')]
 bench-quick *ARGS: (_bench "quick" ARGS)
 
 # Every size and payload, for hours; goes on where it was interrupted.
+[group('measure')]
 bench-full *ARGS: (_bench "full" ARGS)
 
 # Ours and the rivals on real containerds, side by side (needs root on Linux, 4 GB; half an hour).
+[group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)
 
 _bench MODE *ARGS:
     cargo build --release -p pleg-benches
     "${CARGO_TARGET_DIR:-target}"/release/bench {{ MODE }} {{ ARGS }}
     "${CARGO_TARGET_DIR:-target}"/release/bench report
+    just plots
+
+# Draw the plots of docs/benchmarks.md from the newest results.
+[group('measure')]
+plots:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    python="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools/bin/python3"
+    "$python" -c 'import matplotlib' 2>/dev/null || "$python" -m pip install --quiet --disable-pip-version-check matplotlib
+    "$python" scripts/plots.py
 
 # Count the instructions of the hot paths and compare with what is committed (needs valgrind).
+[group('measure')]
 instructions *ARGS:
     scripts/instructions.py {{ ARGS }}
 
 # Formatting, lints, docs, spelling, licences, and which crate may use what.
+[group('check')]
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
@@ -149,29 +203,35 @@ lint:
     typos
     cargo deny --log-level error check bans licenses sources
 
-# All docs, with the features that the lints use: `--examples` adds those of dev-dependencies, so that
-# both build the dependencies once. (`--bins` would write the docs of the command `pleg` over those of
-# the crate `pleg`.)
+# (`--examples` adds the features of dev-dependencies, so that lints and docs build the dependencies once. `--bins`
+# would write the docs of the command `pleg` over those of the crate `pleg`.)
+# The reference of all crates, as cargo doc writes it.
+[group('check')]
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting --bin exhaust --bin simulate
 
 # The book of docs/ in target/book, and a check of every link and anchor in the repository.
+[group('check')]
 book:
     mdbook build docs
     lychee --offline --include-fragments --no-progress --quiet --exclude-path 404.html '*.md' 'docs/**/*.md' 'crates/*/README.md' target/book
 
 # Draw docs/diagrams (needs graphviz).
+[group('check')]
 diagrams:
     for file in docs/diagrams/*.dot; do dot -Tsvg "$file" -o "${file%.dot}.svg"; done
 
 # Format what was written.
+[group('check')]
 fmt:
     cargo fmt --all
 
 # Write the generated wire types anew from proto/.
+[group('check')]
 codegen:
     PLEG_BLESS=1 cargo test -p pleg-cri --test suite codegen
 
 # Everything that CI does, on this machine.
+[group('check')]
 ci:
     bash .ci/run

@@ -59,7 +59,7 @@ impl FromStr for AgentUrl {
             .unwrap_or(text)
             .trim_end_matches('/');
         let usage =
-            "not an address; use for example http://127.0.0.1:9394 or unix:///run/pleg.sock";
+            "not an address; use for example http://127.0.0.1:9394 or unix:///run/pleg/agent.sock";
         address.parse().map(Self::Tcp).map_err(|_| usage)
     }
 }
@@ -199,8 +199,8 @@ mod tests {
             ("http://127.0.0.1:9394", "http://127.0.0.1:9394"),
             ("http://[::1]:9394/", "http://[::1]:9394"),
             ("127.0.0.1:1", "http://127.0.0.1:1"),
-            ("unix:///run/pleg.sock", "unix:///run/pleg.sock"),
-            ("/run/pleg.sock", "unix:///run/pleg.sock"),
+            ("unix:///run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
+            ("/run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
         ] {
             let url: AgentUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
@@ -208,7 +208,7 @@ mod tests {
         for text in [
             "https://127.0.0.1:1",
             "localhost",
-            "unix://run/pleg.sock",
+            "unix://run/pleg/agent.sock",
             "",
         ] {
             assert!(text.parse::<AgentUrl>().is_err(), "{text}");

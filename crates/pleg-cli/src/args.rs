@@ -143,7 +143,7 @@ Examples:
   pleg watch -n shop -l app=web    pods with a label
   pleg watch --failed --no-initial exits with a code other than 0 from now on
   pleg watch --type Degraded,Recovered
-  pleg watch --since 10m --agent unix:///run/pleg.sock")]
+  pleg watch --since 10m --agent unix:///run/pleg/agent.sock")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
@@ -175,7 +175,7 @@ runtime and degraded reasons are named in the first lines.
 Examples:
   pleg top                         the pods of this node
   pleg top -n shop -l app=web      pods of one namespace with a label
-  pleg top --agent unix:///run/pleg.sock
+  pleg top --agent unix:///run/pleg/agent.sock
   pleg top --sim                   a simulated node")]
 pub(crate) struct TopArgs {
     #[command(flatten)]

@@ -47,8 +47,12 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<String> {
 fn judge(body: &str, ready_only: bool) -> Outcome {
     let mut lines = body.lines();
     match lines.next() {
-        Some("ok") if ready_only => return Outcome::Ok,
+        Some("ok" | "ok (brief)") if ready_only => return Outcome::Ok,
         Some("ok") => {}
+        Some("ok (brief)") => {
+            let text = "ready; degraded reasons are shown only with the token (--token-file)";
+            return Outcome::Unknown(text.to_owned());
+        }
         Some(line) => {
             return match line.strip_prefix("not ready") {
                 Some("") => Outcome::Problem(line.to_owned()),
@@ -101,6 +105,9 @@ mod tests {
         ] {
             assert_eq!(judge(body, false), outcome, "{body}");
         }
+        // Without the token the agent does not say whether anything is degraded.
+        assert!(matches!(judge("ok (brief)\n", false), Outcome::Unknown(_)));
+        assert_eq!(judge("ok (brief)\n", true), Outcome::Ok);
         let degraded = "ok\ndegraded (stream_down): no event stream\n";
         assert_eq!(judge(degraded, true), Outcome::Ok);
         assert_eq!(judge("not ready (stale): x\n", true), problem("(stale): x"));

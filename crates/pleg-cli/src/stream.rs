@@ -213,8 +213,8 @@ impl<R: Runtime> Runtime for Guarded<R> {
         self.runtime.container_status(id)
     }
 
-    /// `Unimplemented` if the events must not be subscribed to: the generator then behaves as with a
-    /// runtime that offers no events, and tries again every 60 s.
+    /// `Unimplemented` if the events must not be subscribed to: the generator then polls, and tries again
+    /// every 60 s.
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
         let (refusal, check) = self.check().await?;
         self.publish(refusal.as_ref());

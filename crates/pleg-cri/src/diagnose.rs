@@ -138,6 +138,9 @@ pub enum ConnectError {
 /// # Errors
 /// The reason why the endpoint cannot be used. The message names the endpoint and suggests what to
 /// do.
+///
+/// # Cancel safety
+/// Dropping the future ends the check; nothing is changed.
 pub async fn diagnose(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
     let silent = |_elapsed| ConnectError::Silent {
         endpoint: endpoint.clone(),

@@ -1,7 +1,24 @@
 //! A CRI v1 client for container runtimes on unix sockets.
 //!
+//! ```no_run
+//! use pleg_cri::{CriConfig, CriRuntime};
+//! use pleg_runtime::{Runtime as _, Scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let endpoint = "unix:///run/containerd/containerd.sock".parse()?;
+//! let runtime = CriRuntime::new(CriConfig::new(endpoint))?;
+//! let version = runtime.version().await?;
+//! println!("{} {}", version.name, version.version);
+//! let mut containers = 0;
+//! runtime.list_containers(&Scope::Node, &mut |_row| containers += 1).await?;
+//! println!("{containers} containers");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streaming lists where the
-//!   runtime supports them), status calls and the event stream. Every call has a deadline, metrics
+//!   runtime supports them), status calls and the event stream. Every call but the event stream has a deadline; all have metrics
 //!   ([`describe_metrics`]) and errors that name the operation.
 //! * [`CriClient`] has the calls of a kubelet that a generator does not make: sandboxes, containers,
 //!   images, `ExecSync`, the runtime's status. Each write returns the instant after it ([`Written`]).
@@ -13,7 +30,11 @@
 //! * [`v1`] contains the wire types and services. They are generated from
 //!   `proto/runtime/v1/api.proto` and committed, so a build needs neither protoc nor a build script.
 //!
-//! The only I/O is on the runtime's socket. Decoders keep a bounded number of values from earlier
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `server` | no | the server traits of the services in [`v1`], for simulators and tests |
+//!
+//! The only I/O is on the runtime's socket, and [`find`] looks at paths. Decoders keep a bounded number of values from earlier
 //! responses, to share them with later ones.
 
 mod budget;

@@ -47,6 +47,9 @@ impl CriRuntime {
     ///
     /// # Errors
     /// If the call or `read` fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call; `read` may have been called for some of the messages.
     pub async fn sandbox_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let list = List {
@@ -80,6 +83,9 @@ impl CriRuntime {
     ///
     /// # Errors
     /// If the call or `read` fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call; `read` may have been called for some of the messages.
     pub async fn container_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let list = List {

@@ -159,6 +159,9 @@ impl CriRuntime {
     /// # Errors
     /// The reason why the endpoint cannot be used. The message names the endpoint and suggests what
     /// to do.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the check; nothing is changed.
     pub async fn diagnose(&self) -> Result<RuntimeVersion, ConnectError> {
         diagnose(&self.config().endpoint).await
     }

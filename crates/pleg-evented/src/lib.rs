@@ -9,6 +9,38 @@
 //! It uses only [`Runtime::subscribe`] of its [`Runtime`], and the clock: no gRPC, no merge, no
 //! lock that is held elsewhere.
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use pleg_evented::{ReconnectPolicy, ReconnectSettings, handover, run};
+//! use pleg_runtime::core::{StreamChange, StreamObservation};
+//! use pleg_runtime::fake::FakeRuntime;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = FakeRuntime::new();
+//! let (sender, mut observations) = handover(16);
+//! let shutdown = CancellationToken::new();
+//! let reader = tokio::spawn(run(
+//!     Arc::new(runtime.clone()),
+//!     runtime.clock(),
+//!     ReconnectPolicy::new(ReconnectSettings::default())?,
+//!     sender,
+//!     Arc::default(),
+//!     shutdown.clone(),
+//! ));
+//! let first = observations.recv().await;
+//! assert!(matches!(
+//!     first,
+//!     Some(StreamObservation::Change(StreamChange::Subscribed { .. }))
+//! ));
+//! shutdown.cancel();
+//! reader.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Runtime`]: pleg_runtime::Runtime
 //! [`Runtime::subscribe`]: pleg_runtime::Runtime::subscribe
 

@@ -119,11 +119,10 @@ impl<R: Runtime> Reader<R> {
 
     /// Reports a failed dial. Returns when to dial again.
     fn no_connection(&mut self, error: CallError, down_already: bool) -> Instant {
-        // There are 20 attempts a second; only the first is a warning. A runtime that offers no stream
-        // is no failure.
+        // There are 20 attempts a second; only the first is a warning. Not to subscribe is no failure.
         let at = self.clock.now();
         let why = stream_end::of_dial(error.clone());
-        if why == StreamEnd::NeverOffered {
+        if why == StreamEnd::Declined {
             tracing::debug!(%error, "no event stream");
         } else if down_already {
             tracing::debug!(%error, "still no connection for the event stream");

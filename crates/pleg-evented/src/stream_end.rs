@@ -9,8 +9,7 @@ use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 /// No call was issued.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
-        // The implementation of the runtime does not want to subscribe.
-        CallErrorKind::Unimplemented => StreamEnd::NeverOffered,
+        CallErrorKind::Unimplemented => StreamEnd::Declined,
         _ => StreamEnd::Refused(error),
     }
 }
@@ -48,7 +47,7 @@ mod tests {
             (false, false, None, ended(None)),
             (true, true, None, ended(None)),
             (false, true, Some(Unimplemented), never.clone()),
-            (false, false, Some(Unimplemented), never.clone()),
+            (false, false, Some(Unimplemented), never),
             (true, false, Some(Unimplemented), ended(Some(Unimplemented))),
             (
                 false,
@@ -71,6 +70,6 @@ mod tests {
             assert_eq!(of_call(delivered, at_once, kind.map(error)), end);
         }
         assert_eq!(of_dial(error(Failed)), StreamEnd::Refused(error(Failed)));
-        assert_eq!(of_dial(error(Unimplemented)), never);
+        assert_eq!(of_dial(error(Unimplemented)), StreamEnd::Declined);
     }
 }

@@ -4,10 +4,30 @@
 //! A [`Reader`] decides nothing. It stamps the begin and the end of each read (a status is "as of
 //! t" only if the read that showed it began after t, invariant 3), and gives every read a deadline.
 //! A list with a failed call is an error without rows (invariant 5). An inspection with a failed
-//! call returns what was read, and which calls failed. Every future here may be dropped at any
-//! time, without effect.
+//! call returns what was read, and which calls failed. Dropping a future cancels its calls;
+//! no state is kept.
 //!
 //! It uses only its [`Runtime`] and the clock, and keeps no state between reads.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use pleg_generic::Reader;
+//! use pleg_runtime::clock::Clock;
+//! use pleg_runtime::core::{KnownIds, Ticket};
+//! use pleg_runtime::fake::FakeRuntime;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let runtime = FakeRuntime::new();
+//! runtime.run_pod("web");
+//! let reader = Reader::new(Arc::new(runtime), Clock::start());
+//! let list = reader.list(Ticket::from(1), Duration::from_secs(10), KnownIds::default()).await;
+//! assert!(list.rows.is_ok());
+//! assert!(list.began <= list.ended);
+//! # }
+//! ```
 
 mod inspect;
 mod progress;
@@ -42,6 +62,9 @@ impl<R: Runtime> Reader<R> {
     ///
     /// `deadline` covers both calls. If either fails or times out, there are no rows. Of the
     /// `known` ids only the state is decoded.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the calls; what was read is lost.
     pub async fn list(&self, ticket: Ticket, deadline: Duration, known: KnownIds) -> List {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
@@ -60,6 +83,9 @@ impl<R: Runtime> Reader<R> {
     /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole
     /// inspection; calls that are not answered by then have failed. `progress` shows which call it
     /// waits for.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the calls; what was read is lost.
     pub async fn inspect(
         &self,
         ticket: Ticket,
@@ -75,6 +101,9 @@ impl<R: Runtime> Reader<R> {
     }
 
     /// Reads the status of one id.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call.
     pub async fn read(
         &self,
         ticket: Ticket,
@@ -96,6 +125,9 @@ impl<R: Runtime> Reader<R> {
     }
 
     /// Calls `Version`, to check whether the runtime answers.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call.
     pub async fn version(&self, ticket: Ticket, deadline: Duration) -> Version {
         let limit = Limit::new(&self.clock, deadline);
         let answer = limit.hold(VERSION, self.runtime.version()).await;
@@ -110,6 +142,9 @@ impl<R: Runtime> Reader<R> {
     ///
     /// # Errors
     /// If the runtime does not answer within `deadline`, or the call fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call.
     pub async fn event_profile(&self, deadline: Duration) -> Result<EventProfile, CallError> {
         let limit = Limit::new(&self.clock, deadline);
         limit.hold(VERSION, self.runtime.event_profile()).await

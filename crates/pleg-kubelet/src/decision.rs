@@ -75,6 +75,9 @@ impl Decider {
     ///
     /// # Errors
     /// If the generator has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future records nothing.
     pub async fn decide<S>(
         &self,
         run: &Run<S>,
@@ -142,6 +145,9 @@ impl Decider {
     /// What to remove of the pod of this run now, after the actions of the decision: a replacement does
     /// not wait for it. A removal that has no effect is repeated after 10 s, 20 s, and so on up to 5 min;
     /// then the decision is due.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; a removal is planned again with the next decision.
     pub async fn removals<S>(
         &self,
         run: &Run<S>,

@@ -73,6 +73,27 @@
 //! workers.shutdown(pleg.now().after(Duration::from_secs(30))).await;
 //! # Ok(()) }
 //! ```
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, and `Performer`, which makes the calls |
+//! | `manifests` | manifests of static pods, as YAML; includes `k8s-openapi` |
+//! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
+//!
+//! # Failures
+//!
+//! | what fails | what happens |
+//! | --- | --- |
+//! | a reconcile function returns an error or panics | the run is repeated after `error_policy`; other pods are not affected |
+//! | a write fails or times out | its end is recorded, the next view is newer, and a create is never repeated with the same attempt |
+//! | an exit code is missing | nothing that needs it is decided until its status was read or the id is gone |
+//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; it is no error of the run |
+//! | a volume or a directory hangs | an error of its pod after 10 s |
+//! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |
 
 pub mod actions;
 #[cfg(feature = "k8s-openapi")]

@@ -57,6 +57,9 @@ impl NodeStatus {
     }
 
     /// Waits for the first status of the runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call in flight; call it again.
     pub async fn wait_for_runtime(&self) {
         let (clock, mut pause) = (self.pleg.clock(), SyncLoopBackoff::new());
         while !self.update().await {
@@ -65,6 +68,9 @@ impl NodeStatus {
     }
 
     /// Asks the runtime for its status every [`STATUS_PERIOD`]. Never returns.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the watch; the last status is kept.
     pub async fn watch(&self) {
         let clock = self.pleg.clock();
         loop {

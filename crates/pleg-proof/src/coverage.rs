@@ -261,7 +261,7 @@ impl CoverPoint {
     /// The end of a stream with that reason.
     pub const fn ended(why: &StreamEnd) -> Option<Self> {
         Some(match why {
-            StreamEnd::NeverOffered => Self::StreamNotOffered,
+            StreamEnd::NeverOffered | StreamEnd::Declined => Self::StreamNotOffered,
             StreamEnd::Disabled => Self::StreamDisabled,
             StreamEnd::Refused(_) => Self::StreamRefused,
             StreamEnd::Cut(_) => Self::StreamCut,

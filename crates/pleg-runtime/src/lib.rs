@@ -3,9 +3,22 @@
 //! [`Runtime`] has the calls that the generator makes: two lists, two statuses, the event stream
 //! and `Version`. It uses only domain types of `pleg-core`, so that a test can implement a runtime
 //! without gRPC and no wire type reaches the core. [`clock`] is the only module that reads a clock.
-
 //!
-//! With the feature `fake`, the module `fake` has a runtime in memory for tests.
+//! ```
+//! use std::time::Duration;
+//!
+//! use pleg_runtime::clock::Clock;
+//!
+//! // One clock for a runtime's calls and for whoever waits for their effects.
+//! let clock = Clock::start();
+//! let began = clock.now();
+//! let deadline = began.after(Duration::from_secs(5));
+//! assert!(clock.now() < deadline);
+//! ```
+//!
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `fake` | no | the module `fake`: a runtime in memory, for tests |
 
 pub mod clock;
 #[cfg(feature = "fake")]

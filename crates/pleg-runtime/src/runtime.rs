@@ -91,8 +91,8 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// # Errors
     /// If no connection can be made. Then no call was issued. With
-    /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) no stream is offered: it is tried
-    /// again after a minute.
+    /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) the implementation declines to
+    /// subscribe: the generator polls, which is no degraded reason, and tries again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
     /// The name and version of the runtime. It is also the cheapest check that the runtime answers.

@@ -285,6 +285,9 @@ impl Pleg {
 
     /// Stops the generator and waits until all its tasks have ended. Waiters get
     /// [`WaitError::Closed`]. Subscriptions end after their last announcement.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not revoke the shutdown.
     pub async fn shutdown(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.wait().await;

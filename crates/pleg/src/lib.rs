@@ -135,9 +135,48 @@
 //! # Crates
 //!
 //! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
-//! the [`Runtime`] trait that a container runtime implements. The feature `cri`
-//! (on by default) adds a CRI client (`cri`, `Pleg::connect`); only it links tonic and prost. The
-//! feature `serde` makes the published types serializable ([`core`] says which).
+//! the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links
+//! tonic and prost.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `cri` | yes | `Pleg::connect` and the module `cri`: a client of CRI runtimes, for both sides |
+//! | `fake` | no | [`runtime::fake`](pleg_runtime): a runtime in memory, for tests |
+//! | `serde` | no | `Serialize` and `Deserialize` for the published types ([`core`] says which) |
+//!
+//! # Failures
+//!
+//! | what fails | what happens |
+//! | --- | --- |
+//! | a setting is invalid | [`Builder::spawn`] returns [`StartError`]; nothing was started |
+//! | the runtime does not answer, or restarts | the generator goes on asking and reconnects, for ever. [`HealthWatch::degraded`] says so; [`HealthWatch::ready`] fails after 3 min |
+//! | a list fails or hangs | it has a deadline (10 s, growing to 2 min); the next one follows after 1 s |
+//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names it; other pods and readiness are not affected |
+//! | the stream loses events | lists find what it lost; the relist period becomes 1 s; [`Degraded`] gives the share lost |
+//! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache is as it was |
+//! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
+//! | a task of a source panics | it is started again like a lost stream, and counted |
+//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], readiness fails at once |
+//!
+//! # Metrics
+//!
+//! They go to the recorder of the [`metrics`](::metrics) crate, the global one or that of
+//! [`Builder::metrics`]. No label has the name or id of a pod or container. The most important ones:
+//!
+//! | metric | type | meaning |
+//! | --- | --- | --- |
+//! | `pleg_ready` | gauge | 1 while the node's pods are known |
+//! | `pleg_not_ready`, `pleg_degraded` | gauge | 1 for each `reason` that applies now |
+//! | `pleg_relist_period_seconds` | gauge | the present relist period: 1 s to 60 s |
+//! | `pleg_list_in_flight_seconds` | gauge | how long the present list has been running |
+//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, also of one that failed |
+//! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
+//! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
+//! | `pleg_pods_failing` | gauge | pods that cannot be inspected |
+//!
+//! [`describe_metrics`] registers all of them with their descriptions.
 
 mod builder;
 mod cache;

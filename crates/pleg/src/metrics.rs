@@ -63,7 +63,8 @@ const DEGRADED: &str = "pleg_degraded";
 pub fn describe_metrics() {
     describe_histogram!(
         RELIST_DURATION,
-        "Duration of a full list, also of one that failed."
+        "Duration of a full list, also of one that failed. Unlike the kubelet's, without the status calls for \
+         the pods that changed."
     );
     describe_histogram!(
         LIST_INTERVAL,
@@ -391,7 +392,11 @@ fn show_health(health: &Health) {
     gauge!(OVERDUE).set(health.overdue as f64);
     gauge!(PODS_FAILING).set(health.failing as f64);
     let state = match &health.stream {
-        StreamState::Off => "off",
+        StreamState::Off
+        | StreamState::Down {
+            why: StreamEnd::Declined,
+            ..
+        } => "off",
         StreamState::Subscribed {
             confirmed: true, ..
         } => "confirmed",

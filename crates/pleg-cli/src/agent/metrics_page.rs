@@ -18,7 +18,7 @@ const HEAD: &str = "\
 What `pleg agent` serves at `/metrics`. A test writes this page from the code
 (`PLEG_BLESS=1 cargo test -p pleg-cli metrics_page`), and another one checks that each metric moves.
 
-A metric has a name of the kubelet (`kubelet_`) only if it also has the kubelet's meaning. Names in
+A metric with a name of the kubelet (`kubelet_`) has the kubelet's meaning, or its row says what differs. Names in
 backticks are labels. Durations are in seconds. No label has the name or id of a pod or container:
 `/readyz?verbose` and `/debug/pods` name pods. `deploy/prometheus/` has alerts.
 ";

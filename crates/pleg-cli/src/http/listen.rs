@@ -32,8 +32,7 @@ impl FromStr for Listen {
         if path.starts_with('/') {
             return Ok(Self::Unix(path.into()));
         }
-        let usage =
-            "not an address; use for example 127.0.0.1:9394, [::1]:9394 or unix:///run/pleg.sock";
+        let usage = "not an address; use for example 127.0.0.1:9394, [::1]:9394 or unix:///run/pleg/agent.sock";
         text.parse().map(Self::Tcp).map_err(|_| usage)
     }
 }
@@ -197,8 +196,8 @@ mod tests {
             ("127.0.0.1:1", true),
             ("[::1]:1", true),
             ("0.0.0.0:1", false),
-            ("unix:///run/pleg.sock", true),
-            ("/run/pleg.sock", true),
+            ("unix:///run/pleg/agent.sock", true),
+            ("/run/pleg/agent.sock", true),
         ] {
             assert_eq!(
                 text.parse().map(|l: Listen| l.is_local()),
@@ -206,7 +205,7 @@ mod tests {
                 "{text}"
             );
         }
-        for text in ["localhost", "localhost:1", "unix://run/pleg.sock", ""] {
+        for text in ["localhost", "localhost:1", "unix://run/pleg/agent.sock", ""] {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
     }

@@ -21,6 +21,7 @@ mod log;
 mod measure;
 mod memory;
 mod page;
+mod page_load;
 mod pods;
 pub(crate) mod run;
 mod services;

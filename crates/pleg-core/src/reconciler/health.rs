@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::schedule::loss::StreamLoss;
 use crate::schedule::stream::StreamState;
 use crate::types::error::CallError;
+use crate::types::event::StreamEnd;
 use crate::types::go_duration::GoDuration;
 use crate::types::ids::PodUid;
 use crate::types::status::Text;
@@ -136,6 +137,11 @@ impl Health {
     pub fn degraded(&self, now: Instant) -> Vec<Degraded> {
         let mut out = Vec::new();
         match &self.stream {
+            // Polling on purpose is no problem.
+            StreamState::Down {
+                why: StreamEnd::Declined,
+                ..
+            } => {}
             StreamState::Down { since, .. } => {
                 out.push(Degraded::StreamDown { since: *since });
             }
@@ -393,111 +399,4 @@ fn write_pods(f: &mut fmt::Formatter<'_>, pods: &[PodName], all: usize) -> fmt::
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::error::CallErrorKind;
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
-
-    /// A healthy state at `BEGIN`.
-    fn well() -> Health {
-        Health {
-            due: BEGIN,
-            last_list: Some(BEGIN),
-            list_in_flight: None,
-            list_error: None,
-            silent_since: None,
-            period: SECOND,
-            stream: StreamState::Off,
-            behind_since: None,
-            overdue: 0,
-            oldest_overdue: None,
-            overdue_pods: Vec::new(),
-            failing: 0,
-            failing_pods: Vec::new(),
-            missed: 0,
-            loss: StreamLoss::default(),
-            splits_events_between_subscribers: false,
-            synced: true,
-            unready_after: 180 * SECOND,
-        }
-    }
-
-    #[test]
-    fn it_is_ready_up_to_the_threshold() {
-        let mut health = well();
-        assert_eq!(health.ready(BEGIN.after(OVERDUE)), Ok(()));
-        let late = BEGIN.after(OVERDUE).after(SECOND);
-        let overdue = OVERDUE + SECOND;
-        assert_eq!(health.ready(late), Err(NotReady::Stalled { overdue }));
-        let threshold = health.unready_after;
-        health.due = BEGIN.after(threshold);
-        assert_eq!(health.ready(health.due), Ok(()));
-        let elapsed = threshold + SECOND;
-        let stale = NotReady::Stale { elapsed, threshold };
-        assert_eq!(health.ready(BEGIN.after(elapsed)), Err(stale));
-        health.last_list = None;
-        assert_eq!(health.ready(health.due), Err(NotReady::NeverListed));
-    }
-
-    #[test]
-    fn says_the_same_whenever_work_is_due() {
-        let mut later = well();
-        later.due = BEGIN.after(SECOND);
-        assert!(well().says_the_same(&later));
-        later.missed = 1;
-        assert!(!well().says_the_same(&later));
-    }
-
-    /// Each reason alone, at the first instant at which it is reported, and just before.
-    #[test]
-    fn each_cause_is_named_when_it_has_lasted() {
-        let why = crate::types::event::StreamEnd::NeverOffered;
-        let error = CallError::new("ListContainers", CallErrorKind::Failed, "no");
-        let since = BEGIN;
-        type Spoil = fn(&mut Health);
-        let causes: [(Spoil, Duration, &str); 4] = [
-            (
-                |h| h.stream = StreamState::Starting { since: BEGIN },
-                POD_SLOW,
-                "stream_down",
-            ),
-            (|h| h.behind_since = Some(BEGIN), POD_SLOW, "backlog"),
-            (|h| h.list_in_flight = Some(BEGIN), LIST_SLOW, "list_slow"),
-            (
-                |h| (h.overdue, h.oldest_overdue) = (1, Some(BEGIN)),
-                POD_SLOW,
-                "pods_hung",
-            ),
-        ];
-        for (set, slow, name) in causes {
-            let mut health = well();
-            set(&mut health);
-            let before = BEGIN.after(slow - Duration::from_millis(1));
-            assert_eq!(health.degraded(before), [], "{name}");
-            let named: Vec<_> = health.degraded(BEGIN.after(slow));
-            let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
-            assert_eq!(named, [name]);
-        }
-        let mut health = well();
-        assert_eq!(health.degraded(BEGIN), []);
-        health.stream = StreamState::Down {
-            since,
-            why,
-            retry_at: BEGIN,
-        };
-        health.list_error = Some(error);
-        health.silent_since = Some(BEGIN);
-        health.failing = 1;
-        let named: Vec<_> = health.degraded(BEGIN);
-        let named: Vec<_> = named.iter().map(Degraded::as_str).collect();
-        let all = [
-            "stream_down",
-            "list_failed",
-            "runtime_silent",
-            "pods_failing",
-        ];
-        assert_eq!(named, all);
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //! It detects a runtime that hangs, and status calls that hang, while events and unchanged lists
 //! make other reads rare. It also reads the details of every id once in (number of ids × 15 s).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::timers::Timer;
@@ -14,32 +15,23 @@ use crate::types::ids::{Id, Kind};
 use crate::types::reads::{Ticket, Version};
 use crate::types::time::Instant;
 
-/// If the status call is not answered within this time, `Version` is called in addition.
-const SLOW: Duration = Duration::from_secs(1);
 /// The deadline of `Version`.
 const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The probe in flight, and the results of the last ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Probe {
-    status: Option<StatusCall>,
-    /// The id whose status call hung or was unavailable.
-    suspect: Option<Id>,
+    /// The status call.
+    status: Option<Ticket>,
+    /// The ids whose status calls were not answered in time, until `Version` shows whether the runtime
+    /// answers at all.
+    suspects: BTreeSet<Id>,
     /// The `Version` call of the probe.
     version: Option<(Ticket, Instant)>,
     /// When the first call was made that is unanswered, if nothing has arrived from the runtime
     /// since.
     asked: Option<Instant>,
     silent_since: Option<Instant>,
-}
-
-/// The status call of the probe.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct StatusCall {
-    ticket: Ticket,
-    id: Id,
-    /// When it is slow.
-    slow_at: Instant,
 }
 
 impl Probe {
@@ -51,9 +43,7 @@ impl Probe {
 
     /// Whether that status call is the one of the probe.
     pub(super) fn is_status_call(&self, ticket: Ticket) -> bool {
-        self.status
-            .as_ref()
-            .is_some_and(|call| call.ticket == ticket)
+        self.status == Some(ticket)
     }
 
     /// Something arrived from the runtime at that instant.
@@ -80,18 +70,10 @@ impl Reconciler {
             return;
         }
         self.probe.asked.get_or_insert(now);
-        self.probe.suspect = None;
         match self.least_recently_attempted() {
             Some((id, kind)) => {
                 self.counters.probes += 1;
-                let ticket = self.read_status(now, &id, kind);
-                let slow_at = now.after(SLOW);
-                self.timers.set(slow_at, Timer::ProbeSlow(ticket));
-                self.probe.status = Some(StatusCall {
-                    ticket,
-                    id,
-                    slow_at,
-                });
+                self.probe.status = Some(self.read_status(now, &id, kind));
             }
             None => self.ask_version(now),
         }
@@ -120,47 +102,41 @@ impl Reconciler {
         Some((id.clone(), record.kind()))
     }
 
-    /// The status call was not answered within a second.
-    pub(super) fn probe_is_slow(&mut self, now: Instant, ticket: Ticket) {
-        if let Some(call) = &self.probe.status
-            && call.ticket == ticket
-        {
-            self.probe.suspect = Some(call.id.clone());
-            self.ask_version(now);
+    /// A status call that is not part of an inspection was not answered within a second.
+    pub(super) fn status_is_slow(&mut self, now: Instant, ticket: Ticket) {
+        if let Some((id, _)) = self.status_reads.get(&ticket).cloned() {
+            self.suspect(now, id);
         }
     }
 
-    /// The status call has ended.
-    pub(super) fn probe_answered(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        ended: Instant,
-        error: Option<&CallError>,
-    ) {
-        let Some(call) = self.probe.status.take_if(|call| call.ticket == ticket) else {
-            return;
-        };
-        // A timer that would do nothing still wakes the process.
-        self.timers.cancel(call.slow_at, Timer::ProbeSlow(ticket));
-        let id = call.id;
-        match error {
-            None => {}
-            Some(error) if is_silence(error.kind) => {
-                self.probe.suspect = Some(id);
-                self.ask_version(now);
-            }
-            Some(_) => {
-                self.runtime_answers(now, ended);
-                self.suspect_pod(now, &id);
-            }
+    /// Such a status call has failed.
+    pub(super) fn status_has_failed(&mut self, now: Instant, id: Id, error: &CallError) {
+        if is_silence(error.kind) {
+            self.suspect(now, id);
+        } else {
+            self.inspect_suspect(now, &id);
         }
+    }
+
+    /// Whether that status call was the one of the probe, which has ended then.
+    pub(super) fn ends_probe(&mut self, ticket: Ticket) -> bool {
+        self.probe
+            .status
+            .take_if(|asked| *asked == ticket)
+            .is_some()
+    }
+
+    /// Either this pod or the runtime as a whole does not answer: `Version` decides.
+    fn suspect(&mut self, now: Instant, id: Id) {
+        self.probe.suspects.insert(id);
+        self.ask_version(now);
     }
 
     fn ask_version(&mut self, now: Instant) {
         if self.probe.version.is_some() {
             return;
         }
+        self.probe.asked.get_or_insert(now);
         let ticket = self.next_ticket();
         self.probe.version = Some((ticket, now));
         self.out.push_back(Output::Version {
@@ -177,13 +153,13 @@ impl Reconciler {
             return;
         }
         self.probe.version = None;
-        let suspect = self.probe.suspect.take();
+        let suspects = std::mem::take(&mut self.probe.suspects);
         match version.outcome {
             Err(error) if is_silence(error.kind) => self.probe.silent_since = self.probe.asked,
             Ok(()) | Err(_) => {
                 self.runtime_answers(now, version.ended);
-                if let Some(id) = suspect {
-                    self.suspect_pod(now, &id);
+                for id in suspects {
+                    self.inspect_suspect(now, &id);
                 }
             }
         }
@@ -191,7 +167,7 @@ impl Reconciler {
     }
 
     /// The status call of an id failed or hangs: its pod is inspected, so that health names it.
-    fn suspect_pod(&mut self, now: Instant, id: &Id) {
+    fn inspect_suspect(&mut self, now: Instant, id: &Id) {
         let record = self.records.get(id);
         if let Some(uid) = record.and_then(|r| r.identity.pod.clone()) {
             self.request_inspection(now, &uid, Cause::Probe);

@@ -1,6 +1,6 @@
 //! Requests to the read side: lists, inspections and status calls.
 
-use super::timers::Timer;
+use super::timers::{STATUS_SLOW, Timer};
 use super::{Output, Reconciler};
 use crate::schedule::cause::{Cause, Causes};
 use crate::state::record::Record;
@@ -65,6 +65,8 @@ impl Reconciler {
     pub(super) fn read_status(&mut self, now: Instant, id: &Id, kind: Kind) -> Ticket {
         let ticket = self.next_ticket();
         self.status_reads.insert(ticket, (id.clone(), now));
+        self.timers
+            .set(now.after(STATUS_SLOW), Timer::StatusSlow(ticket));
         self.records.attempted(id, now);
         self.out.push_back(Output::Read {
             ticket,

@@ -7,13 +7,13 @@ use super::Reconciler;
 use super::apply::ReadAt;
 use super::contradictions::StatusCall;
 use super::probe::is_silence;
-use super::timers::Timer;
+use super::timers::{STATUS_SLOW, Timer};
 use crate::schedule::cause::Cause;
 use crate::schedule::scheduler::Outcome;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
 use crate::state::record::Record;
-use crate::types::error::CallError;
+use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
 use crate::types::reads::{Inspection, StatusRead, Ticket};
@@ -397,16 +397,26 @@ impl Reconciler {
     /// A status call has ended. Its status is joined, and the details of its id are as of this
     /// read. It proves no freshness of the state and no absence.
     pub fn handle_status_read(&mut self, now: Instant, status: StatusRead) {
-        if self.status_reads.remove(&status.ticket).is_none() {
+        let Some((id, since)) = self.status_reads.remove(&status.ticket) else {
             return;
-        }
+        };
+        // A timer that would do nothing still wakes the process.
+        self.timers
+            .cancel(since.after(STATUS_SLOW), Timer::StatusSlow(status.ticket));
+        let of_probe = self.ends_probe(status.ticket);
         match &status.report {
             Ok(_) => self.runtime_answers(now, status.ended),
             Err(error) if is_silence(error.kind) => {}
+            // A runtime that refuses a call answers.
+            Err(_) if of_probe => self.runtime_answers(now, status.ended),
             Err(_) => self.probe.heard(status.ended),
         }
-        let error = status.report.as_ref().err();
-        self.probe_answered(now, status.ticket, status.ended, error);
+        if let Err(error) = &status.report {
+            // A container whose exit reason was to be read may be gone.
+            if of_probe || error.kind != CallErrorKind::NotFound {
+                self.status_has_failed(now, id, error);
+            }
+        }
         if let Ok(report) = &status.report
             && let Some(record) = self.records.get(&report.id)
         {

@@ -19,6 +19,8 @@ pub(super) const PROVISIONAL: Duration = Duration::from_secs(1);
 /// When the status of a non-zero exit is read again (containerd before 2.3 learns of an OOM kill
 /// after it has sent the event).
 pub(super) const EXIT_REASON: Duration = Duration::from_secs(2);
+/// When a status call that is not part of an inspection is slow.
+pub(super) const STATUS_SLOW: Duration = Duration::from_secs(1);
 /// When to try again if too many status calls are in flight.
 const EXIT_READ_RETRY: Duration = Duration::from_millis(100);
 /// How long terminal records outlive their pod.
@@ -42,7 +44,7 @@ pub(super) enum Timer {
     Waiter(PodUid),
     ForgetTerminals(PodUid),
     Probe,
-    ProbeSlow(Ticket),
+    StatusSlow(Ticket),
 }
 
 /// All timers, earliest first.
@@ -92,7 +94,7 @@ impl Reconciler {
                 }
                 Timer::ForgetTerminals(uid) => self.forget_terminals(now, uid),
                 Timer::Probe => self.start_probe(now),
-                Timer::ProbeSlow(ticket) => self.probe_is_slow(now, ticket),
+                Timer::StatusSlow(ticket) => self.status_is_slow(now, ticket),
             }
         }
     }

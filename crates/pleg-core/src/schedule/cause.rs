@@ -30,7 +30,8 @@ pub enum Cause {
     Unsettled,
     /// The whole pod has ended, and this stream has never reported the removal of a sandbox.
     Ended,
-    /// A probe of one of its ids failed or hangs.
+    /// A status call that is not part of an inspection failed or hangs: a probe, or the read of a late exit
+    /// reason.
     Probe,
     /// The last inspection failed.
     Retry,

@@ -252,7 +252,7 @@ impl Stream {
         matches!(
             self.state,
             State::Down {
-                why: StreamEnd::NeverOffered | StreamEnd::Disabled,
+                why: StreamEnd::NeverOffered | StreamEnd::Declined | StreamEnd::Disabled,
                 ..
             }
         )

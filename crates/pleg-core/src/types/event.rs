@@ -71,6 +71,8 @@ pub struct Arrival {
 pub enum StreamEnd {
     /// The runtime does not implement the call.
     NeverOffered,
+    /// The implementation of the runtime decided not to subscribe, so no call was issued.
+    Declined,
     /// The runtime ended the call at once with OK: events are disabled (CRI-O).
     Disabled,
     /// The socket refuses connections, or the runtime refuses the call while it starts.
@@ -85,6 +87,7 @@ impl fmt::Display for StreamEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverOffered => f.write_str("the runtime does not implement events"),
+            Self::Declined => f.write_str("not subscribed to on purpose"),
             Self::Disabled => f.write_str("events are disabled in the runtime"),
             Self::Refused(error) => write!(f, "refused: {error}"),
             Self::Cut(error) => write!(f, "broke before the first event: {error}"),

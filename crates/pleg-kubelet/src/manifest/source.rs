@@ -44,6 +44,9 @@ impl ManifestSource {
 
     /// Waits until the directory can be read, and returns its pods: all that pod workers must know
     /// before they start.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; call it again.
     pub async fn wait(&mut self) -> Vec<(PodUid, Arc<Manifest>)> {
         while self.read().await.is_none() {
             self.pause().await;

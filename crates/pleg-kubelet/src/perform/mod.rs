@@ -5,6 +5,7 @@
 //! [`PodHistory::record`](crate::history::PodHistory::record) takes over the rest, and
 //! [`Performer::perform`] makes the calls.
 
+mod calls;
 mod files;
 mod images;
 
@@ -18,18 +19,15 @@ use pleg::core::CallError;
 use pleg::{Id, Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 
-use crate::actions::{
-    MIN_GRACE, PodActions, ResizeContainer, StartContainer, StopContainer, WaitReason, Waiting,
-};
+use crate::actions::{MIN_GRACE, PodActions, StartContainer, WaitReason, Waiting};
 use crate::backoff::BackOffSettings;
-use crate::cri_config::{
-    ContainerInput, FieldError, NodeConfig, container_config, linux_resources, sandbox_config,
-};
+use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
 use crate::gc::Removal;
 use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::volumes::VolumeError;
 use crate::worker::Run;
 
+use calls::failed;
 use files::Files;
 use images::{Image, Images};
 
@@ -259,6 +257,9 @@ impl Performer {
     ///
     /// # Errors
     /// If a call fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call in flight, which may still take effect.
     pub async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
         match removal {
             Removal::StopContainer(id) => {
@@ -360,135 +361,6 @@ impl Performer {
             }
         }
         performed
-    }
-
-    async fn create_sandbox<S>(
-        &self,
-        run: &Run<S>,
-        pod: &Pod,
-        attempt: u32,
-        config: v1::PodSandboxConfig,
-    ) -> Result<(), PerformError> {
-        let spec = pod.spec.as_ref();
-        let handler = spec.and_then(|s| s.runtime_class_name.as_deref());
-        let created = self
-            .client
-            .run_pod_sandbox(config, handler.unwrap_or_default());
-        let id = run
-            .written(created.await)
-            .map_err(failed(|| format!("start of sandbox {attempt}")))?;
-        tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
-        Ok(())
-    }
-
-    /// Creates and starts a container. The error comes with upstream's reason for its waiting.
-    async fn create_and_start<S>(
-        &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
-        actions: &PodActions,
-        start: &StartContainer,
-        prepared: &mut Prepared,
-    ) -> Result<Option<Started>, (PerformError, &'static str)> {
-        let (Some(sandbox), Some(config), Some(sandbox_config)) = (
-            &actions.sandbox,
-            prepared.containers.remove(&start.name),
-            &prepared.sandbox,
-        ) else {
-            return Ok(None);
-        };
-        let create = self
-            .client
-            .create_container(sandbox, config, sandbox_config.clone());
-        let id = run.written(create.await).map_err(|error| {
-            let container = pod.and_then(|pod| container_of(pod, &start.name));
-            if let Some(image) = container.and_then(|c| c.image.as_deref()) {
-                self.images.forget_image(image);
-            }
-            let what = || {
-                let StartContainer { name, attempt, .. } = start;
-                format!("create of container {name}, attempt {attempt}")
-            };
-            (failed(what)(error), "CreateContainerError")
-        })?;
-        self.start(run, start, &id).await
-    }
-
-    async fn start<S>(
-        &self,
-        run: &Run<S>,
-        start: &StartContainer,
-        id: &Id,
-    ) -> Result<Option<Started>, (PerformError, &'static str)> {
-        let StartContainer { name, attempt, .. } = start;
-        let started = self.client.start_container(id).await;
-        run.written(started).map_err(|error| {
-            let what = || format!("start of container {name} ({id})");
-            (failed(what)(error), "RunContainerError")
-        })?;
-        tracing::info!(pod = %run.uid, container = name, %id, attempt, "started a container");
-        Ok(Some(Started {
-            name: name.clone(),
-            id: id.clone(),
-            attempt: *attempt,
-        }))
-    }
-
-    async fn stop<S>(&self, run: &Run<S>, stop: &StopContainer) -> Result<(), PerformError> {
-        let StopContainer {
-            id, name, reason, ..
-        } = stop;
-        tracing::info!(pod = %run.uid, container = name, %id, reason = reason.as_str(),
-            "stopping a container");
-        let stopped = self.client.stop_container(id, stop.grace).await;
-        run.written(stopped)
-            .map_err(failed(|| format!("stop of container {name} ({id})")))
-    }
-
-    async fn resize<S>(
-        &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
-        resize: &ResizeContainer,
-    ) -> Result<(), PerformError> {
-        let ResizeContainer { id, name, to, .. } = resize;
-        let spec = pod.and_then(|pod| Some((pod.spec.as_ref()?, container_of(pod, name)?)));
-        let Some((spec, container)) = spec else {
-            return Ok(());
-        };
-        tracing::info!(pod = %run.uid, container = name, %id, cpu_shares = to.cpu_shares,
-            cpu_quota = to.cpu_quota, memory_limit = to.memory_limit, "changing the resources");
-        let resources = container.resources.as_ref();
-        let request = v1::UpdateContainerResourcesRequest {
-            container_id: id.to_string(),
-            linux: Some(linux_resources(spec, resources, self.node.memory)),
-            ..v1::UpdateContainerResourcesRequest::default()
-        };
-        let updated = self.client.update_container_resources(request).await;
-        run.written(updated).map_err(failed(|| {
-            format!("change of the resources of {name} ({id})")
-        }))
-    }
-
-    async fn stop_sandbox<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
-        let stopped = self.client.stop_pod_sandbox(id).await;
-        run.written(stopped)
-            .map_err(failed(|| format!("stop of sandbox {id}")))
-    }
-
-    async fn remove_container<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
-        let removed = self.client.remove_container(id).await;
-        run.written(removed)
-            .map_err(failed(|| format!("removal of container {id}")))?;
-        tracing::info!(pod = %run.uid, %id, "removed a container");
-        Ok(self.remove_log(run, id).await?)
-    }
-}
-
-fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformError {
-    move |error| PerformError::Call {
-        what: what(),
-        error,
     }
 }
 

@@ -232,6 +232,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
 
     /// Begins no further run, waits until `deadline` for those in progress, and then aborts them.
     /// Returns the number of aborted runs.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not revoke the shutdown; it goes on until the deadline.
     pub async fn shutdown(&self, deadline: Instant) -> usize {
         self.stop.send_replace(Stop::By(deadline));
         self.ended().await;
@@ -240,6 +243,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
 
     /// Completes when the workers have ended: after [`shutdown`](Self::shutdown), or because the
     /// generator has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
     pub async fn ended(&self) {
         self.stop.closed().await;
     }

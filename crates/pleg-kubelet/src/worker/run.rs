@@ -56,6 +56,9 @@ impl<S> Run<S> {
     ///
     /// # Errors
     /// Those of [`Pleg::details_newer_than`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait; the read that it caused goes on.
     pub async fn details_newer_than(
         &self,
         after: Instant,

@@ -50,7 +50,12 @@ async fn loop_starts_restarts_and_removes_a_pod() {
     let _serving = sim.serve_unix(&socket, pending()).unwrap();
     let (builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
     let pleg = builder.spawn().unwrap();
-    let workers = kubelet::start(&pleg, client, NodeConfig::of_host(dir.path(), Vec::new()));
+    let workers = kubelet::start(
+        &pleg,
+        client,
+        NodeConfig::of_host(dir.path(), Vec::new()),
+        Vec::new(),
+    );
 
     let manifest = Manifest::parse("web.yaml".as_ref(), WEB, "node1").unwrap();
     let uid = PodUid::from(manifest.uid());

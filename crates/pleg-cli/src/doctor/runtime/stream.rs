@@ -108,7 +108,7 @@ impl Stream {
             StreamState::Subscribed { proven: true, .. } => (State::Proven, None),
             StreamState::Subscribed { .. } | StreamState::Starting { .. } => (State::Open, None),
             StreamState::Down { why, .. } => match why {
-                StreamEnd::NeverOffered | StreamEnd::Disabled => {
+                StreamEnd::NeverOffered | StreamEnd::Declined | StreamEnd::Disabled => {
                     (State::NotOffered, Some(why.to_string()))
                 }
                 _ => (State::Down, Some(why.to_string())),

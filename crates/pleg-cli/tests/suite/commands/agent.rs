@@ -90,7 +90,7 @@ impl Agent {
     pub(super) async fn until_ready(&self) {
         let ready = || async {
             let (code, _, body) = self.get("/readyz").await;
-            (code == 200 && body.starts_with("ok\n")).then_some(())
+            (code == 200 && body.starts_with("ok")).then_some(())
         };
         until(TIMEOUT, "ready", ready).await.expect("ready");
     }

@@ -14,11 +14,11 @@ use crate::support::TestDir;
 use crate::support::browser::Browser;
 use crate::support::tmux::Tmux;
 
-const WIDE: (u32, u32) = (1400, 900);
+pub(super) const WIDE: (u32, u32) = (1400, 900);
 const NARROW: (u32, u32) = (390, 844);
 
 /// An agent on the runtime, and a browser that shows its page.
-async fn open(sim: &Sim) -> (Agent, Browser) {
+pub(super) async fn open(sim: &Sim) -> (Agent, Browser) {
     let periods = ["--relist-period-max", "1s", "--probe-period", "1s"];
     let args = [&["-r", arg(&sim.socket)][..], &periods].concat();
     let agent = Agent::start(&args).await;
@@ -29,13 +29,13 @@ async fn open(sim: &Sim) -> (Agent, Browser) {
     (agent, browser)
 }
 
-async fn run(kubelet: &Kubelet, pod: &str) {
+pub(super) async fn run(kubelet: &Kubelet, pod: &str) {
     let pod = kubelet.run_pod(pod).await.expect("run");
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
     kubelet.start(&id.expect("created")).await.expect("started");
 }
 
-fn assert_no_complaints(browser: &mut Browser) {
+pub(super) fn assert_no_complaints(browser: &mut Browser) {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
@@ -167,155 +167,6 @@ async fn stream_resumes_after_the_last_record() {
     let mut numbers: Vec<u64> = serde_json::from_value(browser.eval(numbers)).expect("numbers");
     numbers.reverse();
     assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "{numbers:?}");
-}
-
-/// Scrolls through the pods in 60 frames: the times between the frames, and the most rows.
-const SCROLL: &str = "new Promise(resolve => {
-  const frames = []; let rows = 0; let last = performance.now(); const box = byId('pods');
-  box.scrollTop = 0;
-  const step = now => {
-    frames.push(now - last); last = now;
-    box.scrollTop += box.scrollHeight / 60;
-    rows = Math.max(rows, byId('rows').rows.length);
-    if (frames.length < 60) requestAnimationFrame(step); else resolve({ frames, rows });
-  };
-  requestAnimationFrame(step);
-})";
-
-#[tokio::test]
-async fn thousand_pods_are_scrolled_with_few_rows() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let mut sim = Running::start(&["sim", "--pods", "1000", "--socket", arg(&socket)]);
-    sim.message().await.expect("the socket");
-    let agent = Agent::start(&["-r", arg(&socket)]).await;
-    let mut browser = Browser::start();
-    browser.resize(WIDE, false);
-    browser.open(&format!("http://{}/", agent.address)).await;
-    browser
-        .wait_until("/^1,00\\d$/.test(byId('pods-count').textContent)")
-        .await;
-    // Three times through all pods. The best time counts: other tests share the machine.
-    let mut medians = Vec::new();
-    for _ in 0..3 {
-        let scrolled = browser.eval(SCROLL);
-        let frames = scrolled["frames"].clone();
-        let mut frames: Vec<f64> = serde_json::from_value(frames).expect("numbers");
-        frames.sort_by(f64::total_cmp);
-        println!(
-            "frames in ms: median {}, longest {}",
-            frames[30], frames[59]
-        );
-        medians.push(frames[30]);
-        let rows = scrolled["rows"].as_u64().expect("a number");
-        assert!(rows < 60, "{rows} rows");
-    }
-    assert!(medians.iter().any(|&median| median <= 50.0), "{medians:?}");
-    // The last rows arrive.
-    browser
-        .wait_until("byId('rows').rows.length > 0 && !byId('rows').innerText.includes('…')")
-        .await;
-    browser
-        .wait_until("Number([...byId('rows').rows].at(-1).ariaRowIndex) >= 1000")
-        .await;
-    assert_no_complaints(&mut browser);
-}
-
-/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of
-/// one pod.
-const STORM: &str = "(() => {
-  const view = VIEW;
-  const [row] = view.pods.rows;
-  window.sent = 0;
-  window.fetch = async url => {
-    const offset = Number(new URLSearchParams(url.split('?')[1]).get('offset'));
-    const rows = Array.from({ length: 100 }, (_, n) => ({ ...row, pod: { ...row.pod, name: `pod-${offset + n}` } }));
-    const pods = { ...view.pods, total: 10000, matching: 10000, offset, rows };
-    const encode = text => new TextEncoder().encode(text);
-    let timer = 0;
-    const start = out => {
-      timer = setInterval(() => {
-        const records = Array.from({ length: 50 }, () => {
-          window.sent += 1;
-          return { seq: window.sent, time: view.time, type: 'ContainerStarted', pod: row.pod, id: 'x'.repeat(64), kind: 'container', name: `app-${window.sent}` };
-        });
-        const head = { time: view.time, agent: view.since, missed: 0, last: window.sent };
-        const data = [head, ...records].map(line => `data: ${JSON.stringify(line)}\\n`).join('');
-        out.enqueue(encode(`event: records\\nid: a/${window.sent}\\n${data}\\n`));
-        if (window.sent % 250 === 0) out.enqueue(encode(`event: view\\ndata: ${JSON.stringify({ ...view, pods })}\\n\\n`));
-      }, 50);
-    };
-    return new Response(new ReadableStream({ start, cancel: () => clearInterval(timer) }));
-  };
-})()";
-
-#[tokio::test]
-async fn memory_is_bounded_with_10000_pods_and_1000_events_per_second() {
-    let sim = Sim::start().await;
-    run(&sim.kubelet, "pod").await;
-    let (agent, mut browser) = open(&sim).await;
-    browser.wait_for("test/pod").await;
-    let (_, _, view) = agent.get("/debug/view?limit=1&records=0").await;
-    let storm = STORM.replace("VIEW", view.trim());
-    let storm = serde_json::json!({ "source": storm });
-    browser.call("Page.addScriptToEvaluateOnNewDocument", storm);
-    browser.open(&format!("http://{}/", agent.address)).await;
-    browser.wait_until("window.sent >= 2500").await;
-    let before = browser.heap();
-    browser.eval("byId('pods').scrollTop = 150000");
-    browser.wait_until("window.sent >= 7500").await;
-    let after = browser.heap();
-    println!("heap after 2,500 and 7,500 events: {before} and {after} bytes");
-    assert!(after < before + (4 << 20), "{before} bytes, then {after}");
-    browser
-        .wait_until("byId('rows').innerText.includes('pod-5000')")
-        .await;
-    let elements = browser.eval("document.querySelectorAll('*').length");
-    assert!(elements.as_u64() < Some(3_000), "{elements} elements");
-    browser
-        .wait_until("byId('records').innerText.includes('app-7')")
-        .await;
-    assert_no_complaints(&mut browser);
-}
-
-#[tokio::test]
-async fn names_with_markup_and_control_characters_are_text() {
-    let sim = Sim::start().await;
-    let evil = "<img src=x onerror=alert(1)>\u{202e}\u{1b}[31m\u{200b}";
-    let pod = sim.kubelet.run_pod(evil).await.expect("run");
-    for n in 0..100 {
-        let name = format!("<b>{n}</b>\u{202e}");
-        sim.kubelet
-            .create(&pod, &name, 0, Life::UntilStopped)
-            .await
-            .expect("created");
-    }
-    run(&sim.kubelet, &"long".repeat(2_500)).await;
-    let (_agent, mut browser) = open(&sim).await;
-    browser
-        .wait_for("<img src=x onerror=alert(1)>\\u{202e}\\u{1b}[31m\\u{200b}")
-        .await;
-    browser.eval("byId('search').value = 'onerror'");
-    browser.eval("byId('search').dispatchEvent(new Event('input'))");
-    browser.wait_until("byId('rows').rows.length === 1").await;
-    browser.eval("byId('rows').rows[0].click()");
-    browser.wait_for("<b>99</b>\\u{202e}").await;
-    // The label of 10 kB is that of the other pod.
-    browser.press(&["Escape", "c"]);
-    browser.wait_until("byId('rows').rows.length === 2").await;
-    browser.eval("[...byId('rows').rows].find(row => row.innerText.includes('long')).click()");
-    browser.wait_for("io.kubernetes.pod.uid=uid-long").await;
-    let raw = "/[\\u202e\\u001b\\u200b]/.test(document.documentElement.outerHTML)";
-    assert_eq!(browser.eval(raw), Value::Bool(false));
-    assert_eq!(
-        browser.eval("document.images.length + document.querySelectorAll('#content b b').length"),
-        0
-    );
-    assert_eq!(
-        browser.eval("document.documentElement.scrollWidth <= innerWidth"),
-        true
-    );
-    assert_no_complaints(&mut browser);
 }
 
 /// Texts with a contrast of less than 4.5, as WCAG AA requires of small text.

@@ -18,24 +18,6 @@ fn s() -> Option<Report> {
     Some(ready())
 }
 
-fn running() -> Script {
-    let mut t = Script::confirmed();
-    t.event(Created, "s", s(), &[]);
-    t.event(
-        Created,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Created)],
-    );
-    t.event(
-        Started,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t
-}
-
 fn read(shown: ReportedState) -> [Report; 2] {
     [ready(), status("c", "p", shown)]
 }
@@ -79,7 +61,7 @@ fn inspections(t: &mut Script, start: Instant, seconds: u64, found: &[Report]) -
 /// newer already is answered without a read.
 #[test]
 fn status_as_of_an_instant_is_not_newer_than_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Running), &[]);
     for pod in ["p", "nobody"] {
@@ -104,7 +86,7 @@ fn status_as_of_an_instant_is_not_newer_than_it() {
 #[test]
 fn list_answers_waiters_of_pods_that_it_confirms() {
     for pod in ["p", "nobody"] {
-        let mut t = running();
+        let mut t = Script::running();
         let (asked, waiter) = (t.now(), WaiterId::new(1));
         let later = |nanos| Instant::from_nanos(asked.as_nanos() + nanos);
         t.machine.wait(asked, waiter, &pod.into(), later(1));
@@ -130,7 +112,7 @@ fn list_answers_waiters_of_pods_that_it_confirms() {
 /// backoff.
 #[test]
 fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
-    let mut t = running();
+    let mut t = Script::running();
     let before = t.now();
     t.pass(5);
     let first = t.wait("p", t.now());
@@ -146,7 +128,7 @@ fn failed_shared_read_is_repeated_at_once_for_the_other_waiter() {
 /// does not know the exit code.
 #[test]
 fn inspection_begun_before_a_list_does_not_release_its_died() {
-    let mut t = running();
+    let mut t = Script::running();
     t.relist();
     t.wait("p", t.now());
     t.list(&rows(ReportedState::Exited));
@@ -161,7 +143,7 @@ fn inspection_begun_before_a_list_does_not_release_its_died() {
 /// follows.
 #[test]
 fn changes_beside_a_held_announcement_are_announced_with_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
     let before = t.announced.len();
@@ -196,7 +178,7 @@ fn announcement_names_its_pod() {
 /// The terminal record shows whether the container still exists.
 #[test]
 fn terminal_record_is_marked_when_its_container_is_removed() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     assert!(!t.ends[0].removed);
     t.event(Deleted, "c", s(), &[]);
@@ -280,7 +262,7 @@ fn absence_does_not_remove_an_id_learned_at_the_begin_of_the_read() {
     t.list(&[]);
     assert_eq!(t.get("p").status.sandboxes.len(), 1);
 
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     let new = status("d", "p", ReportedState::Running);
     event_at_begin(&mut t, Started, "d", &[new]);
@@ -291,7 +273,7 @@ fn absence_does_not_remove_an_id_learned_at_the_begin_of_the_read() {
 /// Nor did the read leave out such an id: the pod is as of the read.
 #[test]
 fn id_learned_at_the_begin_of_a_read_is_not_left_out_of_it() {
-    let mut t = running();
+    let mut t = Script::running();
     let asked = t.now();
     let waiter = t.wait("p", asked);
     let new = status("d", "p", ReportedState::Running);
@@ -305,7 +287,7 @@ fn id_learned_at_the_begin_of_a_read_is_not_left_out_of_it() {
 /// against inspections.
 #[test]
 fn list_begun_at_the_instant_of_a_removal_does_not_support_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.pass(1);
@@ -321,7 +303,7 @@ fn list_begun_at_the_instant_of_a_removal_does_not_support_it() {
 /// Nor does such an inspection support it against lists.
 #[test]
 fn inspection_begun_at_the_instant_of_a_removal_does_not_support_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.pass(1);
@@ -340,7 +322,7 @@ fn inspection_begun_at_the_instant_of_a_removal_does_not_support_it() {
 /// Nor does such a list once a later list contradicts it.
 #[test]
 fn later_contradicting_list_does_not_make_the_first_list_support_a_removal() {
-    let mut t = running();
+    let mut t = Script::running();
     t.relist();
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.list(&[ready()]);
@@ -355,7 +337,7 @@ fn later_contradicting_list_does_not_make_the_first_list_support_a_removal() {
 /// UNKNOWN.
 #[test]
 fn unknown_from_a_read_begun_at_a_removal_does_not_contradict_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     event_at_begin(&mut t, Deleted, "c", &[]);
     t.inspect(&read(ReportedState::Unknown), &[]);
@@ -370,7 +352,7 @@ fn unknown_from_a_read_begun_at_a_removal_does_not_contradict_it() {
 #[test]
 fn list_does_not_confirm_a_contradicted_pod() {
     let ended = [exited("c", "p", 0, "Completed")];
-    let mut late = running();
+    let mut late = Script::running();
     late.wait("p", late.now());
     late.inspect(&read(ReportedState::Running), &[]);
     late.relist();
@@ -381,7 +363,7 @@ fn list_does_not_confirm_a_contradicted_pod() {
     assert_eq!(late.inspections_wanted(), 0);
     assert_eq!(late.get("p").as_of, as_of);
 
-    let mut disputed = running();
+    let mut disputed = Script::running();
     disputed.event(Stopped, "c", s(), &ended);
     disputed.wait("p", disputed.now());
     disputed.inspect(&read(ReportedState::Running), &[]);
@@ -415,7 +397,7 @@ fn any_status_of_an_inspection_ends_an_outage() {
 
 #[test]
 fn unknown_is_inspected_again_with_backoff() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspect(&read(ReportedState::Unknown), &[]);
     let start = t.now();
@@ -427,7 +409,7 @@ fn unknown_is_inspected_again_with_backoff() {
 /// is only one backoff.
 #[test]
 fn contradiction_beside_unknown_adds_no_second_backoff() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(
         Started,
         "d",

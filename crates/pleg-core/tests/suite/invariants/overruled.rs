@@ -4,36 +4,16 @@
 use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
 use crate::script::{Script, container, exited, sandbox, status};
-use EventType::{Created, Deleted, Started, Stopped};
+use EventType::{Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
 
 fn ready() -> Report {
     sandbox("s", "p", ReportedState::Running)
 }
 
-/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
-fn running() -> Script {
-    let mut t = Script::confirmed();
-    let s = || Some(ready());
-    t.event(Created, "s", s(), &[]);
-    t.event(
-        Created,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Created)],
-    );
-    t.event(
-        Started,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t
-}
-
 /// The same, and the container has exited.
 fn ended() -> Script {
-    let mut t = running();
+    let mut t = Script::running();
     let own = [exited("c", "p", 0, "Completed")];
     t.event(Stopped, "c", Some(ready()), &own);
     t
@@ -61,7 +41,7 @@ fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
 /// must show the id twice before that is overruled, whatever the inspections show.
 #[test]
 fn list_that_supported_a_removal_must_contradict_it_twice() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.relist_shows(&[ready()]);
     t.relist_shows(&rows(ReportedState::Running));
@@ -117,7 +97,7 @@ fn overruling_by_a_list_causes_an_inspection() {
 /// it is removed again, it stays removed for ten minutes from then.
 #[test]
 fn overruled_removal_leaves_no_tombstone() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Deleted, "c", Some(ready()), &[]);
     t.wait("p", t.now());
     t.node = found(ReportedState::Running).to_vec();
@@ -146,7 +126,7 @@ fn overruled_removal_leaves_no_tombstone() {
 /// they do.
 #[test]
 fn tombstone_lives_as_long_as_lists_show_the_id() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspect(&[ready()], &["c"]);
     for _ in 0..1_500 {

@@ -58,6 +58,54 @@ fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
     assert_eq!(t.reads_wanted(), 2, "the probe and the exit");
 }
 
+/// A container has failed, and the read of its late reason is under way.
+fn reading_an_exit_reason() -> Script {
+    let mut t = probed();
+    let s = sandbox("s", "p", ReportedState::Running);
+    let ended = [exited("c", "p", 1, "Error")];
+    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.pass(2_000);
+    assert_eq!(t.read_wanted_of(), Some("c".into()));
+    t
+}
+
+/// Without this the pod of a status call that hangs was named only after its deadline, and by the probe.
+#[test]
+fn hanging_read_of_an_exit_reason_is_named_within_three_seconds() {
+    let mut t = reading_an_exit_reason();
+    t.pass(1_000);
+    t.version_answers();
+    assert_eq!(t.inspection_wanted(), Some(&"p".into()));
+    t.pass(2_000);
+    let degraded = t.machine.health(t.now()).degraded(t.now());
+    let names_it = |reason: &Degraded| match reason {
+        Degraded::PodsHung { pods, .. } => pods.iter().any(|pod| pod.uid == "p".into()),
+        _ => false,
+    };
+    assert!(degraded.iter().any(names_it), "{degraded:?}");
+}
+
+#[test]
+fn hanging_read_of_an_exit_reason_is_not_blamed_on_the_pod_if_the_runtime_is_silent() {
+    let mut t = reading_an_exit_reason();
+    t.pass(1_000);
+    t.version_fails(CallErrorKind::DeadlineExceeded);
+    assert!(t.machine.health(t.now()).silent_since.is_some());
+    assert_eq!(t.inspection_wanted(), None);
+}
+
+#[test]
+fn pod_is_inspected_after_a_failed_read_of_an_exit_reason_unless_the_container_is_gone() {
+    for (kind, inspected) in [
+        (CallErrorKind::Failed, true),
+        (CallErrorKind::NotFound, false),
+    ] {
+        let mut t = reading_an_exit_reason();
+        t.probe_fails(kind);
+        assert_eq!(t.inspection_wanted().is_some(), inspected, "{kind:?}");
+    }
+}
+
 /// The probe asked before the container ended: its answer may lack the reason.
 #[test]
 fn exit_reason_is_read_after_a_probe_of_the_same_container_has_ended() {

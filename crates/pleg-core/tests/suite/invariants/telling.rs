@@ -10,24 +10,6 @@ fn s() -> Option<pleg_core::Report> {
     Some(sandbox("s", "p", ReportedState::Running))
 }
 
-fn running() -> Script {
-    let mut t = Script::confirmed();
-    t.event(Created, "s", s(), &[]);
-    t.event(
-        Created,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Created)],
-    );
-    t.event(
-        Started,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t
-}
-
 /// A kubelet cannot start a container whose name it does not know: when it becomes known, that is
 /// announced (found by seed 30461).
 #[test]
@@ -93,7 +75,7 @@ fn id_first_learned_as_removed_is_never_announced() {
 /// Exit details that arrive after the removal are kept and announced.
 #[test]
 fn exit_code_after_the_removal_is_announced() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Deleted, "c", s(), &[]);
     assert_eq!(
         (t.said(ContainerDied, "c"), t.said(ContainerRemoved, "c")),
@@ -109,7 +91,7 @@ fn exit_code_after_the_removal_is_announced() {
 /// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
 fn exit_reason_is_read_again_after_two_seconds() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Stopped, "c", s(), &[]);
     t.inspect(
         &[
@@ -129,7 +111,7 @@ fn exit_reason_is_read_again_after_two_seconds() {
 /// A zero exit is not read again.
 #[test]
 fn zero_exit_is_not_read_again() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
     t.pass(5_000);
     assert!(!t.read_wanted());
@@ -138,7 +120,7 @@ fn zero_exit_is_not_read_again() {
 /// Died does not wait for the exit code of a pod that cannot be read.
 #[test]
 fn died_of_a_failing_pod_is_announced_at_once() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
     t.event(Stopped, "c", s(), &[]);
@@ -148,7 +130,7 @@ fn died_of_a_failing_pod_is_announced_at_once() {
 /// Its exit code is announced when a read returns it.
 #[test]
 fn exit_code_read_after_died_is_announced() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
     t.event(Stopped, "c", s(), &[]);
@@ -162,7 +144,7 @@ fn exit_code_read_after_died_is_announced() {
 /// `happened_at` of a removal is the timestamp of the event that reported it.
 #[test]
 fn removed_has_the_timestamp_of_its_own_event() {
-    let mut t = running();
+    let mut t = Script::running();
     let removed = WallTime::from_nanos(1_700_000_000_123_456_789);
     let mut event = RuntimeEvent::new("c", Deleted);
     event.created_at = removed.as_nanos();

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, HeldId, Id, Instant, KnownIds, LifecycleType, Output,
-    PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, Settings, TerminalRecord,
-    Ticket, WaiterId, WallTime,
+    CallError, CallErrorKind, EventType, HeldId, Id, Instant, KnownIds, LifecycleType, Output,
+    PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, ReportedState, Settings,
+    TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
 pub(crate) use reports::{container, exited, nameless, sandbox, status};
@@ -71,6 +71,25 @@ struct Asked {
 }
 
 impl Script {
+    /// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
+    pub(crate) fn running() -> Self {
+        let mut t = Self::confirmed();
+        let s = || Some(sandbox("s", "p", ReportedState::Running));
+        let c = |shown| [status("c", "p", shown)];
+        t.event(EventType::Created, "s", s(), &[]);
+        t.event(EventType::Created, "c", s(), &c(ReportedState::Created));
+        t.event(EventType::Started, "c", s(), &c(ReportedState::Running));
+        t
+    }
+
+    /// The rows of that pod.
+    pub(crate) fn running_rows() -> [Report; 2] {
+        [
+            sandbox("s", "p", ReportedState::Running),
+            container("c", "p", ReportedState::Running),
+        ]
+    }
+
     pub(crate) fn new() -> Self {
         Self::with(Settings::default())
     }

@@ -417,10 +417,10 @@ async fn stream_that_cannot_be_opened_is_reported() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// The runtime offers no stream: lists run every second, and the reader subscribes every 60 s, for
-/// ever.
+/// The runtime's implementation declines to subscribe: lists run every second, which is no degraded reason,
+/// and the reader tries again every 60 s.
 #[tokio::test(start_paused = true)]
-async fn stream_that_is_not_offered_is_subscribed_again() {
+async fn declined_stream_is_polled_around_and_tried_again() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
@@ -429,7 +429,8 @@ async fn stream_that_is_not_offered_is_subscribed_again() {
     let StreamState::Down { why, .. } = pleg.health().current().stream else {
         panic!("there is no stream");
     };
-    assert_eq!(why, StreamEnd::NeverOffered);
+    assert_eq!(why, StreamEnd::Declined);
+    assert!(!is_degraded(&pleg, "stream_down"));
     let asked = node.count(&Op::Subscribe);
     assert!((10..=11).contains(&asked), "{asked}");
     assert!(node.count(&Op::List) > 550);

@@ -1,42 +1,15 @@
-//! Invariants 2, 5, 6 and 7: how observations become state.
+//! Removed ids: tombstones, and removals that reads overrule (invariants 2 and 6).
 
-use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState, SandboxState};
+use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState};
 
-use crate::script::{Script, container, exited, nameless, sandbox, status};
-use EventType::{Created, Deleted, Other, Started, Stopped};
-use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
-
-/// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
-fn running() -> Script {
-    let mut t = Script::confirmed();
-    let s = || Some(sandbox("s", "p", ReportedState::Running));
-    t.event(Created, "s", s(), &[]);
-    t.event(
-        Created,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Created)],
-    );
-    t.event(
-        Started,
-        "c",
-        s(),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t
-}
-
-fn rows() -> [pleg_core::Report; 2] {
-    [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ]
-}
+use crate::script::{Script, container, exited, sandbox, status};
+use EventType::{Created, Deleted, Started, Stopped};
+use LifecycleType::{ContainerRemoved, ContainerStarted};
 
 /// A tombstone that a list in flight still showed was inserted again for ever.
 #[test]
 fn tombstone_shown_by_a_list_in_flight_expires() {
-    let mut t = running();
+    let mut t = Script::running();
     t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
     t.drain();
     t.pass(2);
@@ -46,7 +19,7 @@ fn tombstone_shown_by_a_list_in_flight_expires() {
         Some(sandbox("s", "p", ReportedState::Running)),
         &[],
     );
-    t.list(&rows());
+    t.list(&Script::running_rows());
     let alive = [sandbox("s", "p", ReportedState::Running)];
     for _ in 0..40 {
         t.pass(60_000);
@@ -91,119 +64,10 @@ fn pod_kept_for_a_contradiction_is_removed_when_it_is_decided() {
     );
 }
 
-/// UNKNOWN is no position, but it shows that the id exists: the answer must contain it.
-#[test]
-fn removed_id_inspected_as_unknown_is_in_the_answer() {
-    let mut t = running();
-    t.event(
-        Deleted,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
-    t.wait("p", t.now());
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            status("c", "p", ReportedState::Unknown),
-        ],
-        &[],
-    );
-    let (_, answer) = t.answers.pop().expect("an answer");
-    assert_eq!(answer.expect("a view").status.containers.len(), 1);
-    assert_ne!(t.view().as_of, Some(t.now()));
-}
-
-/// A list from before an inspection that returned UNKNOWN does not clear UNKNOWN.
-#[test]
-fn older_list_does_not_clear_unknown() {
-    let mut t = running();
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
-    t.pass(5);
-    t.wait("p", t.now());
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Unknown),
-            status("c", "p", ReportedState::Running),
-        ],
-        &[],
-    );
-    t.list(&rows());
-    let unknown = SandboxState::Unknown {
-        last_ready: Some(true),
-    };
-    assert_eq!(t.view().status.sandboxes[0].state, unknown);
-    assert_eq!(t.said(ContainerChanged, "s"), 1);
-}
-
-/// UNKNOWN from a single status is published, so the pod must be inspected again.
-#[test]
-fn unknown_from_a_status_read_is_inspected_again() {
-    let mut t = running();
-    t.event(
-        Stopped,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[exited("c", "p", 1, "Error")],
-    );
-    t.pass(2_000);
-    assert!(t.read_wanted());
-    t.read(status("c", "p", ReportedState::Unknown));
-    t.pass(1_100);
-    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
-}
-
-/// A row that clears UNKNOWN has no details: the exit code was never read.
-#[test]
-fn list_row_that_clears_unknown_causes_an_inspection() {
-    let mut t = running();
-    t.event(
-        Stopped,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            status("c", "p", ReportedState::Unknown),
-        ],
-        &[],
-    );
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Exited),
-    ]);
-    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
-}
-
-/// An event may be older than the inspection that returned UNKNOWN, whenever it arrives: the answer
-/// would show Created as of a time at which the container runs (found by seed 140796).
-#[test]
-fn late_event_does_not_clear_unknown_unless_it_reports_an_end() {
-    let mut t = Script::confirmed();
-    let s = || sandbox("s", "p", ReportedState::Running);
-    t.wait("p", t.now());
-    t.inspect(&[s(), status("c", "p", ReportedState::Unknown)], &[]);
-    t.event(
-        Created,
-        "c",
-        Some(s()),
-        &[status("c", "p", ReportedState::Created)],
-    );
-    let state = |t: &Script| t.view().status.containers[0].state;
-    assert!(matches!(state(&t), ContainerState::Unknown { .. }));
-    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
-    assert_eq!(state(&t), ContainerState::Exited);
-}
-
 /// The second contradiction of a removal comes after 10 s, also if the pod has a long backoff.
 #[test]
 fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
-    let mut t = running();
+    let mut t = Script::running();
     // Its sandbox stays unknown: it is inspected with a growing backoff.
     let unknown = [
         sandbox("s", "p", ReportedState::Unknown),
@@ -226,7 +90,7 @@ fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
     );
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
     t.wait("p", t.now());
-    t.pass_reading(10_100, &rows(), &rows());
+    t.pass_reading(10_100, &Script::running_rows(), &Script::running_rows());
     assert_eq!(t.machine.counters().overruled, 1);
     assert_eq!(t.said(ContainerStarted, "c"), 2);
 }
@@ -235,7 +99,7 @@ fn wrong_removal_is_overruled_after_ten_seconds_despite_a_backoff() {
 /// until a list does not show it (invariant 2).
 #[test]
 fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
-    let mut t = running();
+    let mut t = Script::running();
     t.event(
         Deleted,
         "c",
@@ -244,8 +108,8 @@ fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
     );
     t.event(Deleted, "s", None, &[]);
     assert_eq!(t.withdrawn, [PodUid::from("p")]);
-    t.relist_shows(&rows());
-    t.relist_shows(&rows());
+    t.relist_shows(&Script::running_rows());
+    t.relist_shows(&Script::running_rows());
     assert_eq!(t.swept, []);
     let status = &t.view().status;
     let running = |c: &pleg_core::ContainerStatus| c.state == ContainerState::Running;
@@ -260,13 +124,13 @@ fn removed_pod_that_is_listed_is_published_until_a_list_omits_it() {
 /// The newest read is the one that began last, not the one that ended last (invariant 2).
 #[test]
 fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
-    let mut t = running();
+    let mut t = Script::running();
     let s = || sandbox("s", "p", ReportedState::Running);
     t.event(Deleted, "c", Some(s()), &[]);
     t.pass(1);
     t.wait("p", t.now());
     t.pass(5);
-    t.relist_shows(&rows());
+    t.relist_shows(&Script::running_rows());
     t.inspect(&[s(), exited("c", "p", 1, "Error")], &[]);
     let states: Vec<_> = t.view().status.containers.iter().map(|c| c.state).collect();
     assert_eq!(states, [ContainerState::Running]);
@@ -275,7 +139,7 @@ fn removed_id_is_shown_as_the_read_that_began_last_showed_it() {
 /// A removed id that reads show as exited and then as running is shown without the end.
 #[test]
 fn removed_id_that_is_shown_running_has_no_exit_code() {
-    let mut t = running();
+    let mut t = Script::running();
     let s = || sandbox("s", "p", ReportedState::Running);
     t.event(Deleted, "c", Some(s()), &[]);
     t.pass(1);
@@ -283,7 +147,7 @@ fn removed_id_that_is_shown_running_has_no_exit_code() {
     t.inspect(&[s(), exited("c", "p", 7, "Error")], &[]);
     let shown = |t: &Script| t.view().status.containers[0].clone();
     assert_eq!(shown(&t).details.exit_code, Some(7));
-    t.relist_shows(&rows());
+    t.relist_shows(&Script::running_rows());
     assert_eq!(shown(&t).state, ContainerState::Running);
     assert_eq!(shown(&t).details.exit_code, None);
 }
@@ -333,7 +197,7 @@ fn id_first_learned_as_removed_is_published_if_it_is_listed() {
 /// between took that long.
 #[test]
 fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
-    let mut t = running();
+    let mut t = Script::running();
     let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(
         Created,
@@ -341,7 +205,7 @@ fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
         s(),
         &[status("d", "p", ReportedState::Created)],
     );
-    let [first, second] = rows();
+    let [first, second] = Script::running_rows();
     let all = [first, second, container("d", "p", ReportedState::Created)];
     t.event(Deleted, "c", s(), &[]);
     t.relist_shows(&all);
@@ -368,7 +232,7 @@ fn each_of_two_wrong_removals_is_overruled_after_ten_seconds() {
 /// when it ends: the pod is inspected all the same. Otherwise the removal would never be decided.
 #[test]
 fn wrong_removal_is_overruled_after_a_slow_list() {
-    let mut t = running();
+    let mut t = Script::running();
     t.wait("p", t.now());
     t.inspect(&[sandbox("s", "p", ReportedState::Running)], &["c"]);
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
@@ -376,26 +240,9 @@ fn wrong_removal_is_overruled_after_a_slow_list() {
         t.pass(1_000);
     }
     t.pass(11_000);
-    t.pass_reading(20_000, &rows(), &rows());
+    t.pass_reading(20_000, &Script::running_rows(), &Script::running_rows());
     assert_eq!(t.machine.counters().overruled, 1);
     assert_eq!(t.said(ContainerStarted, "c"), 2);
-}
-
-/// A container whose own id is used as pod uid, because no answer named its sandbox or its pod,
-/// moves to its pod when one does, also if its sandbox was named before.
-#[test]
-fn container_without_sandbox_and_pod_moves_to_its_pod() {
-    let mut t = Script::confirmed();
-    let alone = nameless(status("c", "p", ReportedState::Running));
-    let mut in_sandbox = alone.clone();
-    in_sandbox.identity.sandbox = Some("s".into());
-    let node = rows();
-    for found in [&[alone][..], &[in_sandbox], &node] {
-        t.pass_reading(70_000, found, found);
-    }
-    assert_eq!(t.view().status.uid, "p".into());
-    assert_eq!(t.view().status.containers.len(), 1);
-    assert_eq!(t.withdrawn, ["c".into()]);
 }
 
 /// For a DELETED without statuses, the kind was a guess.
@@ -407,152 +254,6 @@ fn overruled_removal_of_an_unknown_kind_restores_the_sandbox() {
     let found = [sandbox("s", "p", ReportedState::Running)];
     t.pass_reading(10_500, &found, &found);
     assert_eq!(t.view().status.sandboxes.len(), 1);
-}
-
-/// An id without a pod is kept as orphan whatever the event type, and never gets a pod of its own.
-#[test]
-fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
-    for (event, statuses) in [
-        (Other(9), vec![]),
-        (
-            Created,
-            vec![nameless(status("c", "p", ReportedState::Created))],
-        ),
-    ] {
-        let mut t = Script::confirmed();
-        t.event(event, "c", None, &statuses);
-        assert!(t.published.is_empty(), "{event:?}: {:?}", t.published);
-        t.pass(1_100);
-        assert_eq!(t.lists_wanted(), 1, "{event:?}");
-    }
-}
-
-/// The event of an orphan is joined when a list shows its id.
-#[test]
-fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
-    let mut t = Script::confirmed();
-    t.event(
-        Created,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
-    t.event(Stopped, "c", None, &[]);
-    t.event(Other(9), "c", None, &[]);
-    t.pass(1_100);
-    t.list(&rows());
-    t.inspect(&rows(), &[]);
-    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
-    t.pass(6_000);
-    assert_eq!(t.missed(), 0);
-}
-
-/// A replay names ids that were removed long ago: only plausible events are recorded.
-#[test]
-fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
-    // Older than containerd holds events, from before the subscribe, from the future.
-    for stamp in [-3_600_000, -10_000, 5_000] {
-        let mut t = Script::confirmed();
-        let s = Some(sandbox("s", "p", ReportedState::Running));
-        t.stamped(stamp, Created, "s", s, &[]);
-        t.inspect(&[], &[]);
-        assert!(t.announced.is_empty() && t.published.is_empty(), "{stamp}");
-    }
-}
-
-/// A container that is not the subject of its event is inspected a second later.
-#[test]
-fn provisional_id_is_inspected_after_a_second() {
-    let mut t = Script::confirmed();
-    t.event(
-        Started,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t.pass(900);
-    assert_eq!(t.inspections_wanted(), 0);
-    t.pass(200);
-    assert_eq!(t.inspections_wanted(), 1);
-}
-
-/// A container belongs to its sandbox's pod, also if the sandbox status in the event lacks
-/// metadata.
-#[test]
-fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
-    let mut t = running();
-    let bare = nameless(sandbox("s", "p", ReportedState::Running));
-    t.event(
-        Created,
-        "d",
-        Some(bare),
-        &[nameless(status("d", "p", ReportedState::Created))],
-    );
-    assert_eq!(t.view().status.uid, PodUid::from("p"));
-    assert_eq!(t.view().status.containers.len(), 2);
-}
-
-/// The sandbox's id is used as pod uid until an answer names the pod.
-#[test]
-fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
-    let mut t = Script::confirmed();
-    t.event(
-        Created,
-        "s",
-        Some(nameless(sandbox("s", "p", ReportedState::Running))),
-        &[],
-    );
-    assert_eq!(t.view().status.uid, PodUid::from("s"));
-    t.event(
-        Started,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
-    assert_eq!(t.view().status.uid, PodUid::from("p"));
-    assert_eq!(t.withdrawn, [PodUid::from("s")]);
-    assert_eq!(t.said(ContainerStarted, "s"), 1);
-}
-
-/// So does a container from an event that did not name its sandbox.
-#[test]
-fn container_moves_to_its_pod_when_the_pod_becomes_known() {
-    let mut t = Script::confirmed();
-    t.event(
-        Created,
-        "s",
-        Some(nameless(sandbox("s", "p", ReportedState::Running))),
-        &[nameless(status("c", "p", ReportedState::Running))],
-    );
-    t.wait("p", t.now());
-    t.list(&rows());
-    assert_eq!(t.view().status.uid, PodUid::from("p"));
-    assert_eq!(t.view().status.containers.len(), 1);
-    assert_eq!(t.withdrawn, [PodUid::from("s")]);
-}
-
-/// A container status does not name its sandbox; the event does.
-#[test]
-fn container_from_an_event_is_active_at_once() {
-    let t = running();
-    assert!(t.view().status.containers[0].active);
-    assert_eq!(t.inspections_wanted(), 0);
-}
-
-/// A name or a sandbox that becomes known later is published.
-#[test]
-fn identity_that_becomes_known_is_published() {
-    let mut t = Script::confirmed();
-    t.event(
-        Started,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[status("c", "p", ReportedState::Running)],
-    );
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
-    t.list(&rows());
-    assert!(t.view().status.containers[0].active);
 }
 
 /// Invariant 6: a read that began before a removal may still show the removed id. Its tombstone

@@ -1,0 +1,182 @@
+use super::*;
+use std::os::unix::fs::symlink;
+use tempfile::TempDir;
+
+/// A node with an init process and the given processes, whose PIDs count from 800.
+fn node(namespace: &str, processes: &[&[&str]]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let add = |pid: &str, args: &[&str]| {
+        let dir = root.path().join("proc").join(pid);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cmdline"), args.join("\0") + "\0").unwrap();
+        symlink(root.path(), dir.join("root")).unwrap();
+    };
+    add("1", &["/sbin/init"]);
+    for (n, args) in processes.iter().enumerate() {
+        add(&(800 + n).to_string(), args);
+    }
+    let own = root.path().join("proc/self/ns");
+    fs::create_dir_all(&own).unwrap();
+    symlink(namespace, own.join("pid")).unwrap();
+    root
+}
+
+fn write(root: &TempDir, path: &str, text: &str) {
+    let path = root.path().join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Why there may be a subscriber; `None` if there is none.
+fn why(root: &TempDir) -> Option<String> {
+    match find_subscriber(root.path(), None) {
+        Subscriber::None => None,
+        Subscriber::Possible(why) => Some(why),
+    }
+}
+
+#[test]
+fn feature_gate_on_command_line_is_found() {
+    for (args, found) in [
+        (&["/usr/bin/kubelet"][..], false),
+        (&["kubelet", "--feature-gates=EventedPLEG=true"], true),
+        (
+            &["kubelet", "--feature-gates", "A=false,EventedPLEG=1"],
+            true,
+        ),
+        (&["kubelet", "--feature-gates=EventedPLEG=false"], false),
+        (&["kubelet", "--feature-gates=AllAlpha=true"], true),
+        (
+            &["kubelet", "--feature-gates=AllAlpha=true,EventedPLEG=false"],
+            false,
+        ),
+        (
+            &["hyperkube", "kubelet", "--feature-gates=EventedPLEG"],
+            true,
+        ),
+        (
+            &["grep", "kubelet", "--feature-gates=EventedPLEG=true"],
+            false,
+        ),
+    ] {
+        let root = node(HOST_PIDS, &[&["containerd"], args]);
+        assert_eq!(why(&root).is_some(), found, "{args:?}: {:?}", why(&root));
+    }
+    let root = node(
+        HOST_PIDS,
+        &[&["kubelet", "--feature-gates=EventedPLEG=true"]],
+    );
+    let text = "the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)";
+    assert_eq!(why(&root).as_deref(), Some(text));
+}
+
+#[test]
+fn feature_gate_in_configuration_file_is_found() {
+    let enabled = "kind: KubeletConfiguration\nfeatureGates:\n  EventedPLEG: true\n";
+    let disabled = "{\"featureGates\": {\"EventedPLEG\": false, \"AllBeta\": true}}";
+    let root = node(HOST_PIDS, &[&["kubelet", "--config=/etc/kubelet.yaml"]]);
+    let text = "may subscribe to them: /etc/kubelet.yaml cannot be read";
+    assert!(why(&root).is_some_and(|why| why.ends_with(text)));
+    write(&root, "etc/kubelet.yaml", enabled);
+    assert!(why(&root).is_some_and(|why| why.ends_with("(EventedPLEG in /etc/kubelet.yaml)")));
+    write(&root, "etc/kubelet.yaml", disabled);
+    assert_eq!(why(&root), None);
+    write(&root, "etc/kubelet.yaml", "kind: KubeletConfiguration\n");
+    assert_eq!(why(&root), None);
+    write(&root, "etc/kubelet.yaml", "featureGates: [\n");
+    assert!(why(&root).is_some_and(|why| why.ends_with("cannot be parsed")));
+
+    let args = [
+        "kubelet",
+        "--config",
+        "/etc/kubelet.yaml",
+        "--config-dir=/etc/kubelet.d",
+    ];
+    let root = node(HOST_PIDS, &[&args]);
+    write(&root, "etc/kubelet.yaml", disabled);
+    assert!(why(&root).is_some_and(|why| why.contains("/etc/kubelet.d cannot be read")));
+    write(&root, "etc/kubelet.d/10-gates.conf", enabled);
+    write(&root, "etc/kubelet.d/20-other.conf", "address: 0.0.0.0\n");
+    assert!(why(&root).is_some_and(|why| why.contains("/etc/kubelet.d/10-gates.conf")));
+
+    let root = node(HOST_PIDS, &[&["kubelet"]]);
+    write(&root, "var/lib/kubelet/config.yaml", enabled);
+    assert!(why(&root).is_some_and(|why| why.contains(DEFAULT_CONFIG)));
+    let off = "--feature-gates=EventedPLEG=false";
+    let root = node(HOST_PIDS, &[&["kubelet", off]]);
+    write(&root, "var/lib/kubelet/config.yaml", enabled);
+    assert_eq!(why(&root), None, "the flag overrides the file");
+}
+
+#[test]
+fn kubelet_of_another_runtime_does_not_count() {
+    let gate = "--feature-gates=EventedPLEG=true";
+    let found = |args: &[&str], config: &str| {
+        let root = node(HOST_PIDS, &[&[&["kubelet", gate], args].concat()]);
+        for socket in ["run/ours.sock", "run/theirs.sock"] {
+            write(&root, socket, "");
+        }
+        symlink(
+            root.path().join("run/ours.sock"),
+            root.path().join("run/link.sock"),
+        )
+        .unwrap();
+        write(&root, "var/lib/kubelet/config.yaml", config);
+        let ours = root.path().join("run/ours.sock");
+        find_subscriber(root.path(), Some(&ours)) != Subscriber::None
+    };
+    for (endpoint, counts) in [
+        ("unix:///run/ours.sock", true),
+        ("/run/ours.sock", true),
+        ("unix:///run/link.sock", true),
+        ("unix:///run/gone.sock", true),
+        ("unix:///run/theirs.sock", false),
+        ("/run/theirs.sock", false),
+    ] {
+        let flag = ["--container-runtime-endpoint", endpoint];
+        assert_eq!(found(&flag, ""), counts, "{endpoint}");
+        let config = format!("containerRuntimeEndpoint: {endpoint}\n");
+        assert_eq!(found(&[], &config), counts, "{endpoint} in the file");
+    }
+    let theirs = "containerRuntimeEndpoint: /run/theirs.sock\n";
+    assert!(found(
+        &["--container-runtime-endpoint=/run/ours.sock"],
+        theirs
+    ));
+    assert!(found(&[], "a: [\n"), "it cannot be parsed");
+    assert!(found(&[], ""), "none is set");
+}
+
+#[test]
+fn process_and_its_health_port_are_found() {
+    let find = |args: &[&str], config: &str| {
+        let root = node(HOST_PIDS, &[&["containerd"], args]);
+        write(&root, "run/ours.sock", "");
+        write(&root, "run/theirs.sock", "");
+        write(&root, "var/lib/kubelet/config.yaml", config);
+        let found = find_process(root.path(), Some(&root.path().join("run/ours.sock")));
+        found.map(|kubelet| (kubelet.pid, kubelet.healthz_port))
+    };
+    let configured = "healthzPort: 7\n";
+    assert_eq!(find(&["kubelet"], ""), Some((801, 10248)));
+    assert_eq!(find(&["kubelet"], configured), Some((801, 7)));
+    let flag = ["kubelet", "--healthz-port=0"];
+    assert_eq!(find(&flag, configured), Some((801, 0)));
+    assert_eq!(find(&["k3s server"], ""), Some((801, 10248)));
+    let other = ["kubelet", "--container-runtime-endpoint=/run/theirs.sock"];
+    assert_eq!(find(&other, ""), None);
+    assert_eq!(find(&["bash"], ""), None);
+}
+
+#[test]
+fn unknown_counts_as_subscriber() {
+    assert_eq!(why(&node(HOST_PIDS, &[])), None, "no kubelet runs");
+    let other = node("pid:[4026532177]", &[]);
+    assert!(why(&other).is_some_and(|why| why.contains("not visible")));
+    let other = node("pid:[4026532177]", &[&["kubelet"]]);
+    assert_eq!(why(&other), None, "its command line is visible");
+    let k3s = node(HOST_PIDS, &[&["/usr/local/bin/k3s server"]]);
+    assert!(why(&k3s).is_some_and(|why| why.contains("k3s (pid 800) contains a kubelet")));
+    let empty = tempfile::tempdir().unwrap();
+    assert!(why(&empty).is_some_and(|why| why.contains("cannot be read")));
+}
