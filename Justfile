@@ -152,6 +152,11 @@ coverage:
 features:
     cargo hack check --quiet --feature-powerset --no-dev-deps -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-kubelet -p pleg-sim
 
+# The crates that each library crate's public API names, compared with what is allowed (five minutes).
+[group('check')]
+public-dependencies:
+    scripts/public-dependencies.py
+
 # Mutants of the core, one shard of many (needs cargo-mutants; hours for all).
 [group('prove')]
 mutants SHARD="0/16":

@@ -17,13 +17,18 @@ STD = {"std", "core", "alloc"}
 ALLOWED = {
     "pleg-core": ([], {"arcstr"}),
     "pleg-runtime": (["fake"], {"pleg_core", "futures_core", "tokio"}),
-    "pleg-cri": ([], {"pleg_core", "pleg_runtime", "bytes", "http", "prost", "tonic", "tower_service", "tower_layer"}),
+    "pleg-cri": (
+        [],
+        {"pleg_core", "pleg_runtime", "bytes", "futures_core", "http", "http_body", "prost", "tokio", "tonic"}
+        | {"tower", "tower_layer", "tower_service"},
+    ),
     "pleg-generic": ([], {"pleg_core", "pleg_runtime"}),
     "pleg-evented": ([], {"pleg_core", "pleg_runtime", "tokio", "tokio_util"}),
-    "pleg": ([], {"pleg_core", "pleg_runtime", "pleg_evented", "metrics"}),
+    "pleg": ([], {"pleg_core", "pleg_runtime", "pleg_evented", "futures_core", "metrics"}),
+    # hyper is the source of an error of HTTP probes.
     "pleg-kubelet": (
         ["latest", "manifests"],
-        {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "k8s_openapi", "jiff"},
+        {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "hyper", "k8s_openapi"},
     ),
     "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),
 }

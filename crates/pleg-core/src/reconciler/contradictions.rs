@@ -126,17 +126,20 @@ impl Reconciler {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
+        let was_removed = record.is_removed();
         record.overrule(by.identity.kind, to, call, now);
         self.counters.overruled += 1;
         let pod = self.pods.entry(uid.clone()).or_default();
         pod.members.insert(id.clone());
         pod.contradicted.remove(id);
-        // What the reads showed meanwhile is known of the new incarnation.
-        if let Some(shown) = pod.reappeared.remove(id)
-            && shown.kind() == record.kind()
-            && shown.position() == record.position()
-        {
-            (record.details, record.inspected) = (shown.details, shown.inspected);
+        // What the reads showed meanwhile, in whatever state, is known of the new incarnation.
+        let shown = pod.reappeared.remove(id);
+        let shown = shown.filter(|shown| shown.kind() == record.kind());
+        if was_removed {
+            record.inspected = shown.as_ref().and_then(|shown| shown.inspected);
+        }
+        if let Some(shown) = shown {
+            record.details_shown_while_removed(&shown.details);
         }
         let dirty = self.mark_dirty(uid, source_of(call));
         dirty.ids.push(id.clone());

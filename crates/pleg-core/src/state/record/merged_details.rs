@@ -53,6 +53,12 @@ impl Record {
         self.take_details(report, Weight::Fills, identity)
     }
 
+    /// Merges the details that reads showed while the id was recorded as removed.
+    pub(crate) fn details_shown_while_removed(&mut self, shown: &Details) {
+        details::merge(&mut self.details, shown, Weight::NewestRead);
+        self.drop_end();
+    }
+
     /// Whether the details of an id that exists differ from those of a status.
     fn differs(&self, report: &Report) -> bool {
         !self.is_removed() && details::differ(&self.details, &report.details)

@@ -177,6 +177,33 @@ fn overruled_removal_keeps_the_exit_code_that_was_read() {
     assert_eq!(code(&t), Some(7));
 }
 
+/// The same if a list showed it as UNKNOWN meanwhile (found by seed 155367).
+#[test]
+fn overruled_removal_keeps_what_was_read_before_a_list_showed_unknown() {
+    let mut t = Script::confirmed();
+    let s = || sandbox("s", "p", ReportedState::Running);
+    let rows = |shown| [s(), container("c", "p", shown)];
+    t.event(Created, "s", Some(s()), &[]);
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.pass(1);
+    t.relist_shows(&rows(ReportedState::Exited));
+    t.wait("p", t.now());
+    t.inspect(&[s(), exited("c", "p", 7, "Error")], &[]);
+    t.pass(10_000);
+    while t.lists_wanted() > 0 {
+        t.list(&rows(ReportedState::Unknown));
+    }
+    t.pass(10);
+    t.relist_shows(&rows(ReportedState::Unknown));
+    t.pass(10);
+    t.relist_shows(&rows(ReportedState::Exited));
+    assert_eq!(t.machine.counters().overruled, 1);
+    let view = t.view();
+    let container = &view.status.containers[0];
+    assert_eq!(container.state, ContainerState::Exited);
+    assert_eq!(container.details.exit_code, Some(7));
+}
+
 /// What is first learned of as removed and then listed is published, as of no read: a list does
 /// not confirm a pod of which it contradicts something.
 #[test]
