@@ -142,15 +142,10 @@ coverage:
     set -euo pipefail
     major="$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')"
     command -v "llvm-cov-$major" >/dev/null || apt-get install -q -y --no-install-recommends "llvm-$major"
-    command -v cargo-llvm-cov >/dev/null || cargo install --quiet --locked cargo-llvm-cov
+    command -v cargo-llvm-cov >/dev/null || cargo install --quiet --locked --debug cargo-llvm-cov
     export LLVM_COV="$(command -v "llvm-cov-$major")" LLVM_PROFDATA="$(command -v "llvm-profdata-$major")"
     cargo llvm-cov --workspace --json --summary-only --output-path target/coverage.json
     scripts/coverage.py target/coverage.json
-
-# Each set of features of each library crate compiles (needs cargo-hack; ten minutes).
-[group('check')]
-features:
-    cargo hack check --quiet --feature-powerset --no-dev-deps -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-kubelet -p pleg-sim
 
 # The crates that each library crate's public API names, compared with what is allowed (five minutes).
 [group('check')]
