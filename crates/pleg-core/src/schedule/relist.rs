@@ -131,8 +131,9 @@ impl RelistSchedule {
     }
 
     /// A probe runs now, and the next one at that instant. A relist that is due between them runs now, so
-    /// that an idle node wakes up once for both. Only a long period is shortened like that, by a quarter
-    /// at most, and once: from then on both are due at the same time.
+    /// that an idle node wakes up once for both. Only a period of at least four probes is shortened like
+    /// that, by less than the time between two probes. A multiple of that time is shortened once: then
+    /// both are due together.
     pub(crate) fn join_probe(&mut self, now: Instant, next: Instant) {
         let is_long = self.period() >= next.since(now).saturating_mul(4);
         if is_long && self.due().is_some_and(|due| due < next) {

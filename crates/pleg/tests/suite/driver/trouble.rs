@@ -4,6 +4,7 @@ use pleg::core::{
     CallErrorKind, Degraded, EventType, Mode, NotReady, ReportedState, Source, StreamEnd,
     StreamState,
 };
+use pleg::runtime::fake::{Dial, Step};
 use pleg::{Pleg, WaitError};
 
 use crate::support::{
@@ -417,10 +418,30 @@ async fn stream_that_cannot_be_opened_is_reported() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
+/// The runtime does not implement the call: it is made again every 60 s.
+#[tokio::test(start_paused = true)]
+async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    let never = || Dial::Open(vec![Step::Fail(CallErrorKind::Unimplemented)]);
+    node.script_streams([never(), never(), never()]);
+    let pleg = synced(&node, settings(|_| ())).await;
+    until(&pleg, || is_degraded(&pleg, "stream_down")).await;
+    let StreamState::Down { why, .. } = pleg.health().current().stream else {
+        panic!("there is no stream");
+    };
+    assert_eq!(why, StreamEnd::NeverOffered);
+    let took = until(&pleg, || is_confirmed(&pleg)).await;
+    assert!(
+        (2 * MINUTE..=3 * MINUTE + 3 * SECOND).contains(&took),
+        "{took:?}"
+    );
+}
+
 /// The runtime's implementation declines to subscribe: lists run every second, which is no degraded reason,
 /// and the reader tries again every 60 s.
 #[tokio::test(start_paused = true)]
-async fn declined_stream_is_polled_around_and_tried_again() {
+async fn declined_stream_is_polled_and_tried_again() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
