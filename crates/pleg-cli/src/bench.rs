@@ -19,8 +19,9 @@ use tokio::process::{Child, Command};
 
 use crate::agent::install_metrics;
 use crate::args::{BenchArgs, EventsPolicy, Output};
-use crate::connect::{Target, notice};
+use crate::connect::Target;
 use crate::json;
+use crate::log::notice;
 use crate::record::Record;
 use crate::table::{self, Cell, colour, dim};
 use crate::usage::{Calls, Usage, server_of};

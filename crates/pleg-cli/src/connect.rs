@@ -1,7 +1,7 @@
 //! Selects the runtime, and waits until it responds.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
 use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
+use crate::log::notice;
 use crate::meter::Meter;
 use crate::runtime_calls::{CallObserver, ObservedRuntime};
 use crate::sim::{Embedded, control_path};
@@ -336,15 +337,4 @@ const fn is_temporary_kind(kind: CallErrorKind) -> bool {
             | CallErrorKind::Unimplemented
             | CallErrorKind::Malformed
     )
-}
-
-/// Prints a message for the user to standard error.
-pub(crate) fn notice(message: &str) {
-    let style = crate::table::dim();
-    // Ignore the error if standard error is closed.
-    let _ = writeln!(
-        anstream::stderr(),
-        "{style}{}{style:#}",
-        crate::text::safe(message)
-    );
 }

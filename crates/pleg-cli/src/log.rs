@@ -1,12 +1,15 @@
-//! The log on standard error: as text, or as one JSON object per line. If standard error is the journal,
-//! each line begins with its priority, as `sd-daemon(3)` describes.
+//! What a command writes to standard error: the log, notices and the error that ends it. All have one
+//! format: text, or one JSON object per line. If standard error is the journal, each line begins with its
+//! priority, as `sd-daemon(3)` describes.
 
 use std::env;
 use std::fmt;
 use std::fs;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 
+use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use pleg::runtime::clock;
@@ -22,6 +25,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::json;
+use crate::table;
 use crate::text::{SafeJson, safe};
 
 const VARIABLE: &str = "PLEG_LOG";
@@ -29,17 +33,51 @@ const VARIABLE: &str = "PLEG_LOG";
 const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// The format of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Text
+    #[default]
     Text,
     /// One JSON object per line, with the fields time, level, target and message, and others
     Json,
 }
 
+/// The format of what is written to standard error. Unset until the log is set up.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+/// Prints a message for the user to standard error, at any level of the log.
+pub(crate) fn notice(message: &str) {
+    print(Level::INFO, table::dim(), "", message);
+}
+
+/// Prints an error to standard error, at any level of the log.
+pub(crate) fn show_error(error: &anyhow::Error) {
+    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    print(Level::ERROR, style, "error:", &format!("{error:#}"));
+}
+
+/// In text, the label is in this style, or the message if there is no label.
+fn print(level: Level, style: Style, label: &str, message: &str) {
+    let line = match FORMAT.get().copied().unwrap_or_default() {
+        LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}", safe(message)),
+        LogFormat::Text => format!("{style}{label}{style:#} {}", safe(message)),
+        LogFormat::Json => {
+            let line = json_line(level, "pleg", message, &[]);
+            String::from_utf8_lossy(&line.unwrap_or_default()).into_owned()
+        }
+    };
+    let mut stderr = anstream::stderr();
+    // Ignore the error if standard error is closed.
+    let _ = match is_journal() {
+        true => writeln!(stderr, "<{}>{line}", priority(level)),
+        false => writeln!(stderr, "{line}"),
+    };
+}
+
 /// Logs to standard error, as much as `PLEG_LOG` or `verbose` says. A command that shows health in its
 /// output need not log warnings, too: then `quiet` is true.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
+    FORMAT.get_or_init(|| format);
     // A message may contain text of a runtime.
     let fields = debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
@@ -124,9 +162,36 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let line = fields.line(event).map_err(|_| fmt::Error)?;
+        let metadata = event.metadata();
+        let line = json_line(
+            *metadata.level(),
+            metadata.target(),
+            &fields.message,
+            &fields.others,
+        );
+        let line = line.map_err(|_| fmt::Error)?;
         writeln!(writer, "{}", String::from_utf8_lossy(&line))
     }
+}
+
+fn json_line(
+    level: Level,
+    target: &str,
+    message: &str,
+    others: &[(&'static str, Value)],
+) -> serde_json::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut json = serde_json::Serializer::with_formatter(&mut line, SafeJson);
+    let mut map = json.serialize_map(None)?;
+    map.serialize_entry("time", &json::utc(clock::wall()).to_string())?;
+    map.serialize_entry("level", &level.as_str().to_lowercase())?;
+    map.serialize_entry("target", target)?;
+    map.serialize_entry("message", message)?;
+    for (name, value) in others {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()?;
+    Ok(line)
 }
 
 /// The fields of a message.
@@ -137,22 +202,6 @@ struct Fields {
 }
 
 impl Fields {
-    fn line(&self, event: &Event<'_>) -> serde_json::Result<Vec<u8>> {
-        let mut line = Vec::new();
-        let mut json = serde_json::Serializer::with_formatter(&mut line, SafeJson);
-        let mut map = json.serialize_map(None)?;
-        let metadata = event.metadata();
-        map.serialize_entry("time", &json::utc(clock::wall()).to_string())?;
-        map.serialize_entry("level", &metadata.level().as_str().to_lowercase())?;
-        map.serialize_entry("target", metadata.target())?;
-        map.serialize_entry("message", &self.message)?;
-        for (name, value) in &self.others {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()?;
-        Ok(line)
-    }
-
     fn add(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,

@@ -37,7 +37,7 @@ mod usage;
 mod view;
 mod watch;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use args::Command;
@@ -123,15 +123,6 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         // The reader of the output has closed it (`pleg watch | head`).
         return ExitCode::SUCCESS;
     }
-    show_error(error);
+    log::show_error(error);
     ExitCode::FAILURE
-}
-
-fn show_error(error: &anyhow::Error) {
-    let style = anstyle::Style::new()
-        .bold()
-        .fg_color(Some(anstyle::AnsiColor::Red.into()));
-    let message = text::safe(&format!("{error:#}")).into_owned();
-    // Ignore the error if standard error is closed.
-    let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
 }

@@ -8,8 +8,9 @@ use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
 use crate::args::{EventsPolicy, Output, PodsArgs};
-use crate::connect::{Target, notice};
+use crate::connect::Target;
 use crate::json::{self, PodObject};
+use crate::log::notice;
 use crate::table::{self, Cell, colour, dim};
 use crate::text::{duration, short};
 

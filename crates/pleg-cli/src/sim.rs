@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use crate::args::{CtlArgs, SimArgs, SimCommand};
-use crate::connect::notice;
+use crate::log::notice;
 use crate::signals::Signal;
 
 pub(crate) async fn run(

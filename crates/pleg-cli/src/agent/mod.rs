@@ -22,9 +22,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::AgentArgs;
-use crate::connect::{Target, notice};
+use crate::connect::Target;
 use crate::http::{self, Access, Handler, Listener};
 use crate::limits;
+use crate::log::notice;
 use crate::observer::Observer;
 use crate::record::Record;
 use crate::signals::Signal;

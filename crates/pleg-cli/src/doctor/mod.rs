@@ -22,7 +22,8 @@ use self::host::{Host, HostTarget};
 use self::recording::Recording;
 use self::runtime::{Evidence, Reading, Session};
 use crate::args::{DoctorArgs, Output};
-use crate::connect::{Target, notice};
+use crate::connect::Target;
+use crate::log::notice;
 
 /// Nothing could be examined.
 const FAILED: u8 = 3;
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     match examine(args).await {
         Ok(worst) => ExitCode::from(exit_code(worst)),
         Err(error) => {
-            crate::show_error(&error);
+            crate::log::show_error(&error);
             ExitCode::from(FAILED)
         }
     }

@@ -8,7 +8,7 @@ use pleg::runtime::clock::{Clock, wall};
 use super::Printer;
 use crate::agent_client::AgentClient;
 use crate::args::WatchArgs;
-use crate::connect::notice;
+use crate::log::notice;
 use crate::record::{DEGRADED, Page, RECOVERED, Record};
 use crate::text::duration;
 

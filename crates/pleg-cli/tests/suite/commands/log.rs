@@ -82,6 +82,22 @@ async fn json_has_stable_fields_and_the_text_of_a_runtime() {
     time.parse::<jiff::Timestamp>().expect("RFC 3339");
 }
 
+#[tokio::test]
+async fn notices_and_the_error_at_the_end_are_json_too() {
+    let sim = Sim::start().await;
+    let args = ["agent", "--listen", "127.0.0.1:0", "--log-format", "json"];
+    let notice = sim.run(&args).message().await.expect("a line");
+    let notice: Value = serde_json::from_str(&notice).expect("JSON");
+    assert_eq!(notice["level"], "info", "{notice}");
+    let message = notice["message"].as_str().expect("a message");
+    assert!(message.starts_with("watching unix://"), "{message}");
+    // That needs a token.
+    let args = ["agent", "--log-format", "json", "--listen", "0.0.0.0:0"];
+    let output = pleg(&args).output().expect("the command starts");
+    let error: Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
+    assert_eq!(error["level"], "error", "{error}");
+}
+
 /// The variable names the device and the inode of standard error.
 #[tokio::test]
 async fn lines_in_the_journal_begin_with_their_priority() {
