@@ -27,7 +27,6 @@ use pleg_cri::convert::{self, Interner};
 use pleg_cri::{EventDecoder, rows, v1};
 use pleg_runtime::Row;
 use prost::Message as _;
-use prost::bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -253,13 +252,12 @@ fn relist(rounds: usize) -> Walked {
         containers: (0..PODS).map(typical::container_row).collect(),
     }
     .encode_to_vec();
-    let (sandboxes, containers) = (Bytes::from(sandboxes), Bytes::from(containers));
     let mut list = || {
         let (ticket, known) = node.next_list();
         let mut listed = Rows::new(known);
         let mut add = |row: Row<'_>| pleg_generic::add(&mut listed, row);
-        rows::sandboxes(sandboxes.clone(), &mut add).expect("a message");
-        rows::containers(containers.clone(), &mut add).expect("a message");
+        rows::sandboxes(&sandboxes, &mut add).expect("a message");
+        rows::containers(&containers, &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
     // The rows are met for the first time.

@@ -38,7 +38,7 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::sandboxes_with(message, &self.interner, row);
+        let mut read = |message: Bytes| rows::sandboxes_with(&message, &self.interner, row);
         self.sandbox_messages(scope, &mut read).await
     }
 
@@ -74,7 +74,7 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::containers_with(message, &self.interner, row);
+        let mut read = |message: Bytes| rows::containers_with(&message, &self.interner, row);
         self.container_messages(scope, &mut read).await
     }
 

@@ -51,6 +51,11 @@ impl<'a> Fields<'a> {
         Self(message)
     }
 
+    /// What is not read yet.
+    pub(crate) const fn encoded(self) -> &'a [u8] {
+        self.0
+    }
+
     /// The number and the value of the next field.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Fallback> {

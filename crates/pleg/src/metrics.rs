@@ -275,9 +275,11 @@ impl MetricsWriter {
         reader: &ReaderGauges,
         now: Instant,
     ) {
-        if let Some(at) = self.at.map(|at| at.after(APART)).filter(|&at| now < at) {
+        let earliest = self.earliest(health);
+        if let Some(at) = earliest.filter(|&at| now < at) {
+            let is_early = self.due.is_some_and(|due| due < at);
             let is_late = self.due.is_none_or(|due| due > at);
-            if is_late && self.is_outdated(health, counters, state_counts, reader) {
+            if is_early || is_late && self.is_outdated(health, counters, state_counts, reader) {
                 self.due = Some(at);
             }
             return;
@@ -310,6 +312,14 @@ impl MetricsWriter {
             show_health(health);
             self.health = Some(health.clone());
         }
+    }
+
+    /// When the next write is allowed. The end of a list changes most values, so a write waits for
+    /// it: an idle node, which only lists, wakes up once. A long list is not waited for.
+    fn earliest(&self, health: &Health) -> Option<Instant> {
+        let apart = self.at?.after(APART);
+        let listed = health.list_in_flight.map(|since| since.after(MOVES));
+        Some(listed.map_or(apart, |listed| apart.max(listed)))
     }
 
     /// Whether a write would change anything. What only grows with time is not compared.

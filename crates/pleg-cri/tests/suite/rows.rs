@@ -7,17 +7,16 @@ use pleg_runtime::Row;
 use pleg_runtime::core::Report;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-type Rows = fn(Bytes, &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+type Rows = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
 
 type Decode = fn(&[u8]) -> Result<Vec<Report>, DecodeError>;
 
 /// Decodes all rows. Checks that id, kind and state are the same before and after decoding.
 fn read(rows: Rows, message: &[u8]) -> Result<Vec<Report>, DecodeError> {
     let mut all = Vec::new();
-    rows(Bytes::copy_from_slice(message), &mut |row| {
+    rows(message, &mut |row| {
         let partial = (row.id().to_owned(), row.kind(), row.shown());
         if let Some(report) = row.report() {
             let (id, kind) = (report.id.to_string(), report.identity.kind);
