@@ -75,7 +75,7 @@ _static-pods:
 # The container image: a static program, and the OCI archive that contains it.
 [group('deploy')]
 image ARCHIVE="target/pleg-image.tar":
-    RUSTFLAGS="-C target-feature=+crt-static" CARGO_PROFILE_RELEASE_STRIP=symbols \
+    RUSTFLAGS="-C target-feature=+crt-static" \
         cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
 

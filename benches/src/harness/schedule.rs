@@ -37,6 +37,14 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Mode::Run => standard(),
         Mode::Full => full(),
     };
+    let mut all = groups.iter().flat_map(|group| &group.points);
+    if let Some(only) = only
+        && let Some(first) = all.next().map(ToString::to_string)
+        && !first.contains(only)
+        && !all.any(|point| point.to_string().contains(only))
+    {
+        bail!("no point has a name that contains {only:?}; the name of the first one is {first:?}");
+    }
     let mut done = if out.exists() {
         Results::read(out)?.done()
     } else {

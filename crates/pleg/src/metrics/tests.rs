@@ -79,6 +79,36 @@ fn each_counter_is_written_with_its_value() {
     }
 }
 
+/// Otherwise the driver would wake up at once, again and again, or twice for each relist.
+#[test]
+fn write_that_was_postponed_waits_for_the_end_of_a_list_that_begins() {
+    let (_observe, observations) = pleg_evented::handover(1);
+    let gauges = observations.gauges();
+    let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
+    let mut health = machine
+        .expect("the default is valid")
+        .health(Instant::ORIGIN);
+    health.list_in_flight = None;
+    let mut writer = MetricsWriter::default();
+    let at = |ms: u64| Instant::ORIGIN.after(Duration::from_millis(ms));
+    let mut show = |health: &Health, inspections: u64, now: Instant| {
+        let mut counters = Counters::default();
+        counters.inspections = inspections;
+        writer.show(health, &counters, StateCounts::default(), &gauges, now);
+        writer.due()
+    };
+    assert_eq!(show(&health, 1, at(0)), None);
+    assert_eq!(show(&health, 2, at(50)), Some(at(100)));
+    health.list_in_flight = Some(at(60));
+    assert_eq!(show(&health, 2, at(60)), Some(at(1060)));
+    assert_eq!(show(&health, 3, at(100)), Some(at(1060)));
+    // The list takes long: the gauge of its duration is written every second.
+    assert_eq!(show(&health, 3, at(1060)), Some(at(2060)));
+    assert_eq!(show(&health, 4, at(1100)), Some(at(1160)));
+    health.list_in_flight = None;
+    assert_eq!(show(&health, 4, at(1200)), None);
+}
+
 #[test]
 fn latency_of_an_event_from_before_the_subscribe_is_not_recorded() {
     let recorder = DebuggingRecorder::new();
