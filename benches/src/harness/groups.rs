@@ -181,7 +181,7 @@ const LATE: Workload = Workload::Late {
 };
 
 pub(super) fn standard() -> Vec<Group> {
-    use Kind::{BestGeneric, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
+    use Kind::{BestGeneric, Calls, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
         Bloat, Cut, Dropping, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists, Reset,
         SlowList, Storm,
@@ -200,7 +200,8 @@ pub(super) fn standard() -> Vec<Group> {
         p.containers = 2;
         p.page = Some(5000);
     };
-    let idle = group(1, Idle { seconds: 180 }, 1000, &GENERATORS).and(110, &[Generic, Ours]);
+    let subjects = [Calls, Generic, BestGeneric, Evented, Hint, Ours];
+    let idle = group(1, Idle { seconds: 180 }, 1000, &subjects).and(110, &[Calls, Generic, Ours]);
     let tens = |p: &mut Point| p.containers = 10;
     let mut groups = with_workers(3, 20);
     groups.extend([

@@ -203,7 +203,7 @@ impl Pair {
 
     /// On a node that is idle the stream has delivered events before.
     fn first_event(&mut self, subject: Kind) -> Result<()> {
-        if matches!(subject, Kind::Decode | Kind::Owned) {
+        if matches!(subject, Kind::Decode | Kind::Owned | Kind::Calls) {
             return Ok(());
         }
         if subject.subscribes() {

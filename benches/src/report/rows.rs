@@ -7,7 +7,7 @@ use crate::harness::Workload::{
     Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Late, Lifecycles, Lossy, Memory,
     OwnWrites, Probed, Reads, Relists, Reset, Restarts, SlowList, Stall, Stalled, Storm,
 };
-use crate::subject::Kind::{self, BestGeneric, Decode, Drain, Generic, Ours, Owned};
+use crate::subject::Kind::{self, BestGeneric, Calls, Decode, Drain, Generic, Ours, Owned};
 
 /// A table.
 pub(super) struct Table {
@@ -72,7 +72,11 @@ const fn group(title: &'static str, work: Work, rows: &'static [Row]) -> Group {
 }
 
 const IDLE: &[Row] = &[
-    row("CPU", PerHour("subject_cpu"), nanos).ratios(&[(Generic, Ours), (BestGeneric, Ours)]),
+    row("CPU", PerHour("subject_cpu"), nanos).ratios(&[
+        (Generic, Ours),
+        (BestGeneric, Ours),
+        (Generic, Calls),
+    ]),
     row("CPU of the runtime", PerHour("runtime_cpu"), nanos).ratios(&[(Generic, Ours)]),
     row("calls", PerHour("calls_unary"), count).ratios(&[(Generic, Ours)]),
     row("wake-ups", PerHour("subject_woken"), count).ratios(&[(Generic, Ours)]),
@@ -94,7 +98,7 @@ const OWN_WRITES: &[Row] = &[
 ];
 
 const IDLE_110: &[Row] = &[
-    row("CPU", PerHour("subject_cpu"), nanos).ratios(&[(Generic, Ours)]),
+    row("CPU", PerHour("subject_cpu"), nanos).ratios(&[(Generic, Ours), (Generic, Calls)]),
     row("calls", PerHour("calls_unary"), count),
 ];
 

@@ -32,6 +32,8 @@ pub enum Kind {
     Decode,
     /// Keeps the decoded statuses of all pods, and does nothing with them.
     Owned,
+    /// Makes the calls that this project makes on an idle node, and drops the answers.
+    Calls,
     /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
     /// The same without on-demand relist.
@@ -56,7 +58,7 @@ impl Kind {
     /// Whether it has a cache.
     #[must_use]
     pub const fn shows(self) -> bool {
-        !matches!(self, Self::Drain | Self::Decode | Self::Owned)
+        !matches!(self, Self::Drain | Self::Decode | Self::Owned | Self::Calls)
     }
 
     /// As the reports name it.
@@ -66,6 +68,7 @@ impl Kind {
             Self::Drain => "raw drain",
             Self::Decode => "prost decode",
             Self::Owned => "decoded statuses",
+            Self::Calls => "calls alone",
             Self::Generic => "generic",
             Self::GenericPlain => "generic without on-demand relist",
             Self::BestGeneric => "pleg, polling",
@@ -122,6 +125,7 @@ pub async fn run(settings: Settings, allocated: Allocated) -> Result<()> {
         Kind::Drain => raw::drain(&settings).await,
         Kind::Decode => raw::decode(&settings, allocated).await,
         Kind::Owned => raw::own(&settings, allocated).await,
+        Kind::Calls => raw::call(&settings).await,
         _ => generators::run(&settings, allocated).await,
     }
 }

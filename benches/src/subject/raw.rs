@@ -1,11 +1,14 @@
 //! The floors: what it costs to receive and decode, and nothing else.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
 use pleg_cri::v1::{self, ContainerEventType as Event};
 use pleg_runtime::clock::{Clock, wall};
+use pleg_runtime::{Runtime as _, Scope};
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Endpoint;
@@ -195,6 +198,48 @@ pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()>
             },
             other => bail!("an owner cannot do {other:?}"),
         })?;
+    }
+    Ok(())
+}
+
+/// The calls of an idle node: a status every 15 seconds, and both lists with every fourth of them. A
+/// generator that keeps this project's limits cannot use less.
+pub(super) async fn call(settings: &Settings) -> Result<()> {
+    let runtime = settings.runtime()?;
+    let mut client = runtime.runtime_client();
+    let list = client.list_containers(v1::ListContainersRequest { filter: None });
+    let first = list.await?.into_inner().containers.into_iter().next();
+    let id = first.context("the node has no container")?.id.into();
+    let clock = Clock::start();
+    let mut orders = orders::<SubjectOrder>();
+    reply(&SubjectAnswer::Ready)?;
+    let mut due = clock.now();
+    for round in 0_u32.. {
+        if round.is_multiple_of(4) {
+            let mut drop_message = |_: Bytes| Ok(());
+            let node = Scope::Node;
+            runtime.sandbox_messages(&node, &mut drop_message).await?;
+            runtime.container_messages(&node, &mut drop_message).await?;
+        }
+        drop(runtime.container_status(&id).await?);
+        due = due.after(Duration::from_secs(15));
+        loop {
+            let order = tokio::select! {
+                order = orders.recv() => order,
+                () = clock.sleep_until(due) => break,
+            };
+            let Some(order) = order else {
+                return Ok(());
+            };
+            reply(&match order? {
+                SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
+                SubjectOrder::Use => SubjectAnswer::Used {
+                    usage: Usage::of_self(),
+                    held: None,
+                },
+                other => bail!("a subject that only calls cannot do {other:?}"),
+            })?;
+        }
     }
     Ok(())
 }
