@@ -1,5 +1,6 @@
 //! Compares the row decoder with prost and the conversion of the complete list: the same rows, the
 //! same errors, and the same id and state before and after a row is decoded completely.
+
 use std::collections::BTreeMap;
 
 use pleg_cri::{convert, rows, v1};
@@ -219,5 +220,33 @@ fn field_of_wrong_wire_type_is_an_error() {
     for map in [8, 9] {
         let contains_the_id = [&[map << 3, 3], &*row.encode_to_vec()].concat();
         assert_same(&list_of(&contains_the_id));
+    }
+}
+
+/// The rows before and after a field of a list that is not read by the scanner are passed on once each.
+#[test]
+fn rows_around_unusual_field_decode_as_by_prost() {
+    let row = |id: &str| {
+        let container = v1::Container {
+            id: id.into(),
+            metadata: Some(v1::ContainerMetadata::default()),
+            image: Some(v1::ImageSpec::default()),
+            ..Default::default()
+        };
+        list_of(&container.encode_to_vec())
+    };
+    // Field 15 with fixed 32 and 64 bits, an empty group, and a key that is encoded in more bytes than needed.
+    let unusual: [&[u8]; 4] = [
+        &[0x7d, 1, 2, 3, 4],
+        &[0x79, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0x7b, 0x7c],
+        &[0xf8, 0x80, 0x00, 1],
+    ];
+    for field in unusual {
+        let message = [&row("a"), &row("b"), field, &row("c"), &row("d")].concat();
+        let rows = read(rows::containers, &message).expect("a valid list");
+        let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c", "d"], "{field:02x?}");
+        assert_same(&message);
     }
 }
