@@ -89,8 +89,8 @@ impl FaultProfile {
 
     /// The faults that can occur.
     pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
-        let inject = |f: &Fault| self.percent(*f) > 0;
-        Fault::ALL.iter().copied().filter(inject)
+        let can_occur = |f: &Fault| self.percent(*f) > 0;
+        Fault::ALL.iter().copied().filter(can_occur)
     }
 
     fn named(name: &'static str, slowest: u64) -> Self {

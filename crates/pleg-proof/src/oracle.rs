@@ -216,7 +216,7 @@ impl Oracle {
         t: u64,
     ) -> usize {
         let n = self.objects.len();
-        let letter = if kind == Kind::Sandbox { "sbx" } else { "ctr" };
+        let prefix = if kind == Kind::Sandbox { "sbx" } else { "ctr" };
         if self.pods.len() <= pod {
             self.pods.resize_with(pod + 1, PodObjects::default);
         }
@@ -230,7 +230,7 @@ impl Oracle {
         let ready = kind == Kind::Sandbox;
         let reported = Reported::new((kind, pod, label), name, sandbox.clone(), attempt, t);
         self.objects.push(Object {
-            id: format!("{letter}-{n}-{pod}").into(),
+            id: format!("{prefix}-{n}-{pod}").into(),
             kind,
             pod,
             label,

@@ -26,10 +26,10 @@ pub enum Delivery {
     /// later, also marked as initial. Delivered once; it is the first delivery to a subscriber that
     /// comes later.
     Synced,
-    /// The subscriber lagged so far that Died or Removed events were dropped. It must take a
+    /// The subscriber lagged so far that announcements were dropped that nothing replaces. It must take a
     /// [`snapshot`](crate::Pleg::snapshot) and continue from there.
     Lagged {
-        /// The number of ends that were dropped.
+        /// How many were dropped.
         missed: u64,
     },
 }

@@ -11,7 +11,8 @@ use crate::types::status::Text;
 
 /// How many ends are kept per (pod, container name) for a lagging subscriber.
 const ENDS: usize = 3;
-/// How long the ends of a removed id are kept for a lagging subscriber.
+/// How long the ends of a removed id, and what was said last of a pod or id that may be gone, are kept for a
+/// lagging subscriber.
 const AGE: Duration = Duration::from_secs(600);
 
 /// Announcements that one subscriber has not taken yet.
@@ -19,8 +20,8 @@ const AGE: Duration = Duration::from_secs(600);
 /// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
 /// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. A Died
 /// or Removed stays. Of removed ids, the last three ends per (pod, container name) are kept, for
-/// ten minutes. Further ends are dropped and counted as missed, and the subscriber must take a
-/// snapshot.
+/// ten minutes, and so are the last PodSync of a pod and the last Changed of an id. What exceeds that
+/// is dropped and counted as missed, and the subscriber must take a snapshot.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     waiting: VecDeque<PodLifecycleEvent>,
@@ -61,7 +62,7 @@ impl Inbox {
         event
     }
 
-    /// How many ends were lost since the last call, if any. To be delivered before the next
+    /// How many announcements were lost since the last call, if any. To be delivered before the next
     /// announcement.
     pub fn take_missed(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
@@ -91,10 +92,11 @@ impl Inbox {
         let mut overtaken: BTreeSet<Id> = BTreeSet::new();
         let mut synced: BTreeSet<PodUid> = BTreeSet::new();
         let mut kept = VecDeque::with_capacity(self.waiting.len());
+        let mut old = 0;
         // From the newest to the oldest: an announcement that a later one of its id overtakes is
         // dropped.
         while let Some(event) = self.waiting.pop_back() {
-            let stays = match (&event.subject, event.event) {
+            let is_last = match (&event.subject, event.event) {
                 (None, _) => synced.insert(event.uid.clone()),
                 (Some(s), LifecycleType::ContainerDied | LifecycleType::ContainerRemoved) => {
                     overtaken.insert(s.id.clone());
@@ -102,13 +104,20 @@ impl Inbox {
                 }
                 (Some(s), _) => overtaken.insert(s.id.clone()),
             };
-            if stays {
+            // Nothing later overtakes the last one of what is gone.
+            let may_be_of_gone = matches!(
+                event.event,
+                LifecycleType::PodSync | LifecycleType::ContainerChanged
+            );
+            let is_old = may_be_of_gone && now.since(event.detected) > AGE;
+            old += u64::from(is_last && is_old);
+            if is_last && !is_old {
                 kept.push_front(event);
             }
         }
         self.waiting = kept;
         self.coalesced += before.saturating_sub(self.waiting.len() as u64);
-        self.missed += lost.len() as u64;
+        self.missed += lost.len() as u64 + old;
     }
 
     /// The ids whose ends exceed the bound. The ends of ids that still exist never do: the bound
@@ -197,7 +206,9 @@ mod tests {
             .collect()
     }
 
-    use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
+    use LifecycleType::{
+        ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync,
+    };
 
     #[test]
     fn one_that_keeps_up_gets_everything() {
@@ -288,6 +299,24 @@ mod tests {
         assert_eq!(inbox.take_missed(), Some(1));
         assert!(inbox.is_empty());
         assert_eq!(inbox.coalesced(), 2);
+    }
+
+    /// Pods that come and go leave nothing but their last PodSync, which nothing overtakes.
+    #[test]
+    fn pod_syncs_of_ten_minutes_at_most_wait() {
+        let mut inbox = Inbox::new(2);
+        let mut pushed = 0;
+        for minute in 0..1000 {
+            let mut sync = event(60 * minute, PodSync, "", "");
+            sync.uid = format!("pod-{minute}").as_str().into();
+            inbox.push(sync);
+            let changed = event(60 * minute, ContainerChanged, &format!("c{minute}"), "c");
+            inbox.push(changed);
+            pushed += 2;
+            assert!(inbox.len() <= 50, "{}", inbox.len());
+        }
+        let missed = inbox.take_missed().expect("it lags");
+        assert_eq!(missed + inbox.len() as u64, pushed);
     }
 
     /// After catching up, it keeps announcements as they are, as before.

@@ -84,25 +84,36 @@ impl Reconciler {
     }
 
     pub(super) fn ask_again_for_waiters(&mut self, now: Instant, uid: &PodUid) {
-        if self.waiters.of(uid).iter().any(|w| w.after <= now) {
+        if self.due_waiters(now, uid).next().is_some() {
             self.read_for_waiters(now, uid);
         }
     }
 
+    /// The pod's waiters whose instant has come.
+    pub(super) fn due_waiters(&self, now: Instant, uid: &PodUid) -> impl Iterator<Item = &Waiter> {
+        self.waiters.of(uid).iter().filter(move |w| w.after <= now)
+    }
+
     /// Requests the read that answers the pod's waiters: an inspection, or a complete list if a
-    /// list of the pod may not show all of it.
+    /// list of the pod may not show all of it. Details are then read after that list, because what
+    /// is read before it answers nobody.
     pub(super) fn read_for_waiters(&mut self, now: Instant, uid: &PodUid) {
-        let mut due = self.waiters.of(uid).iter().filter(|w| w.after <= now);
-        let details = due.any(|w| w.details);
         let by_list = self.needs_complete_list(uid);
         if by_list {
             self.read_by_list(now, uid);
         }
+        let is_for_details = |w: &Waiter| w.details && (!by_list || self.last_list_serves(w));
+        let details = self.due_waiters(now, uid).any(is_for_details);
         if details {
             self.request_inspection(now, uid, Cause::Details);
         } else if !by_list {
             self.request_inspection(now, uid, Cause::Waiter);
         }
+    }
+
+    fn last_list_serves(&self, waiter: &Waiter) -> bool {
+        let list = self.relist.last_complete();
+        list.is_some_and(|(ticket, began)| waiter.is_served_by(ticket, began))
     }
 
     /// Requests the complete list that answers the pod's waiters.

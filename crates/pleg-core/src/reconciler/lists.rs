@@ -324,14 +324,16 @@ impl Reconciler {
     /// The list that was made for the waiters of the pod was applied, and has not answered all of
     /// them.
     fn read_after_list(&mut self, now: Instant, uid: &PodUid, list: &List) {
-        let waiters = self.waiters.of(uid);
-        let due = waiters.iter().filter(|w| w.after <= now);
-        let served = |w: &Waiter| w.is_served_by(list.ticket, list.began);
-        match due.map(served).max() {
-            // The list found changes, and the pod's statuses are owed. No backoff delays a waiter.
-            Some(true) => self.request_inspection(now, uid, Cause::Waiter),
-            Some(false) => self.read_for_waiters(now, uid),
-            None => {}
+        let due: Vec<&Waiter> = self.due_waiters(now, uid).collect();
+        let details = due.iter().any(|w| w.details);
+        let served = |w: &&Waiter| w.is_served_by(list.ticket, list.began);
+        match due.iter().any(served) {
+            // It waits for details, or the list found changes, and the pod's statuses are owed. No
+            // backoff delays a waiter.
+            true if details => self.request_inspection(now, uid, Cause::Details),
+            true => self.request_inspection(now, uid, Cause::Waiter),
+            false if !due.is_empty() => self.read_for_waiters(now, uid),
+            false => {}
         }
     }
 

@@ -148,8 +148,8 @@ impl Reconciler {
     /// `Version` has ended. If it was answered, the runtime works, and only the status call of one
     /// pod hangs.
     pub fn handle_version(&mut self, now: Instant, version: Version) {
-        let under_way = self.probe.version;
-        if under_way.is_none_or(|(ticket, _)| ticket != version.ticket) {
+        let in_flight = self.probe.version;
+        if in_flight.is_none_or(|(ticket, _)| ticket != version.ticket) {
             return;
         }
         self.probe.version = None;

@@ -24,7 +24,7 @@ impl Reconciler {
     /// An inspection has ended.
     pub fn handle_inspection(&mut self, now: Instant, inspection: Inspection) {
         let ticket = inspection.ticket;
-        if !self.scheduler.is_under_way(ticket) {
+        if !self.scheduler.is_in_flight(ticket) {
             return;
         }
         if inspection.error.is_none() || !inspection.found.is_empty() {

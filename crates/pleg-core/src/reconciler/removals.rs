@@ -6,7 +6,7 @@ use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
 use crate::types::time::Instant;
 
-/// How many tombstones more than allowed may stay for the reads under way.
+/// How many tombstones more than allowed may stay for the reads in flight.
 const WHILE_READING: usize = 100_000;
 
 impl Reconciler {

@@ -70,17 +70,17 @@ impl Reconciler {
             self.timers.set(after, Timer::Waiter(uid.clone()));
         } else if self.needs_complete_list(uid) {
             self.read_by_list(now, uid);
-            if matches!(cause, Cause::Reinspect | Cause::Details) {
+            if cause == Cause::Reinspect {
                 self.request_inspection(now, uid, cause);
             }
-        } else if cause != Cause::Waiter || !self.read_under_way_serves(uid, after) {
+        } else if cause != Cause::Waiter || !self.read_in_flight_serves(uid, after) {
             self.request_inspection(now, uid, cause);
         }
         self.pump(now);
     }
 
     /// Whether the inspection in flight was requested after `after`.
-    pub(super) fn read_under_way_serves(&self, uid: &PodUid, after: Instant) -> bool {
+    pub(super) fn read_in_flight_serves(&self, uid: &PodUid, after: Instant) -> bool {
         self.scheduler
             .in_flight(uid)
             .is_some_and(|(_, issued)| issued > after)

@@ -30,7 +30,7 @@ pub enum PodCall {
 #[derive(Clone, Debug)]
 pub struct PodRead {
     waiting: VecDeque<PodCall>,
-    under_way: Vec<PodCall>,
+    in_flight: Vec<PodCall>,
     /// The number of lists that have not been answered.
     lists: usize,
     ids: BTreeMap<Id, Entry>,
@@ -80,7 +80,7 @@ impl PodRead {
         let mut read = Self {
             lists: lists.len(),
             waiting: lists.into(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             ids: BTreeMap::new(),
             error: None,
         };
@@ -106,18 +106,18 @@ impl PodRead {
     /// the inspection has ended.
     pub fn next_call(&mut self) -> Option<PodCall> {
         let call = self.waiting.pop_front()?;
-        self.under_way.push(call.clone());
+        self.in_flight.push(call.clone());
         Some(call)
     }
 
     /// The unanswered call that was made first.
     pub fn oldest_call(&self) -> Option<&PodCall> {
-        self.under_way.first()
+        self.in_flight.first()
     }
 
     /// A call was answered: with all rows of a list, or the report of a status.
     pub fn answered(&mut self, call: &PodCall, answer: Result<Vec<Report>, CallError>) {
-        self.under_way.retain(|other| other != call);
+        self.in_flight.retain(|other| other != call);
         match (call, answer) {
             (PodCall::Status(id, _), answer) => {
                 if let Some(entry) = self.ids.get_mut(id) {
@@ -142,10 +142,10 @@ impl PodRead {
 
     /// The deadline has passed: each unanswered call has failed.
     pub fn give_up(&mut self, error: impl Fn(&PodCall) -> CallError) {
-        while !(self.under_way.is_empty() && self.waiting.is_empty()) {
-            let under_way = std::mem::take(&mut self.under_way);
+        while !(self.in_flight.is_empty() && self.waiting.is_empty()) {
+            let in_flight = std::mem::take(&mut self.in_flight);
             let waiting = std::mem::take(&mut self.waiting);
-            for call in under_way.into_iter().chain(waiting) {
+            for call in in_flight.into_iter().chain(waiting) {
                 self.answered(&call, Err(error(&call)));
             }
         }

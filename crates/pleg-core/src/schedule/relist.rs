@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn list_under_way_at_a_miss_does_not_lengthen_the_period() {
+    fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
         let mut relist = schedule();
         assert!(relist.start(Ticket(1), at(1_000)).is_some());
         relist.shorten();

@@ -372,7 +372,7 @@ impl InspectionScheduler {
     }
 
     /// Whether that inspection was requested and has neither ended nor been cancelled.
-    pub(crate) fn is_under_way(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_in_flight(&self, ticket: Ticket) -> bool {
         self.flights.contains_key(&ticket)
     }
 

@@ -113,16 +113,16 @@ fn replay(args: &Args, seed: u64) -> Result<bool, String> {
 }
 
 /// Explains a violation: the smallest world with it, and the trace of the pod concerned.
-fn explain(args: &Args, plan: &Plan, violations: &Violation) {
-    println!("\nVIOLATION {violations}\n  {plan}");
+fn explain(args: &Args, plan: &Plan, violation: &Violation) {
+    println!("\nVIOLATION {violation}\n  {plan}");
     println!(
         "  invariant {}: {}",
-        violations.assertion.invariant, violations.assertion.meaning
+        violation.assertion.invariant, violation.assertion.meaning
     );
-    let (small, violations) = shrink(plan, violations, 400);
+    let (small, violation) = shrink(plan, violation, 400);
     let changes = plan::changes(&small, &planner(args)(plan.seed));
     let seed = small.seed;
-    println!("smallest world found: {violations}\n  {small}");
+    println!("smallest world found: {violation}\n  {small}");
     if let Err(failure) = simulate(&small, Trace::recording()) {
         let trace = match failure.violation.pod {
             Some(pod) => failure.trace.about(pod),
@@ -184,17 +184,17 @@ fn run(args: &Args) -> Result<bool, String> {
             std::thread::park_timeout(Duration::from_millis(100));
             if last_report.elapsed() >= Duration::from_secs(60) {
                 last_report = Instant::now();
-                let (totals, of_now) = run.totals();
-                for (plan, violations) in of_now.iter().skip(reported_count) {
-                    println!("seed {}: {violations}", plan.seed);
+                let (totals, violations) = run.totals();
+                for (plan, violation) in violations.iter().skip(reported_count) {
+                    println!("seed {}: {violation}", plan.seed);
                 }
-                reported_count = of_now.len();
+                reported_count = violations.len();
                 let t = &totals.coverage;
                 let (minutes, worlds) = (begun.elapsed().as_secs() / 60, t.seeds());
-                let (events, violations) = (t.events, totals.violations);
+                let (events, count) = (t.events, totals.violations);
                 let steps = t.steps;
                 println!(
-                    "{minutes} min: {worlds} worlds, {events} CRI events, {steps} simulated events, {violations} broken"
+                    "{minutes} min: {worlds} worlds, {events} CRI events, {steps} simulated events, {count} violations"
                 );
                 save_totals(args, &totals);
             }
@@ -208,16 +208,16 @@ fn run(args: &Args) -> Result<bool, String> {
         "elapsed          {:.1} s on {jobs} threads",
         begun.elapsed().as_secs_f64()
     );
-    for (plan, violations) in &violations {
-        println!("seed {}: {violations}", plan.seed);
+    for (plan, violation) in &violations {
+        println!("seed {}: {violation}", plan.seed);
     }
-    if let Some((plan, violations)) = violations.first() {
-        explain(args, plan, violations);
+    if let Some((plan, violation)) = violations.first() {
+        explain(args, plan, violation);
     }
     let uncovered = totals.coverage.uncovered();
-    let must_come = args.all || totals.coverage.seeds() >= 2000;
+    let requires_all = args.all || totals.coverage.seeds() >= 2000;
     if !uncovered.is_empty() {
-        println!("never came: {}", uncovered.join(", "));
+        println!("never occurred: {}", uncovered.join(", "));
     }
     let enough = totals.coverage.steps >= args.at_least;
     if !enough {
@@ -226,7 +226,7 @@ fn run(args: &Args) -> Result<bool, String> {
             totals.coverage.steps, args.at_least
         );
     }
-    Ok(totals.violations == 0 && enough && (uncovered.is_empty() || !must_come))
+    Ok(totals.violations == 0 && enough && (uncovered.is_empty() || !requires_all))
 }
 
 fn save_totals(args: &Args, totals: &Totals) {

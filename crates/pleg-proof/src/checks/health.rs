@@ -12,7 +12,7 @@ pub struct ExpectedHealth {
     /// When the last complete list began.
     pub last_list: Option<u64>,
     pub last_list_failed: bool,
-    pub list_under_way: Option<u64>,
+    pub list_in_flight: Option<u64>,
     /// Since when there is no stream, and whether there was one before; none in polling mode.
     pub no_stream: Option<(u64, bool)>,
     /// Since when events wait for the writer.
@@ -66,15 +66,15 @@ impl ExpectedHealth {
         let hung = is(|d| matches!(d, Degraded::PodsHung { .. }));
         let failing = is(|d| matches!(d, Degraded::PodsFailing { .. }));
         let no_stream = self.no_stream;
-        let must_say_stream = match no_stream {
+        let stream_is_due = match no_stream {
             Some((_, true)) => true,
             Some((since, false)) => now >= since + SOON,
             None => false,
         };
-        let must_deliver = [
-            ("the stream is down", must_say_stream, stream),
+        let required = [
+            ("the stream is down", stream_is_due, stream),
             ("events wait", old(self.behind, SOON), backlog),
-            ("a list is slow", old(self.list_under_way, SOON), slow),
+            ("a list is slow", old(self.list_in_flight, SOON), slow),
             ("the last list failed", self.last_list_failed, failed),
             (
                 "an inspection hangs",
@@ -82,7 +82,7 @@ impl ExpectedHealth {
                 hung,
             ),
         ];
-        for (what, due, said_so) in must_deliver {
+        for (what, due, said_so) in required {
             assertions::DEGRADED.holds(!due || said_so, || {
                 format!("{what}, and health does not report it: {reported:?}, {self:?}")
             })?;
@@ -90,7 +90,7 @@ impl ExpectedHealth {
         let unfounded = [
             ("the stream is down", stream, no_stream.is_some()),
             ("events wait", backlog, self.behind.is_some()),
-            ("a list is slow", slow, self.list_under_way.is_some()),
+            ("a list is slow", slow, self.list_in_flight.is_some()),
             ("the last list failed", failed, self.last_list_failed),
             ("the runtime is silent", silent, self.silent),
             ("an inspection hangs", hung, self.inspection.is_some()),
@@ -105,9 +105,9 @@ impl ExpectedHealth {
     }
 
     fn ready(&mut self, now: u64, health: &Health, coverage: &mut Coverage) -> CheckResult {
-        let list_limits = health.unready_after.as_nanos() as u64;
+        let unready_after = health.unready_after.as_nanos() as u64;
         let ready = health.ready(Instant::from_nanos(now));
-        let is = self.last_list.is_some_and(|t| now <= t + list_limits);
+        let is = self.last_list.is_some_and(|t| now <= t + unready_after);
         assertions::READY.holds(ready.is_ok() == is, || {
             format!(
                 "{ready:?}, and the last complete list began {:?}",
@@ -122,10 +122,10 @@ impl ExpectedHealth {
         self.was_ready = is;
         // The next probe is due within 15 s, and late work counts as overdue after 5 s.
         let later = Instant::from_nanos(now + 20 * SECOND + 1);
-        let stalled = health.ready(later);
-        let dead_subscribers = matches!(stalled, Err(NotReady::Stalled { .. }));
-        assertions::STALLED_IS_NOT_READY.holds(dead_subscribers, || {
-            format!("a writer that does nothing for 20 s looks {stalled:?}")
+        let readiness_later = health.ready(later);
+        let is_stalled = matches!(readiness_later, Err(NotReady::Stalled { .. }));
+        assertions::STALLED_IS_NOT_READY.holds(is_stalled, || {
+            format!("a writer that does nothing for 20 s is {readiness_later:?}")
         })
     }
 }

@@ -144,7 +144,7 @@ pub struct Checks {
     /// The last complete inspection, and the ids it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,
-    under_way: BTreeMap<Ticket, (PodUid, u64)>,
+    in_flight: BTreeMap<Ticket, (PodUid, u64)>,
     waiting: BTreeMap<WaiterId, Waiter>,
     /// When pods were inspected only because the last read failed.
     retries: BTreeMap<PodUid, VecDeque<u64>>,
@@ -272,7 +272,7 @@ impl Checks {
         }
         self.status_reads.insert(began);
         self.last_found = None;
-        if self.under_way.remove(&ticket).is_none() {
+        if self.in_flight.remove(&ticket).is_none() {
             return;
         }
         if failed {

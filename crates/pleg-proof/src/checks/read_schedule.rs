@@ -17,7 +17,7 @@ pub struct ReadSchedule {
     slots: usize,
     most_overdue: usize,
     longest: u64,
-    under_way: Option<Ticket>,
+    in_flight: Option<Ticket>,
     last_ended: u64,
     /// The deadline of the next list, and its reason.
     due: Option<(u64, &'static str)>,
@@ -36,7 +36,7 @@ impl ReadSchedule {
             slots,
             most_overdue,
             longest,
-            under_way: None,
+            in_flight: None,
             last_ended: now,
             due: None,
             lists: VecDeque::new(),
@@ -56,7 +56,7 @@ impl ReadSchedule {
 
     pub fn list_asked(&mut self, now: u64, ticket: Ticket) -> CheckResult {
         self.in_time(now)?;
-        self.under_way = Some(ticket);
+        self.in_flight = Some(ticket);
         self.due = None;
         self.lists.push_back(now);
         while self.lists.front().is_some_and(|&t| t + SECOND <= now) {
@@ -74,7 +74,7 @@ impl ReadSchedule {
     }
 
     pub fn list_ended(&mut self, now: u64, failed: bool) {
-        self.under_way = None;
+        self.in_flight = None;
         self.last_ended = now;
         if let Some((due, _)) = &mut self.due {
             *due = now + SECOND;
@@ -92,7 +92,7 @@ impl ReadSchedule {
     /// # Errors
     /// A list is too late.
     pub fn in_time(&self, now: u64) -> CheckResult {
-        if self.under_way.is_some() {
+        if self.in_flight.is_some() {
             return Ok(());
         }
         if let Some((due, why)) = self.due {
@@ -125,16 +125,16 @@ impl Checks {
                 self.coverage.hit(point);
             }
         }
-        let twice = self.under_way.values().any(|(other, _)| other == uid);
+        let twice = self.in_flight.values().any(|(other, _)| other == uid);
         assertions::ONE_PER_POD.holds(!twice, || format!("{uid} is inspected twice at a time"))?;
-        self.under_way.insert(ticket, (uid.clone(), now));
+        self.in_flight.insert(ticket, (uid.clone(), now));
         self.last_inspection = self.last_inspection.max(ticket);
-        let in_slot = self.under_way.values().filter(|(_, t)| now < t + SLOT);
+        let in_slot = self.in_flight.values().filter(|(_, t)| now < t + SLOT);
         let (in_slot, slots) = (in_slot.count(), read_schedule.slots);
         assertions::SLOTS.holds(in_slot <= slots, || {
             format!("{in_slot} inspections in {slots} slots")
         })?;
-        let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
+        let overdue = self.in_flight.values().filter(|(_, t)| now > t + SLOT);
         let (overdue, most) = (overdue.count(), read_schedule.most_overdue);
         assertions::SLOTS.holds(overdue <= most, || {
             format!("{overdue} inspections are overdue, {most} may be")
@@ -160,12 +160,12 @@ impl Checks {
 
     /// When the oldest inspection in flight was requested.
     pub fn oldest_inspection(&self) -> Option<u64> {
-        self.under_way.values().map(|(_, t)| *t).min()
+        self.in_flight.values().map(|(_, t)| *t).min()
     }
 
     /// Counts the inspections that are overdue.
     pub fn count_overdue(&mut self, now: u64) {
-        let overdue = self.under_way.values().filter(|(_, t)| now > t + SLOT);
+        let overdue = self.in_flight.values().filter(|(_, t)| now > t + SLOT);
         let overdue = overdue.count() as u64;
         self.coverage.hit_times(CoverPoint::Overdue, overdue);
     }
@@ -178,7 +178,7 @@ impl Checks {
     /// A cancelled read counts as failed.
     pub fn inspection_cancelled(&mut self, ticket: Ticket) {
         self.coverage.hit(CoverPoint::InspectionCancelled);
-        if let Some((uid, _)) = self.under_way.remove(&ticket) {
+        if let Some((uid, _)) = self.in_flight.remove(&ticket) {
             self.failing.insert(uid.clone());
             self.failed.insert(&uid, ticket);
         }
@@ -215,7 +215,7 @@ impl Checks {
     }
 
     /// Whether that inspection is requested and not cancelled.
-    pub fn is_under_way(&self, ticket: Ticket) -> bool {
-        self.under_way.contains_key(&ticket)
+    pub fn is_in_flight(&self, ticket: Ticket) -> bool {
+        self.in_flight.contains_key(&ticket)
     }
 }

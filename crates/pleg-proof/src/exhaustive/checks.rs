@@ -105,12 +105,12 @@ impl Checks {
         Step(object, to): Step,
         reports: &[&Report],
     ) {
-        let records = &mut self.records[object];
+        let record = &mut self.records[object];
         let own = reports.iter().any(|r| r.id == model.ids[object]);
-        records.first_seen_removed |= to == Stage::Removed && !records.known && !own;
-        records.seen_running |= to == Stage::Running;
-        records.reported = records.reported.max(to);
-        (records.known, records.named) = (true, Some(now));
+        record.first_seen_removed |= to == Stage::Removed && !record.known && !own;
+        record.seen_running |= to == Stage::Running;
+        record.reported = record.reported.max(to);
+        (record.known, record.named) = (true, Some(now));
         for report in reports {
             self.shown(model, now, report);
             if let Some(object) = model.index_of(&report.id) {
@@ -135,9 +135,9 @@ impl Checks {
 
     fn shown(&mut self, model: &WorldModel, now: u64, report: &Report) {
         if let Some(object) = model.index_of(&report.id) {
-            let records = &mut self.records[object];
-            (records.known, records.named) = (true, Some(now));
-            records.seen_running |= report.shown == ReportedState::Running;
+            let record = &mut self.records[object];
+            (record.known, record.named) = (true, Some(now));
+            record.seen_running |= report.shown == ReportedState::Running;
         }
     }
 
@@ -165,10 +165,10 @@ impl Checks {
 
     /// Drops the true states of instants that nothing refers to: neither the cache, nor a read in
     /// flight, nor the last list.
-    pub fn forget(&mut self, under_way: &[u64], listed: Option<u64>) {
+    pub fn forget(&mut self, in_flight: &[u64], listed: Option<u64>) {
         let (cache, inspected) = (self.cache, self.inspected);
         self.began.retain(|(at, _)| {
-            under_way.contains(at)
+            in_flight.contains(at)
                 || listed == Some(*at)
                 || inspected.contains(&Some(*at))
                 || cache
@@ -176,9 +176,9 @@ impl Checks {
                     .any(|c| c.as_of == Some(*at) || c.inspected == Some(*at))
         });
         let oldest = self.began.iter().map(|(at, _)| *at).min();
-        for records in &mut self.records {
+        for record in &mut self.records {
             // Older than anything it could be compared with, so it equals never.
-            records.named = records.named.filter(|&at| Some(at) >= oldest);
+            record.named = record.named.filter(|&at| Some(at) >= oldest);
         }
     }
 
@@ -368,25 +368,25 @@ impl Checks {
         let (what, id) = (event.event, &subject.id);
         code(model, id, subject.exit_code)?;
         let shown = self.cache[model.pod_of(object)].stages[object];
-        let records = &mut self.records[object];
-        if records.first_seen_removed && subject.incarnation == 0 {
+        let record = &mut self.records[object];
+        if record.first_seen_removed && subject.incarnation == 0 {
             return Err(format!(
                 "invariant 6: {what} of {id} is announced although its removal was reported first"
             ));
         }
-        if subject.incarnation != records.incarnation {
-            if !records.misreported || subject.incarnation < records.incarnation {
+        if subject.incarnation != record.incarnation {
+            if !record.misreported || subject.incarnation < record.incarnation {
                 return Err(format!(
                     "invariant 2: {id} is overruled without false reports"
                 ));
             }
-            records.incarnation = subject.incarnation;
-            (records.started, records.died, records.removed) = (false, false, false);
+            record.incarnation = subject.incarnation;
+            (record.started, record.died, record.removed) = (false, false, false);
         }
         let (twice, early) = match what {
-            ContainerStarted => (records.started, records.died || records.removed),
-            ContainerDied => (records.died, records.removed),
-            ContainerRemoved => (records.removed, false),
+            ContainerStarted => (record.started, record.died || record.removed),
+            ContainerDied => (record.died, record.removed),
+            ContainerRemoved => (record.removed, false),
             _ => (false, false),
         };
         if twice || early {
@@ -394,7 +394,7 @@ impl Checks {
             return Err(format!("invariant 9: {what} of {id} is announced {how}"));
         }
         let cache_behind = match what {
-            ContainerStarted => !records.seen_running,
+            ContainerStarted => !record.seen_running,
             ContainerDied => matches!(shown, Stage::Created | Stage::Running),
             ContainerRemoved => shown.exists(),
             _ => false,
@@ -405,9 +405,9 @@ impl Checks {
             ));
         }
         match what {
-            ContainerStarted => records.started = true,
-            ContainerDied => records.died = true,
-            ContainerRemoved => records.removed = true,
+            ContainerStarted => record.started = true,
+            ContainerDied => record.died = true,
+            ContainerRemoved => record.removed = true,
             _ => {}
         }
         Ok(())
@@ -465,13 +465,13 @@ pub fn stage_of(shown: ReportedState) -> Stage {
 pub fn must_be_missed(
     model: &WorldModel,
     object: ObjectIndex,
-    records: &IdRecord,
+    record: &IdRecord,
     is: Stage,
 ) -> bool {
     let tells = match is {
         Stage::Running => true,
-        Stage::Exited => model.kind(object) == Kind::Container || records.seen_running,
+        Stage::Exited => model.kind(object) == Kind::Container || record.seen_running,
         _ => false,
     };
-    tells && records.reported < is
+    tells && record.reported < is
 }

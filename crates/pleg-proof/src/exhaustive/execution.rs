@@ -386,11 +386,11 @@ impl<'a> Execution<'a> {
             self.state.reads.extend(started);
         }
         self.forget_old_changes();
-        let under_way: Vec<u64> = self.state.reads.iter().map(|r| r.began).collect();
+        let in_flight: Vec<u64> = self.state.reads.iter().map(|r| r.began).collect();
         let listed = self.state.reconciler.health(self.instant()).last_list;
         self.state
             .checks
-            .forget(&under_way, listed.map(Instant::as_nanos));
+            .forget(&in_flight, listed.map(Instant::as_nanos));
     }
 
     pub fn name(&self, Step(object, to): Step) -> String {

@@ -110,7 +110,7 @@ impl Execution<'_> {
                 state.oracle[object],
                 cached.stages[object],
             );
-            let records = &state.checks.records[object];
+            let record = &state.checks.records[object];
             exists |= is.exists();
             if is.exists() != shown.exists() || (is.exists() && is != shown) {
                 return Err(format!(
@@ -127,15 +127,15 @@ impl Execution<'_> {
             }
             let (started, died, removed) = match is {
                 Stage::Running => (true, false, false),
-                Stage::Exited => (records.started, true, false),
-                Stage::Removed if records.published => (records.started, true, true),
+                Stage::Exited => (record.started, true, false),
+                Stage::Removed if record.published => (record.started, true, true),
                 _ => continue,
             };
             // Announcements of a misreported object may belong to another incarnation.
-            let said = (records.started, records.died, records.removed);
-            if said != (started, died, removed) && !records.misreported {
+            let said = (record.started, record.died, record.removed);
+            if said != (started, died, removed) && !record.misreported {
                 return Err(format!(
-                    "invariant 9: {id} is {is:?}, and said of it was {records:?}"
+                    "invariant 9: {id} is {is:?}, and its record is {record:?}"
                 ));
             }
         }

@@ -127,7 +127,7 @@ impl World {
             self.checks.coverage.hit(CoverPoint::OutageOver);
         }
         self.read_schedule.list_asked(self.now, ticket)?;
-        self.expected_health.list_under_way = Some(self.now);
+        self.expected_health.list_in_flight = Some(self.now);
         let hung = self.node.lists_out(self.now);
         let faults = Faults {
             fails: Fault::ListFails,
@@ -232,7 +232,7 @@ impl World {
         };
         let failed = list.rows.is_err();
         self.reconciler.handle_list(self.instant(), list);
-        self.expected_health.list_under_way = None;
+        self.expected_health.list_in_flight = None;
         self.read_schedule.list_ended(self.now, failed);
         self.expected_health.last_list_failed = failed;
         self.expected_health.silent &= failed;
@@ -263,8 +263,8 @@ impl World {
             return;
         }
         let gone = |r: &&Report| self.oracle.object(&r.id).is_some_and(|l| !l.exists(began));
-        let lists_removed_sandboxes = rows.iter().filter(gone).count() as u64;
-        self.checks.coverage.faults[Fault::ListedAfterRemoval as usize] += lists_removed_sandboxes;
+        let removed_rows = rows.iter().filter(gone).count() as u64;
+        self.checks.coverage.faults[Fault::ListedAfterRemoval as usize] += removed_rows;
     }
 
     fn mark_unknown(&mut self, reports: &mut [Report]) {
@@ -336,7 +336,7 @@ impl World {
             Some(row)
         });
         let shown: Vec<Report> = found.iter().chain(rows).cloned().chain(unchanged).collect();
-        let inspection_cancelled = !self.checks.is_under_way(ticket);
+        let inspection_cancelled = !self.checks.is_in_flight(ticket);
         self.expected_health.silent &= inspection_cancelled || failed && found.is_empty();
         self.checks
             .inspected(&self.oracle, asked, began, &shown, failed);

@@ -227,8 +227,8 @@ impl World {
             plan,
         };
         world.checks.coverage.worlds[world.plan.runtime as usize] = 1;
-        let reported = world.plan.to_string();
-        world.checks.log(now, || reported);
+        let plan_text = world.plan.to_string();
+        world.checks.log(now, || plan_text);
         if world.plan.runtime != RuntimeKind::Polled {
             let first = now + world.rng.stream.between(0, 300_000_000);
             world.at(first, Action::Subscribe);

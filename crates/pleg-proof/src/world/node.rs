@@ -144,13 +144,13 @@ impl World {
                 .rng
                 .stream
                 .pick(&[EventType::Stopped, EventType::Deleted]);
-            let lie = Transition {
+            let false_event = Transition {
                 at: self.now,
                 object,
                 event,
                 inside_removal: false,
             };
-            self.emit_transitions(vec![lie]);
+            self.emit_transitions(vec![false_event]);
         }
         let next = self.now + self.plan.pause(&mut self.rng.node);
         self.at(next, Action::NodeStep);

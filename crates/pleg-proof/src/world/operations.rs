@@ -96,7 +96,7 @@ impl World {
         kubelet.calls += 1;
         let number = kubelet.calls;
         if let Some(run) = kubelet.workers.get_mut(&pod).and_then(|w| w.run()) {
-            run.under_way = Some((step, number));
+            run.in_flight = Some((step, number));
         }
         self.checks.coverage.hit(CoverPoint::OperationIssued);
         let mut call = Call {
@@ -248,7 +248,7 @@ impl World {
         let Some(run) = worker.run() else {
             return Ok(());
         };
-        let mine = run.under_way.take_if(|(_, number)| *number == reply.number);
+        let mine = run.in_flight.take_if(|(_, number)| *number == reply.number);
         let Some((step, _)) = mine else {
             return Ok(());
         };

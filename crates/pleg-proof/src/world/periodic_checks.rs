@@ -38,7 +38,7 @@ impl World {
         self.expected_health.inspection = self.checks.oldest_inspection();
         // Tombstones inserted during a read stay until it has ended.
         let reads = self.expected_health.inspection.is_some()
-            || self.expected_health.list_under_way.is_some();
+            || self.expected_health.list_in_flight.is_some();
         assertions::TOMBSTONES_BOUNDED.holds(tombstones <= most || reads, || {
             format!("{tombstones} tombstones, {most} may be")
         })?;
@@ -83,7 +83,7 @@ impl World {
     /// # Errors
     /// An invariant is violated.
     pub fn run_until_listed(&mut self) -> CheckResult {
-        while self.expected_health.list_under_way.is_some() {
+        while self.expected_health.list_in_flight.is_some() {
             self.run(SECOND)?;
         }
         Ok(())

@@ -59,13 +59,13 @@ impl Channel {
         self.dead_subscribers += 1;
     }
 
-    /// Sends an event. Returns it if our subscriber gets it. The flags: whether we are subscribed, and
-    /// whether there is a second subscriber.
+    /// Sends an event. Returns it if the tested subscriber gets it. The flags: whether that one is
+    /// subscribed, and whether there is a second subscriber.
     fn offer(
         &mut self,
         event: RuntimeEvent,
         now: u64,
-        (simulate, second_subscriber): (bool, bool),
+        (is_subscribed, second_subscriber): (bool, bool),
         rng: &mut Rng,
         coverage: &mut Coverage,
     ) -> Option<RuntimeEvent> {
@@ -77,13 +77,13 @@ impl Channel {
                     coverage.fault(Fault::TakenByDeadSubscriber);
                     return None;
                 }
-                if second_subscriber && (!simulate || rng.percent(50)) {
+                if second_subscriber && (!is_subscribed || rng.percent(50)) {
                     coverage.fault(Fault::TakenBySecondSubscriber);
                     return None;
                 }
             }
             RuntimeKind::Containerd2 => {
-                if !simulate && self.dead_subscribers > 0 {
+                if !is_subscribed && self.dead_subscribers > 0 {
                     if rng.percent(50) {
                         coverage.fault(Fault::TakenByDeadSubscriber);
                         return None;
@@ -92,13 +92,13 @@ impl Channel {
                 }
                 self.dead_subscribers = 0;
             }
-            _ if !simulate && self.served => {
+            _ if !is_subscribed && self.served => {
                 coverage.fault(Fault::SentWithoutSubscriber);
                 return None;
             }
             _ => {}
         }
-        if simulate {
+        if is_subscribed {
             return Some(event);
         }
         if self.runtime != RuntimeKind::Containerd2 && self.held.len() >= self.most {
@@ -128,14 +128,17 @@ impl Channel {
 impl World {
     /// The runtime sends an event, `pause` after it has read the statuses.
     pub(super) fn send(&mut self, event: RuntimeEvent, pause: u64) {
-        let (now, simulate) = (self.now, self.stream.is_some());
+        let (now, is_subscribed) = (self.now, self.stream.is_some());
         let second_subscriber = now < self.node.second_subscriber;
         let (rng, coverage) = (&mut self.rng.stream, &mut self.checks.coverage);
-        let offered = simulate.then(|| event.clone());
-        let Some(event) =
-            self.channel
-                .offer(event, now, (simulate, second_subscriber), rng, coverage)
-        else {
+        let offered = is_subscribed.then(|| event.clone());
+        let Some(event) = self.channel.offer(
+            event,
+            now,
+            (is_subscribed, second_subscriber),
+            rng,
+            coverage,
+        ) else {
             if let Some(event) = offered {
                 self.losses.lose(&event);
             }
@@ -224,11 +227,11 @@ impl World {
         if self.node.is_up(self.now) {
             self.channel.subscriber_died();
         }
-        let violation = error(CallErrorKind::Unavailable);
+        let call_error = error(CallErrorKind::Unavailable);
         let why = match (self.delivered, self.plan.runtime.is_crio()) {
-            (false, _) => StreamEnd::Cut(violation),
+            (false, _) => StreamEnd::Cut(call_error),
             (true, true) => StreamEnd::Ended(None),
-            (true, false) => StreamEnd::Ended(Some(violation)),
+            (true, false) => StreamEnd::Ended(Some(call_error)),
         };
         let pause = self.rng.stream.between(0, 3000) * MS;
         self.stream_ended(why, pause)
@@ -357,9 +360,9 @@ impl World {
             };
             taken += 1;
             if !self.must_deliver.is_empty() {
-                let sent_at = (&arrival.event.id, arrival.event.event);
+                let delivered = (&arrival.event.id, arrival.event.event);
                 self.must_deliver
-                    .retain(|(id, what)| (id, *what) != sent_at);
+                    .retain(|(id, what)| (id, *what) != delivered);
             }
             self.checks
                 .event_received(&self.oracle, now, &arrival.event);

@@ -72,7 +72,7 @@ pub(super) struct Run {
     pub(super) sandbox: Option<Id>,
     pub(super) failed: bool,
     /// The step in flight and the number of its operation.
-    pub(super) under_way: Option<(Step, u64)>,
+    pub(super) in_flight: Option<(Step, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl World {
                 steps: decision.steps.into(),
                 sandbox: decision.sandbox,
                 failed: false,
-                under_way: None,
+                in_flight: None,
             });
         }
         self.next_step(pod);

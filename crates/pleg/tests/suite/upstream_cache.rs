@@ -237,7 +237,7 @@ async fn k7_register_notification() {
     soon(pleg.relist_now()).await.unwrap();
     assert!(pleg.health().current().last_list > Some(at));
     pass(&pleg, SECOND).await;
-    assert!(!waits.is_finished(), "its own read is under way");
+    assert!(!waits.is_finished(), "its own read is in flight");
     node.release(&Op::pod("p"));
     assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
 }

@@ -27,7 +27,7 @@ fn one_pod_has_one_in_flight_and_one_queued() {
     let start = scheduler.start(Ticket(1), at(1)).map(|s| s.uid);
     assert_eq!((start, scheduler.can_start()), (Some(p.clone()), false));
     assert_eq!(scheduler.in_flight(&p), Some((Ticket(1), at(1))));
-    assert!(scheduler.is_under_way(Ticket(1)) && !scheduler.is_idle());
+    assert!(scheduler.is_in_flight(Ticket(1)) && !scheduler.is_idle());
     scheduler.request_inspection(&p, Cause::Waiter);
     assert_eq!(scheduler.start(Ticket(2), at(1)), None);
     let finished = scheduler
@@ -146,7 +146,7 @@ fn one_that_is_overdue_gives_its_slot_back_and_the_oldest_is_given_up() {
 #[test]
 fn no_more_start_than_there_are_slots() {
     let mut scheduler = scheduler(1);
-    assert!(!scheduler.is_under_way(Ticket(1)));
+    assert!(!scheduler.is_in_flight(Ticket(1)));
     for n in [1, 2] {
         let uid = PodUid::from(n.to_string());
         scheduler.request_inspection(&uid, Cause::Changed);

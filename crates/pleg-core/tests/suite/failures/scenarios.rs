@@ -183,7 +183,7 @@ fn g20_conditions_are_asked_for_again_by_the_caller() {
         assert_eq!(
             reads(&t) - before,
             2 * look,
-            "one was under way before the other asked"
+            "one was in flight before the other asked"
         );
         assert_eq!(t.said(PodSync, "p") as u64, 2 * look);
     }

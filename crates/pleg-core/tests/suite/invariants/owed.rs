@@ -286,6 +286,57 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     assert!(t.answer_of(waiter).expect("answered").is_err());
 }
 
+/// Details that are read before the complete list answer nobody, so they are read once, after it.
+#[test]
+fn details_of_a_pod_without_a_label_are_read_once_after_the_list() {
+    let unlabelled = |mut report: Report| {
+        report.identity.unlabelled = true;
+        report
+    };
+    let mut t = Script::confirmed();
+    t.node = rows().map(unlabelled).to_vec();
+    t.relist();
+    t.settle();
+    t.pass(10);
+    // A list that began before the question does not answer it.
+    t.relist();
+    t.pass(10);
+    let after = t.now();
+    let waiter = t.wait_for_details("p", after);
+    let unknown = t.wait_for_details("q", after);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    let shown = t.node.clone();
+    t.list(&shown);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    t.pass(10);
+    t.list(&shown);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 2));
+    t.settle();
+    assert!(t.view_for(waiter).inspected >= Some(after));
+    assert_eq!(t.view_for(unknown).status.sandboxes.len(), 0);
+}
+
+/// An inspection that was requested for another reason ends before the list: it is not repeated.
+#[test]
+fn inspection_before_the_list_is_not_repeated_for_details() {
+    let unlabelled = |mut report: Report| {
+        report.identity.unlabelled = true;
+        report
+    };
+    let mut t = Script::confirmed();
+    t.node = rows().map(unlabelled).to_vec();
+    t.relist();
+    t.settle();
+    t.pass(10);
+    let waiter = t.wait_for_details("p", t.now());
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.inspect(&shown, &[]);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    t.settle();
+    assert!(t.view_for(waiter).inspected.is_some());
+}
+
 /// A container without a name does not block the start of another one: an answer reads the status
 /// of one whose name no event has reported (found by seed 12151).
 #[test]

@@ -58,7 +58,7 @@ fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
     assert_eq!(t.reads_wanted(), 2, "the probe and the exit");
 }
 
-/// A container has failed, and the read of its late reason is under way.
+/// A container has failed, and the read of its late reason is in flight.
 fn reading_an_exit_reason() -> Script {
     let mut t = probed();
     let s = sandbox("s", "p", ReportedState::Running);

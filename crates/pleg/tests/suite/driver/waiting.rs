@@ -95,7 +95,7 @@ async fn waiters_share_a_read() {
     assert_eq!(
         node.count(&Op::pod("p")) - reads,
         1,
-        "at most one of a pod is under way"
+        "at most one of a pod is in flight"
     );
     node.release(&Op::pod("p"));
     let [first, second, third] = [

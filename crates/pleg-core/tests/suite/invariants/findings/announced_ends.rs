@@ -28,7 +28,7 @@ fn a10_first_status_releases_died() {
 /// An inspection is in flight when an event without statuses arrives. It reads the status of the
 /// exited container.
 #[test]
-fn a10_inspection_under_way_releases_died() {
+fn a10_inspection_in_flight_releases_died() {
     let mut t = listed(&["c"]);
     t.request_relist("p");
     t.pass(5);
