@@ -10,16 +10,26 @@ use std::time::Duration;
 use pleg::core::{Kind, Resources};
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, TerminalRecord};
 
-use crate::actions::{PodActions, PodPhase};
+use crate::actions::{PodActions, PodPhase, StopReason};
 use crate::backoff::BackOff;
 use crate::names;
+use crate::spec::RestartPolicy;
 
 /// How long after a call for an id that had no effect it is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// The removal of garbage is repeated ever more rarely, up to this time: a runtime may never be able to
-/// remove a container, and nothing but a clean node waits for it. containerd 1.7 refuses if it was killed while
-/// it started the container ("cannot delete running task").
-const REPEAT_GARBAGE_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
+/// What may never have the effect that is wanted is repeated ever more rarely, up to this time.
+///
+/// That is the removal of garbage: nothing but a clean node waits for it, and containerd 1.7 refuses it for a
+/// container that it was starting when it was killed ("cannot delete running task"). And it is a change of
+/// resources: a runtime may round them.
+const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
+
+/// When the next try follows, after so many.
+fn next_try(at: Instant, tries: u32) -> Instant {
+    let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
+    let after = REPEAT_AFTER.saturating_mul(doubled);
+    at.after(after.min(REPEAT_AFTER_AT_MOST))
+}
 
 /// The history of one pod. Create it when the worker of the pod starts, drop it when that ends.
 ///
@@ -41,8 +51,22 @@ pub struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that a container that still exists was given last.
     resized: BTreeMap<Id, Resized>,
+    /// The containers that this worker stopped or removed to replace them.
+    replaced: BTreeMap<Id, Replaced>,
     terminating_since: Option<Instant>,
     phase: Option<PodPhase>,
+}
+
+/// A container was stopped or removed to be replaced, so its exit code does not decide whether it runs
+/// again. The kubelet decides that together with the stop (`computePodActions`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replaced {
+    /// Its specification changed, or its state was unknown: it runs again under every policy.
+    Always,
+    /// A probe failed, or its sandbox is replaced: it runs again unless the policy is Never.
+    UnlessNever,
+    /// It was created and not started. If it has no exit code, it never ran.
+    BeforeStart,
 }
 
 /// A call that changes an id.
@@ -67,7 +91,14 @@ pub(crate) struct Resized {
     pub(crate) to: Resources,
     /// When it was last tried.
     pub(crate) at: Instant,
-    pub(crate) tries: u32,
+    tries: u32,
+}
+
+impl Resized {
+    /// When the change, which had no effect so far, may be tried again.
+    pub(crate) fn repeat_at(&self) -> Instant {
+        next_try(self.at, self.tries)
+    }
 }
 
 /// How a container ended.
@@ -138,6 +169,9 @@ impl PodHistory {
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
         self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
+        let ends = &self.ends;
+        self.replaced
+            .retain(|id, _| exist.contains(&id) || ends.values().any(|end| end.id == *id));
     }
 
     /// Of each name the end with the highest attempt is kept, and of one end what is known of it.
@@ -190,6 +224,21 @@ impl PodHistory {
             };
             self.resized.insert(resize.id.clone(), resized);
         }
+        if !actions.terminating {
+            for stop in &actions.stop {
+                let replaced = match stop.reason {
+                    StopReason::Changed | StopReason::Unknown => Replaced::Always,
+                    StopReason::Pod | StopReason::Surplus | StopReason::Unhealthy => {
+                        Replaced::UnlessNever
+                    }
+                };
+                self.replaced.insert(stop.id.clone(), replaced);
+            }
+            // What is removed was created and not started.
+            for id in &actions.remove {
+                self.replaced.insert(id.clone(), Replaced::BeforeStart);
+            }
+        }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
         for id in stopped.chain(&actions.stop_sandboxes) {
             self.called(id, Call::Stop, now);
@@ -235,6 +284,17 @@ impl PodHistory {
         self.ends.get(name)
     }
 
+    /// Whether the container runs again, however it ended, because this worker stopped or removed it to
+    /// replace it.
+    pub(crate) fn is_replaced(&self, end: &End, policy: RestartPolicy) -> bool {
+        match self.replaced.get(&end.id) {
+            Some(Replaced::Always) => true,
+            Some(Replaced::UnlessNever) => policy != RestartPolicy::Never,
+            Some(Replaced::BeforeStart) => end.exit_code.is_none(),
+            None => false,
+        }
+    }
+
     /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
     /// made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
@@ -245,9 +305,7 @@ impl PodHistory {
     /// The same for the removal of garbage, for which no container waits.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         let Called { at, tries } = *self.calls.get(&(id.clone(), Call::Remove))?;
-        let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
-        let after = REPEAT_AFTER.saturating_mul(doubled);
-        Some(at.after(after.min(REPEAT_GARBAGE_AFTER_AT_MOST)))
+        Some(next_try(at, tries))
     }
 
     /// Takes over that a call is about to be made.

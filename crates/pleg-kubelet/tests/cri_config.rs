@@ -217,7 +217,7 @@ fn command_arguments_and_variables_are_expanded() {
 #[test]
 fn mounts_are_paths_on_the_node() {
     let config = app(json!({"name": "app", "volumeMounts": [
-        {"name": "data", "mountPath": "/data", "readOnly": true, "subPath": "a/b"},
+        {"name": "data", "mountPath": "/data", "readOnly": true},
         {"name": "tmp", "mountPath": "tmp"},
     ]}))
     .unwrap_or_else(|error| panic!("{error}"));
@@ -229,7 +229,7 @@ fn mounts_are_paths_on_the_node() {
     let empty_dir = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/tmp";
     assert_eq!(
         mounts,
-        [("/srv/data/a/b", "/data", true), (empty_dir, "/tmp", false)]
+        [("/srv/data", "/data", true), (empty_dir, "/tmp", false)]
     );
 }
 
@@ -248,8 +248,18 @@ fn what_cannot_be_used_is_named() {
             "volumeMounts[0].name: volume \"nfs\" is neither a hostPath nor an emptyDir",
         ),
         (
-            mount(json!({"name": "data", "mountPath": "/a", "subPath": "a/../../etc"})),
-            "volumeMounts[0].subPath: \"a/../../etc\" is not a relative path without \"..\"",
+            mount(json!({"name": "data", "mountPath": "/a", "subPath": "b"})),
+            "volumeMounts[0].subPath: a container could replace it by a symbolic link to a file of the \
+             node: mount the volume, or a hostPath of that path",
+        ),
+        (
+            json!({"name": "app", "securityContext": {"runAsNonRoot": true}}),
+            "securityContext.runAsNonRoot: the user of the image is not looked up: write runAsUser \
+             as well",
+        ),
+        (
+            json!({"name": "app", "securityContext": {"runAsNonRoot": true, "runAsUser": 0}}),
+            "securityContext.runAsNonRoot: it must not run as root, and runAsUser is 0: change one",
         ),
         (
             variable(json!({"secretKeyRef": {"name": "s", "key": "k"}})),

@@ -164,6 +164,23 @@ fn each_wrong_manifest_has_a_clear_message() {
             "spec.containers[0].lifecycle: hooks are not run: remove them",
         ),
         (
+            "mountPath: /data",
+            "mountPath: /data, subPath: a",
+            "spec.containers[0].volumeMounts[0].subPath: a container could replace it by a symbolic link \
+             to a file of the node: mount the volume, or a hostPath of that path",
+        ),
+        (
+            "    image: shop:1",
+            "    image: shop:1\n    securityContext: {seccompProfile: {type: Localhost, localhostProfile: a}}",
+            "spec.containers[0].securityContext.seccompProfile.localhostProfile: profiles of the node are \
+             not looked up: write type RuntimeDefault",
+        ),
+        (
+            "  containers:",
+            "  hostUsers: false\n  containers:",
+            "spec.hostUsers: user namespaces are not made: remove it",
+        ),
+        (
             "    image: shop:1",
             "    image: shop:1\n    livenessProbe: {grpc: {port: 1}}",
             "spec.containers[0].livenessProbe.grpc: use an exec, tcpSocket or httpGet probe",
@@ -333,4 +350,26 @@ fn vanished_directory_is_an_error() {
         "the manifest directory /nowhere/manifests cannot be read (No such file or directory (os \
          error 2)): all static pods stay as they are; create it, or make it readable"
     );
+}
+
+#[test]
+fn host_ports_of_different_addresses_do_not_conflict() {
+    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    for (addresses, good) in [
+        (["10.0.0.1", "10.0.0.2"], 2),
+        (["10.0.0.1", "10.0.0.1"], 1),
+        (["10.0.0.1", "0.0.0.0"], 1),
+    ] {
+        for (name, address) in ["a", "b"].into_iter().zip(addresses) {
+            let port = format!("hostPort: 8080, hostIP: {address}");
+            let pod = WEB.replace("name: web", &format!("name: {name}"));
+            let file = directory.path().join(format!("{name}.yaml"));
+            fs::write(file, pod.replace("hostPort: 8080", &port))
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        let found =
+            read_directory(directory.path(), "n1").unwrap_or_else(|error| panic!("{error}"));
+        let changes = Manifests::default().update(found);
+        assert_eq!(changes.added.len(), good, "{addresses:?}");
+    }
 }

@@ -94,8 +94,15 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let result = runtime.block_on(run());
+    // Work on a file system that hangs cannot be cancelled, and is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run() -> anyhow::Result<()> {
     let args = Args::parse();
     let filter = match std::env::var("PLEG_LOG") {
         Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,

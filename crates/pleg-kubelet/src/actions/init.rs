@@ -77,7 +77,8 @@ impl<'a> Decision<'a> {
         if self.live(spec, container, sandbox) != Live::Nothing {
             return Turn::This;
         }
-        let Some(end) = self.end_here(container, sandbox) else {
+        let end = self.end_here(container, sandbox);
+        let Some(end) = end.filter(|end| !self.is_replaced(spec, end)) else {
             self.start(container);
             return Turn::This;
         };

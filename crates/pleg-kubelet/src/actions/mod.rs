@@ -4,7 +4,8 @@
 //!
 //! * A container is stopped in one run and replaced in a later one, after a view that is newer than
 //!   the stop. So nothing is started while a container of its name is created, running, unknown or
-//!   unsettled in the view.
+//!   unsettled in the view. Whether it is replaced is decided with the stop, as in the kubelet: its
+//!   exit code does not matter.
 //! * A sandbox is created in one run, and its first containers in a later one. So their environment
 //!   can name the addresses of the pod, and a sandbox that cannot be created uses up neither an
 //!   attempt of a container nor its back-off.
@@ -142,7 +143,8 @@ impl<'a> Decision<'a> {
         if self.live(spec, container, sandbox) != Live::Nothing {
             return false;
         }
-        if let Some(end) = self.history.end(&container.name) {
+        let end = self.history.end(&container.name);
+        if let Some(end) = end.filter(|end| !self.is_replaced(spec, end)) {
             match spec.restart_policy {
                 RestartPolicy::Always => {}
                 RestartPolicy::Never => return true,
@@ -155,6 +157,10 @@ impl<'a> Decision<'a> {
         }
         self.start(container);
         false
+    }
+
+    fn is_replaced(&self, spec: &PodSpec, end: &End) -> bool {
+        self.history.is_replaced(end, spec.restart_policy)
     }
 
     /// Handles every container of that name that has not ended.

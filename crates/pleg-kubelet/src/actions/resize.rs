@@ -6,9 +6,6 @@ use pleg::core::Resources;
 use super::{Decision, ResizeContainer};
 use crate::spec::ContainerSpec;
 
-/// How often the same change is tried while the runtime reports other resources: it may round them.
-const MAX_TRIES: u32 = 3;
-
 impl Decision<'_> {
     /// Changes the resources of a running container if the runtime reports others than it is to have.
     pub(super) fn resize(&mut self, container: &ContainerSpec, status: &ContainerStatus) {
@@ -25,7 +22,10 @@ impl Decision<'_> {
                 self.actions.inspect_after = after;
                 return;
             }
-            if resized.tries >= MAX_TRIES {
+            // The call failed, or the runtime rounds what it is given.
+            let repeat_at = resized.repeat_at();
+            if repeat_at > self.now {
+                self.actions.due_by(repeat_at);
                 return;
             }
         }

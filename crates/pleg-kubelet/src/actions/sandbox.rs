@@ -85,10 +85,12 @@ impl<'a> Decision<'a> {
             let end = self.history.end(&container.name);
             match (spec.restart_policy, end) {
                 (RestartPolicy::Never, _) if has_run => {}
-                (RestartPolicy::OnFailure, Some(end)) => match self.exit_code(end) {
-                    ExitCode::Undecided => return None,
-                    code => is_left |= !code.succeeded(),
-                },
+                (RestartPolicy::OnFailure, Some(end)) if !self.is_replaced(spec, end) => {
+                    match self.exit_code(end) {
+                        ExitCode::Undecided => return None,
+                        code => is_left |= !code.succeeded(),
+                    }
+                }
                 _ => is_left = true,
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec};
 use k8s_openapi::serde_json;
 use pleg_cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
@@ -14,7 +14,7 @@ use crate::from_pod::container_hash;
 use crate::names;
 use crate::pod_name::PodName;
 
-use super::{FieldError, NodeConfig, expand, linux_resources, log_path, security, text};
+use super::{FieldError, NodeConfig, SUB_PATH, expand, linux_resources, log_path, security, text};
 
 /// What a container is created from.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,7 @@ pub fn container_config(
     } = *input;
     let default = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&default);
+    security::check_user(spec, container)?;
     let environment = environment(input, node)?;
     let variables = environment.iter().cloned().collect();
     let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
@@ -78,7 +79,7 @@ pub fn container_config(
                 value: value.into(),
             })
             .collect(),
-        mounts: mounts(input, spec, node, &variables)?,
+        mounts: mounts(input, spec, node)?,
         labels: {
             let name = (names::CONTAINER_NAME.to_owned(), container.name.clone());
             PodName::of(pod)
@@ -227,7 +228,6 @@ fn mounts(
     input: &ContainerInput<'_>,
     spec: &PodSpec,
     node: &NodeConfig,
-    variables: &BTreeMap<String, String>,
 ) -> Result<Vec<Mount>, FieldError> {
     let mut mounts = Vec::new();
     for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
@@ -242,20 +242,21 @@ fn mounts(
             );
             return Err(wrong("name", problem));
         };
-        let Some(mut host_path) = node.volume_path(input.pod, volume) else {
+        let Some(host_path) = node.volume_path(input.pod, volume) else {
             let problem = format!(
                 "volume {:?} is neither a hostPath nor an emptyDir",
                 mount.name
             );
             return Err(wrong("name", problem));
         };
-        if let Some(sub_path) = sub_path(mount, variables) {
-            let mut parts = std::path::Path::new(&sub_path).components();
-            if !parts.all(|part| matches!(part, std::path::Component::Normal(_))) {
-                let problem = format!("{sub_path:?} is not a relative path without \"..\"");
-                return Err(wrong("subPath", problem));
+        // On the node, a container could replace the path by a symbolic link to anything (CVE-2017-1002101).
+        for (field, path) in [
+            ("subPath", &mount.sub_path),
+            ("subPathExpr", &mount.sub_path_expr),
+        ] {
+            if path.as_ref().is_some_and(|path| !path.is_empty()) {
+                return Err(wrong(field, SUB_PATH.to_owned()));
             }
-            host_path.push(sub_path);
         }
         let propagation = match mount.mount_propagation.as_deref() {
             Some("Bidirectional") => MountPropagation::PropagationBidirectional,
@@ -274,9 +275,4 @@ fn mounts(
         });
     }
     Ok(mounts)
-}
-
-fn sub_path(mount: &VolumeMount, variables: &BTreeMap<String, String>) -> Option<String> {
-    let given = mount.sub_path.clone().filter(|path| !path.is_empty());
-    given.or_else(|| Some(expand(mount.sub_path_expr.as_deref()?, variables)))
 }

@@ -23,6 +23,10 @@ pub use env::expand;
 pub use resources::linux_resources;
 pub use sandbox::sandbox_config;
 
+/// Why a path in a volume cannot be mounted.
+pub(crate) const SUB_PATH: &str = "a container could replace it by a symbolic link to a file of the node: mount the \
+                                   volume, or a hostPath of that path";
+
 /// A field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]

@@ -62,9 +62,9 @@ fn quota(milli_cpu: i64) -> i64 {
 /// Which container the kernel kills first when memory is short: that which uses more than it
 /// requested.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
-    /// From this priority on a pod is critical to the node.
-    const CRITICAL: i32 = 2_000_000_000;
-    if spec.priority.is_some_and(|p| p >= CRITICAL) {
+    /// The priority class of pods that are critical to the node. One that is critical to the cluster is not.
+    const CRITICAL: &str = "system-node-critical";
+    if spec.priority_class_name.as_deref() == Some(CRITICAL) {
         return -997;
     }
     match qos_class(spec) {
@@ -126,6 +126,19 @@ mod tests {
         ];
         for (resources, linux) in cases {
             assert_eq!(converted(resources.clone()), linux, "{resources}");
+        }
+    }
+
+    #[test]
+    fn only_pods_that_are_critical_to_the_node_are_protected_from_the_oom_killer() {
+        for (class, score) in [
+            ("system-node-critical", -997),
+            ("system-cluster-critical", 1000),
+        ] {
+            let spec = json!({"containers": [{"name": "app"}], "priorityClassName": class});
+            let spec: PodSpec = serde_json::from_value(spec).expect("a specification");
+            let linux = linux_resources(&spec, None, 4 * GI);
+            assert_eq!(linux.oom_score_adj, score, "{class}");
         }
     }
 }

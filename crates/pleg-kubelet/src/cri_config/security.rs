@@ -1,11 +1,15 @@
 //! Security contexts: namespaces, users, capabilities.
 
-use k8s_openapi::api::core::v1::{Container, PodSecurityContext, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{
+    Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+};
 use pleg_cri::v1::security_profile::ProfileType;
 use pleg_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
     NamespaceMode, NamespaceOption, SecurityProfile,
 };
+
+use super::FieldError;
 
 /// What a container must not see of the kernel, unless it is privileged.
 const MASKED: [&str; 12] = [
@@ -101,11 +105,31 @@ fn is_privileged(container: &Container) -> bool {
     context.and_then(|c| c.privileged) == Some(true)
 }
 
+/// A container that must not run as root says as whom it runs: the user of its image is not looked up.
+pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
+    let pod = spec.security_context.as_ref();
+    let own = container.security_context.as_ref();
+    let non_root = own.and_then(|c| c.run_as_non_root);
+    if non_root.or_else(|| pod?.run_as_non_root) != Some(true) {
+        return Ok(());
+    }
+    let problem = match user(pod, own) {
+        Some(0) => "it must not run as root, and runAsUser is 0: change one",
+        None => "the user of the image is not looked up: write runAsUser as well",
+        Some(_) => return Ok(()),
+    };
+    Err(FieldError::new("securityContext.runAsNonRoot", problem))
+}
+
+fn user(pod: Option<&PodSecurityContext>, own: Option<&SecurityContext>) -> Option<i64> {
+    own.and_then(|c| c.run_as_user).or_else(|| pod?.run_as_user)
+}
+
 /// The security context of a container: its own settings, else those of the pod.
 pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContainerSecurityContext {
     let pod = spec.security_context.as_ref();
     let own = container.security_context.as_ref();
-    let user = own.and_then(|c| c.run_as_user).or_else(|| pod?.run_as_user);
+    let user = user(pod, own);
     let group = own
         .and_then(|c| c.run_as_group)
         .or_else(|| pod?.run_as_group);

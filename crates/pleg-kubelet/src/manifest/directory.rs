@@ -174,7 +174,10 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
     }
     let ports = host_ports(manifest);
     let taken = others.values().find_map(|other| {
-        let (port, protocol) = host_ports(other).intersection(&ports).next().cloned()?;
+        let theirs = host_ports(other);
+        let HostPort { port, protocol, .. } = theirs
+            .iter()
+            .find(|t| ports.iter().any(|p| p.conflicts_with(t)))?;
         Some(format!(
             "{} has the host port {port}/{protocol}: change one",
             other.file.display()
@@ -183,7 +186,23 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
     error("spec.containers", taken?)
 }
 
-fn host_ports(manifest: &Manifest) -> BTreeSet<(i32, String)> {
+/// A port of the node that a pod uses.
+struct HostPort {
+    port: i32,
+    protocol: String,
+    /// `None`: on all addresses.
+    address: Option<String>,
+}
+
+impl HostPort {
+    fn conflicts_with(&self, other: &Self) -> bool {
+        let addresses = (&self.address, &other.address);
+        let same_address = !matches!(addresses, (Some(a), Some(b)) if a != b);
+        self.port == other.port && self.protocol == other.protocol && same_address
+    }
+}
+
+fn host_ports(manifest: &Manifest) -> Vec<HostPort> {
     let spec = manifest.pod.spec.as_ref();
     let containers = spec.into_iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
@@ -194,9 +213,12 @@ fn host_ports(manifest: &Manifest) -> BTreeSet<(i32, String)> {
         .flat_map(|c| c.ports.iter().flatten())
         .filter_map(|port| {
             let on_host = on_host.then_some(port.container_port);
-            let port_number = port.host_port.filter(|p| *p != 0).or(on_host)?;
-            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-            Some((port_number, protocol))
+            let is_any = |ip: &String| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+            Some(HostPort {
+                port: port.host_port.filter(|p| *p != 0).or(on_host)?,
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                address: port.host_ip.clone().filter(|ip| !is_any(ip)),
+            })
         });
     ports.collect()
 }

@@ -2,10 +2,10 @@
 
 use k8s_openapi::serde_json::Value;
 
-use crate::cri_config::FieldError;
+use crate::cri_config::{FieldError, SUB_PATH};
 
 /// Fields that cannot be used, and why. `[]` is every element of a list.
-const UNSUPPORTED: [(&str, &str); 31] = [
+const UNSUPPORTED: [(&str, &str); 36] = [
     (
         "spec.activeDeadlineSeconds",
         "no deadline is enforced: remove it",
@@ -22,6 +22,7 @@ const UNSUPPORTED: [(&str, &str); 31] = [
         "spec.hostAliases",
         "the hosts file is that of the runtime: remove them",
     ),
+    ("spec.hostUsers", "user namespaces are not made: remove it"),
     (
         "spec.imagePullSecrets",
         "there is no API server to read secrets from: remove them",
@@ -58,6 +59,10 @@ const UNSUPPORTED: [(&str, &str); 31] = [
     (
         "spec.securityContext.appArmorProfile",
         "AppArmor profiles are not applied: remove it",
+    ),
+    (
+        "spec.securityContext.seccompProfile.localhostProfile",
+        "profiles of the node are not looked up: write type RuntimeDefault",
     ),
     (
         "spec.securityContext.seLinuxOptions",
@@ -109,6 +114,10 @@ const UNSUPPORTED: [(&str, &str); 31] = [
         "AppArmor profiles are not applied: remove it",
     ),
     (
+        "spec.*[].securityContext.seccompProfile.localhostProfile",
+        "profiles of the node are not looked up: write type RuntimeDefault",
+    ),
+    (
         "spec.*[].securityContext.seLinuxOptions",
         "SELinux labels are not applied: remove them",
     ),
@@ -120,6 +129,8 @@ const UNSUPPORTED: [(&str, &str); 31] = [
         "spec.*[].volumeDevices",
         "block devices are not provided: mount a hostPath",
     ),
+    ("spec.*[].volumeMounts[].subPath", SUB_PATH),
+    ("spec.*[].volumeMounts[].subPathExpr", SUB_PATH),
     (
         "spec.containers[].restartPolicy",
         "write a restartPolicy of the pod",

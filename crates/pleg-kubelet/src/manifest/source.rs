@@ -6,9 +6,15 @@ use std::time::Duration;
 
 use pleg::PodUid;
 use pleg::runtime::clock::Clock;
+use tokio::task::JoinHandle;
 
-use super::{Changes, Manifest, ManifestError, Manifests, read_directory};
+use super::{
+    Changes, DirectoryError, Manifest, ManifestError, Manifests, ReadManifests, read_directory,
+};
 use crate::worker::PodWorkers;
+
+/// How long a read of the directory may take until it is reported.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The manifests of a directory as a source of pods. What is wrong is logged once, until it changes.
 #[derive(Debug)]
@@ -21,6 +27,8 @@ pub struct ManifestSource {
     /// What was logged, so that it is not logged again every second.
     broken: Vec<ManifestError>,
     error: Option<String>,
+    /// A read that has not ended in time.
+    reading: Option<JoinHandle<Result<ReadManifests, DirectoryError>>>,
 }
 
 impl ManifestSource {
@@ -39,6 +47,7 @@ impl ManifestSource {
             manifests: Manifests::default(),
             broken: Vec::new(),
             error: None,
+            reading: None,
         }
     }
 
@@ -77,10 +86,7 @@ impl ManifestSource {
 
     /// `None` if the directory cannot be read: all stays as it is.
     async fn read(&mut self) -> Option<Changes> {
-        let (directory, node) = (self.directory.clone(), self.node.clone());
-        let read = move || read_directory(&directory, &node).map_err(|error| error.to_string());
-        let read = tokio::task::spawn_blocking(read).await;
-        let found = match read.unwrap_or_else(|panic| Err(panic.to_string())) {
+        let found = match self.read_directory().await {
             Ok(found) => found,
             Err(error) => {
                 if self.error.as_ref() != Some(&error) {
@@ -99,6 +105,26 @@ impl ManifestSource {
         }
         self.broken.clone_from(&changes.broken);
         Some(changes)
+    }
+
+    /// A read that hangs cannot be cancelled. It is awaited again, because another one would hang, too.
+    async fn read_directory(&mut self) -> Result<ReadManifests, String> {
+        let mut reading = self.reading.take().unwrap_or_else(|| {
+            let (directory, node) = (self.directory.clone(), self.node.clone());
+            tokio::task::spawn_blocking(move || read_directory(&directory, &node))
+        });
+        let deadline = self.clock.now().after(DEADLINE);
+        let read = tokio::select! {
+            read = &mut reading => read.map_err(|panic| panic.to_string())?,
+            () = self.clock.sleep_until(deadline) => {
+                self.reading = Some(reading);
+                let directory = self.directory.display();
+                return Err(format!(
+                    "reading {directory} takes longer than {DEADLINE:?}: check its file system"
+                ));
+            }
+        };
+        read.map_err(|error| error.to_string())
     }
 }
 

@@ -301,7 +301,12 @@ impl Performer {
             }
         };
         let shown = run.view.status.ips.iter();
-        let pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
+        let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
+        let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        // The runtime reports no address for it.
+        if pod_ips.is_empty() && is_on_host {
+            pod_ips.clone_from(&self.node.host_ips);
+        }
         let input = ContainerInput {
             pod,
             container,

@@ -358,7 +358,7 @@ fn resources_are_those_in_effect() {
         app["allocatedResources"],
         json!({"cpu": "300m", "memory": "64Mi"})
     );
-    // While a resize is under way.
+    // While a resize is in progress.
     let app = with(200_000, 1024, 268_435_456);
     assert_eq!(app["resources"], resources("1", "2", "256Mi"));
     // Not reported, or not running.

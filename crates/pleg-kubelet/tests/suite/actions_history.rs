@@ -1,11 +1,12 @@
 //! Decisions that depend on earlier ones.
 
 use pleg::core::{CallError, CallErrorKind};
-use pleg::{PodView, TerminalRecord};
+use pleg::{ContainerState, PodView, TerminalRecord};
 use pleg_kubelet::actions::{Desired, PodActions, decide};
 use pleg_kubelet::backoff::BackOff;
 use pleg_kubelet::history::PodHistory;
 use pleg_kubelet::names;
+use pleg_kubelet::probe::{ProbeKind, ProbeResults};
 use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
@@ -209,17 +210,20 @@ fn changed_resources_are_set_and_read_back() {
     assert_eq!(worker.run(8, &with(8, 32)), "");
 }
 
+/// The call failed, or the runtime rounds what it is given.
 #[test]
-fn resources_that_the_runtime_reports_otherwise_are_set_three_times() {
+fn change_of_resources_without_effect_is_repeated_ever_more_rarely() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     worker.spec.containers[0].resources = Some(memory(64));
     let pod = |seconds| view(seconds, &[ready(0)], &[with_memory(running("a"), 60)]);
-    for seconds in [5, 7, 9] {
+    for (seconds, due) in [(5, 15), (15, 35), (35, 75), (75, 155)] {
         assert_eq!(worker.run(seconds, &pod(seconds)), "resize a-0");
+        let spec = worker.spec.clone();
+        let later = worker.actions(seconds + 2, &pod(seconds + 2), &Desired::run(&spec));
+        assert_eq!((words(&later), later.due), (String::new(), Some(at(due))));
     }
-    assert_eq!(worker.run(11, &pod(11)), "");
-    let unreported = view(12, &[ready(0)], &[running("a")]);
-    assert_eq!(worker.run(12, &unreported), "");
+    let unreported = view(160, &[ready(0)], &[running("a")]);
+    assert_eq!(worker.run(160, &unreported), "");
 }
 
 #[test]
@@ -241,7 +245,7 @@ fn stop_without_effect_is_repeated_after_ten_seconds() {
 #[test]
 fn created_container_that_did_not_start_is_removed_and_created_again() {
     let mut worker = Worker::new(spec(Always, &["a"]));
-    let created = container("a", pleg::ContainerState::Created);
+    let created = container("a", ContainerState::Created);
     let pod = view(4, &[ready(0)], &[created]);
     assert_eq!(worker.run(5, &pod), "start existing a-0");
     assert_eq!(worker.run(6, &pod), "", "the start may still take effect");
@@ -253,7 +257,7 @@ fn created_container_that_did_not_start_is_removed_and_created_again() {
 #[test]
 fn removal_that_a_container_waits_for_is_repeated_every_ten_seconds() {
     let mut worker = Worker::new(spec(Always, &["a"]));
-    let created = container("a", pleg::ContainerState::Created);
+    let created = container("a", ContainerState::Created);
     let pod = |seconds| view(seconds, &[ready(0)], std::slice::from_ref(&created));
     assert_eq!(worker.run(5, &pod(4)), "start existing a-0");
     for seconds in [15, 25, 35, 45, 55, 65] {
@@ -268,7 +272,7 @@ fn container_whose_create_was_overtaken_is_removed() {
     let nothing = view(4, &[ready(0)], &[]);
     assert_eq!(worker.run(5, &nothing), "start a 0");
     assert_eq!(worker.run(6, &nothing), "start a 1");
-    let late = |attempt_: u32| attempt(container("a", pleg::ContainerState::Created), attempt_);
+    let late = |attempt_: u32| attempt(container("a", ContainerState::Created), attempt_);
     assert_eq!(
         worker.run(7, &view(7, &[ready(0)], &[late(0)])),
         "remove a-0"
@@ -282,7 +286,7 @@ fn container_whose_create_was_overtaken_is_removed() {
 #[test]
 fn start_does_not_delay_the_stop_of_the_container() {
     let mut worker = Worker::new(spec(Always, &["a"]));
-    let created = container("a", pleg::ContainerState::Created);
+    let created = container("a", ContainerState::Created);
     let pod = view(4, &[ready(0)], &[created]);
     assert_eq!(worker.run(5, &pod), "start existing a-0");
     let runs = view(6, &[ready(0)], &[running("a")]);
@@ -323,4 +327,74 @@ fn changed_hash_replaces_a_container_in_two_runs() {
     assert_eq!(worker.run(5, &view(4, &[ready(0)], &[old])), "stop a-0");
     let ended = view(6, &[ready(0)], &[hash(exited("a", 143), "g")]);
     assert_eq!(worker.run(6, &ended), "start a 1");
+}
+
+#[test]
+fn stopped_container_of_another_hash_is_replaced_whatever_it_exits_with() {
+    for policy in [Always, OnFailure, Never] {
+        let mut worker = Worker::new(spec(policy, &["a"]));
+        let old = hash(running("a"), "g");
+        assert_eq!(worker.run(5, &view(4, &[ready(0)], &[old])), "stop a-0");
+        let ended = view(6, &[ready(0)], &[hash(exited("a", 0), "g")]);
+        assert_eq!(worker.run(6, &ended), "start a 1", "{policy:?}");
+        let replacement = view(7, &[ready(0)], &[attempt(exited("a", 0), 1)]);
+        let again = worker.run(7, &replacement);
+        assert_eq!(again.contains("Succeeded"), policy != Always, "{again}");
+    }
+}
+
+#[test]
+fn stopped_container_of_unknown_state_is_replaced_whatever_it_exits_with() {
+    let mut worker = Worker::new(spec(Never, &["a"]));
+    let unknown = view(4, &[ready(0)], &[container("a", UNKNOWN)]);
+    assert_eq!(worker.run(5, &unknown), "stop a-0");
+    let ended = view(6, &[ready(0)], &[exited("a", 137)]);
+    assert_eq!(worker.run(6, &ended), "start a 1");
+}
+
+#[test]
+fn container_that_failed_a_probe_is_replaced_unless_the_policy_is_never() {
+    for (policy, then) in [
+        (OnFailure, "start a 1"),
+        (Never, "stop sandbox-0, terminating, Succeeded"),
+    ] {
+        let mut worker = Worker::new(spec(policy, &["a"]));
+        let mut results = ProbeResults::default();
+        results.failed.insert("a-0".into(), ProbeKind::Liveness);
+        let spec = worker.spec.clone();
+        let mut desired = Desired::run(&spec);
+        desired.probes = Some(&results);
+        let unhealthy = view(4, &[ready(0)], &[running("a")]);
+        assert_eq!(words(&worker.actions(5, &unhealthy, &desired)), "stop a-0");
+        // It handles SIGTERM.
+        let ended = view(6, &[ready(0)], &[exited("a", 0)]);
+        assert_eq!(worker.run(6, &ended), then, "{policy:?}");
+    }
+}
+
+#[test]
+fn container_of_a_sandbox_that_died_runs_again_unless_the_policy_is_never() {
+    for (policy, then) in [
+        (OnFailure, "create sandbox 1"),
+        (Never, "terminating, terminated, Succeeded"),
+    ] {
+        let mut worker = Worker::new(spec(policy, &["a"]));
+        let died = view(4, &[not_ready(0)], &[running("a")]);
+        assert_eq!(worker.run(5, &died), "stop a-0");
+        let ended = view(6, &[not_ready(0)], &[exited("a", 0)]);
+        assert_eq!(worker.run(6, &ended), then, "{policy:?}");
+    }
+}
+
+/// It never ran, so it has not ended.
+#[test]
+fn removed_container_that_was_not_started_is_replaced_under_never() {
+    let mut worker = Worker::new(spec(Never, &["a"]));
+    let created = view(4, &[ready(0)], &[container("a", ContainerState::Created)]);
+    assert_eq!(worker.run(5, &created), "start existing a-0");
+    assert_eq!(worker.run(15, &created), "remove a-0");
+    let gone = view(16, &[ready(0)], &[]);
+    let record = TerminalRecord::new("a-0", "a", at(16));
+    worker.history.observe(&gone.status, &[record], at(16));
+    assert_eq!(worker.run(16, &gone), "start a 1");
 }
