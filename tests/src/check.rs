@@ -20,7 +20,7 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Takes all deliveries that are there now.
+    /// Takes all available deliveries.
     pub fn drain(&mut self, subscription: &mut Subscription) {
         while let Some(delivery) = subscription.try_next() {
             match delivery {
@@ -75,7 +75,7 @@ impl Announcements {
         counts
     }
 
-    /// What is wrong in any case: something announced twice, out of order, or with a wrong exit
+    /// What is always wrong: something announced twice, out of order, or with a wrong exit
     /// code; a lagging subscriber.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
@@ -100,7 +100,7 @@ impl Announcements {
     }
 
     /// What was done and not announced: Started, unless the end was reported first; Died; Removed.
-    pub fn missing(&self, objects: &Objects, heard: Option<&Log>) -> Vec<String> {
+    pub fn missing(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, object) in objects {
             let types = self.types(id);
@@ -109,7 +109,7 @@ impl Announcements {
                     missing.push(format!("{} ({id}): no {what}: {types:?}", object.name));
                 }
             };
-            let ended_first = heard.is_some_and(|log| end_shown_before_start(log, id));
+            let ended_first = received.is_some_and(|log| end_shown_before_start(log, id));
             if object.started && !ended_first {
                 need(LifecycleType::ContainerStarted);
             }
@@ -122,17 +122,17 @@ impl Announcements {
     }
 
     /// Ends that were announced without an exit code although an event or a read showed it.
-    pub fn without_code(&self, objects: &Objects, heard: Option<&Log>) -> Vec<String> {
-        let shown = |id: &Id| heard.is_none_or(|log| end_was_shown(log, id));
+    pub fn without_code(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
+        let shown = |id: &Id| received.is_none_or(|log| end_was_shown(log, id));
         objects
             .iter()
             .filter(|(id, object)| {
                 object.started && shown(id) && self.died_without_code(id, object)
             })
             .map(|(id, object)| {
-                let heard = heard.into_iter().flat_map(|log| &log.events);
-                let of_it: Vec<_> = heard.filter(|h| h.id == *id).collect();
-                format!("{} ({id}): no exit code; heard {of_it:?}", object.name)
+                let received = received.into_iter().flat_map(|log| &log.events);
+                let of_it: Vec<_> = received.filter(|event| event.id == *id).collect();
+                format!("{} ({id}): no exit code; received {of_it:?}", object.name)
             })
             .collect()
     }
@@ -157,8 +157,8 @@ const fn step(event: LifecycleType) -> Option<u8> {
 /// DELETED may come first. Then its exit code cannot be known.
 fn end_was_shown(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
-    let is_removal = |heard: &&ReceivedEvent| heard.id == *id && heard.event == Deleted;
-    let until_removed = log.events.iter().take_while(|heard| !is_removal(heard));
+    let is_removal = |event: &&ReceivedEvent| event.id == *id && event.event == Deleted;
+    let until_removed = log.events.iter().take_while(|event| !is_removal(event));
     let read = matches!(log.read_first.get(id), Some((ReportedState::Exited, _)));
     read || until_removed
         .into_iter()
@@ -171,17 +171,17 @@ fn end_was_shown(log: &Log, id: &Id) -> bool {
 fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {
-        Some((ReportedState::Exited, heard)) => Some(*heard),
+        Some((ReportedState::Exited, received)) => Some(*received),
         _ => None,
     };
-    for (before, heard) in log.events.iter().enumerate() {
-        if read_ended.is_some_and(|heard| heard <= before) {
+    for (before, event) in log.events.iter().enumerate() {
+        if read_ended.is_some_and(|received| received <= before) {
             return true;
         }
-        if heard.shows(id, ReportedState::Running) || (heard.id == *id && heard.event == Started) {
+        if event.shows(id, ReportedState::Running) || (event.id == *id && event.event == Started) {
             return false;
         }
-        if heard.id == *id && heard.event == Stopped {
+        if event.id == *id && event.event == Stopped {
             return true;
         }
     }
@@ -197,19 +197,19 @@ pub fn unannounced(
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for (id, object) in objects {
-        let said = announced.types(id);
+        let types = announced.types(id);
         let due = match listed.get(id) {
             Some(ReportedState::Running) => LifecycleType::ContainerStarted,
             Some(ReportedState::Exited) => LifecycleType::ContainerDied,
             // What was never seen is not announced.
-            None if !said.is_empty() => LifecycleType::ContainerRemoved,
+            None if !types.is_empty() => LifecycleType::ContainerRemoved,
             _ => continue,
         };
-        let gone = said.contains(&LifecycleType::ContainerRemoved);
-        if !said.contains(&due) || (gone && listed.contains_key(id)) {
+        let gone = types.contains(&LifecycleType::ContainerRemoved);
+        if !types.contains(&due) || (gone && listed.contains_key(id)) {
             let shown = listed.get(id);
             wrong.push(format!(
-                "{} ({id}) is listed {shown:?}, said: {said:?}",
+                "{} ({id}) is listed {shown:?}, announced: {types:?}",
                 object.name
             ));
         }

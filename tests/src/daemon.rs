@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, bail};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
 
-/// The containerd versions that differ where it matters: 1.7 shares events out among its
-/// subscribers, 2 gives each one all of them and blocks on a slow one.
+/// The containerd versions that differ in their events: 1.7 splits events between its subscribers. 2 sends
+/// all events to each subscriber and blocks on a slow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// containerd 1.7
@@ -26,7 +26,7 @@ impl Version {
     }
 }
 
-/// A running private containerd; its pods, processes and files go when it is dropped.
+/// A running private containerd. Dropping it removes its pods, processes and files.
 #[derive(Debug)]
 pub struct Daemon {
     /// Which version it is.
@@ -37,17 +37,17 @@ pub struct Daemon {
     pub image: String,
     /// The cgroup below which its pods belong.
     pub cgroup: String,
-    /// Where it lives; logs of containers go below it.
+    /// Its directory, which contains the logs of containers.
     pub dir: PathBuf,
     _parent: tempfile::TempDir,
 }
 
 impl Daemon {
-    /// Starts one. `None` if this machine cannot, after saying why; with `CI=true` that is an
-    /// error.
+    /// Starts one. If this machine cannot run one, prints why and returns `None`. With `CI=true` that is
+    /// an error.
     ///
     /// # Errors
-    /// If it does not start although it could.
+    /// If it does not start although this machine can run one.
     pub fn up(version: Version) -> anyhow::Result<Option<Self>> {
         let can = script()
             .args(["can", "--version", version.as_str()])
@@ -90,7 +90,7 @@ impl Daemon {
         Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
     }
 
-    /// Kills the daemon, and nothing else, with SIGKILL.
+    /// Sends SIGKILL to the daemon only.
     ///
     /// # Errors
     /// If that fails.
@@ -101,7 +101,7 @@ impl Daemon {
     /// Starts a killed one again.
     ///
     /// # Errors
-    /// If it does not come up.
+    /// If it does not start.
     pub fn start(&self) -> anyhow::Result<()> {
         run(script().arg("start").arg(&self.dir)).map(drop)
     }
@@ -122,7 +122,7 @@ impl Daemon {
         run(script().args(["stop-signal", "SIGCONT"]).arg(&self.dir)).map(drop)
     }
 
-    /// Gives it one more image, from an archive.
+    /// Imports an image from an archive.
     ///
     /// # Errors
     /// If that fails.
@@ -132,7 +132,7 @@ impl Daemon {
         run(&mut command).map(drop)
     }
 
-    /// The ids of the tasks that it holds, whatever its CRI service says of their containers.
+    /// The ids of the tasks that it holds, independent of what its CRI service reports.
     ///
     /// # Errors
     /// If that cannot be asked.
@@ -141,10 +141,10 @@ impl Daemon {
         Ok(tasks.lines().map(str::to_owned).collect())
     }
 
-    /// Removes all that there is of it.
+    /// Removes its processes and files.
     ///
     /// # Errors
-    /// If something stays behind.
+    /// If something cannot be removed.
     pub fn down(&self) -> anyhow::Result<()> {
         run(script().arg("down").arg(&self.dir)).map(drop)
     }

@@ -33,8 +33,8 @@ pub enum Accepting {
     Refused,
     /// They are accepted and dropped at once.
     Dropped,
-    /// They are accepted and nothing is ever sent.
-    Mute,
+    /// They are accepted, and nothing is sent.
+    Silent,
 }
 
 type Accept = Arc<dyn Fn(DuplexStream) + Send + Sync>;
@@ -48,7 +48,7 @@ pub struct FaultyPipe {
 
 #[derive(Debug, Default)]
 struct Shared {
-    welcome: Accepting,
+    accepting: Accepting,
     dials: u64,
     latest: Option<Arc<Mutex<State>>>,
 }
@@ -84,11 +84,11 @@ impl FaultyPipe {
         let mut shared = lock(&self.shared);
         shared.dials += 1;
         let mut unserved = None;
-        match shared.welcome {
+        match shared.accepting {
             Accepting::Served => (self.accept)(far),
             Accepting::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
             Accepting::Dropped => drop(far),
-            Accepting::Mute => unserved = Some(far),
+            Accepting::Silent => unserved = Some(far),
         }
         let state = Arc::new(Mutex::new(State {
             io: Some(near),
@@ -101,9 +101,9 @@ impl FaultyPipe {
         Ok(PipeEnd(state))
     }
 
-    /// What happens to new connections from now on.
-    pub fn welcome(&self, welcome: Accepting) {
-        lock(&self.shared).welcome = welcome;
+    /// Sets what happens to new connections.
+    pub fn set_accepting(&self, accepting: Accepting) {
+        lock(&self.shared).accepting = accepting;
     }
 
     /// The number of attempts to connect.
@@ -113,14 +113,14 @@ impl FaultyPipe {
 
     /// The number of bytes that the client has read from the latest connection.
     pub fn carried(&self) -> u64 {
-        self.latest(|wire| wire.carried).unwrap_or(0)
+        self.latest(|connection| connection.carried).unwrap_or(0)
     }
 
     /// Breaks the latest connection after that many more bytes.
     pub fn break_after(&self, bytes: u64, how: Break) {
-        self.latest(|wire| {
-            wire.fault = Some((wire.carried + bytes, how));
-            wire.wake();
+        self.latest(|connection| {
+            connection.fault = Some((connection.carried + bytes, how));
+            connection.wake();
         });
     }
 
@@ -131,27 +131,30 @@ impl FaultyPipe {
 
     /// Whether the latest connection has broken.
     pub fn is_broken(&self) -> bool {
-        let broken = |wire: &mut State| wire.fault.is_some_and(|(at, _)| wire.carried >= at);
+        let broken = |connection: &mut State| {
+            let fault = connection.fault;
+            fault.is_some_and(|(at, _)| connection.carried >= at)
+        };
         self.latest(broken).unwrap_or(false)
     }
 
-    /// Lets a stalled connection go on.
+    /// Resumes a stalled connection.
     pub fn resume(&self) {
-        self.latest(|wire| {
-            wire.fault = None;
-            wire.wake();
+        self.latest(|connection| {
+            connection.fault = None;
+            connection.wake();
         });
     }
 
     fn latest<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let latest = lock(&self.shared).latest.clone();
-        latest.map(|wire| act(&mut lock(&wire)))
+        latest.map(|connection| act(&mut lock(&connection)))
     }
 }
 
 impl fmt::Debug for FaultyPipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").finish_non_exhaustive()
+        f.debug_struct("FaultyPipe").finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::kubelet::{Kubelet, Life, Pod};
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What came of it.
+/// The measured answers.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// How long each took.
@@ -26,7 +26,7 @@ impl Answers {
         self.took.len()
     }
 
-    /// The time within which that percentage of answers came.
+    /// The time within which that percentage of answers arrived.
     pub fn percentile(&self, percent: usize) -> Duration {
         let mut took = self.took.clone();
         took.sort_unstable();
@@ -40,7 +40,7 @@ impl Answers {
 /// after each call.
 ///
 /// # Errors
-/// If a call fails, or an answer does not come or is too old.
+/// If a call fails, or an answer does not arrive or is too old.
 pub async fn read_your_writes(
     generator: &Generator,
     kubelet: &Kubelet,
@@ -85,7 +85,7 @@ impl Answers {
         let states = states(&view).into_iter();
         let shown: Vec<_> = states.filter(|(i, _)| i == id).map(|(_, s)| s).collect();
         if shown != expected {
-            let listed = listing(&generator.truth).await?.remove(id);
+            let listed = listing(&generator.observer).await?.remove(id);
             println!("{id}: shown {shown:?}, expected {expected:?}, now listed {listed:?}");
             self.stale += 1;
         }

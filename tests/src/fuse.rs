@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// The mount. It is removed when this is dropped, and whoever waits for it gets an error.
+/// The mount. Dropping it unmounts it, and pending accesses fail.
 #[derive(Debug)]
 pub struct HangingMount {
     path: PathBuf,
@@ -46,7 +46,7 @@ impl HangingMount {
 impl Drop for HangingMount {
     fn drop(&mut self) {
         let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH;
-        // It fails only if somebody else has unmounted it.
+        // This fails only if it is already unmounted.
         let _unmounted = umount2(&self.path, flags);
     }
 }

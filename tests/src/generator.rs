@@ -1,4 +1,4 @@
-//! A generator under test, with what it announces, what it reads, and a client for the truth.
+//! A generator under test, with what it announces, what it reads, and a second client of the runtime.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::kubelet::{Kubelet, Life, Objects};
 use crate::recording::{Recorder, RecordingRuntime};
 use crate::wait::{until, until_ok};
 
-/// How long anything may take that happens at once when all is well.
+/// The limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A generator under test.
@@ -27,8 +27,8 @@ pub struct Generator {
     pub announced: Announcements,
     /// Its calls, and the events that it received.
     pub recorder: Recorder,
-    /// A client of the same runtime, for the truth.
-    pub truth: CriRuntime,
+    /// A second client of the same runtime.
+    pub observer: CriRuntime,
 }
 
 impl Generator {
@@ -45,7 +45,7 @@ impl Generator {
     pub fn spawn<R: Runtime>(
         mut builder: Builder<RecordingRuntime<R>>,
         recorder: Recorder,
-        truth: CriRuntime,
+        observer: CriRuntime,
     ) -> anyhow::Result<Self> {
         let events = builder.subscribe();
         Ok(Self {
@@ -53,7 +53,7 @@ impl Generator {
             events,
             announced: Announcements::default(),
             recorder,
-            truth,
+            observer,
         })
     }
 
@@ -127,7 +127,7 @@ impl Generator {
     /// # Errors
     /// The differences.
     pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
-        compare_cache(&self.pleg, &self.truth)
+        compare_cache(&self.pleg, &self.observer)
             .await
             .map_err(|wrong| anyhow::anyhow!("{wrong:#?}"))?;
         self.check_announced(&kubelet.objects())
@@ -151,11 +151,11 @@ impl Generator {
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
         let (objects, log) = (kubelet.objects(), self.recorder.log());
-        let heard = (log.calls.subscribes > 0).then_some(&log);
+        let received = (log.calls.subscribes > 0).then_some(&log);
         let wrong = [
             self.announced.wrong(&objects),
-            self.announced.missing(&objects, heard),
-            self.announced.without_code(&objects, heard),
+            self.announced.missing(&objects, received),
+            self.announced.without_code(&objects, received),
         ]
         .concat();
         anyhow::ensure!(wrong.is_empty(), "{wrong:#?}");
@@ -209,7 +209,7 @@ impl Generator {
     /// The differences, if that does not happen in that time.
     pub async fn wait_until_cache_equals_list(&self, within: Duration) -> anyhow::Result<()> {
         until_ok(within, "the cache equals the list", || {
-            compare_cache(&self.pleg, &self.truth)
+            compare_cache(&self.pleg, &self.observer)
         })
         .await
     }
@@ -259,7 +259,11 @@ impl Generator {
     pub fn report(&self, title: &str) {
         let (log, counters) = (self.recorder.log(), self.pleg.counters());
         println!("{title}: sources {:?}", self.announced.sources());
-        println!("  calls {:?}; {} events heard", log.calls, log.events.len());
+        println!(
+            "  calls {:?}; {} events received",
+            log.calls,
+            log.events.len()
+        );
         for cause in Cause::ALL {
             let n = counters.inspections_by_cause[cause];
             if n > 0 {

@@ -28,13 +28,13 @@ fn runtime_answered(error: &anyhow::Error) -> bool {
 pub enum Life {
     /// It runs until it is stopped, and then ends with 0.
     UntilStopped,
-    /// It runs until it is stopped or told to end, and then ends with this code. The simulated
-    /// runtime is told the code by whoever ends it.
-    UntilToldToEnd {
+    /// It runs until it is stopped or killed, and then exits with this code. On the simulated runtime,
+    /// the caller of `kill_container` passes the code.
+    UntilTerminated {
         /// From 0 to 255.
         code: i32,
     },
-    /// It ends by itself.
+    /// It exits by itself.
     Exit {
         /// With this code.
         code: i32,
@@ -49,7 +49,7 @@ impl Life {
     pub(crate) fn command(self) -> Vec<String> {
         let words = match self {
             Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
-            Self::UntilToldToEnd { code } => {
+            Self::UntilTerminated { code } => {
                 vec!["/app".to_owned(), "pause".to_owned(), code.to_string()]
             }
             Self::Exit { code, after_ms } => {
@@ -70,7 +70,7 @@ impl Life {
         match self {
             Self::UntilStopped => 0,
             Self::CannotStart => 128,
-            Self::Exit { code, .. } | Self::UntilToldToEnd { code } => code,
+            Self::Exit { code, .. } | Self::UntilTerminated { code } => code,
         }
     }
 }
@@ -283,7 +283,7 @@ impl Kubelet {
             .await;
         let failed_to_start = match &started {
             Ok(_) => false,
-            // A lost connection says nothing about the container.
+            // A lost connection does not show whether the container has started.
             Err(error) if !runtime_answered(error) => {
                 return started
                     .map(drop)
@@ -297,7 +297,7 @@ impl Kubelet {
         };
         self.remember(id, |d| match failed_to_start {
             false => d.started = true,
-            // So the runtime shows one that it could not start.
+            // The runtime shows this for a container that it could not start.
             true => d.exit_code = Life::CannotStart.exit_code(),
         });
         started
@@ -321,10 +321,9 @@ impl Kubelet {
             .with_context(|| format!("StopContainer {id}"))
     }
 
-    /// Waits until the program of a container handles SIGTERM: told to end before that, it ends with
-    /// 143, whatever it would have ended with. (The runtime reports a container as started while runc
-    /// is still about to execute its program.) Where the runtime does not name the process, there is
-    /// nothing to wait for.
+    /// Waits until the program of a container handles SIGTERM. If it gets SIGTERM before that, it exits with
+    /// 143. (The runtime reports a container as started while runc
+    /// is still about to execute its program.) If the runtime reports no process, this returns at once.
     ///
     /// # Errors
     /// If that does not happen in time.
@@ -432,7 +431,7 @@ impl Kubelet {
         Ok(listed.iter().filter(named).count())
     }
 
-    /// The containers that the runtime lists, whoever created them.
+    /// All containers that the runtime lists.
     ///
     /// # Errors
     /// If it does not list them.
@@ -450,7 +449,7 @@ impl Kubelet {
         Ok(answer.containers)
     }
 
-    /// The sandboxes that the runtime lists, whoever created them.
+    /// All sandboxes that the runtime lists.
     ///
     /// # Errors
     /// If it does not list them.

@@ -10,7 +10,7 @@
 
 #![allow(
     clippy::print_stdout,
-    reason = "a test says what it measured and why it skips"
+    reason = "a test prints what it measured and why it skips"
 )]
 #![allow(
     clippy::large_futures,

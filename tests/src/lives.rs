@@ -1,4 +1,4 @@
-//! The lifecycle of pods on any runtime, without regard to what the generator reports.
+//! The lifecycle of pods on any runtime, independent of what the generator reports.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::wait::{pass_time, until};
 /// The limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs that many pods through their lifecycle, `at_once` of them at a time.
+/// Runs that many pods through their lifecycle, `second_crash` of them at a time.
 ///
 /// # Errors
 /// If a call fails.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
-    at_once: usize,
+    second_crash: usize,
     linger: Duration,
 ) -> anyhow::Result<()> {
     futures::stream::iter(0..pods)
         .map(|n| life_of_a_pod(kubelet, n, linger))
-        .buffer_unordered(at_once)
+        .buffer_unordered(second_crash)
         .try_collect()
         .await
 }
@@ -40,7 +40,7 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     kubelet.start(&app).await?;
     let code = i32::try_from(n)? + 1;
-    // Polling sees Started only of what still runs when it lists.
+    // Polling announces Started only for containers that run during a list.
     let linger_ms = u64::try_from(linger.as_millis())?;
     let crash = Life::Exit {
         code,
@@ -50,11 +50,11 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     kubelet.start(&job).await?;
     ended(kubelet, &job).await?;
     linger_for(linger).await;
-    let at_once = Life::Exit {
+    let second_crash = Life::Exit {
         code: code + 100,
         after_ms: linger_ms,
     };
-    let again = kubelet.create(&pod, "job", 1, at_once).await?;
+    let again = kubelet.create(&pod, "job", 1, second_crash).await?;
     kubelet.start(&again).await?;
     ended(kubelet, &again).await?;
     linger_for(linger).await;
@@ -73,16 +73,16 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
 /// Waits until the runtime reports the container as exited.
 ///
 /// # Errors
-/// If it does not end soon.
+/// If it does not exit within 20 s.
 pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
-    until(SOON, "the container ends", || async {
+    until(SOON, "the container exits", || async {
         let status = kubelet.container_status(id).await.ok()??;
         (status.state() == ContainerState::ContainerExited).then_some(())
     })
     .await
 }
 
-/// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is away.
+/// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is down.
 ///
 /// # Errors
 /// The last one, if it does not succeed.

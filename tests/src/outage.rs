@@ -1,4 +1,4 @@
-//! The runtime is away for a while, containers end meanwhile, and pod workers go on asking.
+//! The runtime is cut off, containers exit meanwhile, and pod workers keep asking.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const PODS: i32 = 30;
 pub trait Interruptible {
     /// Cuts it off: its connections are lost, and it accepts no new ones.
     fn cut_off(&mut self) -> impl Future<Output = ()>;
-    /// Lets it be reached again.
+    /// Reconnects it.
     ///
     /// # Errors
     /// If it cannot be.
@@ -43,26 +43,26 @@ pub async fn deaths_are_announced_after_outage(
     runtime: &mut impl Interruptible,
     outage: Duration,
 ) -> anyhow::Result<()> {
-    let (mut doomed, mut workers) = (Vec::new(), JoinSet::new());
+    let (mut containers, mut workers) = (Vec::new(), JoinSet::new());
     let step = outage / PODS.unsigned_abs();
     for n in 0..PODS {
-        let pod = kubelet.run_pod(&format!("doomed-{n}")).await?;
-        let life = Life::UntilToldToEnd { code: 10 + n };
+        let pod = kubelet.run_pod(&format!("outage-{n}")).await?;
+        let life = Life::UntilTerminated { code: 10 + n };
         let id = kubelet.create(&pod, "app", 0, life).await?;
         kubelet.start(&id).await?;
         let offset = ASKED_EVERY * n.unsigned_abs() / PODS.unsigned_abs();
         workers.spawn(ask(generator.pleg.clone(), pod.uid.clone(), offset));
-        doomed.push(id);
+        containers.push(id);
     }
     runtime.cut_off().await;
-    for (code, id) in (10..).zip(&doomed) {
+    for (code, id) in (10..).zip(&containers) {
         ensure!(runtime.kill_container(id, code), "{id} runs");
         generator.drain_during(pass_time(step)).await;
     }
-    for id in &doomed {
+    for id in &containers {
         ensure!(
             generator.announced.died(id).is_none(),
-            "{id} cannot be known yet"
+            "the exit of {id} is announced during the outage"
         );
     }
     let failed = generator.pleg.counters().lists_failed;
@@ -71,7 +71,7 @@ pub async fn deaths_are_announced_after_outage(
     let back = generator.pleg.now();
     until(ANNOUNCED_WITHIN * 10, "all deaths are announced", || {
         generator.drain();
-        let all = doomed
+        let all = containers
             .iter()
             .all(|id| generator.announced.died(id).is_some());
         async move { all.then_some(()) }
@@ -79,7 +79,7 @@ pub async fn deaths_are_announced_after_outage(
     .await?;
     workers.shutdown().await;
     let (mut slowest, mut wrong) = (Duration::ZERO, Vec::new());
-    for (code, id) in (10..).zip(&doomed) {
+    for (code, id) in (10..).zip(&containers) {
         match generator.announced.died(id) {
             Some((at, Some(c))) if c == code => slowest = slowest.max(at.since(back)),
             other => wrong.push(format!("{id} ended with {code}: {other:?}, back {back:?}")),
@@ -87,7 +87,7 @@ pub async fn deaths_are_announced_after_outage(
     }
     ensure!(wrong.is_empty(), "{wrong:#?}");
     println!(
-        "away for {outage:?}: {failed} lists failed; {PODS} deaths announced within {slowest:?} of \
+        "cut off for {outage:?}: {failed} lists failed; {PODS} deaths announced within {slowest:?} of \
          the return"
     );
     ensure!(slowest <= ANNOUNCED_WITHIN, "{slowest:?}");

@@ -1,5 +1,5 @@
 //! A runtime whose calls are counted and whose events are recorded. Chosen events can be dropped, and
-//! full lists and the event stream can be held back.
+//! full lists and the event stream can be delayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -64,7 +64,7 @@ pub struct Log {
     dropped: BTreeSet<(Id, EventType)>,
     /// How many events were dropped.
     pub lost: u64,
-    /// Whether the event stream is not read, and who waits to read it.
+    /// Whether the event stream is not read, and the task that waits to read it.
     held: bool,
     reader: Option<Waker>,
 }
@@ -83,12 +83,12 @@ impl Log {
     }
 }
 
-/// A runtime that records what passes.
+/// A runtime that records its calls and events.
 #[derive(Debug)]
 pub struct RecordingRuntime<R> {
     inner: R,
     log: Arc<Mutex<Log>>,
-    /// Whether full lists are held back.
+    /// Whether full lists are delayed.
     held: watch::Receiver<bool>,
 }
 
@@ -114,7 +114,7 @@ impl Recorder {
         log.dropped.insert((id.clone(), what));
     }
 
-    /// Stops reading the event stream, or goes on.
+    /// Stops reading the event stream, or resumes it.
     pub fn hold_events(&self, hold: bool) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.held = hold;
@@ -123,14 +123,14 @@ impl Recorder {
         }
     }
 
-    /// Holds back the full lists that begin from now on, or lets them go on.
+    /// Delays the full lists that begin from now on, or resumes them.
     pub fn hold_lists(&self, hold: bool) {
         self.hold.send_replace(hold);
     }
 }
 
 impl<R: Runtime> RecordingRuntime<R> {
-    /// Records what passes to and from `inner`.
+    /// Records the calls to `inner` and the events from it.
     pub fn new(inner: R) -> (Self, Recorder) {
         let log = Arc::new(Mutex::new(Log::default()));
         let (hold, held) = watch::channel(false);
@@ -183,7 +183,7 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
             Scope::Pod(_) => c.pod_lists += 1,
         });
         if *scope == Scope::Node {
-            // It goes on when the recorder is gone.
+            // It resumes when the recorder is dropped.
             let _ = self.held.clone().wait_for(|held| !held).await;
         }
         self.inner

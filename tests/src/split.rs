@@ -1,4 +1,4 @@
-//! A runtime made of two: one answers calls, the other has the event stream. A fault of one does not
+//! A runtime made of two: one answers calls, the other provides the event stream. A fault of one does not
 //! affect the other.
 
 use pleg::core::{CallError, EventProfile, Id, Report};
@@ -9,7 +9,7 @@ use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 pub struct SplitRuntime<C, E> {
     /// Answers lists and statuses.
     pub calls: C,
-    /// Has the event stream.
+    /// Provides the event stream.
     pub events: E,
 }
 

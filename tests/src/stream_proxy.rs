@@ -1,5 +1,5 @@
 //! A proxy in front of a runtime's socket that forwards all calls, and answers the call for the event
-//! stream as it is told.
+//! stream as it is configured.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -64,14 +64,14 @@ impl StreamProxy {
     /// Forwards connections to the socket at `at` to that runtime.
     ///
     /// # Errors
-    /// If there can be no such socket.
+    /// If the socket cannot be created.
     pub fn start(at: &Path, runtime: &Endpoint, stream: Stream) -> anyhow::Result<Self> {
         let listener = UnixListener::bind(at)?;
-        let (stream, told) = watch::channel(stream);
+        let (stream, receiver) = watch::channel(stream);
         let forwarded: Arc<AtomicU64> = Arc::default();
         let upstream = Upstream {
             runtime: runtime.clone(),
-            stream: told,
+            stream: receiver,
             forwarded: forwarded.clone(),
         };
         let task = tokio::spawn(accept(listener, upstream));
@@ -123,7 +123,7 @@ async fn serve(connection: UnixStream, upstream: Upstream) {
     let service = service_fn(|request| forward(request, calls.clone(), upstream.clone()));
     let from_client = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(connection), service);
-    // An error of a connection is its end.
+    // An error of a connection ends it.
     tokio::select! {
         _ = to_runtime => {}
         _ = from_client => {}
@@ -144,8 +144,8 @@ async fn forward(
     }
     upstream.forwarded.fetch_add(1, Ordering::Relaxed);
     let ended = async move {
-        let told = upstream.stream.wait_for(|s| *s != Stream::Forwarded).await;
-        told.map_or(Stream::Away, |stream| *stream)
+        let changed = upstream.stream.wait_for(|s| *s != Stream::Forwarded).await;
+        changed.map_or(Stream::Away, |stream| *stream)
     };
     let ended = ended.boxed().shared();
     // A runtime answers with the first event.
@@ -155,13 +155,13 @@ async fn forward(
     }
 }
 
-/// That body, until the stream is to end.
+/// The body, until the stream ends.
 fn until_ended(
     body: Incoming,
     ended: impl Future<Output = Stream> + Send + Sync + 'static,
 ) -> Body {
     let end = async { Ok(Frame::trailers(status(Stream::Away))) };
-    // If nothing ends it, the runtime's own trailers are the last that is sent.
+    // If the stream does not end, the runtime's own trailers are sent last.
     let frames = BodyStream::new(body)
         .take_until(ended)
         .chain(futures::stream::once(end));

@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Waits until `look` returns a value, for `within` at most.
 ///
 /// # Errors
-/// If it does not come in time; `what` says what was awaited.
+/// If the condition does not hold in time. The error contains `what`.
 pub async fn until<T, F>(
     within: Duration,
     what: &str,
@@ -68,7 +68,7 @@ where
     outcome.map_err(|e| anyhow::anyhow!("{e}: {last:#?}"))
 }
 
-/// Lets that time pass, where a test is about how long something lasts.
+/// Waits for that time, in tests of durations.
 pub async fn pass_time(span: Duration) {
     let mut ticks = tokio::time::interval(span);
     ticks.tick().await;

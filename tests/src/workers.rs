@@ -1,8 +1,8 @@
 //! Pod workers: a kubelet that acts on what the generator reports.
 //!
 //! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
-//! than its own last action, and acts on that state alone: it starts what is missing, restarts what
-//! has ended, removes what is left over, and removes its pod when the job is done. After each start the
+//! than its own last action, and acts only on that state: it starts missing containers, restarts exited
+//! ones, removes old ones, and removes its pod when the job is done. After each start the
 //! runtime itself is asked how many containers of that name run.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::kubelet::{Kubelet, Life, Pod};
 
 /// How long a worker waits for a state at most.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A worker looks at its pod this often even if nothing is announced.
+/// A worker reads its pod this often even if nothing is announced.
 const RESYNC: Duration = Duration::from_secs(10);
 /// How long the whole pod may take beyond what its job runs and its containers are kept.
 const SLACK: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ const APP: &str = "app";
 const JOB: &str = "job";
 
 /// What the workers do with their pods. Each has a container that runs until it is stopped, and a job
-/// that ends by itself and is restarted.
+/// that exits by itself and is restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// How many pods exist at a time.
@@ -54,12 +54,12 @@ pub struct Observed {
     pub waits: u64,
     /// The longest of them.
     pub longest_wait: Duration,
-    /// The longest time from the end of a job to the start of its successor.
+    /// The longest time from the exit of a job to the start of its replacement.
     pub slowest_restart: Duration,
     /// Starts after which more than one container of that name ran, and answers without a sandbox
     /// that was ready: they would create a second one.
     pub doubles: Vec<String>,
-    /// Waits that had no answer at their deadline.
+    /// Waits that were not answered by their deadline.
     pub unanswered: Vec<String>,
 }
 
@@ -83,8 +83,8 @@ impl Workers {
         }
     }
 
-    /// Runs pod after pod, [`Plan::at_once`] at a time, for as long as `more` says so of the number
-    /// of the next one.
+    /// Runs pod after pod, [`Plan::at_once`] at a time, while `more` returns true for the number of the
+    /// next pod.
     ///
     /// # Errors
     /// If a call fails or a pod is not done in time.
@@ -146,7 +146,7 @@ struct Worker<'a> {
 /// What a worker did with a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing more until something is announced, or this time has passed.
+    /// Do nothing until something is announced or this time has passed.
     Wait(Duration),
     /// The job is done.
     Done,
@@ -226,7 +226,7 @@ impl<'a> Worker<'a> {
                 }
                 self.note_restart(ended.first().copied());
                 self.start(pod, name, view).await?;
-                // The next state shows what was started, whether or not its events have come.
+                // The next state shows what was started, even if its events have not arrived.
                 next = Duration::ZERO;
                 continue;
             }
@@ -242,7 +242,7 @@ impl<'a> Worker<'a> {
         Ok(Next::Wait(next))
     }
 
-    /// How long the end of a container took to be acted on.
+    /// The time from the exit of a container to the action on it.
     fn note_restart(&self, ended: Option<&ContainerStatus>) {
         let Some(finished) = ended.and_then(|c| c.details.finished_at) else {
             return;
@@ -273,7 +273,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Stops the pod, keeps what has ended for a while, and removes it, as its states allow.
+    /// Stops the pod, keeps exited containers for a while, and removes the pod, as its states allow.
     async fn terminate(&self, pod: &Pod, events: &mut Subscription) -> anyhow::Result<()> {
         let (pleg, kubelet) = (&self.all.pleg, &self.all.kubelet);
         let mut all: Vec<Id> = Vec::new();
@@ -308,7 +308,7 @@ impl<'a> Worker<'a> {
             .await
     }
 
-    /// Waits until a state newer than now is so.
+    /// Waits until a state that is newer than now fulfils the condition.
     async fn until(
         &self,
         pod: &Pod,
@@ -338,10 +338,10 @@ impl Plan {
     }
 }
 
-/// Waits for an announcement, for that long at most, and takes all that are there.
+/// Waits for an announcement, for that long at most, and takes all available ones.
 async fn announced(events: &mut Subscription, within: Duration) -> anyhow::Result<()> {
     if let Ok(delivery) = tokio::time::timeout(within, events.next()).await {
-        ensure!(delivery.is_some(), "the generator is gone");
+        ensure!(delivery.is_some(), "the generator has ended");
         while events.try_next().is_some() {}
     }
     Ok(())
@@ -354,7 +354,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Whether another container of its name must not be started. Of an unknown state nothing is known.
+/// Whether another container of its name must not be started. In an unknown state it may run.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

@@ -1,4 +1,4 @@
-//! `cargo run -p pleg-fuzz --example replay TARGET FILE` replays one input and tells what happens,
+//! `cargo run -p pleg-fuzz --example replay TARGET FILE` replays one input and prints what happens,
 //! one line for each operation, answer and output.
 
 #![allow(

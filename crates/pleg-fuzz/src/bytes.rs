@@ -13,7 +13,7 @@ use pleg_cri::convert;
 use pleg_cri::v1;
 use prost::Message;
 
-use crate::harness::{Asked, Harness};
+use crate::harness::{Harness, RequestedRead};
 
 const MS: Duration = Duration::from_millis(1);
 /// Longer inputs show nothing new.
@@ -65,14 +65,14 @@ pub fn list_bytes(data: &[u8]) {
         // A list is always due sooner or later; other reads are answered from the last one.
         for _ in 0..1000 {
             match harness.reads.pop_front() {
-                Some(Asked::List(ticket, began)) => {
+                Some(RequestedRead::List(ticket, began)) => {
                     let failed = |e: prost::DecodeError| {
                         CallError::new("ListContainers", CallErrorKind::Malformed, e.to_string())
                     };
                     harness.list(ticket, began, read.map_err(failed));
                     break;
                 }
-                Some(asked) => harness.answer(asked, &exists),
+                Some(read) => harness.answer(read, &exists),
                 None => harness.pass(100 * MS),
             }
         }

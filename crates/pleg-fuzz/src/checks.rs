@@ -19,11 +19,11 @@ pub(crate) enum State {
 
 /// A waiter for a pod.
 #[derive(Debug)]
-struct Asked {
+struct Waiter {
     uid: PodUid,
     after: Instant,
     at: Instant,
-    /// The highest ticket when it asked.
+    /// The highest ticket when it was added.
     newest: Ticket,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Checks {
     status_reads: BTreeSet<Instant>,
     /// The newest inspection of a pod that failed or was cancelled.
     failed: BTreeMap<PodUid, Ticket>,
-    waiting: BTreeMap<WaiterId, Asked>,
+    waiting: BTreeMap<WaiterId, Waiter>,
     list_waiters: BTreeSet<WaiterId>,
     /// The announcements per incarnation of an id.
     announced: BTreeMap<Id, BTreeMap<u32, Vec<LifecycleType>>>,
@@ -111,15 +111,15 @@ impl Checks {
     }
 
     /// A request may be answered at once from an earlier read.
-    pub(crate) fn asked(&mut self, waiter: WaiterId, uid: &PodUid, after: Instant, at: Instant) {
+    pub(crate) fn waiter_added(&mut self, id: WaiterId, uid: &PodUid, after: Instant, at: Instant) {
         self.answers = true;
-        let asked = Asked {
+        let waiter = Waiter {
             uid: uid.clone(),
             after,
             at,
             newest: self.newest,
         };
-        self.waiting.insert(waiter, asked);
+        self.waiting.insert(id, waiter);
     }
 
     pub(crate) fn list_waiter_added(&mut self, waiter: WaiterId) {
@@ -138,22 +138,32 @@ impl Checks {
             Output::Publish { uid, view } => self.published(now, uid, view),
             Output::Remove { uid } => {
                 let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-                let view = self.cache.get_mut(uid).expect("a pod that is withdrawn");
+                let view = self.cache.get_mut(uid).expect("a cached pod");
                 *view = PodView::new(nothing, view.as_of, view.inspected);
             }
             Output::ListApplied { as_of, gone } => {
-                assert!(self.lists.contains(as_of), "swept as of no list: {as_of:?}");
+                assert!(
+                    self.lists.contains(as_of),
+                    "ListApplied as of an instant at which no list began: {as_of:?}"
+                );
                 for uid in gone {
                     let view = self.cache.remove(uid);
                     let nothing = view.is_none_or(|v| v.status.is_nothing());
-                    assert!(nothing, "{uid} is swept away and exists");
+                    assert!(
+                        nothing,
+                        "{uid} is removed from the cache and its status is not empty"
+                    );
                 }
             }
             Output::Refresh { as_of, pods } => {
-                assert!(self.lists.contains(as_of), "confirmed as of no list");
+                assert!(
+                    self.lists.contains(as_of),
+                    "Refresh as of an instant at which no list began: {as_of:?}"
+                );
                 for uid in &pods.among(self.cache.keys().cloned()) {
-                    let view = self.cache.get_mut(uid).expect("a pod that is confirmed");
-                    assert!(!view.status.is_nothing(), "{uid} is confirmed and nothing");
+                    let view = self.cache.get_mut(uid).expect("a cached pod");
+                    let nothing = view.status.is_nothing();
+                    assert!(!nothing, "{uid} is refreshed and its status is empty");
                     view.as_of = view.as_of.max(Some(*as_of));
                 }
             }
@@ -163,13 +173,13 @@ impl Checks {
             Output::Listed { waiter, .. } => {
                 assert!(
                     self.list_waiters.remove(waiter),
-                    "{waiter:?} does not listen"
+                    "{waiter:?} does not wait for a list"
                 );
             }
             Output::List {
                 ticket, deadline, ..
             } => {
-                assert!(self.list.is_none(), "a second list is asked for");
+                assert!(self.list.is_none(), "a second list is requested");
                 assert!(!deadline.is_zero());
                 self.list = Some(*ticket);
                 self.check_ticket(*ticket);
@@ -178,8 +188,11 @@ impl Checks {
                 let twice = self.inspections.values().any(|u| u == uid);
                 assert!(!twice, "{uid} is inspected twice at a time (invariant 11)");
                 self.inspections.insert(*ticket, uid.clone());
-                let flying = self.inspections.len();
-                assert!(flying <= self.most_in_flight, "{flying} inspections fly");
+                let in_flight = self.inspections.len();
+                assert!(
+                    in_flight <= self.most_in_flight,
+                    "{in_flight} inspections in flight"
+                );
                 self.check_ticket(*ticket);
             }
             Output::Read { ticket, .. } | Output::Version { ticket, .. } => {
@@ -201,12 +214,15 @@ impl Checks {
     }
 
     fn check_ticket(&mut self, ticket: Ticket) {
-        assert!(ticket > self.newest, "{ticket:?} comes after its successor");
+        assert!(
+            ticket > self.newest,
+            "{ticket:?} is not newer than the last ticket"
+        );
         self.newest = ticket;
     }
 
     fn published(&mut self, now: Instant, uid: &PodUid, view: &PodView) {
-        assert_eq!(*uid, view.status.uid, "published under another pod's name");
+        assert_eq!(*uid, view.status.uid, "published for another pod");
         self.check_as_of(now, uid, view);
         if let Some(old) = self.cache.get(uid)
             && !old.status.is_nothing()
@@ -235,7 +251,7 @@ impl Checks {
             assert!(as_of <= now, "{uid} is as of the future");
             assert!(
                 self.lists.contains(&as_of) || of_pod(&as_of),
-                "{uid} is as of {as_of:?}, when nothing that was complete began"
+                "{uid} is as of {as_of:?}, when no complete read began"
             );
         }
         if let Some(inspected) = view.inspected {
@@ -253,7 +269,10 @@ impl Checks {
         };
         let of_id = self.announced.entry(subject.id.clone()).or_default();
         let latest = of_id.keys().next_back().copied().unwrap_or_default();
-        assert!(subject.incarnation >= latest, "a former life of {event:?}");
+        assert!(
+            subject.incarnation >= latest,
+            "an earlier incarnation in {event:?}"
+        );
         let announced = of_id.entry(subject.incarnation).or_default();
         let rank = |what| match what {
             ContainerStarted => 1,
@@ -282,21 +301,24 @@ impl Checks {
     }
 
     fn answered(&mut self, waiter: WaiterId, answer: &Result<PodView, CallError>) {
-        let asked = self.waiting.remove(&waiter).expect("a waiter");
+        let waiter = self.waiting.remove(&waiter).expect("a waiter");
         match answer {
             Ok(view) => {
-                assert!(self.answers, "answered by what is no read (invariant 4)");
-                assert_eq!(view.status.uid, asked.uid, "answered with another pod");
-                let as_of = view.as_of.expect("an answer is as fresh as a read");
-                let newer = as_of > asked.after || (as_of == asked.after && as_of >= asked.at);
-                assert!(newer, "{asked:?} is answered as of {as_of:?} (invariant 3)");
-                self.check_as_of(as_of, &asked.uid, view);
+                assert!(self.answers, "answered without a read (invariant 4)");
+                assert_eq!(view.status.uid, waiter.uid, "answered with another pod");
+                let as_of = view.as_of.expect("the as-of of an answer");
+                let newer = as_of > waiter.after || (as_of == waiter.after && as_of >= waiter.at);
+                assert!(
+                    newer,
+                    "{waiter:?} is answered as of {as_of:?} (invariant 3)"
+                );
+                self.check_as_of(as_of, &waiter.uid, view);
             }
             Err(_) => {
-                let newest = self.failed.get(&asked.uid);
-                let by_list = self.list_failed > asked.newest;
-                let own = by_list || newest.is_some_and(|&t| t > asked.newest);
-                assert!(own, "{asked:?} gets the error of no read since it asked");
+                let newest = self.failed.get(&waiter.uid);
+                let by_list = self.list_failed > waiter.newest;
+                let failed = by_list || newest.is_some_and(|&t| t > waiter.newest);
+                assert!(failed, "{waiter:?} gets an error, and no read failed");
             }
         }
     }
@@ -330,16 +352,19 @@ impl Checks {
                 state_counts.exited,
                 state_counts.unknown
             ),
-            "the state_counts and the cache differ: {:?}",
+            "the state counts and the cache differ: {:?}",
             self.cache
         );
     }
 
     /// Every waiter whose instant has passed is answered.
     pub(crate) fn all_answered(&self, now: Instant) {
-        let waits = self.waiting.values().find(|asked| asked.after < now);
-        assert!(waits.is_none(), "still waits: {waits:?}");
-        assert!(self.list_waiters.is_empty(), "still listens");
+        let waiter = self.waiting.values().find(|waiter| waiter.after < now);
+        assert!(waiter.is_none(), "a waiter is not answered: {waiter:?}");
+        assert!(
+            self.list_waiters.is_empty(),
+            "a list waiter is not answered"
+        );
     }
 
     /// The ids in the cache and their states; none if unknown.

@@ -24,7 +24,7 @@ const MOST_TIMEOUTS: usize = 256;
 
 /// A requested read.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum RequestedRead {
     List(Ticket, Instant),
     Inspect(Ticket, Instant, PodUid, Vec<HeldId>),
     Read(Ticket, Instant, Id),
@@ -37,7 +37,7 @@ pub(crate) struct Harness {
     now: Instant,
     pub(crate) checks: Checks,
     /// In the order of their requests.
-    pub(crate) reads: VecDeque<Asked>,
+    pub(crate) reads: VecDeque<RequestedRead>,
     logs: bool,
 }
 
@@ -55,7 +55,7 @@ impl Harness {
             reads: VecDeque::new(),
             logs: std::env::var_os("PLEG_FUZZ_LOG").is_some(),
         };
-        harness.act(|m, _| m.register(CONSUMER));
+        harness.act(|reconciler, _| reconciler.register(CONSUMER));
         harness
     }
 
@@ -94,7 +94,7 @@ impl Harness {
         let mut at_once = 0;
         while let Some(due) = self.reconciler.poll_timeout().filter(|&due| due <= until) {
             at_once = if due > self.now { 0 } else { at_once + 1 };
-            assert!(at_once < MOST_TIMEOUTS, "time stands still at {due:?}");
+            assert!(at_once < MOST_TIMEOUTS, "too many timers at {due:?}");
             self.now = self.now.max(due);
             self.input(Reconciler::handle_timeout);
         }
@@ -105,17 +105,25 @@ impl Harness {
         let mut outputs = 0;
         loop {
             let output = self.reconciler.poll_output();
-            assert_eq!(output, self.second.poll_output(), "the twins differ");
+            assert_eq!(
+                output,
+                self.second.poll_output(),
+                "the two reconcilers differ"
+            );
             let Some(output) = output else { break };
             outputs += 1;
-            assert!(outputs < MOST_OUTPUTS, "outputs without end");
+            assert!(outputs < MOST_OUTPUTS, "too many outputs");
             self.log(|| format!("  > {output:?}"));
             self.checks.output(self.now, &output);
             self.note(output);
         }
-        let listing = self.reads.iter().any(|r| matches!(r, Asked::List(..)));
+        let is_list = |read: &RequestedRead| matches!(read, RequestedRead::List(..));
+        let listing = self.reads.iter().any(is_list);
         let due = self.reconciler.poll_timeout();
-        assert!(listing || due.is_some(), "no list will ever be made again");
+        assert!(
+            listing || due.is_some(),
+            "neither a list in flight nor a timer"
+        );
         assert_eq!(due, self.second.poll_timeout());
         self.checks.between_inputs(&self.reconciler.state_counts());
         let health = self.reconciler.health(self.now);
@@ -124,19 +132,23 @@ impl Harness {
 
     fn note(&mut self, output: Output) {
         let now = self.now;
-        match output {
-            Output::List { ticket, .. } => self.reads.push_back(Asked::List(ticket, now)),
+        let read = match output {
+            Output::List { ticket, .. } => RequestedRead::List(ticket, now),
             Output::Inspect {
                 ticket, uid, held, ..
-            } => self.reads.push_back(Asked::Inspect(ticket, now, uid, held)),
-            Output::Read { ticket, id, .. } => self.reads.push_back(Asked::Read(ticket, now, id)),
-            Output::Version { ticket, .. } => self.reads.push_back(Asked::Version(ticket)),
+            } => RequestedRead::Inspect(ticket, now, uid, held),
+            Output::Read { ticket, id, .. } => RequestedRead::Read(ticket, now, id),
+            Output::Version { ticket, .. } => RequestedRead::Version(ticket),
             Output::Cancel { ticket } => {
-                let given_up = |r: &Asked| matches!(r, Asked::Inspect(t, ..) if *t == ticket);
-                self.reads.retain(|r| !given_up(r));
+                self.reads.retain(|read| match read {
+                    RequestedRead::Inspect(t, ..) => *t != ticket,
+                    _ => true,
+                });
+                return;
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.reads.push_back(read);
     }
 
     // --- answers ---
@@ -209,18 +221,18 @@ impl Harness {
     }
 
     /// Answers a read as if exactly these objects existed.
-    pub(crate) fn answer(&mut self, asked: Asked, exists: &[Report]) {
-        match asked {
-            Asked::List(ticket, at) => self.list(ticket, at, Ok(exists.to_vec())),
-            Asked::Inspect(ticket, at, uid, held) => {
+    pub(crate) fn answer(&mut self, read: RequestedRead, exists: &[Report]) {
+        match read {
+            RequestedRead::List(ticket, at) => self.list(ticket, at, Ok(exists.to_vec())),
+            RequestedRead::Inspect(ticket, at, uid, held) => {
                 let answer = inspect(exists, &uid, &held);
                 self.inspection(ticket, at, answer, None);
             }
-            Asked::Read(ticket, at, id) => {
+            RequestedRead::Read(ticket, at, id) => {
                 let report = exists.iter().find(|r| r.id == id).cloned();
                 self.status_read(ticket, at, report.ok_or_else(not_found));
             }
-            Asked::Version(ticket) => self.version(ticket, Ok(())),
+            RequestedRead::Version(ticket) => self.version(ticket, Ok(())),
         }
     }
 
@@ -229,20 +241,20 @@ impl Harness {
         let until = self.now.after(time);
         loop {
             let mut at_once = 0;
-            while let Some(asked) = self.reads.pop_front() {
+            while let Some(read) = self.reads.pop_front() {
                 at_once += 1;
-                assert!(at_once < MOST_READS, "reads without end");
-                // A call takes time: what it shows is newer than the request for it.
+                assert!(at_once < MOST_READS, "too many reads");
+                // A call takes time: its answer is newer than the request.
                 self.pass(Duration::from_nanos(1));
-                self.answer(asked, exists);
+                self.answer(read, exists);
             }
             let due = self.reconciler.poll_timeout().filter(|&due| due <= until);
             let Some(due) = due else { break };
             self.pass(due.since(self.now));
         }
         self.checks.all_answered(self.now);
-        assert!(self.reconciler.is_idle(), "something is owed for ever");
-        assert!(self.reconciler == self.second, "the twins differ");
+        assert!(self.reconciler.is_idle(), "the reconciler is not idle");
+        assert!(self.reconciler == self.second, "the two reconcilers differ");
     }
 }
 

@@ -15,7 +15,7 @@
     clippy::missing_panics_doc,
     clippy::panic,
     clippy::expect_used,
-    reason = "an unpublished proof: to panic is how it speaks"
+    reason = "not published; a panic reports a violation"
 )]
 
 #[cfg(feature = "bytes")]

@@ -1,7 +1,7 @@
-//! Containers end and are restarted, while the daemon and the mini-kubelet are killed again and again.
+//! Containers crash and are restarted, while the daemon and the mini-kubelet are killed repeatedly.
 //!
-//! Never may two containers of one name and pod run, no exit code may be lost, and in the end all pods
-//! run and nothing else is left. Where the runtime itself lists a container wrongly is counted apart.
+//! Two containers of one name and pod must never run at the same time, and no exit code may be lost. In the
+//! end all pods run and nothing else is left. Wrong lists of the runtime are counted separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -26,17 +26,17 @@ use super::plan::{Plan, Step, Variant};
 use super::poller::{Observed, Poller, process_is_gone};
 use super::process::{Event, Settings, StaticPods};
 
-/// How long the daemon is away when it is killed. Containers end meanwhile.
+/// How long the daemon is down after it is killed. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
-/// For a step that takes as long as the daemon takes.
+/// The limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// For how long the runtime holds the task of a container that it lists as ended, before it counts as
-/// held for ever. It lets go of one in milliseconds.
+/// held permanently. Otherwise the runtime releases a task within milliseconds.
 const HELD_FOR: Duration = Duration::from_secs(20);
 /// Until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
-/// Does that on a daemon.
+/// Runs the plan on a daemon.
 ///
 /// # Errors
 /// What was wrong.
@@ -44,7 +44,7 @@ pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Res
     let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
     let done = Box::pin(run.all(plan)).await;
     done.map_err(|error| {
-        // The daemon's directory goes with it.
+        // The daemon's directory is removed with it.
         let log =
             std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
         let kept = run.kubelet.copy_log(&log);
@@ -59,7 +59,7 @@ struct Run<'a> {
     daemon: &'a Daemon,
     variant: Variant,
     pods: u32,
-    truth: Kubelet,
+    client: Kubelet,
     poller: Poller,
     kubelet: StaticPods,
     proxy: Option<StreamProxy>,
@@ -99,13 +99,13 @@ impl<'a> Run<'a> {
             Variant::SecondSubscriber => Some(tokio::spawn(take_events(daemon.runtime()?))),
             _ => None,
         };
-        let truth = Kubelet::new(daemon)?;
+        let client = Kubelet::new(daemon)?;
         let mut run = Self {
             daemon,
             variant,
             pods: plan.pods,
-            poller: Poller::start(truth.clone()),
-            truth,
+            poller: Poller::start(client.clone()),
+            client,
             kubelet: StaticPods::new(settings)?,
             proxy,
             streams_before: 0,
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
             done = at;
             self.step(step).await?;
         }
-        let stuck = self.all_go_on().await?;
+        let stuck = self.all_are_restarted().await?;
         if self.variant == Variant::StopsAndReturns {
             self.stream_is_used_again().await?;
         }
@@ -160,10 +160,10 @@ impl<'a> Run<'a> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");
         until(within, &what, || async {
-            (self.poller.look(|o| o.restarts(JOB)) >= u64::from(at)).then_some(())
+            (self.poller.read(|o| o.restarts(JOB)) >= u64::from(at)).then_some(())
         })
         .await
-        .with_context(|| format!("{} so far", self.poller.look(|o| o.restarts(JOB))))
+        .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
     async fn step(&mut self, step: Step) -> anyhow::Result<()> {
@@ -191,11 +191,11 @@ impl<'a> Run<'a> {
     }
 
     /// Each job is started once more, and each app runs. Returns containers that the runtime lists as
-    /// running though their process is gone: nobody can know that they must be restarted.
-    async fn all_go_on(&self) -> anyhow::Result<BTreeSet<Id>> {
-        let now = self.poller.look(|o| o.looks.0);
-        let dead = || self.poller.look(|o| dead(o, self.pods, now));
-        let outcome = until_ok(PATIENCE, "all go on", || async {
+    /// running although their process is gone. No CRI client can detect that they must be restarted.
+    async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
+        let now = self.poller.read(|o| o.polls.0);
+        let dead = || self.poller.read(|o| dead(o, self.pods, now));
+        let outcome = until_ok(PATIENCE, "all are restarted", || async {
             match dead() {
                 all if all.is_empty() => Ok(()),
                 some => Err(some),
@@ -205,12 +205,12 @@ impl<'a> Run<'a> {
         let mut stuck = BTreeSet::new();
         for (pod, name) in dead() {
             let of_name = |c: &&Container| is(c, &pod, &name) && is_running(c);
-            let listed = self.truth.containers(ContainerFilter::default()).await?;
+            let listed = self.client.containers(ContainerFilter::default()).await?;
             let Some(running) = listed.iter().find(of_name) else {
                 return outcome.map(|()| stuck);
             };
             let id = Id::from(running.id.as_str());
-            match process_is_gone(&self.truth, &id).await {
+            match process_is_gone(&self.client, &id).await {
                 Some(why) => println!("{pod}/{name}: listed as running, but {why}"),
                 None => return outcome.map(|()| stuck),
             }
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
         reported
     }
 
-    /// Containers that were seen exited, and not reported with the exit code that the runtime says, or
+    /// Containers that were seen exited, and not reported with the exit code of the runtime, or
     /// reported with another. A run may know none if an earlier one has had the container removed.
     fn unreported(&self) -> Vec<String> {
         let reported = self.reported();
@@ -288,9 +288,9 @@ impl<'a> Run<'a> {
     /// What is there beside one sandbox per pod, one running container per name and `dead` that have
     /// ended.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
-        let mut sandboxes = self.truth.sandboxes().await?;
-        let mut listed = self.truth.containers(ContainerFilter::default()).await?;
-        let held = self.held_for_ever(&listed)?;
+        let mut sandboxes = self.client.sandboxes().await?;
+        let mut listed = self.client.containers(ContainerFilter::default()).await?;
+        let held = self.held_permanently(&listed)?;
         let of_held = |s: &PodSandbox| {
             let mut all = listed.iter().filter(|c| held.contains(&c.id));
             s.state() != PodSandboxState::SandboxReady && all.any(|c| c.pod_sandbox_id == s.id)
@@ -320,9 +320,9 @@ impl<'a> Run<'a> {
     }
 
     /// Containers that the runtime lists as created or ended although it holds their task. No client of
-    /// CRI can remove them, nor their sandboxes: containerd 1.7 says "cannot delete running task" if it
+    /// CRI can remove them, nor their sandboxes: containerd 1.7 returns "cannot delete running task" if it
     /// was killed while it started the container.
-    fn held_for_ever(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
+    fn held_permanently(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
         let tasks = self.daemon.tasks()?;
         let now = self.kubelet.clock.now();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -334,26 +334,26 @@ impl<'a> Run<'a> {
         for container in listed.iter().filter(|c| is_held(&c.id)) {
             held.entry(container.id.clone()).or_insert(now);
         }
-        let for_ever = held.iter().filter(|(_, at)| now.since(**at) >= HELD_FOR);
-        Ok(for_ever.map(|(id, _)| id.clone()).collect())
+        let permanent = held.iter().filter(|(_, at)| now.since(**at) >= HELD_FOR);
+        Ok(permanent.map(|(id, _)| id.clone()).collect())
     }
 
     /// Ends the app of some pods three times each, and waits until one that has ended is left of each.
     async fn garbage_is_collected(&self) -> anyhow::Result<Duration> {
         for _ in 0..3 {
-            let listed = self.truth.containers(ContainerFilter::default()).await?;
+            let listed = self.client.containers(ContainerFilter::default()).await?;
             let mut ended = Vec::new();
             for pod in 0..self.pods.min(3) {
                 let pod = manifests::pod_name(pod);
                 let app = listed.iter().find(|c| is(c, &pod, APP) && is_running(c));
                 let id = Id::from(app.context("no app runs")?.id.as_str());
-                self.truth.wait_until_sigterm_is_handled(&id).await?;
-                let process = i32::try_from(self.truth.process(&id).await)?;
+                self.client.wait_until_sigterm_is_handled(&id).await?;
+                let process = i32::try_from(self.client.process(&id).await)?;
                 kill(Pid::from_raw(process), Signal::SIGTERM)?;
                 ended.push(id);
             }
             until_ok(PATIENCE, "the apps run again", || async {
-                let listed = self.truth.containers(ContainerFilter::default()).await;
+                let listed = self.client.containers(ContainerFilter::default()).await;
                 let listed = listed.map_err(|e| format!("{e:#}"))?;
                 let runs = |id: &&Id| listed.iter().any(|c| c.id == id.as_str() && is_running(c));
                 match ended.iter().find(runs) {
@@ -376,7 +376,7 @@ impl<'a> Run<'a> {
         Ok(self.kubelet.clock.now().since(since))
     }
 
-    /// What was observed over all that time.
+    /// Checks what was observed.
     fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
         let observed = self.poller.observed();
         let exited = observed.containers.values().filter(|c| c.exited);
@@ -397,13 +397,13 @@ impl<'a> Run<'a> {
             .collect();
         println!(
             "{} containers that the runtime cannot remove; {} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
-             without a code by one of the runs); looks {:?}, \
-             longest gap {:?}; listed wrongly {:?}, for ever {}; other codes {other_code:?}; lines of \
+             without a code by one of the runs); polls {:?}, \
+             longest gap {:?}; listed wrongly {:?}, permanently {}; other codes {other_code:?}; lines of \
              {} runs: {}",
             held.len(),
             observed.restarts(JOB),
             exited.count(),
-            observed.looks,
+            observed.polls,
             observed.longest_gap,
             observed.listed_wrongly,
             stuck.len(),
@@ -423,7 +423,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Jobs that were not started after look `since`, and apps of which none runs, by pod and name.
+/// Jobs that were not started after poll `since`, and apps of which none runs, by pod and name.
 fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {
@@ -461,7 +461,7 @@ fn is_running(container: &Container) -> bool {
     container.state() == ContainerState::ContainerRunning
 }
 
-/// Takes events for ever.
+/// Takes events until it is aborted.
 async fn take_events(runtime: impl Runtime) {
     loop {
         if let Ok(mut events) = runtime.subscribe().await {

@@ -33,7 +33,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A short one, or what the environment says.
+    /// A short plan, or the plan that the environment defines.
     ///
     /// # Errors
     /// If that is no number.
@@ -68,14 +68,14 @@ pub async fn watch(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
     let dir = kubelet.settings.manifests();
     manifests::write(&dir, Kind::Crashing, plan.pods, &daemon.image)?;
     kubelet.start().await?;
-    let truth = Kubelet::new(daemon)?;
+    let client = Kubelet::new(daemon)?;
     println!("seconds   RSS KiB  descriptors  threads  tasks  tombstones    ends  containers");
     let mut samples = Vec::new();
     for n in 0..=plan.minutes * 60 / plan.every.max(1) {
         if n > 0 {
             pass_time(Duration::from_secs(plan.every.into())).await;
         }
-        let s = sample(&kubelet, &truth).await?;
+        let s = sample(&kubelet, &client).await?;
         let or_none = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
         println!(
             "{:>7} {:>9} {:>12} {:>8} {:>6} {:>11} {:>7} {:>11}",
@@ -118,7 +118,7 @@ fn is_flat(samples: &[Sample]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn sample(kubelet: &StaticPods, truth: &Kubelet) -> anyhow::Result<Sample> {
+async fn sample(kubelet: &StaticPods, client: &Kubelet) -> anyhow::Result<Sample> {
     let process = format!("/proc/{}", kubelet.pid()?);
     let status = std::fs::read_to_string(format!("{process}/status"))?;
     let field = |name: &str| -> anyhow::Result<u64> {
@@ -135,7 +135,7 @@ async fn sample(kubelet: &StaticPods, truth: &Kubelet) -> anyhow::Result<Sample>
         tasks: metric(&metrics, "static_pods_alive_tasks"),
         tombstones: metric(&metrics, "pleg_tombstones"),
         ended: kubelet.lines().iter().filter(|line| is_end(line)).count(),
-        listed: truth.containers(ContainerFilter::default()).await?.len(),
+        listed: client.containers(ContainerFilter::default()).await?.len(),
     })
 }
 

@@ -10,16 +10,16 @@ use super::process::NODE;
 
 /// The container that runs until it is stopped.
 pub const APP: &str = "app";
-/// The container that ends again and again.
+/// The container that exits repeatedly.
 pub const JOB: &str = "job";
 
-/// What [`APP`] ends with when it is told to.
+/// The exit code of [`APP`] when it is killed.
 const APP_CODE: i32 = 23;
 
 /// Pods of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// [`APP`] and a [`JOB`] that ends by itself.
+    /// [`APP`] and a [`JOB`] that exits by itself.
     Crashing,
     /// [`APP`] and a [`JOB`] that runs as well.
     Calm,
@@ -29,7 +29,7 @@ pub enum Kind {
 
 impl Kind {
     fn containers(self, pod: u32) -> Vec<(&'static str, Life)> {
-        let app = (APP, Life::UntilToldToEnd { code: APP_CODE });
+        let app = (APP, Life::UntilTerminated { code: APP_CODE });
         match self {
             Self::Crashing => vec![app, (JOB, job(pod))],
             Self::Calm => vec![app, (JOB, Life::UntilStopped)],
@@ -51,7 +51,7 @@ pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }
 
-/// What the containers end with if nobody stops them, by pod and container name.
+/// The exit codes of containers that are not stopped, by pod and container name.
 pub fn exit_codes(kind: Kind, pods: u32) -> BTreeMap<(String, String), i32> {
     let all = (0..pods).flat_map(|pod| {
         let containers = kind.containers(pod).into_iter();

@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A short one, or what the environment says.
+    /// A short plan, or the plan that the environment defines.
     ///
     /// # Errors
     /// If that is no number.

@@ -1,5 +1,5 @@
-//! An observer that lists the containers of a runtime 40 times a second, on a connection of its own, and
-//! knows nothing of generators.
+//! An observer that lists the containers of a runtime 40 times a second, on its own connection,
+//! without a generator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Seen {
     pub name: String,
     /// Its attempt.
     pub attempt: u32,
-    /// The number of the first look that showed it.
+    /// The number of the first poll that listed it.
     pub since: u64,
     /// It was listed as running or exited.
     pub ran: bool,
@@ -69,14 +69,14 @@ impl fmt::Display for Seen {
 pub struct Observed {
     /// Every container that was ever listed.
     pub containers: BTreeMap<Id, Seen>,
-    /// How often the runtime was asked, and how often it did not answer.
-    pub looks: (u64, u64),
+    /// The number of polls, and of polls that failed.
+    pub polls: (u64, u64),
     /// The longest time between two answers while the runtime was up.
     pub longest_gap: Duration,
     /// Two containers of one name and pod that ran at the same time.
     pub doubles: Vec<String>,
-    /// Containers that two looks in a row listed as running beside another, and whose status or process
-    /// said after each that they were not.
+    /// Containers that two polls in a row listed as running beside another, and that did not run by their
+    /// status or process after each poll.
     pub listed_wrongly: BTreeMap<Id, String>,
     stopping: bool,
 }
@@ -129,14 +129,14 @@ impl Poller {
     /// Starts to observe that runtime.
     pub fn start(kubelet: Kubelet) -> Self {
         let observed: Arc<Mutex<Observed>> = Arc::default();
-        let looker = Looker {
+        let observer = Observer {
             kubelet,
             observed: observed.clone(),
         };
         let (exits, to_read) = unbounded_channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(looker.clone().read_statuses(to_read));
-        tasks.spawn(looker.run(exits));
+        tasks.spawn(observer.clone().read_statuses(to_read));
+        tasks.spawn(observer.run(exits));
         Self {
             observed,
             _tasks: tasks,
@@ -145,11 +145,11 @@ impl Poller {
 
     /// What was observed so far.
     pub fn observed(&self) -> Observed {
-        self.look(Clone::clone)
+        self.read(Clone::clone)
     }
 
-    /// Looks at what was observed so far.
-    pub fn look<T>(&self, what: impl FnOnce(&Observed) -> T) -> T {
+    /// Reads what was observed so far.
+    pub fn read<T>(&self, what: impl FnOnce(&Observed) -> T) -> T {
         what(&lock(&self.observed))
     }
 
@@ -164,12 +164,12 @@ fn lock(observed: &Mutex<Observed>) -> std::sync::MutexGuard<'_, Observed> {
 }
 
 #[derive(Clone)]
-struct Looker {
+struct Observer {
     kubelet: Kubelet,
     observed: Arc<Mutex<Observed>>,
 }
 
-impl Looker {
+impl Observer {
     async fn run(self, exits: UnboundedSender<Id>) {
         let clock = Clock::start();
         let mut ticks = tokio::time::interval(EVERY);
@@ -179,9 +179,9 @@ impl Looker {
         loop {
             ticks.tick().await;
             let listed = self.kubelet.containers(ContainerFilter::default()).await;
-            lock(&self.observed).looks.0 += 1;
+            lock(&self.observed).polls.0 += 1;
             let Ok(rows) = listed else {
-                lock(&self.observed).looks.1 += 1;
+                lock(&self.observed).polls.1 += 1;
                 last = None;
                 continue;
             };
@@ -194,7 +194,7 @@ impl Looker {
             for suspects in self.suspects(&rows) {
                 not_running.extend(self.verify(&suspects).await);
             }
-            // One that has ended since the list is no error of the runtime.
+            // A container that has exited since the list is no error of the runtime.
             let again = not_running.clone().into_iter();
             let again = again.filter(|(id, _)| not_running_before.contains_key(id));
             lock(&self.observed).listed_wrongly.extend(again);
@@ -225,12 +225,12 @@ impl Looker {
     /// time are returned.
     fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
         let mut observed = lock(&self.observed);
-        let look = observed.looks.0;
+        let poll = observed.polls.0;
         let mut running: BTreeMap<_, Vec<Id>> = BTreeMap::new();
         for row in rows {
             let id = Id::from(row.id.as_str());
             let seen = observed.containers.entry(id.clone());
-            let seen = seen.or_insert_with(|| Seen::of(row, look));
+            let seen = seen.or_insert_with(|| Seen::of(row, poll));
             seen.ran |= row.state() != ContainerState::ContainerCreated;
             if row.state() == ContainerState::ContainerRunning {
                 let of_name = running.entry((seen.uid.clone(), seen.name.clone()));
@@ -257,8 +257,8 @@ impl Looker {
         ids
     }
 
-    /// Containers that are listed as running at the same time: do their statuses and processes say so?
-    /// Those that do not run are returned.
+    /// Checks containers that are listed as running at the same time by their statuses and processes.
+    /// Returns those that do not run.
     async fn verify(&self, suspects: &[Id]) -> Vec<(Id, String)> {
         let (mut running, mut not_running) = (Vec::new(), Vec::new());
         for id in suspects {
@@ -294,7 +294,7 @@ impl Looker {
     }
 }
 
-/// That the process of a container does not exist, although its status names one.
+/// Why the process of a container does not run, although its status names one; `None` if it runs.
 pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
     let process = kubelet.process(id).await;
     // Field 3, after the name in parentheses.

@@ -79,7 +79,7 @@ pub struct Line {
     pub run: u32,
     /// When it was read.
     pub at: Instant,
-    /// What it says.
+    /// What it reports.
     pub event: Event,
 }
 

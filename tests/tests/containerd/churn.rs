@@ -16,8 +16,8 @@ const PODS: u32 = 30;
 const AT_ONCE: usize = 8;
 
 on_both_versions! {
-    evented: churn(Mode::Evented);
-    polling: churn(Mode::Polling);
+    evented_churn_is_announced_once: churn(Mode::Evented);
+    polling_churn_is_announced_once: churn(Mode::Polling);
 }
 
 async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
     let mut generator = start(daemon, mode)?;
     generator.pleg.wait_until_synced().await?;
     let kubelet = Kubelet::new(daemon)?;
-    // What polling is to see must stay for two and a half lists.
+    // For polling, each state must last for two and a half lists.
     let linger = match mode {
         Mode::Polling => Duration::from_millis(2500),
         _ => Duration::ZERO,
@@ -34,7 +34,7 @@ async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
         .drain_during(Box::pin(lives::churn(&kubelet, PODS, AT_ONCE, linger)))
         .await?;
 
-    // Everything that was removed is announced as removed; then nothing more comes.
+    // Everything that was removed is announced as removed, and nothing follows.
     generator
         .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
@@ -58,7 +58,12 @@ fn calls_are_accounted_for(generator: &Generator) {
     assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
     let by = |cause: Cause| counters.inspections_by_cause[cause];
     for unasked in [Cause::Waiter, Cause::Relist, Cause::Reinspect, Cause::Retry] {
-        assert_eq!(by(unasked), 0, "nobody asked for {}", unasked.as_str());
+        assert_eq!(
+            by(unasked),
+            0,
+            "inspections because of {}",
+            unasked.as_str()
+        );
     }
     // One inspection of these pods lists its sandboxes and its containers and reads four statuses at
     // most; a late exit reason is one, and so is a probe.

@@ -150,7 +150,7 @@ fn expect(report: &Value, code: &str, summary: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All but one: these daemons have no network plugin, and doctor says so.
+/// All findings but one: these daemons have no network plugin, and doctor reports that.
 fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
     let findings = report["findings"].as_array().context("no findings")?;
     let (network, others): (Vec<_>, _) = findings

@@ -13,8 +13,8 @@ use crate::start;
 const ROUNDS: usize = 50;
 
 on_both_versions! {
-    evented: read_your_writes(Mode::Evented);
-    polling: read_your_writes(Mode::Polling);
+    evented_newer_than_shows_own_write: read_your_writes(Mode::Evented);
+    polling_newer_than_shows_own_write: read_your_writes(Mode::Polling);
 }
 
 async fn read_your_writes(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {

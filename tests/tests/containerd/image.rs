@@ -154,7 +154,7 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
     }
 }
 
-/// What the agent says where it listens.
+/// The address that the agent prints.
 fn address(logs: &Path) -> Option<String> {
     let log = std::fs::read_to_string(logs.join("agent.log")).ok()?;
     let (_, rest) = log.split_once("; http://")?;

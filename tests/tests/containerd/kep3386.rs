@@ -40,16 +40,15 @@ async fn missed_on_2() -> anyhow::Result<()> {
 /// How many containers run to their completion, in one pod, as fast as the runtime starts them. The work of
 /// the runtime grows with the square of it: `just test-long` runs 120.
 const COMPLETIONS: u32 = 60;
-/// How many are under way at a time.
+/// How many are in flight at a time.
 const AT_ONCE: usize = 16;
-/// Within which the runtime's own queue must have drained, on a machine that does other things.
-/// containerd 1.7 gives up on an end that it cannot handle within 10 s, and tries again after 1, 2, 4
-/// s and so on.
+/// The limit for the runtime to drain its own queue on a loaded machine.
+/// If containerd 1.7 cannot handle an exit within 10 s, it tries again after 1, 2, 4 s and so on.
 const DRAIN: Duration = Duration::from_secs(180);
 
 /// Stress: many containers of one pod run to completion. The runtime reads the statuses of all of
-/// them for each event, so events grow large and late. Then it is let drain: every end is
-/// announced once with its exit code, and the node never looks unready.
+/// them for each event, so events are large and late. Then its queue drains. Every exit is announced once
+/// with its exit code, and the node is never unready.
 async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
@@ -72,7 +71,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     generator.wait_until_cache_equals_list(SOON).await?;
     generator.check_complete(&kubelet)?;
     let missed = generator.missed();
-    assert_eq!(missed, 0, "nothing was missed: {}", by_kind(&generator));
+    assert_eq!(missed, 0, "events were missed: {}", by_kind(&generator));
     let log = generator.recorder.log();
     let mut late: Vec<Duration> = log.events.iter().map(|e| e.late).collect();
     late.sort_unstable();
@@ -93,10 +92,10 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often a job is tried: a loaded runtime fails to start some.
+/// How often the start of a job is tried. A loaded runtime fails to start some.
 const ATTEMPTS: u32 = 3;
 
-/// What does not start is tried again as a new container, as a kubelet does.
+/// A job that does not start is tried again as a new container, as a kubelet does.
 async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Result<Id> {
     let life = Life::Exit {
         code: i32::try_from(n % 3)?,
@@ -115,8 +114,8 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
     Ok(id)
 }
 
-/// Recovery: while we are away a container completes; when we are back, it is reported so. A
-/// second one fails, with its code and reason. Neither ends before we have gone.
+/// Recovery: while no generator runs, one container completes and one fails. The next generator reports
+/// both, with exit code and reason. Both exit after the first generator has shut down.
 async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
@@ -124,7 +123,7 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
     let pod = kubelet.run_pod("recovery").await?;
     let mut ids = Vec::new();
     for (n, code) in [0, 3].into_iter().enumerate() {
-        let life = Life::UntilToldToEnd { code };
+        let life = Life::UntilTerminated { code };
         let id = kubelet.create(&pod, &format!("job-{n}"), 0, life).await?;
         kubelet.start(&id).await?;
         ids.push(id);
@@ -138,7 +137,7 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
         ended(&kubelet, id).await?;
     }
     let mut generator = start(daemon, Mode::Evented)?;
-    let back = generator.pleg.now();
+    let started = generator.pleg.now();
     generator.pleg.wait_until_synced().await?;
     let synced = generator.pleg.now();
     let view = generator.pleg.get(&pod.uid);
@@ -153,25 +152,24 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
         .await?;
     generator.check_announced(&kubelet.objects())?;
     println!(
-        "{version:?} recovery: both ends known {:?} after our start; sources {:?}",
-        synced.since(back),
+        "{version:?} recovery: both exits known {:?} after the start; sources {:?}",
+        synced.since(started),
         generator.announced.sources()
     );
     generator.pleg.shutdown().await;
     Ok(())
 }
 
-/// How often the daemon is restarted in a row: upstream gives up for ever at the fifth failure.
+/// How often the daemon is restarted in a row. Upstream stops retrying at the fifth failure.
 const RESTARTS: usize = 7;
-/// How long it is then away: past the time in which a missing socket is tried every 50 ms.
+/// The length of the outage. It is longer than the time in which a missing socket is tried every 50 ms.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// For how long a missing socket is tried often.
+/// How long a missing socket is tried every 50 ms.
 const OFTEN: Duration = Duration::from_secs(5);
 
-/// Retries with backoff: after seven restarts in a row the stream is used again, and so it is after
-/// a long outage, each time without a restart of ours; the pauses of a long outage grow, and there is
-/// always a next one.
+/// After seven daemon restarts and after a long outage, the stream is used again without a restart of the
+/// generator. The pauses between retries grow, and retries never end.
 async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let kubelet = Kubelet::new(daemon)?;
@@ -192,7 +190,7 @@ async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyho
         let up = generator.pleg.now();
         subscribed(&generator).await?;
         back.push(generator.pleg.now().since(up));
-        // A stream that stands: what happens now is told by it.
+        // The stream delivers the next events.
         generator
             .wait_until_events_are_used(kubelet, &format!("r{n}"))
             .await?;
@@ -206,7 +204,7 @@ async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyho
     Ok(())
 }
 
-/// With a generator that has not used up the calls that it may issue in a minute.
+/// Uses a generator that has not reached its limit of subscribes per minute.
 async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator
@@ -216,21 +214,18 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
     let killed = generator.pleg.now();
     let tries = retries_until(&generator, killed.after(OUTAGE)).await;
     let last = tries.last().copied().unwrap_or(killed);
-    assert!(
-        last > killed.after(OUTAGE),
-        "there is always a next try: {tries:?}"
-    );
-    // While the socket is missing every 50 ms, for 5 s; then ever more rarely.
+    assert!(last > killed.after(OUTAGE), "retries have ended: {tries:?}");
+    // While the socket is missing: every 50 ms for 5 s, then with growing pauses.
     let first = tries.first().copied().unwrap_or(killed);
     let often = tries.partition_point(|&at| at < first.after(OFTEN));
-    assert!(often > 10, "it is tried often at first: {tries:?}");
+    assert!(often > 10, "too few retries at first: {tries:?}");
     let rare: Vec<u128> = tries[often..]
         .windows(2)
         .map(|w| w[1].since(w[0]).as_millis())
         .collect();
     assert!(
         rare.len() > 3 && rare.windows(2).all(|w| w[1] > w[0]),
-        "the pauses grow: {rare:?} ms"
+        "the pauses do not grow: {rare:?} ms"
     );
     daemon.start()?;
     let up = generator.pleg.now();
@@ -249,7 +244,7 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
     Ok(())
 }
 
-/// The instants for which a retry was planned, until then.
+/// The instants for which retries were planned, until `end`.
 async fn retries_until(generator: &Generator, end: Instant) -> Vec<Instant> {
     let mut tries = BTreeSet::new();
     while generator.pleg.now() < end {
@@ -269,10 +264,10 @@ async fn subscribed(generator: &Generator) -> anyhow::Result<()> {
     .await
 }
 
-/// How many pods have one container each whose end is lost on its way to us.
+/// The number of pods with one container whose STOPPED is lost.
 const LOST: usize = 5;
 
-/// Missed events: none over a churn of which every event arrives, and exactly those that are lost.
+/// Missed events: none if every event arrives, and otherwise exactly the lost ones.
 async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -286,18 +281,21 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // A read that finds nothing, and the five seconds in which a late event would still count.
+    // One list finds no missed event. A late event may still arrive within five seconds.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(6)).await;
     generator.pleg.relist_now().await?;
-    let heard = generator.recorder.log().events.len();
+    let received = generator.recorder.log().events.len();
     let (counted, period) = shown(&metrics);
-    assert_eq!(counted, 0.0, "nothing was lost: {}", by_kind(&generator));
-    assert!(period > 1.0, "what was found clean is trusted: {period} s");
+    assert_eq!(counted, 0.0, "no event was lost: {}", by_kind(&generator));
+    assert!(
+        period > 1.0,
+        "without missed events the relist period grows: {period} s"
+    );
     let lost = lose_ends(&generator, &kubelet).await?;
     generator.pleg.relist_now().await?;
     let found = generator.pleg.now();
-    // The next list, were it to end, would find nothing, and make the period longer again.
+    // The next complete list would find no missed event and make the period longer.
     generator.recorder.hold_lists(true);
     until(SOON, "each lost event is counted", || {
         let counted = shown(&metrics).0;
@@ -309,13 +307,13 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     assert_eq!(
         counted,
         LOST as f64,
-        "and no other one: {}; {:#?}",
+        "other events are counted: {}; {:#?}",
         by_kind(&generator),
         generator.describe(&lost)
     );
     let stopped = generator.pleg.counters().missed[ExpectedEvent::ContainerStopped];
     assert_eq!(stopped, LOST as u64, "{}", by_kind(&generator));
-    assert_eq!(period, 1.0, "a stream that misses is not trusted: 1 s");
+    assert_eq!(period, 1.0, "after missed events the relist period is 1 s");
     let took = generator.pleg.now().since(found);
     generator.recorder.hold_lists(false);
     generator.check_complete(&kubelet)?;
@@ -323,27 +321,27 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
         use LifecycleType::{ContainerDied, ContainerStarted};
         let types = generator.announced.types(id);
         let both = [ContainerStarted, ContainerDied].map(|t| types.contains(&t));
-        let told = generator.describe(&lost);
-        assert_eq!(both, [true, true], "{id}: {types:?}; {told}");
+        let description = generator.describe(&lost);
+        assert_eq!(both, [true, true], "{id}: {types:?}; {description}");
     }
     println!(
-        "{version:?} missed: 0 of {heard} events without loss; {LOST} lost, {counted} counted \
+        "{version:?} missed: 0 of {received} events without loss; {LOST} lost, {counted} counted \
          {took:?} after a list found them; relist period then {period} s",
     );
     generator.pleg.shutdown().await;
     Ok(())
 }
 
-/// Containers that end with their STOPPED lost, after all earlier events of them have arrived: a later
-/// event would show that they have exited.
+/// Runs containers whose STOPPED is lost. All their earlier events arrive first: a later event would show
+/// that they have exited.
 async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
     let mut lost = Vec::new();
     for n in 0..LOST {
         let pod = kubelet.run_pod(&format!("lost-{n}")).await?;
-        let life = Life::UntilToldToEnd { code: 4 };
+        let life = Life::UntilTerminated { code: 4 };
         let job = kubelet.create(&pod, "job", 0, life).await?;
         kubelet.start(&job).await?;
-        until(SOON, "its start is heard", || {
+        until(SOON, "its STARTED is received", || {
             let started = generator.recorder.log().has(&job, EventType::Started);
             async move { started.then_some(()) }
         })

@@ -5,7 +5,7 @@
 
 #![allow(
     clippy::print_stdout,
-    reason = "a test says what it measured and why it skips"
+    reason = "a test prints what it measured and why it skips"
 )]
 #![allow(
     clippy::large_futures,
@@ -55,7 +55,7 @@ use pleg::core::Mode;
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 
-/// How long anything may take that happens at once when all is well.
+/// The limit for anything that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Runs a test on a daemon of its own, or skips it with a message if this machine cannot run one.

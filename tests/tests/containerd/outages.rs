@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::start;
 
-/// Within which the cache must equal the list and the stream be confirmed again.
+/// The limit until the cache equals the list and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
 
 on_both_versions! {
@@ -43,10 +43,10 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
         let kubelet = kubelet.clone();
         lives.spawn(async move { lifecycles_with_retries(&kubelet, n).await });
     }
-    // In the midst of it.
+    // Some containers have exited, and some run.
     pass_time(Duration::from_millis(300)).await;
     daemon.kill()?;
-    // Containers end while nobody watches them.
+    // Containers exit while the daemon does not run.
     pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();
@@ -82,17 +82,14 @@ async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     let frozen = generator.pleg.now();
     let health = generator.pleg.health();
     pass_time(Duration::from_secs(30)).await;
-    // A halted runtime is told of, and does not make the node unready for three minutes.
+    // Health reports a frozen runtime, and the node stays ready for three minutes.
     let degraded = health.degraded();
     daemon.unfreeze()?;
-    assert!(
-        health.ready().is_ok(),
-        "a runtime that hangs for 30 s makes no node unready"
-    );
+    assert!(health.ready().is_ok(), "the node is unready after 30 s");
     let list_hangs = |h: &Health| h.list_in_flight.is_some() || h.list_error.is_some();
     assert!(
         !degraded.is_empty() || !list_hangs(&health.current()),
-        "a list that hangs is told of"
+        "health reports a hanging list"
     );
     while let Some(done) = churn.join_next().await {
         done?;
@@ -108,7 +105,7 @@ async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, version).await
 }
 
-/// Our own client restarts in mid-churn, twice.
+/// The generator restarts during a churn, twice.
 async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
@@ -135,13 +132,13 @@ async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     generator.wait_until_cache_equals_list(SETTLED).await?;
     events_are_used_again(&mut generator, &kubelet, "after-restart").await?;
     println!(
-        "{version:?}: sources after our restarts {:?}",
+        "{version:?}: sources after restarts of the generator {:?}",
         generator.announced.sources()
     );
     finish(generator, &kubelet, version).await
 }
 
-/// Pods with a container that stays and one that ends soon.
+/// Runs pods with one container each.
 async fn populate(kubelet: &Kubelet, count: usize) -> anyhow::Result<Vec<Pod>> {
     let mut pods = Vec::new();
     for n in 0..count {
@@ -153,8 +150,8 @@ async fn populate(kubelet: &Kubelet, count: usize) -> anyhow::Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Containers that crash one after the other. Calls fail while the daemon is away; a kubelet
-/// tries again later.
+/// Runs containers that crash one after the other. Calls fail while the daemon is down, and are not
+/// repeated.
 async fn crashes(kubelet: Kubelet, pod: Pod, n: usize) {
     crashes_named(kubelet, pod, n, "job".to_owned()).await;
 }
@@ -174,8 +171,8 @@ async fn crashes_named(kubelet: Kubelet, pod: Pod, n: usize, name: String) {
     }
 }
 
-/// Three pods, one after the other, run, crash, stop and are removed; what fails because the
-/// daemon is away is tried again, as a kubelet does.
+/// Three pods, one after the other, run, crash, stop and are removed. Calls that fail while the daemon is
+/// down are repeated, as a kubelet does.
 async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
     for round in 0..3 {
         let name = format!("life-{n}-{round}");
@@ -213,7 +210,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// The stream is confirmed, and what happens now is announced because of its events.
+/// Waits until the stream is confirmed and its events are used.
 async fn events_are_used_again(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -223,7 +220,7 @@ async fn events_are_used_again(
     generator.wait_until_events_are_used(kubelet, pod).await
 }
 
-/// Takes everything down through the runtime and looks at all that was said.
+/// Checks all that was announced, and shuts the generator down.
 async fn finish(
     mut generator: Generator,
     kubelet: &Kubelet,
@@ -231,11 +228,11 @@ async fn finish(
 ) -> anyhow::Result<()> {
     let stuck = jobs_end(&generator, kubelet).await?;
     if !stuck.is_empty() {
-        println!("{version:?}: listed as running for ever, though they have ended: {stuck:?}");
+        println!("{version:?}: listed as running after they have exited: {stuck:?}");
         assert_eq!(version, Version::V1_7, "containerd 2.1 does not lose exits");
     }
     generator.wait_until_cache_equals_list(SETTLED).await?;
-    // The truth of an exit code is what the runtime says: an end that it did not see is 255.
+    // The runtime defines the exit code. It is 255 for an exit that the runtime has not seen.
     let mut objects = kubelet.objects();
     for (id, object) in objects
         .iter_mut()
@@ -246,27 +243,27 @@ async fn finish(
         }
     }
     generator.check_announced(&objects)?;
-    let listed = listing(&generator.truth).await?;
-    let untold = unannounced(&listed, &objects, &generator.announced);
-    assert!(untold.is_empty(), "{untold:#?}");
+    let listed = listing(&generator.observer).await?;
+    let unannounced_states = unannounced(&listed, &objects, &generator.announced);
+    assert!(unannounced_states.is_empty(), "{unannounced_states:#?}");
     generator.report(&format!("{version:?} in the end"));
     generator.pleg.shutdown().await;
     Ok(())
 }
 
-/// Waits until every job that was started has ended. Returns those that are listed as running for
-/// ever: containerd < 1.7.34 misses the exits of containers that end while it recovers
+/// Waits until every job that was started has ended. Returns those that stay listed as
+/// running: containerd < 1.7.34 misses the exits of containers that end while it recovers
 /// (containerd#10390).
 async fn jobs_end(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<String>> {
     let objects = kubelet.objects();
     let running = || async {
-        let listed = listing(&generator.truth).await.ok()?;
+        let listed = listing(&generator.observer).await.ok()?;
         let jobs = objects.iter().filter(|(_, d)| d.exit_code != 0);
         let running = jobs.filter(|(id, _)| listed.get(*id) == Some(&ReportedState::Running));
         Some(running.map(|(_, d)| d.name.clone()).collect::<Vec<_>>())
     };
     let all_ended = || async { running().await.filter(Vec::is_empty).map(drop) };
-    match until(Duration::from_secs(10), "all jobs end", all_ended).await {
+    match until(Duration::from_secs(10), "all jobs exit", all_ended).await {
         Ok(()) => Ok(Vec::new()),
         Err(_) => running().await.context("the runtime does not list"),
     }

@@ -14,9 +14,9 @@ use pleg_tests::workers::Workers;
 
 use crate::{start, with_daemon};
 
-/// A subscriber takes events while pods live that nobody acts on.
+/// A second subscriber takes events of pods that no kubelet restarts.
 #[tokio::test(flavor = "multi_thread")]
-async fn second_subscriber_is_polled_around() -> anyhow::Result<()> {
+async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, take_events).await
 }
 
@@ -51,7 +51,7 @@ async fn take_events(daemon: &Daemon) -> anyhow::Result<()> {
 
 /// A second generator, as `pleg watch` runs one, beside a kubelet that restarts containers at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn second_generator_is_polled_around() -> anyhow::Result<()> {
+async fn second_generator_causes_polling() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, run_second_generator).await
 }
 

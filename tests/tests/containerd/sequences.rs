@@ -101,14 +101,14 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
     for (real, simulated) in real.iter().zip(&script.sent) {
         assert_eq!(
             real, simulated,
-            "{} {}: its events, and those of the simulator",
+            "{} {}: the events of the runtime and of the simulator differ",
             answer.runtime_name, answer.runtime_version
         );
         events += real.events.len();
     }
     assert_eq!(real.len(), script.sent.len());
     println!(
-        "{} {}: {events} events of {} steps are sent alike",
+        "{} {}: {events} events of {} steps are equal",
         answer.runtime_name,
         answer.runtime_version,
         real.len()
@@ -123,12 +123,12 @@ struct Step {
     events: Vec<Received>,
 }
 
-/// One event, without what differs from run to run.
+/// One event, without the values that differ between runs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Received {
     kind: &'static str,
     subject: String,
-    /// The sandbox's state; whether its time of creation is absurd.
+    /// The sandbox's state, and whether its creation time is negative.
     sandbox: Option<(&'static str, bool)>,
     containers: BTreeMap<String, String>,
 }
@@ -154,7 +154,7 @@ struct Script {
     sent: Vec<Step>,
 }
 
-/// What ends without a call.
+/// What is killed outside of CRI.
 #[derive(Clone, Copy, Debug)]
 enum Victim<'a> {
     /// A sandbox's pause process is killed.
@@ -175,16 +175,16 @@ enum Order {
 impl Script {
     async fn new(endpoint: &Endpoint, kubelet: Kubelet) -> anyhow::Result<Self> {
         let client = CriRuntime::new(CriConfig::new(endpoint.clone()))?.runtime_client();
-        let (tell, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let mut subscriber = client.clone();
-        // The answer comes with the first event; what is told before we are heard is kept for us.
+        // containerd responds with the first event, and keeps events until there is a subscriber.
         tokio::spawn(async move {
             let answer = subscriber
                 .get_container_events(v1::GetEventsRequest {})
                 .await?;
             let mut stream = answer.into_inner();
             while let Some(event) = stream.message().await? {
-                if tell.send(event).is_err() {
+                if sender.send(event).is_err() {
                     break;
                 }
             }
@@ -199,7 +199,7 @@ impl Script {
         })
     }
 
-    /// The whole script. `kill` ends what is to end by itself.
+    /// Runs the script. `kill` kills a sandbox or container outside of CRI.
     async fn play(
         &mut self,
         kill: impl AsyncFn(&mut Self, Victim<'_>) -> anyhow::Result<()>,
@@ -207,7 +207,7 @@ impl Script {
         self.play_lifecycle(&kill).await?;
         self.play_removal_of_a_running_pod().await?;
         self.play_killed_sandbox(&kill).await?;
-        // Had anything told more than was awaited, it would be told before this.
+        // An unexpected event of an earlier step would arrive before these events.
         self.run("end").await.map(drop)
     }
 
@@ -220,8 +220,9 @@ impl Script {
         let pod = self.run("life").await?;
         let a = self.create(&pod, "a", 0, Life::UntilStopped).await?;
         self.start(&a, 1, "start").await?;
-        // It ends once its start was told, or the statuses told with that might show the end.
-        let crash = Life::UntilToldToEnd { code: CRASH };
+        // The container exits after its STARTED was received. Otherwise the statuses in STARTED could show
+        // the exit.
+        let crash = Life::UntilTerminated { code: CRASH };
         let b = self.create(&pod, "b", 0, crash).await?;
         self.start(&b, 1, "start").await?;
         kill(self, Victim::Container(&b)).await?;
@@ -232,8 +233,14 @@ impl Script {
         self.expect_events("remove the crashed one", 1, Order::One)
             .await?;
         let c = self.create(&pod, "c", 0, Life::CannotStart).await?;
-        ensure!(k.start(&c).await.is_err(), "there is no such program");
-        let status = k.container_status(&c).await?.context("it stays")?;
+        ensure!(
+            k.start(&c).await.is_err(),
+            "a container without a program has started"
+        );
+        let status = k
+            .container_status(&c)
+            .await?
+            .context("the container has no status")?;
         ensure!(
             (status.exit_code, status.reason.as_str()) == (128, "StartError"),
             "{status:?}"
@@ -314,7 +321,7 @@ impl Script {
         self.expect_events(what, events, Order::One).await
     }
 
-    /// Awaits the events of a step.
+    /// Waits for the events of a step.
     async fn expect_events(
         &mut self,
         what: &'static str,
@@ -324,7 +331,7 @@ impl Script {
         let mut events = Vec::new();
         for n in 0..count {
             let event = tokio::time::timeout(SOON, self.events.recv()).await;
-            let event = event.with_context(|| format!("{what}: event {n} does not come"))?;
+            let event = event.with_context(|| format!("{what}: event {n} does not arrive"))?;
             let event = event.with_context(|| format!("{what}: the stream has ended"))?;
             events.push(self.sent(&event, order));
         }
@@ -351,12 +358,16 @@ impl Script {
         let kind = event.container_event_type();
         let own_sandbox = |id: &str| id == event.container_id;
         let sandbox = event.pod_sandbox_status.as_ref().map(|s| {
-            // Its state, while something ends at the same time, is free, too, unless it is the
-            // subject.
-            let said = order == Order::One || own_sandbox(&s.id);
+            // If several objects exit at the same time, the sandbox's state is undefined, unless the
+            // sandbox is the subject.
+            let compares_state = order == Order::One || own_sandbox(&s.id);
             (
-                if said { s.state().as_str_name() } else { "…" },
-                said && s.created_at < 0,
+                if compares_state {
+                    s.state().as_str_name()
+                } else {
+                    "…"
+                },
+                compares_state && s.created_at < 0,
             )
         });
         let mut containers = all;

@@ -41,20 +41,20 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
         let pod = kubelet.run_pod("pod").await?;
         let mut ids = Vec::new();
         for attempt in 0..2 {
-            let life = Life::UntilToldToEnd { code: 7 };
+            let life = Life::UntilTerminated { code: 7 };
             let id = kubelet.create(&pod, "app", attempt, life).await?;
             kubelet.start(&id).await?;
             ids.push(id);
         }
         until(SOON, "they are seen running", || async {
-            (poller.look(|o| o.doubles.len()) == 1).then_some(())
+            (poller.read(|o| o.doubles.len()) == 1).then_some(())
         })
         .await?;
         for id in &ids {
             kubelet.stop(id).await?;
         }
         until(SOON, "they are seen exited", || async {
-            let codes = poller.look(|o| {
+            let codes = poller.read(|o| {
                 let statuses = o.containers.values().filter_map(|c| c.status.as_ref());
                 statuses.map(|s| s.exit_code).collect::<Vec<_>>()
             });
@@ -62,7 +62,7 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
         })
         .await?;
         assert_eq!(
-            poller.look(|o| (o.overlaps().len(), o.restarts("app"))),
+            poller.read(|o| (o.overlaps().len(), o.restarts("app"))),
             (1, 1)
         );
         Ok(())

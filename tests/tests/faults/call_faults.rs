@@ -7,7 +7,7 @@ use std::time::Duration;
 use pleg_sim::{Call, CallFault, Faults};
 use tonic::Status;
 
-/// The present faults.
+/// The current faults.
 #[derive(Debug, Default)]
 pub(crate) struct CallFaults(Mutex<State>);
 
@@ -41,8 +41,8 @@ impl CallFaults {
         self.state().failing.insert(method);
     }
 
-    /// Ends all faults. Calls that hang already go on hanging.
-    pub(crate) fn heal(&self) {
+    /// Removes all faults. Calls that hang already keep hanging.
+    pub(crate) fn clear(&self) {
         let mut state = self.state();
         state.hung_ids.clear();
         state.hung_calls.clear();
@@ -65,7 +65,7 @@ impl Faults for CallFaults {
         let mut state = self.state();
         *state.asked.entry(call.method).or_default() += 1;
         if state.failing.contains(call.method) {
-            return CallFault::Fail(Status::unavailable("told to fail"));
+            return CallFault::Fail(Status::unavailable("configured to fail"));
         }
         if state.hung_ids.contains(call.id) {
             return CallFault::Hang;

@@ -1,5 +1,5 @@
 //! A consumer that takes nothing for a minute, in a storm of a thousand pods: it must not delay the
-//! runtime, and afterwards it must get everything that matters (invariants 8 and 9).
+//! runtime, and afterwards it must get every change of state (invariants 8 and 9).
 //!
 //! Measured is the longest of the runtime's calls that send an event, called in-process. Runs without a
 //! stalled consumer show how long these take otherwise, and a run with a reader that stops reading
@@ -28,7 +28,7 @@ use crate::storm::{Done, Storm};
 const STREAM_WINDOW: u64 = 2 << 20;
 const CONNECTION_WINDOW: u64 = 5 << 20;
 
-/// What the runtime sends: how many bytes of events, and of which containers the exit code.
+/// What the runtime sent: the bytes of events, and the containers whose exit code was sent.
 #[derive(Debug, Default)]
 struct Stream {
     bytes: AtomicU64,
@@ -36,8 +36,8 @@ struct Stream {
 }
 
 impl Stream {
-    /// Whether the exit code of that container can be known. One that is removed before its end
-    /// is told (on a busy machine that happens, as with a real runtime) takes it along.
+    /// Whether an event contained the container's exit code. A container that is removed before its
+    /// STOPPED is sent has none.
     fn has_code(&self, id: &Id) -> bool {
         self.codes
             .lock()
@@ -70,7 +70,7 @@ struct Received {
     /// Died, with the code.
     ends: BTreeMap<Id, Option<i32>>,
     removed: u64,
-    /// How many it lost, by `Lagged`.
+    /// The number of lost events, from `Lagged`.
     lost: u64,
     deliveries: u64,
 }
@@ -96,7 +96,7 @@ impl Received {
         self.last.insert(subject.id, event.event);
     }
 
-    /// Of how many ids the end is missing. What was received must be right.
+    /// Checks what was received. Returns the number of ids without Died.
     fn check(
         &self,
         done: &BTreeMap<Id, Done>,
@@ -110,14 +110,14 @@ impl Received {
             anyhow::ensure!(gone == done.removed, "{id}: {done:?}, listed: {}", !gone);
             if let Some(code) = done.ended {
                 match self.ends.get(id) {
-                    Some(told) if *told == code => {}
+                    Some(announced) if *announced == code => {}
                     Some(None) if !has_code(id) => {}
-                    Some(other) => anyhow::bail!("{id}: ended with {code:?}, told {other:?}"),
+                    Some(other) => anyhow::bail!("{id}: ended with {code:?}, announced {other:?}"),
                     None if last.is_none() && gone => {
                         missing += 1;
                         continue;
                     }
-                    None => anyhow::bail!("{id}: ended with {code:?}, not told: {last:?}"),
+                    None => anyhow::bail!("{id}: ended with {code:?}, not announced: {last:?}"),
                 }
             }
             let due = match listed.get(id) {
@@ -127,7 +127,7 @@ impl Received {
             };
             anyhow::ensure!(
                 last == Some(due),
-                "{id}: {:?}, told {last:?}",
+                "{id}: {:?}, announced {last:?}",
                 listed.get(id)
             );
         }
@@ -138,18 +138,18 @@ impl Received {
 /// Takes everything until the subscription ends.
 fn receive_all(mut from: Subscription) -> tokio::task::JoinHandle<Received> {
     tokio::spawn(async move {
-        let mut told = Received::default();
+        let mut received = Received::default();
         while let Some(delivery) = from.next().await {
-            told.take(delivery);
+            received.take(delivery);
         }
-        told
+        received
     })
 }
 
-/// Who stalls.
+/// Which reader is stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stalled {
-    Nobody,
+    None,
     /// A consumer that takes nothing while the storm lasts.
     Consumer,
     /// The reader of the event stream, which takes nothing for 30 s.
@@ -170,7 +170,7 @@ async fn run_storm<R: Runtime>(
     sim: &Sim,
     clock: Clock,
     runtime: R,
-    truth: &CriRuntime,
+    observer: &CriRuntime,
     stalled: Stalled,
     has_code: impl Fn(&Id) -> bool,
 ) -> anyhow::Result<Outcome> {
@@ -183,7 +183,7 @@ async fn run_storm<R: Runtime>(
     let storm = Storm::new(sim.service(), clock);
     let mut late = Received::default();
     let began = clock.now();
-    let keen = receive_all(first);
+    let prompt = receive_all(first);
     if stalled == Stalled::Reader {
         recorder.hold_events(true);
     }
@@ -207,13 +207,13 @@ async fn run_storm<R: Runtime>(
     }
     let lasted = clock.now().since(began);
     wait::until_ok(20 * SECOND, "the cache is right", || {
-        compare_cache(&pleg, truth)
+        compare_cache(&pleg, observer)
     })
     .await?;
-    // What needs an inspection before it is announced has had it.
+    // Some announcements need an inspection first.
     storm.pass(3 * SECOND).await;
     assert_eq!(pleg.health().ready(), Ok(()));
-    let listed = listing(truth).await?;
+    let listed = listing(observer).await?;
     pleg.shutdown().await;
     while let Some(delivery) = second.next().await {
         late.take(delivery);
@@ -226,40 +226,40 @@ async fn run_storm<R: Runtime>(
         lasted,
     };
     if stalled == Stalled::Reader {
-        // What came and went while nobody read was seen by no list.
+        // No list shows what was created and removed while nothing was read.
         return Ok(outcome);
     }
-    let missing = keen.await?.check(&measured.done, &listed, &has_code)?;
-    anyhow::ensure!(missing == 0, "who keeps up is told everything");
+    let missing = prompt.await?.check(&measured.done, &listed, &has_code)?;
+    anyhow::ensure!(missing == 0, "a consumer that keeps up gets every event");
     let missing = late.check(&measured.done, &listed, &has_code)?;
     anyhow::ensure!(
         missing == late.lost,
-        "{missing} lost, told of {}",
+        "{missing} lost, {} reported",
         late.lost
     );
     if stalled == Stalled::Consumer {
         println!(
-            "  the stalled consumer took {} announcements: {} ends, {} removals, told of {} lost",
+            "  the stalled consumer took {} announcements: {} ends, {} removals, {} reported lost",
             late.deliveries,
             late.ends.len(),
             late.removed,
             late.lost
         );
-        assert!(late.lost > 0, "the storm is more than is kept for it");
+        assert!(late.lost > 0, "the consumer lost no event");
     }
     Ok(outcome)
 }
 
-/// One storm within the process, on paused time.
-async fn inside(stalled: Stalled) -> anyhow::Result<Outcome> {
+/// One storm in this process, on paused time.
+async fn run_in_process(stalled: Stalled) -> anyhow::Result<Outcome> {
     let node = InProcess::up();
     let runtime = pleg_tests::split::SplitRuntime {
         calls: client(&node.calls)?,
         events: client(&node.events)?,
     };
-    let truth = node.truth()?;
+    let observer = node.observer_client()?;
     let real = clock::wall();
-    let outcome = run_storm(&node.sim, node.clock, runtime, &truth, stalled, |_| true).await?;
+    let outcome = run_storm(&node.sim, node.clock, runtime, &observer, stalled, |_| true).await?;
     let carried = node.events.carried();
     println!(
         "{stalled:?}: longest of {} sends {:?} ({:?} of the host's time) in {:?} ({:?}), {} windows",
@@ -281,36 +281,36 @@ async fn inside(stalled: Stalled) -> anyhow::Result<Outcome> {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_consumer_delays_no_send() -> anyhow::Result<()> {
-    // Time passes only where somebody waits: a send that waits for nobody takes none.
-    let stalled = inside(Stalled::Consumer).await?;
+    // Time passes only while all tasks wait, so a send that does not wait takes no time.
+    let stalled = run_in_process(Stalled::Consumer).await?;
     assert_eq!(stalled.longest, Duration::ZERO);
-    let control = inside(Stalled::Reader).await?;
-    // Until the generator takes the stream for silent and ends it.
+    let control = run_in_process(Stalled::Reader).await?;
+    // The generator counts the stream as silent after that and ends it.
     assert!(control.longest >= SECOND, "{:?}", control.longest);
     Ok(())
 }
 
 /// One storm over a real socket, in real time.
-async fn outside(stalled: Stalled) -> anyhow::Result<Outcome> {
+async fn run_over_socket(stalled: Stalled) -> anyhow::Result<Outcome> {
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let path = dir.path().join("cri.sock");
     let stream = Arc::new(Stream::default());
     let sim = Sim::builder().seed(11).faults(stream.clone()).build();
     let serving = sim.serve_unix(&path, std::future::pending())?;
     let config = CriConfig::new(format!("unix://{}", path.display()).parse()?);
-    let truth = CriRuntime::new(config.clone())?;
+    let observer = CriRuntime::new(config.clone())?;
     let runtime = CriRuntime::new(config)?;
     let has_code = |id: &Id| stream.has_code(id);
-    let outcome = run_storm(&sim, Clock::start(), runtime, &truth, stalled, has_code).await?;
-    let told = stream.bytes.load(Ordering::Relaxed);
+    let outcome = run_storm(&sim, Clock::start(), runtime, &observer, stalled, has_code).await?;
+    let sent = stream.bytes.load(Ordering::Relaxed);
     println!(
         "{stalled:?}: longest of {} sends {:?} in {:?}, {} windows",
         outcome.sends,
         outcome.longest,
         outcome.lasted,
-        told / CONNECTION_WINDOW,
+        sent / CONNECTION_WINDOW,
     );
-    assert!(told >= 3 * CONNECTION_WINDOW, "{told}");
+    assert!(sent >= 3 * CONNECTION_WINDOW, "{sent}");
     assert!(outcome.lasted >= 60 * SECOND, "{:?}", outcome.lasted);
     serving.stop().await;
     sim.shutdown().await;
@@ -323,8 +323,8 @@ async fn outside(stalled: Stalled) -> anyhow::Result<Outcome> {
 async fn stalled_consumer_delays_no_send_in_real_time() -> anyhow::Result<()> {
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _pair in 0..5 {
-        without.push(outside(Stalled::Nobody).await?.longest);
-        with.push(outside(Stalled::Consumer).await?.longest);
+        without.push(run_over_socket(Stalled::None).await?.longest);
+        with.push(run_over_socket(Stalled::Consumer).await?.longest);
     }
     println!("longest sends without {without:?}, with {with:?}");
     // Chance alone makes 24 or 25 of the 25 comparisons come out against it once in 126 times.
@@ -336,7 +336,7 @@ async fn stalled_consumer_delays_no_send_in_real_time() -> anyhow::Result<()> {
         longer < 24,
         "{longer} of 25: with {with:?}, without {without:?}"
     );
-    let control = outside(Stalled::Reader).await?.longest;
+    let control = run_over_socket(Stalled::Reader).await?.longest;
     assert!(control >= 10 * SECOND, "{control:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Connections that are cut after every byte that matters: within the frame header, the message header
+//! Connections that are cut after a number of bytes: within the frame header, the message header
 //! and the message, of an event and of a list.
 
 use pleg::core::{Id, LifecycleType, Settings};
@@ -8,10 +8,10 @@ use pleg_tests::kubelet::{Kubelet, Life};
 
 use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
-/// A byte that never comes.
+/// More bytes than are sent.
 const NEVER: u64 = u32::MAX as u64;
 
-/// Byte counts up to `all`: each one at the start, where the heads of frames are, then every
+/// Byte counts up to `all`: each one at the start, where the frame headers are, then every
 /// `step`th, and the last ones.
 fn cuts(all: u64, step: usize) -> impl Iterator<Item = u64> {
     let few = all.min(40);
@@ -29,8 +29,8 @@ async fn waiting_container(kubelet: &Kubelet) -> anyhow::Result<Id> {
     kubelet.create(&pod, "job", 0, life).await
 }
 
-/// A container starts and ends, and the stream breaks after so many bytes of that. How many bytes
-/// there were.
+/// A container starts and ends, and the stream breaks after `at` bytes of its events. Returns the
+/// number of bytes.
 async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
@@ -44,11 +44,11 @@ async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
         generator.has(&job, LifecycleType::ContainerDied)
     })
     .await?;
-    // Whatever is still to come of that comes now.
+    // Wait for the remaining events.
     node.pass(100 * MS).await;
-    let told = node.events.carried().saturating_sub(before);
+    let carried = node.events.carried().saturating_sub(before);
     let lost = node.events.dials() > 1;
-    node.until(5 * SECOND, "all is well again", || generator.is_well())
+    node.until(5 * SECOND, "nothing is degraded", || generator.is_well())
         .await?;
     generator.check(&kubelet).await?;
     let counters = generator.pleg.counters();
@@ -56,18 +56,18 @@ async fn cut_event(at: u64, how: Break) -> anyhow::Result<u64> {
     assert_eq!(
         generator.missed(),
         0,
-        "the loss explains it: cut after {at}"
+        "missed although the stream was lost: cut after {at}"
     );
-    // The new stream tells.
-    let heard = generator.recorder.log().events.len();
+    // The new stream delivers events.
+    let received = generator.recorder.log().events.len();
     let pod = kubelet.run_pod("next").await?;
-    node.until(SECOND, "the next pod is told of", || {
+    node.until(SECOND, "the next pod is announced", || {
         generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
     })
     .await?;
-    assert!(generator.recorder.log().events.len() > heard);
+    assert!(generator.recorder.log().events.len() > received);
     node.end(generator).await;
-    Ok(told)
+    Ok(carried)
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn stream_cut_at_any_byte_of_an_event_loses_nothing() -> anyhow::Result<()
     Ok(())
 }
 
-/// A list, which would have so many bytes, breaks after some of them. How many bytes a whole one has.
+/// A list of `whole` bytes breaks after `at` bytes. Returns the number of bytes that arrived.
 async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
@@ -105,9 +105,13 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     }
     assert_eq!(list.is_ok(), at >= whole, "{list:?}");
     assert_eq!(generator.pleg.health().ready(), Ok(()));
-    assert_eq!(cached(&generator.pleg), before.1, "it says nothing at all");
+    assert_eq!(
+        cached(&generator.pleg),
+        before.1,
+        "a failed list changes nothing"
+    );
     let took = node
-        .until(2 * SECOND, "all is well again", || generator.is_well())
+        .until(2 * SECOND, "nothing is degraded", || generator.is_well())
         .await?;
     assert!(took <= SECOND + 10 * MS, "{took:?}");
     assert_eq!(cached(&generator.pleg), before.1);
@@ -119,7 +123,7 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
             .keys()
             .all(|id| !generator.announced.has(id, removed))
     );
-    // Trust is earned again.
+    // Without further loss the relist period grows.
     node.pass(MINUTE).await;
     assert!(generator.health().period >= 8 * SECOND);
     node.end(generator).await;

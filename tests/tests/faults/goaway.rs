@@ -16,17 +16,17 @@ use tonic::transport::Server;
 
 use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
-/// Connections to a server that sends GOAWAY when `goodbye` is set, and closes a connection when its
+/// Connections to a server that sends GOAWAY when `send_goaway` is set, and closes a connection when its
 /// last call is answered.
 fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
-    let goodbye = watch::Sender::new(false);
-    let (sim, told) = (sim.clone(), goodbye.clone());
-    let line = FaultyPipe::to(move |io: DuplexStream| {
-        let mut told = told.subscribe();
-        told.mark_unchanged();
+    let send_goaway = watch::Sender::new(false);
+    let (sim, sender) = (sim.clone(), send_goaway.clone());
+    let pipe = FaultyPipe::to(move |io: DuplexStream| {
+        let mut requested = sender.subscribe();
+        requested.mark_unchanged();
         let ends = async move {
             // Without a sender there is no GOAWAY.
-            if told.changed().await.is_err() {
+            if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -37,15 +37,15 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
             .serve_with_incoming_shutdown(incoming, ends);
         tokio::spawn(serving);
     });
-    (line, goodbye)
+    (pipe, send_goaway)
 }
 
 /// GOAWAY during a list: the list is answered, the next one uses a new connection, and nothing fails.
 #[tokio::test(start_paused = true)]
 async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     let mut node = InProcess::up();
-    let (line, goodbye) = graceful_server(&node.sim);
-    node.calls = line;
+    let (pipe, send_goaway) = graceful_server(&node.sim);
+    node.calls = pipe;
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
     let mut generator = node.start(Settings::default()).await?;
@@ -54,9 +54,9 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
         let pleg = generator.pleg.clone();
         let list = tokio::spawn(async move { pleg.relist_now().await });
         node.pass(500 * MS).await;
-        goodbye.send_replace(true);
+        send_goaway.send_replace(true);
         list.await??;
-        node.faults.heal();
+        node.faults.clear();
         generator.pleg.relist_now().await?;
         assert_eq!(node.calls.dials(), 1 + n);
     }
@@ -72,14 +72,14 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
 #[tokio::test(start_paused = true)]
 async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
     let mut node = InProcess::up();
-    let (line, goodbye) = graceful_server(&node.sim);
-    node.events = line;
+    let (pipe, send_goaway) = graceful_server(&node.sim);
+    node.events = pipe;
     let kubelet = node.kubelet()?;
     let mut generator = node.start(Settings::default()).await?;
-    goodbye.send_replace(true);
+    send_goaway.send_replace(true);
     for n in 0..2 {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        node.until(10 * MS, "the stream tells", || {
+        node.until(10 * MS, "the stream delivers an event", || {
             generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
@@ -90,7 +90,7 @@ async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
             node.events.break_now(pleg_tests::faulty_pipe::Break::End);
             node.pass(MS).await;
             assert!(!generator.is_well());
-            node.until(3 * SECOND, "all is well", || generator.is_well())
+            node.until(3 * SECOND, "nothing is degraded", || generator.is_well())
                 .await?;
         }
     }
@@ -110,7 +110,7 @@ async fn abrupt_server(io: DuplexStream, why: Reason, calls: Arc<AtomicU64>) {
     };
     calls.fetch_add(1, Ordering::Relaxed);
     connection.abrupt_shutdown(why);
-    // Until it is sent and the client has closed.
+    // Wait until it is sent and the client has closed.
     while let Some(Ok(_)) = connection.accept().await {}
 }
 
@@ -120,11 +120,11 @@ async fn goaway_for_a_minute(why: Reason, of_the_stream: bool) -> anyhow::Result
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 2).await?;
     let calls = Arc::new(AtomicU64::new(0));
-    let enough = watch::Sender::new(false);
-    let line = {
-        let (sim, calls, enough) = (node.sim.clone(), calls.clone(), enough.subscribe());
+    let is_serving = watch::Sender::new(false);
+    let pipe = {
+        let (sim, calls, is_serving) = (node.sim.clone(), calls.clone(), is_serving.subscribe());
         FaultyPipe::to(move |io| {
-            if *enough.borrow() {
+            if *is_serving.borrow() {
                 sim.serve_stream(io);
             } else {
                 tokio::spawn(abrupt_server(io, why, calls.clone()));
@@ -132,12 +132,12 @@ async fn goaway_for_a_minute(why: Reason, of_the_stream: bool) -> anyhow::Result
         })
     };
     if of_the_stream {
-        node.events = line;
+        node.events = pipe;
     } else {
-        node.calls = line;
+        node.calls = pipe;
     }
     let mut generator = node.spawn(Settings::default())?;
-    let named = node
+    let reported_after = node
         .until(3 * SECOND, "it is reported", || {
             !generator.degraded().is_empty()
         })
@@ -150,14 +150,16 @@ async fn goaway_for_a_minute(why: Reason, of_the_stream: bool) -> anyhow::Result
     assert!(generator.is_degraded(how), "{:?}", generator.degraded());
     node.pass(MINUTE - SECOND).await;
     let asked = calls.load(Ordering::Relaxed);
-    println!("{why:?}: {how} named within {named:?}, {asked} calls in the first minute");
-    assert!(asked >= 5, "it does try");
+    println!("{why:?}: {how} reported after {reported_after:?}, {asked} calls in a minute");
+    assert!(asked >= 5, "too few attempts");
     // One list a second, and two calls for each probe.
     assert!(asked <= if of_the_stream { 10 } else { 70 }, "{asked}");
     assert_eq!(generator.pleg.health().ready().is_ok(), of_the_stream);
-    enough.send_replace(true);
-    node.until(MINUTE + 3 * SECOND, "all is well", || generator.is_well())
-        .await?;
+    is_serving.send_replace(true);
+    node.until(MINUTE + 3 * SECOND, "nothing is degraded", || {
+        generator.is_well()
+    })
+    .await?;
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())

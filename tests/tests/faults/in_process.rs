@@ -26,7 +26,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// The runtime as the generator of these tests sees it.
 pub(crate) type TestRuntime = RecordingRuntime<SplitRuntime<CriRuntime, CriRuntime>>;
 
-/// A simulated runtime and the lines to it.
+/// A simulated runtime and the pipes to it.
 pub(crate) struct InProcess {
     pub(crate) sim: Arc<Sim>,
     pub(crate) faults: Arc<CallFaults>,
@@ -34,16 +34,16 @@ pub(crate) struct InProcess {
     pub(crate) calls: FaultyPipe,
     /// Carries the event stream.
     pub(crate) events: FaultyPipe,
-    /// Never breaks: for the truth, and for who makes pods.
+    /// Never breaks. It is for the observer and for the client that creates pods.
     good: FaultyPipe,
     pub(crate) clock: Clock,
 }
 
-/// A client over that line.
-pub(crate) fn client(line: &FaultyPipe) -> anyhow::Result<CriRuntime> {
-    let line = line.clone();
+/// A client over that pipe.
+pub(crate) fn client(pipe: &FaultyPipe) -> anyhow::Result<CriRuntime> {
+    let pipe = pipe.clone();
     let config = CriConfig::new("unix:///in/this/process".parse()?);
-    let connect = move || std::future::ready(line.connect());
+    let connect = move || std::future::ready(pipe.connect());
     Ok(CriRuntime::with_connector(config, connect)?)
 }
 
@@ -62,26 +62,26 @@ impl InProcess {
             .faults(faults.clone())
             .build();
         let sim = Arc::new(sim);
-        let line = || {
+        let pipe = || {
             let sim = sim.clone();
             FaultyPipe::to(move |io| sim.serve_stream(io))
         };
         Self {
-            calls: line(),
-            events: line(),
-            good: line(),
+            calls: pipe(),
+            events: pipe(),
+            good: pipe(),
             sim,
             faults,
             clock,
         }
     }
 
-    pub(crate) fn truth(&self) -> anyhow::Result<CriRuntime> {
+    pub(crate) fn observer_client(&self) -> anyhow::Result<CriRuntime> {
         client(&self.good)
     }
 
     pub(crate) fn kubelet(&self) -> anyhow::Result<Kubelet> {
-        let client = self.truth()?.runtime_client();
+        let client = self.observer_client()?.runtime_client();
         Ok(Kubelet::over(client, "app:1", "", Path::new("/nowhere")))
     }
 
@@ -101,7 +101,7 @@ impl InProcess {
     /// A generator that has just been started.
     pub(crate) fn spawn(&self, settings: Settings) -> anyhow::Result<Generator> {
         let (builder, recorder) = self.builder(settings)?;
-        Generator::spawn(builder, recorder, self.truth()?)
+        Generator::spawn(builder, recorder, self.observer_client()?)
     }
 
     /// A generator that has synced, and whose stream, if it has one, is confirmed.
@@ -118,20 +118,20 @@ impl InProcess {
         Ok(generator)
     }
 
-    /// Lets so much time pass.
+    /// Waits for that time.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }
 
-    /// Lets time pass until that is so; how long it took, to the millisecond.
+    /// Waits until the condition holds. Returns how long that took, to the millisecond.
     pub(crate) async fn until(
         &self,
         within: Duration,
         what: &str,
-        mut so: impl FnMut() -> bool,
+        mut condition: impl FnMut() -> bool,
     ) -> anyhow::Result<Duration> {
         let began = self.clock.now();
-        while !so() {
+        while !condition() {
             let waited = self.clock.now().since(began);
             anyhow::ensure!(waited <= within, "not within {within:?}: {what}");
             self.pass(MS).await;
@@ -163,15 +163,15 @@ impl InProcess {
 
 impl Interruptible for InProcess {
     async fn cut_off(&mut self) {
-        for line in [&self.events, &self.calls] {
-            line.welcome(Accepting::Refused);
-            line.break_now(Break::Reset);
+        for pipe in [&self.events, &self.calls] {
+            pipe.set_accepting(Accepting::Refused);
+            pipe.break_now(Break::Reset);
         }
     }
 
     fn reconnect(&mut self) -> anyhow::Result<()> {
-        self.events.welcome(Accepting::Served);
-        self.calls.welcome(Accepting::Served);
+        self.events.set_accepting(Accepting::Served);
+        self.calls.set_accepting(Accepting::Served);
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! No task, descriptor or memory is leaked by a thousand reconnects, by servers that come and go, and by
-//! shutdowns during calls.
+//! A thousand reconnects, servers that stop and start, and shutdowns during calls leak no task, descriptor
+//! or memory.
 //!
 //! Descriptors and memory belong to the process, so each measurement has a process of its own.
 
@@ -24,7 +24,7 @@ use crate::in_process::{InProcess, MINUTE, MS, SECOND, client};
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Set for the child, so that a run of all ignored tests does not measure in company.
+/// Set for the child, so that a run of all ignored tests measures nothing.
 const ALONE: &str = "PLEG_FAULTS_ALONE";
 
 /// Runs one of the tests below in a process of its own.
@@ -34,12 +34,15 @@ fn in_own_process(test: &str) -> anyhow::Result<()> {
         .env(ALONE, "1")
         .stdin(Stdio::null())
         .output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let figures = said.lines().filter(|l| l.starts_with("left behind"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let figures = stdout.lines().filter(|l| l.starts_with("left behind"));
     figures.for_each(|line| println!("{line}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{said}\n{errors}");
-    anyhow::ensure!(said.contains("left behind"), "it measured nothing: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{stdout}\n{stderr}");
+    anyhow::ensure!(
+        stdout.contains("left behind"),
+        "it measured nothing: {stdout}"
+    );
     Ok(())
 }
 
@@ -62,11 +65,11 @@ fn tasks() -> usize {
 }
 
 fn descriptors() -> anyhow::Result<usize> {
-    // Its own descriptor of the directory is one of them, each time.
+    // The descriptor of the directory itself is always one of them.
     Ok(std::fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// As often as a test needs it.
+/// Reconnects almost without a pause.
 fn at_once() -> ReconnectSettings {
     ReconnectSettings {
         subscribes_per_minute: 600,
@@ -76,8 +79,7 @@ fn at_once() -> ReconnectSettings {
     }
 }
 
-/// Within the process, on paused time: what is in use after 200 reconnects of both lines is all
-/// that is in use after 1,200.
+/// In this process, on paused time: 1,200 reconnects of both pipes leave no more in use than 200.
 #[tokio::test(start_paused = true)]
 #[ignore = "measured in a process of its own"]
 async fn measure_thousand_reconnects() -> anyhow::Result<()> {
@@ -88,7 +90,7 @@ async fn measure_thousand_reconnects() -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pod = node.run_pods(&kubelet, 5).await?.remove(0);
-    // Nobody listens in: what is overheard is kept.
+    // A recorder would keep every event, so there is none.
     let runtime = SplitRuntime {
         calls: client(&node.calls)?,
         events: client(&node.events)?,
@@ -104,17 +106,18 @@ async fn measure_thousand_reconnects() -> anyhow::Result<()> {
         node.events.break_now(how);
         node.calls.break_now(how);
         node.pass(MS).await;
-        node.until(MINUTE, "it is back", || {
+        node.until(MINUTE, "the stream is confirmed again", || {
             let health = pleg.health();
             let stream = health.current().stream;
-            let stands = matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed);
-            stands && health.degraded().is_empty()
+            let is_confirmed =
+                matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed);
+            is_confirmed && health.degraded().is_empty()
         })
         .await?;
         while subscription.try_next().is_some() {}
         most = most.max(tasks());
         if cycle % 100 == 0 {
-            // One that forgets what it did.
+            // A new client, because a client records its objects.
             restart_containers(&node.kubelet()?, &pod).await?;
         }
         if cycle == 200 {
@@ -123,7 +126,7 @@ async fn measure_thousand_reconnects() -> anyhow::Result<()> {
         }
     }
     age_tombstones(&node).await?;
-    let (bytes, busy) = after_200.context("there were 200")?;
+    let (bytes, busy) = after_200.context("no measurement after 200 reconnects")?;
     let grown = HEAP.allocated().saturating_sub(bytes);
     let dials = (node.events.dials(), node.calls.dials());
     println!(
@@ -145,7 +148,7 @@ async fn measure_thousand_reconnects() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Events, by which the runtime notices its dead subscribers: half of them with each one.
+/// Causes events: the runtime notices that subscribers are gone when it sends events.
 async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
     for attempt in 0..5 {
         let life = Life::Exit {
@@ -160,22 +163,22 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Tombstones age.
+/// Waits until tombstones expire.
 async fn age_tombstones(node: &InProcess) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
-    anyhow::ensure!(node.sim.subscribers() == 1, "the dead ones are noticed");
+    anyhow::ensure!(node.sim.subscribers() == 1, "closed subscribers are left");
     Ok(())
 }
 
-/// Over sockets, in real time: generators are shut down, dropped, and shut down while all their
-/// calls hang; the server goes and comes. Afterwards every task and descriptor is gone.
+/// Over sockets, in real time: generators are shut down, dropped, and shut down while their calls hang.
+/// The server stops and starts. Afterwards no task and no descriptor is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measured in a process of its own"]
 async fn measure_sockets_and_generators() -> anyhow::Result<()> {
     if !is_own_process() {
         return Ok(());
     }
-    // Before anything was opened: after a first round some of it might still be closing.
+    // This is read before anything is opened. After a first round, descriptors may still be closing.
     let before = (tasks(), descriptors()?);
     let mut bytes = Vec::new();
     for round in 0..20 {
@@ -205,7 +208,7 @@ async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     .await
 }
 
-/// Waits until all streams stand, after so many were lost.
+/// Waits until all generators are subscribed and have lost at least `lost` streams.
 async fn subscribed(all: &[Pleg], lost: u64, what: &str) -> anyhow::Result<()> {
     for (n, pleg) in all.iter().enumerate() {
         until_ok(10 * SECOND, what, || async move {
@@ -235,7 +238,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
         pleg.wait_until_synced().await?;
         all.push(pleg);
     }
-    // Whose first dial comes too late for this server has no stream to lose.
+    // A generator that connects after this server has stopped loses no stream.
     subscribed(&all, 0, "it has subscribed").await?;
     for n in 0..3 {
         let pod = kubelet.run_pod(&format!("pod-{round}-{n}")).await?;
@@ -246,7 +249,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
     serving.stop().await;
     let serving = sim.serve_unix(&path, std::future::pending())?;
     subscribed(&all, 1, "it has subscribed again").await?;
-    // Some of these hang.
+    // Some of these calls hang.
     let mut waits = tokio::task::JoinSet::new();
     for pleg in &all {
         for view in pleg.snapshot() {
@@ -254,17 +257,20 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
             waits.spawn(async move { pleg.newer_than(&uid, pleg.now(), MINUTE).await });
         }
     }
-    let [shut, _dropped, late] = &all[..] else {
-        anyhow::bail!("three of them");
+    let [first, _dropped, last] = &all[..] else {
+        anyhow::bail!("there are not three generators");
     };
-    let clock = late.clock();
+    let clock = last.clock();
     let began = clock.now();
-    shut.shutdown().await;
+    first.shutdown().await;
     sim.sever_connections();
-    late.shutdown().await;
+    last.shutdown().await;
     let took = clock.now().since(began);
-    assert!(took < 5 * SECOND, "no shutdown waits for a call: {took:?}");
-    // The last handle ends the one that nobody shut down.
+    assert!(
+        took < 5 * SECOND,
+        "a shutdown has waited for a call: {took:?}"
+    );
+    // Dropping the last handle ends the generator that was not shut down.
     drop(all);
     waits.shutdown().await;
     serving.stop().await;

@@ -4,7 +4,7 @@
 //! Paused time runs ahead of the host's wall clock, so the generator and the runtime share a clock whose
 //! wall clock advances with it ([`Clock::start_at`](pleg::runtime::clock::Clock)).
 
-#![allow(clippy::print_stdout, reason = "a test says what it measured")]
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 #![allow(
     clippy::large_futures,
     reason = "a CRI request is large; tests do not mind"

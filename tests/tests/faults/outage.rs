@@ -1,4 +1,4 @@
-//! The runtime is away for a minute, on paused time.
+//! The runtime is cut off for a minute, on paused time.
 
 use pleg::core::Settings;
 use pleg_tests::outage::deaths_are_announced_after_outage;

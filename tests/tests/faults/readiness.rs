@@ -18,7 +18,7 @@ use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 /// Invariant 12.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
 /// A cause is reported this soon after its first sign; the check may come a millisecond later.
-const NAMED: Duration = Duration::from_millis(3001);
+const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 
 /// How long `newer_than` took for these pods, all of them at once, `rounds` times.
 async fn served(
@@ -44,7 +44,7 @@ async fn served(
     Ok(took)
 }
 
-/// The healthy are served at p99 below 5 s.
+/// Checks that p99 of the answers of healthy pods is below 5 s.
 fn check(title: &str, mut took: Vec<Duration>) {
     took.sort();
     let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
@@ -58,7 +58,7 @@ fn check(title: &str, mut took: Vec<Duration>) {
     assert!(at(99) < 5 * SECOND, "{title}: p99 {:?}", at(99));
 }
 
-/// Pods of which the first `hung` do not answer, and somebody waits for each of these.
+/// The first `hung` pods do not answer, and a waiter waits for each of them.
 async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
@@ -79,15 +79,18 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
             })
         })
         .collect();
-    // Its first sign is the status call that is late. Who waits for a state alone makes none.
-    let named = async {
+    // Its first sign is the late status call. A waiter for a state alone causes none.
+    let reported_after = async {
         let took = node
-            .until(NAMED, "it is named", || generator.is_degraded("pods_hung"))
+            .until(REPORTED_WITHIN, "it is reported", || {
+                generator.is_degraded("pods_hung")
+            })
             .await?;
         anyhow::Ok(took)
     };
-    let (named, took) = futures::join!(named, served(&node, &generator, good, 20));
-    println!("{hung} hung pods: named after {:?}", named?);
+    let (reported_after, took) =
+        futures::join!(reported_after, served(&node, &generator, good, 20));
+    println!("{hung} hung pods: reported after {:?}", reported_after?);
     check(&format!("{hung} hung pods"), took?);
     let mut longest = Duration::ZERO;
     for wait in waits {
@@ -95,11 +98,12 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
         let Err(WaitError::Read { last_good, .. }) = answer else {
             anyhow::bail!("it hangs: {answer:?}");
         };
-        assert!(!last_good.status.is_nothing(), "the last good status stays");
+        assert!(!last_good.status.is_nothing(), "no last good status");
         longest = longest.max(after);
     }
-    println!("{hung} hung pods: their waiters are told after {longest:?} at most");
-    // For as long as it lasts: ready, named, others served, lists go on.
+    println!("{hung} hung pods: their waiters get errors after {longest:?} at most");
+    // While the pods hang, the node is ready, the cause is reported, other waiters are answered, and lists
+    // run.
     for _ in 0..240 {
         node.pass(SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -109,11 +113,11 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
         &format!("{hung} hung pods after 4 min"),
         served(&node, &generator, good, 5).await?,
     );
-    node.faults.heal();
-    let healed = node
-        .until(2 * MINUTE, "all is well", || generator.is_well())
+    node.faults.clear();
+    let recovered_after = node
+        .until(2 * MINUTE, "nothing is degraded", || generator.is_well())
         .await?;
-    println!("{hung} hung pods: well {healed:?} after they answer again");
+    println!("{hung} hung pods: recovered {recovered_after:?} after they answer again");
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())
@@ -139,27 +143,28 @@ async fn hung_list_is_reported_and_delays_no_answer() -> anyhow::Result<()> {
     let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let list = tokio::spawn(async move { pleg.relist_now().await });
     node.pass(MS).await;
-    let named = async {
+    let reported_after = async {
         let slow = || generator.is_degraded("list_slow");
-        node.until(NAMED, "it is named", slow).await
+        node.until(REPORTED_WITHIN, "it is reported", slow).await
     };
-    let (named, took) = futures::join!(named, served(&node, &generator, &pods, 50));
-    println!("a hung list: named after {:?}", named?);
+    let (reported_after, took) =
+        futures::join!(reported_after, served(&node, &generator, &pods, 50));
+    println!("a hung list: reported after {:?}", reported_after?);
     check("a hung list", took?);
     assert!(list.await?.is_err());
     assert_eq!(node.clock.now().since(asked), 10 * SECOND, "its deadline");
     assert_eq!(generator.degraded(), ["list_failed"]);
-    let healed = node
-        .until(2 * SECOND, "all is well", || generator.is_well())
+    let recovered_after = node
+        .until(2 * SECOND, "nothing is degraded", || generator.is_well())
         .await?;
-    println!("a hung list: well {healed:?} after its deadline");
+    println!("a hung list: recovered {recovered_after:?} after its deadline");
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())
 }
 
-/// No list is answered any more: ready for three minutes to the millisecond, then not, in
-/// upstream's words; ready with the first list that succeeds.
+/// No list is answered. The node is ready for three minutes to the millisecond. Then it is unready, with
+/// upstream's text. It is ready again after the first list that succeeds.
 #[tokio::test(start_paused = true)]
 async fn node_is_unready_after_three_minutes_of_hung_lists() -> anyhow::Result<()> {
     let node = InProcess::up();
@@ -177,18 +182,18 @@ async fn node_is_unready_after_three_minutes_of_hung_lists() -> anyhow::Result<(
         node.pass(100 * MS).await;
         let why = generator.pleg.health().ready();
         assert!(matches!(why, Err(NotReady::Stale { .. })), "{why:?}");
-        let words = why.map_err(|why| why.to_string()).err().unwrap_or_default();
-        assert!(words.starts_with("pleg was last seen active 3m"), "{words}");
-        assert!(words.ends_with("ago; threshold is 3m0s"), "{words}");
+        let text = why.map_err(|why| why.to_string()).err().unwrap_or_default();
+        assert!(text.starts_with("pleg was last seen active 3m"), "{text}");
+        assert!(text.ends_with("ago; threshold is 3m0s"), "{text}");
     }
-    node.faults.heal();
-    // The list under way is not answered any more; its deadline has grown to 2 min.
-    let healed = node
-        .until(2 * MINUTE + 2 * SECOND, "all is well", || {
+    node.faults.clear();
+    // The list in flight is never answered, and its deadline has grown to 2 min.
+    let recovered_after = node
+        .until(2 * MINUTE + 2 * SECOND, "nothing is degraded", || {
             generator.is_well() && generator.pleg.health().ready().is_ok()
         })
         .await?;
-    println!("hung lists: ready and well {healed:?} after they answer again");
+    println!("hung lists: ready and recovered {recovered_after:?} after they answer again");
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())
@@ -200,31 +205,33 @@ async fn cut_stream_is_reported_and_leaves_the_node_ready() -> anyhow::Result<()
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
     let mut generator = node.start(Settings::default()).await?;
-    node.events.welcome(Accepting::Refused);
+    node.events.set_accepting(Accepting::Refused);
     node.events.break_now(Break::Reset);
-    let named = node
-        .until(NAMED, "it is named", || {
+    let reported_after = node
+        .until(REPORTED_WITHIN, "it is reported", || {
             generator.is_degraded("stream_down")
         })
         .await?;
-    println!("a cut stream: named after {named:?}");
+    println!("a cut stream: reported after {reported_after:?}");
     check("a cut stream", served(&node, &generator, &pods, 50).await?);
     for _ in 0..240 {
         node.pass(SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));
         assert_eq!(generator.degraded(), ["stream_down"]);
     }
-    node.events.welcome(Accepting::Served);
-    let healed = node
-        .until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
+    node.events.set_accepting(Accepting::Served);
+    let recovered_after = node
+        .until(MINUTE + 2 * SECOND, "nothing is degraded", || {
+            generator.is_well()
+        })
         .await?;
-    println!("a cut stream: well {healed:?} after somebody listens again");
+    println!("a cut stream: recovered {recovered_after:?} after connections are accepted again");
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())
 }
 
-/// One container of the pod after the other starts and ends.
+/// Starts containers of the pod one after the other. Each exits and is removed.
 async fn restarts(kubelet: &Kubelet, pod: &Pod, times: u32) -> anyhow::Result<()> {
     for attempt in 0..times {
         let life = Life::Exit {
@@ -239,8 +246,8 @@ async fn restarts(kubelet: &Kubelet, pod: &Pod, times: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// A consumer that takes nothing, and upstream's queue that is never emptied: neither makes the node
-/// unready. The first gets `Lagged`, the second drops and counts; one that keeps up gets everything.
+/// A consumer takes nothing, and upstream's queue is never emptied. Neither makes the node unready. The
+/// consumer gets `Lagged`, and the queue drops and counts events. A consumer that keeps up gets all.
 #[tokio::test(start_paused = true)]
 async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
     let metrics = metrics_util::debugging::DebuggingRecorder::new();
@@ -252,20 +259,20 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
     let (mut builder, recorder) = node.builder(Settings::default())?;
     let mut full = builder.subscribe();
     let _fifo = builder.upstream_fifo();
-    let mut generator = Generator::spawn(builder, recorder, node.truth()?)?;
+    let mut generator = Generator::spawn(builder, recorder, node.observer_client()?)?;
     generator.pleg.wait_until_synced().await?;
     node.until(5 * SECOND, "the stream is confirmed", || {
         generator.is_well()
     })
     .await?;
-    let looks = |generator: &Generator| {
+    let check_health = |generator: &Generator| {
         assert_eq!(generator.pleg.health().ready(), Ok(()));
         assert_eq!(generator.degraded(), [""; 0]);
     };
     for _ in 0..20 {
         restarts(&kubelet, &pods[0], 50).await?;
         generator.drain();
-        looks(&generator);
+        check_health(&generator);
     }
     check(
         "a full consumer",
@@ -273,14 +280,17 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
     );
     for _ in 0..240 {
         node.pass(SECOND).await;
-        looks(&generator);
+        check_health(&generator);
     }
     let objects = kubelet.objects();
     generator.drain();
     let missing = generator
         .announced
         .missing(&objects, Some(&generator.recorder.log()));
-    assert!(missing.is_empty(), "who keeps up gets all: {missing:#?}");
+    assert!(
+        missing.is_empty(),
+        "a consumer that keeps up misses: {missing:#?}"
+    );
     let (mut lagged, mut died) = (0, 0);
     while let Some(delivery) = full.try_next() {
         match delivery {
@@ -291,8 +301,12 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
             _ => {}
         }
     }
-    println!("a full consumer: {died} ends of one name kept, told that it lost {lagged}");
-    assert_eq!(died + lagged, 1000, "every end is told, or told to be lost");
+    println!("a full consumer: {died} exits delivered, {lagged} counted by Lagged");
+    assert_eq!(
+        died + lagged,
+        1000,
+        "every exit is delivered or counted by Lagged"
+    );
     assert!(lagged > 0);
     let discarded = seen
         .snapshot()

@@ -17,18 +17,18 @@ const MOST_SUBSCRIBES: u64 = 10;
 /// 100 ms, doubling: 8 or 9 more until 60 s, or a few more by jitter.
 const MOST_DIALS: u64 = 1 + 100 + 12;
 
-/// Nobody can be reached, or whoever accepts hangs up: for a minute, on both lines.
+/// For a minute, both connections are refused or closed after they are accepted.
 async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
     let mut generator = node.start(Settings::default()).await?;
     let before = (node.events.dials(), node.calls.dials());
-    node.events.welcome(how);
-    node.calls.welcome(how);
+    node.events.set_accepting(how);
+    node.calls.set_accepting(how);
     node.events.break_now(Break::Reset);
     node.calls.break_now(Break::Reset);
-    let named = node
+    let reported_after = node
         .until(3 * SECOND, "both are reported", || {
             generator.is_degraded("stream_down") && generator.is_degraded("list_failed")
         })
@@ -43,23 +43,27 @@ async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
         node.events.dials() - before.0,
         node.calls.dials() - before.1,
     );
-    println!("{how:?}: named within {named:?}; in 60 s {dials:?} dials for events and calls");
+    println!(
+        "{how:?}: reported after {reported_after:?}; in 60 s {dials:?} dials for events and calls"
+    );
     assert!((100..=MOST_DIALS).contains(&dials.0), "{dials:?}");
     assert!(
         (55..=75).contains(&dials.1),
         "one per list, two per probe: {dials:?}"
     );
-    assert_eq!(cached(&generator.pleg).len(), 6, "nothing is believed gone");
+    assert_eq!(cached(&generator.pleg).len(), 6, "no state is removed");
 
-    node.events.welcome(Accepting::Served);
-    node.calls.welcome(Accepting::Served);
+    node.events.set_accepting(Accepting::Served);
+    node.calls.set_accepting(Accepting::Served);
     let listed = node
         .until(2 * SECOND, "a list finds the new pod", || {
             generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
     let evented = node
-        .until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
+        .until(MINUTE + 2 * SECOND, "nothing is degraded", || {
+            generator.is_well()
+        })
         .await?;
     println!("  afterwards: listed after {listed:?}, confirmed after {evented:?}");
     assert_eq!(generator.missed(), 0);
@@ -78,37 +82,38 @@ async fn dropped_connections_are_retried_within_bounds() -> anyhow::Result<()> {
     unreachable_for_a_minute(Accepting::Dropped).await
 }
 
-/// Five minutes in which a stream is lost as soon as it was asked for; calls go well.
+/// For five minutes, each stream is lost as soon as it is requested. Calls succeed.
 async fn lists_replace_the_stream_for_five_minutes(
     node: &InProcess,
     generator: &mut Generator,
-    mut spoil: impl FnMut(),
+    mut break_stream: impl FnMut(),
 ) -> anyhow::Result<Vec<u64>> {
     let kubelet = node.kubelet()?;
     let mut subscribes = Vec::new();
     for minute in 0..5 {
         let asked = node.faults.asked("GetContainerEvents");
         let pod = kubelet.run_pod(&format!("in-minute-{minute}")).await?;
-        let mut heard = None;
-        for looks in 1..=6000 {
-            spoil();
+        let mut found_after = None;
+        for n in 1..=6000 {
+            break_stream();
             node.pass(10 * MS).await;
-            if heard.is_none() && generator.has(&pod.sandbox, LifecycleType::ContainerStarted) {
-                heard = Some(looks * 10 * MS);
+            if found_after.is_none() && generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
+            {
+                found_after = Some(n * 10 * MS);
             }
             assert_eq!(generator.pleg.health().ready(), Ok(()));
         }
-        let heard = heard.unwrap_or(Duration::MAX);
+        let found_after = found_after.unwrap_or(Duration::MAX);
         assert!(
-            heard <= SECOND + 10 * MS,
-            "lists run every second: {heard:?}"
+            found_after <= SECOND + 10 * MS,
+            "lists run every second: {found_after:?}"
         );
         subscribes.push(node.faults.asked("GetContainerEvents") - asked);
     }
     for asked in &subscribes {
         assert!(*asked <= MOST_SUBSCRIBES, "per minute: {subscribes:?}");
     }
-    assert!(subscribes[0] >= 5, "and it does try: {subscribes:?}");
+    assert!(subscribes[0] >= 5, "too few attempts: {subscribes:?}");
     Ok(subscribes)
 }
 
@@ -121,9 +126,11 @@ async fn failing_subscribes_are_retried_within_bounds() -> anyhow::Result<()> {
     let subscribes =
         lists_replace_the_stream_for_five_minutes(&node, &mut generator, || ()).await?;
     println!("subscribes that fail: {subscribes:?} a minute");
-    node.faults.heal();
-    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
-        .await?;
+    node.faults.clear();
+    node.until(MINUTE + 2 * SECOND, "nothing is degraded", || {
+        generator.is_well()
+    })
+    .await?;
     generator.check(&node.kubelet()?).await?;
     node.end(generator).await;
     Ok(())
@@ -143,25 +150,27 @@ async fn cut_streams_are_retried_within_bounds() -> anyhow::Result<()> {
     })
     .await?;
     println!("streams that are cut at once: {subscribes:?} a minute");
-    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
-        .await?;
+    node.until(MINUTE + 2 * SECOND, "nothing is degraded", || {
+        generator.is_well()
+    })
+    .await?;
     assert_eq!(generator.missed(), 0);
     generator.check(&node.kubelet()?).await?;
     node.end(generator).await;
     Ok(())
 }
 
-/// Somebody accepts connections and speaks no HTTP/2, from the start: it is said, the attempts are
-/// few, and when he speaks after all the same connections serve.
+/// From the start, the server accepts connections and sends nothing. Health reports it, and connection
+/// attempts are rare. When the server responds, the generator recovers.
 #[tokio::test(start_paused = true)]
-async fn mute_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
+async fn silent_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 2).await?;
-    node.events.welcome(Accepting::Mute);
-    node.calls.welcome(Accepting::Mute);
+    node.events.set_accepting(Accepting::Silent);
+    node.calls.set_accepting(Accepting::Silent);
     let mut generator = node.spawn(Settings::default())?;
-    let named = node
+    let reported_after = node
         .until(3 * SECOND, "it is reported", || {
             generator.is_degraded("list_slow")
         })
@@ -171,20 +180,24 @@ async fn mute_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
     assert_eq!(generator.pleg.health().ready(), Err(NotReady::NeverListed));
     assert!(!generator.degraded().is_empty());
     let dials = (node.events.dials(), node.calls.dials());
-    println!("mute: named within {named:?}; in 5 min {dials:?} dials for events and calls");
+    println!(
+        "silent: reported after {reported_after:?}; in 5 min {dials:?} dials for events and calls"
+    );
     assert!(dials.0 <= 5 * MOST_SUBSCRIBES && dials.1 <= 12, "{dials:?}");
 
-    // Replaced by one who speaks.
-    node.events.welcome(Accepting::Served);
-    node.calls.welcome(Accepting::Served);
+    // A server that responds replaces it.
+    node.events.set_accepting(Accepting::Served);
+    node.calls.set_accepting(Accepting::Served);
     node.events.break_now(Break::End);
     node.calls.break_now(Break::End);
     node.until(2 * SECOND, "it is ready", || {
         generator.pleg.health().ready().is_ok()
     })
     .await?;
-    node.until(MINUTE + 2 * SECOND, "all is well", || generator.is_well())
-        .await?;
+    node.until(MINUTE + 2 * SECOND, "nothing is degraded", || {
+        generator.is_well()
+    })
+    .await?;
     generator.check(&kubelet).await?;
     node.end(generator).await;
     Ok(())

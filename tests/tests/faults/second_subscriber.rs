@@ -25,7 +25,7 @@ fn taken(node: &InProcess) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_is_polled_around() -> anyhow::Result<()> {
+async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
     let (node, mut generator) = start(11).await?;
     let kubelet = node.kubelet()?;
     let work = lives::churn(&kubelet, PODS, PLAN.at_once as usize, PLAN.keep);
@@ -35,7 +35,7 @@ async fn second_subscriber_is_polled_around() -> anyhow::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_is_polled_around_by_a_kubelet_that_restarts() -> anyhow::Result<()> {
+async fn second_subscriber_and_restarting_kubelet_cause_polling() -> anyhow::Result<()> {
     let (node, mut generator) = start(12).await?;
     let kubelet = node.kubelet()?;
     let workers = Workers::new(&generator.pleg, &kubelet, PLAN);

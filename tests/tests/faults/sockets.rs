@@ -21,7 +21,7 @@ use tonic::transport::Server;
 
 /// Long enough for any machine.
 const SOON: Duration = Duration::from_secs(30);
-/// Tell a child what to serve, and where.
+/// The child reads from these where it serves, and the prefix of its pods.
 const SOCKET: &str = "PLEG_FAULTS_SOCKET";
 const PREFIX: &str = "PLEG_FAULTS_PREFIX";
 /// Pods of each server.
@@ -62,7 +62,7 @@ async fn serve_until_killed() -> anyhow::Result<()> {
 struct Killable(Child);
 
 impl Killable {
-    /// One that serves its pods.
+    /// Starts a server and waits until it serves its pods.
     async fn start(socket: &Path, prefix: &str) -> anyhow::Result<Self> {
         let child = Command::new(std::env::current_exe()?)
             .args(["--exact", "sockets::serve_until_killed", "--ignored"])
@@ -80,7 +80,7 @@ impl Killable {
         Ok(server)
     }
 
-    /// SIGKILL, and nothing of it is left but its socket.
+    /// Sends SIGKILL. Only the socket is left.
     fn kill(mut self) -> anyhow::Result<()> {
         self.0.kill()?;
         self.0.wait()?;
@@ -96,7 +96,7 @@ impl Drop for Killable {
 }
 
 fn is_evented(pleg: &Pleg) -> bool {
-    let stands = |s: &StreamState| {
+    let is_confirmed = |s: &StreamState| {
         matches!(
             s,
             StreamState::Subscribed {
@@ -105,13 +105,13 @@ fn is_evented(pleg: &Pleg) -> bool {
             }
         )
     };
-    stands(&pleg.health().current().stream) && pleg.health().degraded().is_empty()
+    is_confirmed(&pleg.health().current().stream) && pleg.health().degraded().is_empty()
 }
 
 async fn evented(pleg: &Pleg) -> anyhow::Result<()> {
     until(SOON, "it is evented", || {
-        let so = is_evented(pleg);
-        async move { so.then_some(()) }
+        let evented = is_evented(pleg);
+        async move { evented.then_some(()) }
     })
     .await
 }
@@ -131,43 +131,47 @@ async fn killed_server_is_replaced_by_another() -> anyhow::Result<()> {
 
     let killed = pleg.now();
     first.kill()?;
-    assert!(socket.exists(), "it had no time to clean up");
+    assert!(socket.exists(), "the killed server has removed its socket");
     let degraded = |what: &'static str| {
         let pleg = &pleg;
         move || {
-            let said = pleg.health().degraded();
-            let so = said.iter().any(|d| d.as_str() == what);
-            async move { so.then_some(()) }
+            let degraded = pleg.health().degraded();
+            let reported = degraded.iter().any(|d| d.as_str() == what);
+            async move { reported.then_some(()) }
         }
     };
     until(
         Duration::from_secs(3),
-        "the stream's loss is named",
+        "the lost stream is reported",
         degraded("stream_down"),
     )
     .await?;
     until(SOON, "a list fails", degraded("list_failed")).await?;
-    let named = pleg.now().since(killed);
+    let reported_after = pleg.now().since(killed);
     assert_eq!(pleg.health().ready(), Ok(()));
-    assert_eq!(cached(&pleg), before, "nobody said that they are gone");
+    assert_eq!(cached(&pleg), before, "no removal was reported");
 
     let second = Killable::start(&socket, "second").await?;
     let back = pleg.now();
-    let truth = client(&socket)?;
-    until_ok(SOON, "the cache is right", || compare_cache(&pleg, &truth)).await?;
+    let observer = client(&socket)?;
+    until_ok(SOON, "the cache is right", || {
+        compare_cache(&pleg, &observer)
+    })
+    .await?;
     let right = pleg.now().since(back);
     evented(&pleg).await?;
     println!(
-        "killed: named within {named:?}; replaced: right after {right:?}, evented after {:?}",
+        "killed: reported after {reported_after:?}; replaced: cache right after {right:?}, evented \
+         after {:?}",
         pleg.now().since(back)
     );
     let kubelet = Kubelet::at(&endpoint(&socket)?, "app:1", "", dir.path())?;
-    let pod = kubelet.run_pod("told").await?;
+    let pod = kubelet.run_pod("announced").await?;
     let mut announced = Announcements::default();
-    until(SOON, "the stream tells", || {
+    until(SOON, "the stream delivers an event", || {
         announced.drain(&mut events);
-        let told = announced.has(&pod.sandbox, LifecycleType::ContainerStarted);
-        async move { told.then_some(()) }
+        let started = announced.has(&pod.sandbox, LifecycleType::ContainerStarted);
+        async move { started.then_some(()) }
     })
     .await?;
     assert!(announced.sources().contains_key("stream"));
@@ -205,7 +209,7 @@ async fn fat_pod(sim: &Sim, name: &str, bytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same runtime without a limit of its own to what it sends.
+/// Serves the same runtime without its own limit of messages.
 fn serve_without_limit(sim: &Sim, path: PathBuf) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let listener = UnixListener::bind(path)?;
     let service = RuntimeServiceServer::new(sim.service()).max_encoding_message_size(usize::MAX);
@@ -217,14 +221,14 @@ fn serve_without_limit(sim: &Sim, path: PathBuf) -> anyhow::Result<tokio::task::
     }))
 }
 
-/// Lists grow to 17 MiB, and 16 are accepted: the list says nothing, which is named; events go on
-/// telling; the node is unready when invariant 12 says so. With a higher limit all is well.
+/// Lists grow to 17 MiB, and the limit is 16 MiB. Health reports that lists fail, and events are still
+/// used. The node is unready as invariant 12 defines. With a higher limit nothing is degraded.
 #[tokio::test(flavor = "multi_thread")]
 async fn reply_over_the_limit_is_reported_with_the_limit() -> anyhow::Result<()> {
     let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
     let socket = dir.path().join("cri.sock");
     let sim = Arc::new(Sim::builder().seed(5).build());
-    // The runtime's own limit is out of the way; ours is the one that counts.
+    // The runtime's own limit is higher than the client's.
     sim.set_knob("list.limit=80MiB")?;
     let serving = serve_without_limit(&sim, socket.clone())?;
     fat_pod(&sim, "small", 10).await?;
@@ -242,8 +246,8 @@ async fn reply_over_the_limit_is_reported_with_the_limit() -> anyhow::Result<()>
         fat_pod(&sim, &format!("fat-{n}"), 1 << 20).await?;
     }
     let error = until(SOON, "a list fails", || {
-        let said = pleg.health().degraded();
-        let error = said.into_iter().find_map(|d| match d {
+        let degraded = pleg.health().degraded();
+        let error = degraded.into_iter().find_map(|d| match d {
             Degraded::ListFailed { error } => Some(error),
             _ => None,
         });
@@ -254,11 +258,11 @@ async fn reply_over_the_limit_is_reported_with_the_limit() -> anyhow::Result<()>
     println!("{error}");
     assert!(
         error.to_string().contains("16777216"),
-        "it names the limit: {error}"
+        "the error contains no limit: {error}"
     );
     let last = pleg.health().current().last_list;
     assert_eq!(pleg.health().ready(), Ok(()));
-    until(SOON, "the stream has told of all", || {
+    until(SOON, "the stream has delivered all events", || {
         let all = cached(&pleg).len() == 18;
         async move { all.then_some(()) }
     })
@@ -275,12 +279,15 @@ async fn reply_over_the_limit_is_reported_with_the_limit() -> anyhow::Result<()>
     pleg.shutdown().await;
 
     let config = CriConfig::new(endpoint(&socket)?).with_message_limit(80 << 20);
-    let truth = CriRuntime::new(config.clone())?;
+    let observer = CriRuntime::new(config.clone())?;
     let pleg = Pleg::builder(CriRuntime::new(config)?)
         .settings(settings)
         .spawn()?;
     pleg.wait_until_synced().await?;
-    until_ok(SOON, "the cache is right", || compare_cache(&pleg, &truth)).await?;
+    until_ok(SOON, "the cache is right", || {
+        compare_cache(&pleg, &observer)
+    })
+    .await?;
     assert_eq!((pleg.health().ready(), cached(&pleg).len()), (Ok(()), 18));
     evented(&pleg).await?;
     pleg.shutdown().await;

@@ -1,4 +1,4 @@
-//! Open connections on which nothing arrives any more, from the middle of a message on.
+//! Open connections that stall in the middle of a message.
 
 use pleg::core::{CallErrorKind, Degraded, Id, LifecycleType, NotReady, Settings, StreamState};
 use pleg::{Pleg, RelistError};
@@ -12,8 +12,8 @@ fn relist(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
     tokio::spawn(async move { pleg.relist_now().await })
 }
 
-/// A list stops in the middle. It is reported within 3 s, given up after its deadline, events go
-/// on being used, and when the server goes on all is well.
+/// A list stalls in the middle. Health reports it within 3 s, and it fails at its deadline. Events are
+/// still used. When the server resumes, the generator recovers.
 #[tokio::test(start_paused = true)]
 async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Result<()> {
     for at in [1, 9, 100, 500, 1500] {
@@ -23,21 +23,21 @@ async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Resu
         let mut generator = node.start(Settings::default()).await?;
         node.calls.break_after(at, Break::Stall);
         let list = relist(&generator.pleg);
-        let named = node
+        let reported_after = node
             .until(4 * SECOND, "it is reported", || {
                 assert_eq!(generator.pleg.health().ready(), Ok(()));
                 generator.is_degraded("list_slow")
             })
             .await?;
-        assert!(named <= 3 * SECOND + 2 * MS, "{named:?}");
-        // The stream tells meanwhile, and its news needs no call.
+        assert!(reported_after <= 3 * SECOND + 2 * MS, "{reported_after:?}");
+        // Meanwhile the stream delivers events, and they need no call.
         let pod = kubelet.run_pod("meanwhile").await?;
-        node.until(10 * MS, "the stream tells", || {
+        node.until(10 * MS, "the stream delivers an event", || {
             generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
         })
         .await?;
         let Err(RelistError::Failed(error)) = list.await? else {
-            anyhow::bail!("it has stopped");
+            anyhow::bail!("the list has succeeded");
         };
         assert_eq!(error.kind, CallErrorKind::DeadlineExceeded);
         assert!(generator.is_degraded("list_failed"));
@@ -48,10 +48,13 @@ async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Resu
             assert_eq!(generator.pleg.health().ready(), Ok(()));
         }
         node.calls.resume();
-        let well = node
-            .until(MINUTE, "all is well", || generator.is_well())
+        let recovered_after = node
+            .until(MINUTE, "nothing is degraded", || generator.is_well())
             .await?;
-        println!("stalled after {at} bytes: named after {named:?}, well {well:?} after it went on");
+        println!(
+            "stalled after {at} bytes: reported after {reported_after:?}, recovered \
+             {recovered_after:?} after it resumed"
+        );
         generator.check(&kubelet).await?;
         node.end(generator).await;
     }
@@ -104,9 +107,9 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
     Ok(job)
 }
 
-/// An event stops in the middle and the stream is silent. Lists find what it does not report and
+/// An event stalls in the middle, and the stream is silent. Lists find what it does not report and
 /// count it. After three misses the stream is ended and subscribed again. The node stays ready.
-/// Health names the lossy stream until the losses are ten minutes old.
+/// Health reports the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
@@ -125,7 +128,7 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         for n in 0..5 {
             let job = short_job(&kubelet, &format!("job-{n}")).await?;
             let within = 2 * MINUTE;
-            let what = "a list finds the end";
+            let what = "a list finds the exit";
             let took = node
                 .until(within, what, || {
                     assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -137,11 +140,11 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         }
         let missed = generator.missed();
         println!(
-            "a stream that stalls after {at} bytes: {missed} missed; ends found {found:?} late"
+            "a stream that stalls after {at} bytes: {missed} missed; exits found {found:?} late"
         );
         // After three the stream counts as silent: it is ended and subscribed again.
         assert!(missed >= 3, "{missed}");
-        // Nothing is known of the first loss until the next list. After it the period is short.
+        // The next list finds the first loss. After that the period is short.
         assert!(found[0] <= MINUTE, "{found:?}");
         assert!(
             found[1..].iter().all(|late| *late <= 10 * SECOND),
@@ -160,7 +163,7 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         .await?;
         generator.check(&kubelet).await?;
         let job = short_job(&kubelet, "afterwards").await?;
-        node.until(30 * SECOND + 5 * MS, "the stream tells of an end", || {
+        node.until(30 * SECOND + 5 * MS, "the stream reports an exit", || {
             generator.has(&job, LifecycleType::ContainerDied)
         })
         .await?;
@@ -170,16 +173,16 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is said of a stream that is lost names the cause.
+/// The state of a lost stream contains the cause.
 #[tokio::test(start_paused = true)]
 async fn lost_stream_is_reported_with_its_cause() -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let generator = node.start(Settings::default()).await?;
-    kubelet.run_pod("told").await?;
+    kubelet.run_pod("announced").await?;
     node.pass(SECOND).await;
     node.events
-        .welcome(pleg_tests::faulty_pipe::Accepting::Refused);
+        .set_accepting(pleg_tests::faulty_pipe::Accepting::Refused);
     node.events.break_now(Break::Reset);
     let cut = node.clock.now();
     node.until(10 * MS, "it is reported", || {

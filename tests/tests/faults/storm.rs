@@ -1,4 +1,4 @@
-//! A thousand pods come, crash, restart and partly go, by in-process calls that are measured.
+//! A thousand pods run, crash and restart, and some are removed. The in-process calls are measured.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 use crate::in_process::MS;
 
 const PODS: u64 = 1000;
-/// So that three windows of a connection pass, which is more than those of a stream.
+/// Enough bytes for three windows of a connection, which are larger than those of a stream.
 const ANNOTATION: usize = 1500;
 /// A pod starts after each.
 const PACE: Duration = Duration::from_millis(60);
@@ -23,12 +23,12 @@ const PACE: Duration = Duration::from_millis(60);
 /// What was done to one container or sandbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
-    /// With which code it has ended; a sandbox ends with none.
+    /// The exit code. A sandbox has none.
     pub(crate) ended: Option<Option<i32>>,
     pub(crate) removed: bool,
 }
 
-/// The storm: a thousand pods come, crash, restart and partly go.
+/// The storm: a thousand pods run, crash and restart, and some are removed.
 #[derive(Clone)]
 pub(crate) struct Storm {
     service: CriService,
@@ -36,12 +36,12 @@ pub(crate) struct Storm {
     measured: Arc<Mutex<Measured>>,
 }
 
-/// What was measured and done in it.
+/// What was done and measured.
 #[derive(Default)]
 pub(crate) struct Measured {
-    /// On the clock of the test, which may be paused.
+    /// By the clock of the test, which may be paused.
     pub(crate) longest: Duration,
-    /// On the host's.
+    /// By the clock of the host.
     pub(crate) longest_real: Duration,
     pub(crate) sends: u64,
     pub(crate) done: BTreeMap<Id, Done>,
@@ -86,7 +86,7 @@ impl Storm {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }
 
-    /// All pods, from now on, until the last is done.
+    /// Runs all pods, until the last one is done.
     pub(crate) async fn run_pods(&self) -> anyhow::Result<()> {
         let mut lives = JoinSet::new();
         for n in 0..PODS {
@@ -111,7 +111,7 @@ impl Storm {
             .await?
             .pod_sandbox_id;
         self.did(&sandbox, |_| ());
-        // One of ten loses more ends of one name than are kept for one who lags.
+        // In one of ten pods, more containers of one name exit than are kept for a lagging consumer.
         let crashes = if n.is_multiple_of(10) { 8 } else { 2 };
         for attempt in 0..crashes {
             let code = 1 + i32::try_from((7 * n + attempt) % 250).unwrap_or(0);

@@ -22,7 +22,7 @@ async fn event_stream_ends_and_is_refused_while_calls_are_forwarded() -> anyhow:
         runtime.runtime_client().get_container_events(request).await
     };
 
-    // The headers may come with the first event.
+    // The headers may arrive with the first event.
     let (subscribed, pod) = tokio::join!(subscribe(), async {
         sim.wait_for_subscribers(1).await;
         kubelet.run_pod("first").await
@@ -36,7 +36,7 @@ async fn event_stream_ends_and_is_refused_while_calls_are_forwarded() -> anyhow:
     assert_eq!(proxy.forwarded(), 1);
 
     proxy.set(Stream::Away);
-    // What was on its way comes first.
+    // Events in flight arrive first.
     let end = loop {
         if let Err(end) = events.message().await {
             break end;
@@ -51,7 +51,7 @@ async fn event_stream_ends_and_is_refused_while_calls_are_forwarded() -> anyhow:
     runtime.version().await?;
 
     proxy.set(Stream::Forwarded);
-    // The runtime may give some events to the subscriber that is gone.
+    // The runtime may send some events to the closed subscriber.
     let pods = async {
         for n in 0.. {
             kubelet.run_pod(&format!("later-{n}")).await?;

@@ -10,7 +10,7 @@ use pleg_tests::workers::{Observed, Plan, Workers};
 
 use crate::in_process::{InProcess, MINUTE, SECOND};
 
-/// Jobs that end after one to two seconds.
+/// Jobs that exit after one to two seconds.
 const PLAN: Plan = Plan {
     at_once: 10,
     restarts: 4,
@@ -40,14 +40,14 @@ async fn run_workers(
     node.sim.set_knob("status.not_found=off")?;
     generator.wait_until_cache_equals_list(MINUTE).await?;
     generator.check(&kubelet).await?;
-    // Died comes without a code where the status that a read asked for was denied.
+    // Died has no exit code if the status call of the read was denied.
     let missing = generator.announced.missing(&kubelet.objects(), None);
     ensure!(missing.is_empty(), "{missing:#?}");
     Ok((node, generator, observed))
 }
 
-/// Status calls deny 2 % of what exists. No container may be started twice because of that, and every
-/// worker is answered.
+/// Status calls return NotFound for 2 % of existing ids. No container may be started twice because of
+/// that, and every worker is answered.
 async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
     let seconds = number("PLEG_NOT_FOUND_SECONDS", 15)?;
     let end = Duration::from_secs(seconds.into());
@@ -62,7 +62,7 @@ async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stream of a calm node misses nothing, and is relisted once a minute when nothing happens.
+/// The stream of a calm node misses nothing, and an idle node is relisted once a minute.
 async fn calm(runtime: Runtime) -> anyhow::Result<()> {
     let more = |_: &InProcess, n| n < 30;
     let (node, generator, observed) =

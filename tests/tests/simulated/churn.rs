@@ -14,13 +14,13 @@ use crate::{Node, SOON, settings};
 const PODS: u32 = 30;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evented() -> anyhow::Result<()> {
+async fn evented_churn_is_announced_once() -> anyhow::Result<()> {
     churn(Mode::Evented, Duration::ZERO, 8).await
 }
 
-/// Every state lasts for ten lists: what polling must see.
+/// Every state lasts for ten lists, so polling sees each one.
 #[tokio::test(flavor = "multi_thread")]
-async fn polling() -> anyhow::Result<()> {
+async fn polling_churn_is_announced_once() -> anyhow::Result<()> {
     churn(Mode::Polling, Duration::from_millis(500), PODS as usize).await
 }
 

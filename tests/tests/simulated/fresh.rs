@@ -11,12 +11,12 @@ use crate::{Node, SOON, settings};
 const ROUNDS: usize = 25;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evented() -> anyhow::Result<()> {
+async fn evented_newer_than_shows_own_write() -> anyhow::Result<()> {
     read_your_writes(Mode::Evented).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn polling() -> anyhow::Result<()> {
+async fn polling_newer_than_shows_own_write() -> anyhow::Result<()> {
     read_your_writes(Mode::Polling).await
 }
 

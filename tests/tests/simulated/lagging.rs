@@ -1,5 +1,5 @@
-//! A subscriber that never reads while 200 pods come and go: it delays nobody, and afterwards it gets the
-//! ends that are kept.
+//! A subscriber never reads while 200 pods are created and removed. It delays no call, and afterwards it
+//! gets the exits that are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use pleg_tests::lives;
 use crate::{Node, settings};
 
 const PODS: u32 = 200;
-/// Pods in a crash loop, which have more ends of one name than are kept.
+/// Pods in a crash loop, which have more exits of one name than are kept.
 const LOOPS: u32 = 5;
 /// How many containers of one name they have.
 const LOOPED: i32 = 50;
-/// How many ends are kept of one name.
+/// How many exits are kept of one name.
 const KEPT: i32 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> anyhow::Result<()> {
+async fn subscriber_that_never_reads_delays_no_call_and_gets_last_exits() -> anyhow::Result<()> {
     let node = Node::up()?;
     let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
     let mut unread = builder.subscribe();
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
-    // More than all buffers between the runtime and a reader hold (an event shows all that its
-    // pod has had): if anything waited for the subscriber, the runtime's calls would wait for
-    // ever. A subscriber of the runtime that reads nothing stops them with this load.
+    // The events exceed all buffers between the runtime and a reader (an event shows all containers
+    // of its pod). If anything waited for the subscriber, the runtime's calls would hang, as they do
+    // with a subscriber of the runtime that reads nothing.
     let loops = futures::stream::iter(0..LOOPS)
         .map(|n| crash_loop(&kubelet, format!("loop-{n}"), LOOPED))
         .buffer_unordered(LOOPS as usize);
@@ -40,7 +40,7 @@ async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> a
     let living = async { loops.chain(pods).try_collect::<()>().await };
     let living = tokio::time::timeout(Duration::from_secs(60), living);
     let outcome = generator.drain_during(living).await;
-    outcome.context("the runtime's calls are held up")??;
+    outcome.context("the runtime's calls hang")??;
     let objects = kubelet.objects();
     generator
         .wait_until_removals_are_announced(&objects)
@@ -52,8 +52,8 @@ async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> a
     let removed = of_type(&events, LifecycleType::ContainerRemoved);
     let mut lost = 0;
     for (id, object) in &objects {
-        // The last three ends of a name must be there; only a crash loop has more of one name,
-        // and its containers end with 1, 2, 3 …
+        // The last three exits of a name must be delivered. Only a crash loop has more of one name,
+        // and its containers exit with 1, 2, 3 …
         let container = object.kind == Kind::Container;
         let must_be_there = !container || LOOPED - KEPT < object.exit_code || !in_loop(&object.uid);
         match died.get(id) {
@@ -66,16 +66,16 @@ async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> a
             None => lost += 1,
         }
         let there = died.contains_key(id) && removed.contains_key(id);
-        assert!(there || !must_be_there, "{}: its end is lost", object.name);
+        assert!(there || !must_be_there, "{}: its exit is lost", object.name);
     }
     println!(
-        "{} events for the late reader; {lost} ends lost, told of {missed}",
+        "{} events for the late reader; {lost} exits lost, {missed} reported",
         events.len()
     );
-    assert!(lost > 0, "more ended than is kept");
-    assert!(missed >= lost, "{lost} ends are lost, told of {missed}");
+    assert!(lost > 0, "no exit was lost");
+    assert!(missed >= lost, "{lost} exits lost, {missed} reported");
 
-    // Beside the subscription: the last three ends of each name.
+    // The terminal records contain the last three exits of each name.
     let records = generator.pleg.terminal_records(&PodUid::from("uid-loop-0"));
     let codes: Vec<_> = records
         .iter()
@@ -88,7 +88,7 @@ async fn subscriber_that_never_reads_delays_nobody_and_gets_the_last_ends() -> a
     Ok(())
 }
 
-/// One container after the other ends with 1, 2, 3 … ; then all goes.
+/// Containers exit one after the other with 1, 2, 3 …, and then all are removed.
 async fn crash_loop(kubelet: &Kubelet, name: String, times: i32) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&name).await?;
     let mut all = Vec::new();
@@ -120,7 +120,7 @@ fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Op
         .collect()
 }
 
-/// All that is there now, and how many ends were lost.
+/// The available events, and the number of lost exits.
 fn read(subscription: &mut Subscription) -> (Vec<PodLifecycleEvent>, u64) {
     let (mut events, mut lost) = (Vec::new(), 0);
     while let Some(delivery) = subscription.try_next() {

@@ -1,7 +1,7 @@
 //! The whole system without a real runtime: `pleg-sim` behind a unix socket, reached by the same client as
 //! containerd. Every test has a runtime of its own.
 
-#![allow(clippy::print_stdout, reason = "a test says what it measured")]
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 #![allow(
     clippy::large_futures,
     reason = "a CRI request is large; tests do not mind"
@@ -28,7 +28,7 @@ use pleg_tests::outage::Interruptible;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
 use tempfile::TempDir;
 
-/// How long anything may take that happens at once when all is well.
+/// The limit for anything that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A simulated runtime.

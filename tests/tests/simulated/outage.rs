@@ -1,4 +1,4 @@
-//! The runtime is away for a while, in real time.
+//! The runtime is cut off for a while, in real time.
 
 use std::time::Duration;
 

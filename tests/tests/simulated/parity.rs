@@ -25,27 +25,27 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     generator.check_complete(&kubelet)?;
     generator.pleg.shutdown().await;
 
-    let mut ours = Vec::new();
+    let mut events = Vec::new();
     while let Some(delivery) = beside.next().await {
         match delivery {
-            Delivery::Event(event) => ours.push(event),
+            Delivery::Event(event) => events.push(event),
             Delivery::Synced => {}
-            other => anyhow::bail!("{other:?}, though less waits than is kept"),
+            other => anyhow::bail!("{other:?}, although the queue was not full"),
         }
     }
     let changed = |what: LifecycleType| what == LifecycleType::ContainerChanged;
     assert!(
-        ours.iter().any(|e| changed(e.event)),
-        "something is announced that upstream does not know"
+        events.iter().any(|e| changed(e.event)),
+        "no ContainerChanged was announced"
     );
-    let expected: Vec<_> = ours
+    let expected: Vec<_> = events
         .into_iter()
         .filter(|e| !changed(e.event))
         .map(|e| (e.uid, e.event, e.subject.map(|s| s.id)))
         .collect();
     assert_eq!(all_of(&mut fifo).await, expected);
-    // Started, Died and Removed of 20 sandboxes and 60 containers, but for a Started that the
-    // end has overtaken.
+    // Started, Died and Removed of 20 sandboxes and 60 containers, except a Started whose
+    // exit was reported first.
     let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
     assert_eq!(ends(LifecycleType::ContainerDied), 80);
     assert_eq!(ends(LifecycleType::ContainerRemoved), 80);
@@ -53,10 +53,10 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     Ok(())
 }
 
-type Said = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
+type Announced = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
 
-/// Until it ends, which it does once the generator has shut down.
-async fn all_of(fifo: &mut Fifo) -> Vec<Said> {
+/// All events until the queue is closed by the shutdown of the generator.
+async fn all_of(fifo: &mut Fifo) -> Vec<Announced> {
     let mut all = Vec::new();
     while let Some(event) = fifo.next().await {
         all.push((event.uid, event.event, event.data));

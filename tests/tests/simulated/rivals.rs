@@ -1,4 +1,4 @@
-//! Upstream's generators run on a runtime behind a real socket as this one does: the benchmarks need it.
+//! Upstream's generators run on a runtime behind a real socket, as the benchmarks require.
 
 use pleg::core::{Id, LifecycleType, ReportedState};
 use pleg::{Pleg, PodUid};
@@ -9,7 +9,7 @@ use rivals::{Ours, Subject};
 use crate::{Node, SOON};
 use pleg_tests::kubelet::Life;
 
-/// A container runs and ends with 3: both are announced, and then the cache shows it.
+/// A container runs and exits with 3. Both are announced, and then the cache shows them.
 async fn announces_and_caches_a_container<S: Subject>(
     start: impl FnOnce(CriRuntime) -> (S, Fifo),
 ) -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ async fn announces_and_caches_a_container<S: Subject>(
     Ok(())
 }
 
-/// Healthy from its first complete list on: an evented one may announce a container before that.
+/// Waits until it is healthy, after its first complete list. An evented one may announce a container before.
 async fn healthy<S: Subject>(subject: &S) {
     while subject.healthy().is_err() {
         tokio::task::yield_now().await;
@@ -47,7 +47,7 @@ async fn announced(fifo: &mut Fifo, what: LifecycleType, id: &Id) -> anyhow::Res
                 return Ok(());
             }
         }
-        anyhow::bail!("the generator is gone")
+        anyhow::bail!("the generator has ended")
     })
     .await?
 }
@@ -58,27 +58,27 @@ fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<ReportedState> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn generic() -> anyhow::Result<()> {
+async fn generic_port_announces_and_caches_container() -> anyhow::Result<()> {
     announces_and_caches_a_container(|runtime| Generic::start(runtime, GenericSettings::default()))
         .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evented() -> anyhow::Result<()> {
+async fn evented_port_announces_and_caches_container() -> anyhow::Result<()> {
     announces_and_caches_a_container(|runtime| Evented::start(runtime, &EventedSettings::default()))
         .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hint() -> anyhow::Result<()> {
+async fn hint_port_announces_and_caches_container() -> anyhow::Result<()> {
     announces_and_caches_a_container(|runtime| Hint::start(runtime, &HintSettings::default())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::expect_used, reason = "a test")]
-async fn ours() -> anyhow::Result<()> {
+async fn pleg_announces_and_caches_container() -> anyhow::Result<()> {
     announces_and_caches_a_container(|runtime| {
-        Ours::start(Pleg::builder(runtime)).expect("the settings are right")
+        Ours::start(Pleg::builder(runtime)).expect("valid settings")
     })
     .await
 }

@@ -1,5 +1,4 @@
-//! Where the fuzzers of bytes begin: what runtimes send while a pod lives and goes, quirks
-//! included.
+//! The seeds of the byte targets: messages that runtimes send during a pod's lifecycle, with quirks.
 
 use pleg_cri::v1;
 use prost::Message;
@@ -53,7 +52,7 @@ pub(crate) fn events() -> Vec<(&'static str, Vec<u8>)> {
             vec![],
         ),
     ];
-    // The whole pod in every event; an element without an id; no end of the sandbox.
+    // The whole pod in every event, a container without an id, and no STOPPED of the sandbox.
     let nameless = v1::ContainerStatus::default();
     let crio = [
         event(
@@ -70,7 +69,7 @@ pub(crate) fn events() -> Vec<(&'static str, Vec<u8>)> {
         ),
         event("c2", Stopped, sandbox(Ready, NOW), vec![app(Exited, 0)]),
     ];
-    // Old, unknown, of no pod, contradictory, with a number from another contract.
+    // Old, with an unknown type, without a pod, contradictory, and without an id.
     let mut odd = vec![
         event("c9", Stopped, None, vec![]),
         event(
@@ -135,7 +134,7 @@ pub(crate) fn lists() -> Vec<(&'static str, Vec<u8>)> {
         ),
         list(sandboxes(&[]), containers(&[])),
     ];
-    // Nothing between what is and what is, twice the same id, a state that is none, no id.
+    // An empty list between two full ones, an id twice, an unknown state, and an empty id.
     let odd = [
         list(sandboxes(&[("s1", Ready)]), containers(&[("c1", Running)])),
         list(sandboxes(&[]), containers(&[])),
@@ -159,7 +158,7 @@ pub(crate) fn lists() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A message behind its length, as the fuzzers read it.
+/// A message after its length, as the byte targets read it.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).expect("a small message");
     [&length.to_le_bytes(), message].concat()

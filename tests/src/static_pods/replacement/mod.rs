@@ -1,38 +1,45 @@
 //! The time from the death of a container to its replacement running, beside the runtime's own parts of
-//! it: the time until its STOPPED event, and CreateContainer and StartContainer alone.
+//! it (the time until its STOPPED event, and CreateContainer and StartContainer [`alone`]), and beside
+//! upstream's [`generators`].
 //!
 //! The runtime's own parts are measured on the same daemon, in a pod that has no manifest, which the
 //! mini-kubelet leaves alone. Deaths and calls alternate. The events are timed between two runs of the
 //! mini-kubelet, because containerd 1.7 sends each to one subscriber only. One container dies at a time,
-//! by SIGKILL, for the first time in a run of the mini-kubelet: no back-off delays its replacement.
+//! by SIGKILL, for the first time in a run of the mini-kubelet: no back-off delays its replacement. The
+//! deaths fall everywhere in a second, for whoever lists once a second.
 //!
 //! A container runs from the time that the runtime reports as the start of its process. Nothing is asked
 //! meanwhile: the line that `static_pods` writes says that the status can be read.
+
+mod alone;
+mod generators;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use futures::StreamExt;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use pleg::core::{EventType, Id, Mode, WallTime};
-use pleg::runtime::Runtime;
+use pleg::core::{Id, Mode};
 use pleg::runtime::clock::wall;
 use pleg_cri::v1::{ContainerFilter, ContainerState};
-use tokio::sync::mpsc;
 
 use crate::daemon::Daemon;
 use crate::environment::number;
-use crate::kubelet::{Kubelet, Life, Pod};
+use crate::kubelet::Kubelet;
 use crate::wait::{pass_time, until};
 
-use super::manifests::{self, APP, Kind};
+use super::manifests::{self, Kind};
 use super::process::{Event, Settings, StaticPods};
+use alone::{Alone, nanos, process, start_of};
 
 /// How long nothing happens before each death and each pair of calls.
 const QUIET: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nothing happens for [`QUIET`] and, before the `n`th of so many deaths, for its part of a second more.
+async fn pause(n: u32, deaths: u32) {
+    pass_time(QUIET + Duration::from_secs(1) * n / deaths.max(1)).await;
+}
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +110,10 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
                 alone: Vec::new(),
                 stopped: Vec::new(),
             };
-            // containerd 1.7 gives one more event to a subscriber that has left, here to the one that timed
-            // the events. It shall not be a death that is measured.
-            Box::pin(alone.create_and_start()).await?;
+            Box::pin(alone.take_late_event()).await?;
             for m in 0..per_block {
                 let pod = manifests::pod_name((n * per_block + m) % plan.pods);
+                pause(m, per_block).await;
                 let (replaced, reported) = Box::pin(death(&kubelet, &truth, &pod)).await?;
                 block.replaced.push(replaced);
                 block.reported.push(reported);
@@ -119,6 +125,8 @@ pub async fn measure(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
         }
     }
     print(daemon, plan, &blocks);
+    let by_generator = Box::pin(generators::measure(daemon, &mut alone, plan.deaths / 2)).await?;
+    print_generators(&by_generator);
     Ok(())
 }
 
@@ -147,7 +155,6 @@ async fn death(
         .get(pod)
         .with_context(|| format!("{pod} does not run"))?;
     let process = process(truth, old).await?;
-    pass_time(QUIET).await;
     let from = kubelet.line_count();
     let (killed, killed_by_wall) = (kubelet.clock.now(), wall());
     kill(process, Signal::SIGKILL)?;
@@ -169,146 +176,6 @@ async fn death(
     Ok((replaced, at.since(killed)))
 }
 
-async fn process(kubelet: &Kubelet, id: &Id) -> anyhow::Result<Pid> {
-    let process = i32::try_from(kubelet.process(id).await)?;
-    ensure!(process > 1, "{id} has no process");
-    Ok(Pid::from_raw(process))
-}
-
-/// When the process of a container that runs was started.
-async fn start_of(kubelet: &Kubelet, id: &Id) -> anyhow::Result<WallTime> {
-    let status = kubelet.container_status(id).await?;
-    let status = status.with_context(|| format!("{id} has no status"))?;
-    ensure!(
-        status.state() == ContainerState::ContainerRunning,
-        "{status:?}"
-    );
-    Ok(WallTime::from_nanos(status.started_at))
-}
-
-/// A pod whose container is replaced without a kubelet.
-struct Alone {
-    kubelet: Kubelet,
-    pod: Pod,
-    ids: Vec<Id>,
-    attempts: u32,
-}
-
-impl Alone {
-    async fn start(kubelet: Kubelet) -> anyhow::Result<Self> {
-        let pod = kubelet.run_pod("alone").await?;
-        let id = kubelet.create(&pod, APP, 0, Life::UntilStopped).await?;
-        kubelet.start(&id).await?;
-        Ok(Self {
-            kubelet,
-            pod,
-            ids: vec![id],
-            attempts: 0,
-        })
-    }
-
-    /// The time of the calls that replace a container which has ended before.
-    async fn create_and_start(&mut self) -> anyhow::Result<Duration> {
-        self.kill().await?;
-        self.wait_for_end().await?;
-        pass_time(QUIET).await;
-        let called = wall();
-        let id = self.replace().await?;
-        let started = start_of(&self.kubelet, &id).await?;
-        nanos(started.nanos_since(called)).context("started before the call")
-    }
-
-    /// The times from a death to its STOPPED event, of so many deaths. There may be no other subscriber.
-    async fn stop_events(&mut self, daemon: &Daemon, deaths: u32) -> anyhow::Result<Vec<Duration>> {
-        let mut stream = daemon.runtime()?.subscribe().await?;
-        let (send, mut events) = mpsc::channel(1024);
-        let reader = tokio::spawn(async move {
-            // The call is made when the stream is polled.
-            while let Some(Ok(event)) = stream.next().await {
-                if send.send((event.id, event.event, wall())).await.is_err() {
-                    break;
-                }
-            }
-        });
-        let mut times = Vec::new();
-        for _ in 0..deaths {
-            self.kill().await?;
-            self.wait_for_end().await?;
-            let id = self.replace().await?;
-            arrival(&mut events, &id, EventType::Started).await?;
-            pass_time(QUIET).await;
-            let killed = self.kill().await?;
-            let stopped = arrival(&mut events, &id, EventType::Stopped).await?;
-            times.push(nanos(stopped.nanos_since(killed)).context("stopped before it was killed")?);
-        }
-        reader.abort();
-        Ok(times)
-    }
-
-    fn present(&self) -> anyhow::Result<&Id> {
-        self.ids.last().context("no container")
-    }
-
-    /// Kills the present container, if it runs. Returns when.
-    async fn kill(&self) -> anyhow::Result<WallTime> {
-        let id = self.present()?;
-        let status = self.kubelet.container_status(id).await?;
-        if status.is_some_and(|s| s.state() == ContainerState::ContainerRunning) {
-            let process = process(&self.kubelet, id).await?;
-            let killed = wall();
-            kill(process, Signal::SIGKILL)?;
-            return Ok(killed);
-        }
-        Ok(wall())
-    }
-
-    async fn wait_for_end(&self) -> anyhow::Result<()> {
-        let id = self.present()?;
-        until(PATIENCE, "it has ended", || async {
-            let status = self.kubelet.container_status(id).await.ok()??;
-            (status.state() == ContainerState::ContainerExited).then_some(())
-        })
-        .await
-    }
-
-    /// Creates and starts the next container. As many ended ones are kept as a kubelet keeps.
-    async fn replace(&mut self) -> anyhow::Result<Id> {
-        let kubelet = &self.kubelet;
-        self.attempts += 1;
-        let id = kubelet
-            .create(&self.pod, APP, self.attempts, Life::UntilStopped)
-            .await?;
-        kubelet.start(&id).await?;
-        self.ids.push(id.clone());
-        if self.ids.len() > 2 {
-            kubelet.remove(&self.ids.remove(0)).await?;
-        }
-        Ok(id)
-    }
-}
-
-/// When that event arrives. Others are skipped.
-async fn arrival(
-    events: &mut mpsc::Receiver<(Id, EventType, WallTime)>,
-    id: &Id,
-    event: EventType,
-) -> anyhow::Result<WallTime> {
-    let arrives = async {
-        loop {
-            let (of, what, at) = events.recv().await.context("the stream has ended")?;
-            if of == *id && what == event {
-                return Ok(at);
-            }
-        }
-    };
-    let waited = tokio::time::timeout(PATIENCE, arrives).await;
-    waited.with_context(|| format!("no {event:?} of {id}"))?
-}
-
-fn nanos(nanos: i64) -> anyhow::Result<Duration> {
-    Ok(Duration::from_nanos(u64::try_from(nanos)?))
-}
-
 /// The value below which that share of the values lies.
 fn quantile(values: &[Duration], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -316,6 +183,14 @@ fn quantile(values: &[Duration], share: f64) -> f64 {
     let at = (share * sorted.len() as f64).ceil() as usize;
     let value = sorted.get(at.saturating_sub(1)).or(sorted.last());
     value.map_or(f64::NAN, |v| v.as_secs_f64() * 1e3)
+}
+
+fn print_generators(measured: &[(&str, Vec<Duration>)]) {
+    println!("one worker, ms from a death to its replacement running: p50, p90, p99, most");
+    for (name, times) in measured {
+        let figures = [0.5, 0.9, 0.99, 1.0].map(|share| format!("{:.1}", quantile(times, share)));
+        println!("  {name}, {} deaths: {}", times.len(), figures.join(", "));
+    }
 }
 
 /// A table of the quantiles with their ratios, and the least and greatest ratio of the medians of a block.
