@@ -11,7 +11,6 @@
     reason = "a program for people"
 )]
 
-#[path = "../benches/typical/mod.rs"]
 mod typical;
 
 use std::alloc::System;

@@ -9,9 +9,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::harness::{self, Mode};
-use crate::{Allocated, report, runtime, subject};
+use crate::{AllocationCounter, report, runtime, subject};
 
-/// Benchmarks of the pod lifecycle event generator beside its rivals.
+/// Benchmarks of this PLEG and of ports of upstream's PLEGs.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -20,63 +20,62 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures a small node within seconds: whether it works (for CI).
+    /// Run a small benchmark in seconds, as a smoke test for CI.
     #[command(hide = true)]
     Smoke(Measuring),
-    /// Measures within three minutes.
+    /// Run a short benchmark within three minutes.
     Quick(Measuring),
-    /// Measures every table of the page, within three quarters of an hour.
+    /// Run the benchmarks of every table of the page, within 45 minutes.
     Run(Measuring),
-    /// Measures everything, for hours. Goes on where its file of results ends.
+    /// Run everything, for hours. Continues an existing results file.
     Full(Measuring),
-    /// Measures subjects on real containerds, with real pods.
+    /// Run the benchmarks on real containerd with real pods.
     Real {
         #[command(flatten)]
         with: harness::Real,
-        /// Where the results go. By default a file of its own, named by the date.
+        /// The results file. The default is a new file named by date.
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Writes docs/benchmarks.md and its pictures from files of results.
+    /// Generate docs/benchmarks.md from results files.
     Report {
-        /// The files. The ones in benches/results if none is named.
+        /// The results files. The default is all files in benches/results.
         results: Vec<PathBuf>,
-        /// Where the page goes; the pictures go into the directory of its name beside it.
+        /// The page to write.
         #[arg(long, default_value = "docs/benchmarks.md")]
         out: PathBuf,
     },
-    /// The runtime, in a process of its own (for the harness).
+    /// Run the simulated runtime, for the harness.
     #[command(hide = true)]
     Serve(runtime::Settings),
-    /// One subject, in a process of its own (for the harness).
+    /// Run one subject, for the harness.
     #[command(hide = true)]
     Subject(subject::Settings),
 }
 
 #[derive(Debug, clap::Args)]
 struct Measuring {
-    /// Where the results go. By default a file of its own for each run, named by the date; for
-    /// `full` always the same one.
+    /// The results file. The default is a new file named by date; `full` always uses the same file.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only points whose name contains this.
+    /// Run only points whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// What everything that looks random comes from.
+    /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Runs the command; `allocated` counts allocations, in the executable that does.
+/// Runs the command. `allocated` returns the allocations, if the executable counts them.
 #[must_use]
-pub fn main(allocated: Allocated) -> ExitCode {
+pub fn main(allocated: AllocationCounter) -> ExitCode {
     let command = Cli::parse().command;
-    // What a generator says of every event while it is measured would cost it time.
+    // Log messages for every event would cost a generator time.
     let level = match command {
         Command::Serve(_) | Command::Subject(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     };
-    // RUST_LOG says otherwise.
+    // RUST_LOG overrides the level.
     let filter = EnvFilter::builder().with_default_directive(level.into());
     tracing_subscriber::fmt()
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
@@ -94,7 +93,7 @@ pub fn main(allocated: Allocated) -> ExitCode {
     }
 }
 
-fn run(command: Command, allocated: Allocated) -> Result<()> {
+fn run(command: Command, allocated: AllocationCounter) -> Result<()> {
     let measure = |mode, name: &str, with: Measuring| {
         let day = crate::results::now().replace(':', "");
         let file = if mode == Mode::Full {
@@ -129,5 +128,7 @@ fn on_one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.context("no tokio runtime")?.block_on(work)
+    runtime
+        .context("cannot start the tokio runtime")?
+        .block_on(work)
 }

@@ -1,9 +1,9 @@
-//! Benchmarks of the pod lifecycle event generator beside its rivals, on the same runtime.
+//! Benchmarks of this PLEG and of ports of upstream's PLEGs, on the same runtime.
 //!
 //! The harness ([`harness`]) starts two processes for each measurement: the runtime ([`runtime`]),
-//! which serves a table of answers encoded ahead, and one subject ([`subject`]). It tells both what to
-//! do ([`protocol`]), and writes what they used and how long it took as lines of JSON
-//! ([`results`]), from which [`report`] makes `docs/benchmarks.md`.
+//! which serves answers that were encoded in advance, and one subject ([`subject`]). It sends orders
+//! to both ([`protocol`]) and writes the measured values as lines of JSON ([`results`]). [`report`]
+//! generates `docs/benchmarks.md` from them.
 
 pub mod harness;
 pub mod node;
@@ -22,28 +22,28 @@ mod command;
 
 pub use command::main;
 
-/// What a process has allocated so far.
+/// The allocations of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// How often.
-    pub times: u64,
-    /// How many bytes in all.
+pub struct Allocations {
+    /// The number of allocations.
+    pub count: u64,
+    /// The number of allocated bytes.
     pub bytes: u64,
-    /// How many of them it has not given back.
-    pub held: u64,
+    /// The number of bytes that are not freed.
+    pub live_bytes: u64,
 }
 
-impl Memory {
-    /// What was allocated since.
+impl Allocations {
+    /// Returns the allocations since `before`.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
-            times: self.times - before.times,
+            count: self.count - before.count,
             bytes: self.bytes - before.bytes,
-            held: self.held,
+            live_bytes: self.live_bytes,
         }
     }
 }
 
-/// Counts allocations, in the executable that does.
-pub type Allocated = fn() -> Option<Memory>;
+/// Returns the allocations of this process, if the executable counts them.
+pub type AllocationCounter = fn() -> Option<Allocations>;

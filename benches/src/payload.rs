@@ -1,5 +1,5 @@
-//! What pods look like on the wire: how much text a row, a status and an event carry. The sizes
-//! are those of real nodes (`docs/benchmarks.md` states them as measured here).
+//! The rows, statuses and events of pods. Their sizes are those of real nodes (`docs/benchmarks.md`
+//! gives the sizes that were measured here).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::{Container, Pod};
 
-/// How much a pod carries beside what the kubelet itself writes.
+/// The metadata of a pod in addition to what the kubelet writes.
 #[derive(
     Clone,
     Copy,
@@ -26,12 +26,12 @@ use crate::node::{Container, Pod};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Nothing.
+    /// No additional metadata.
     Lean,
     /// Seven labels, six annotations, five mounts.
     #[default]
     Typical,
-    /// The same, the whole manifest in an annotation, and a service mesh.
+    /// As `Typical`, with the whole manifest in an annotation and with a service mesh.
     Fat,
 }
 
@@ -206,7 +206,7 @@ pub fn sandbox_row(profile: Profile, pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// The same without labels and annotations, which a runtime shares with its own record.
+/// The row without labels and annotations, which a runtime shares with its own record.
 #[must_use]
 pub fn sandbox_row_without_maps(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
@@ -229,7 +229,7 @@ pub fn container_row(profile: Profile, pod: &Pod, container: &Container) -> v1::
     }
 }
 
-/// The same without labels and annotations, which a runtime shares with its own record.
+/// The row without labels and annotations, which a runtime shares with its own record.
 #[must_use]
 pub fn container_row_without_maps(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
@@ -245,7 +245,7 @@ pub fn container_row_without_maps(pod: &Pod, container: &Container) -> v1::Conta
     }
 }
 
-/// What PodSandboxStatus says.
+/// The status of PodSandboxStatus.
 #[must_use]
 pub fn sandbox_status(profile: Profile, pod: &Pod) -> v1::PodSandboxStatus {
     let (labels, annotations) = sandbox_maps(profile, pod);
@@ -269,7 +269,7 @@ pub fn sandbox_status(profile: Profile, pod: &Pod) -> v1::PodSandboxStatus {
     }
 }
 
-/// What ContainerStatus says.
+/// The status of ContainerStatus.
 #[must_use]
 pub fn container_status(profile: Profile, pod: &Pod, container: &Container) -> v1::ContainerStatus {
     let (labels, annotations) = container_maps(profile, pod, container);
@@ -337,9 +337,9 @@ mod tests {
     use super::*;
     use crate::node::pod;
 
-    /// What was measured and computed of real nodes, in bytes, within a fifth.
+    /// The sizes in bytes that were measured and computed for real nodes, with 20 % tolerance.
     #[test]
-    fn the_sizes_are_those_of_real_nodes() {
+    fn payload_sizes_match_real_nodes() {
         let pod = pod(1, 7, 1);
         let sizes = |profile| {
             let container = &pod.containers[0];

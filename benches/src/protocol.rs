@@ -1,5 +1,5 @@
-//! What the harness says to the processes that it starts, a line of JSON each way: orders in on
-//! stdin, answers out on stdout. Moments are the wall clock's, in ns: all processes share it.
+//! The protocol between the harness and its child processes: orders on stdin and answers on stdout, one
+//! JSON value per line. Times are wall-clock times in ns.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
@@ -9,156 +9,156 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::node::{Truth, Work};
+use crate::node::{Changes, ExpectedPod};
 use crate::usage::Usage;
 
 /// Orders to the runtime.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub enum RuntimeOrder {
-    /// Prepares a workload. Answered by `Planned`.
+    /// Plans changes. Answered by `Planned`.
     Plan {
-        /// Which.
+        /// The changes to plan.
         #[serde(flatten)]
-        work: Work,
+        changes: Changes,
     },
-    /// Lets it happen. Answered by `Played`, when the last event is on its way.
+    /// Applies the plan and sends its events. Answered by `Played` after the last event was sent.
     Play {
-        /// Events a second; 0 for as fast as they are taken.
+        /// Events per second; 0 for as fast as they are received.
         rate: f64,
-        /// What is wrong with how it is told.
+        /// The faults of event delivery.
         #[serde(flatten)]
-        faults: Faults,
-        /// After how long every connection is cut, again and again, in ms; 0 for never.
+        faults: EventFaults,
+        /// The interval at which every connection is cut, in ms; 0 for never.
         cut_every: u64,
     },
-    /// What has happened in the last play, or in the last cut. Answered by `History`.
+    /// Returns the changes of the last play or cut. Answered by `History`.
     History,
-    /// From now on this is wrong with it. Answered by `Ready`.
-    SetTrouble {
-        /// What.
+    /// Sets the faults of calls. Answered by `Ready`.
+    SetCallFaults {
+        /// The faults.
         #[serde(flatten)]
-        trouble: Trouble,
+        faults: CallFaults,
     },
-    /// Cuts every connection at that moment. Answered by `Cut`.
+    /// Cuts every connection. Answered by `Cut`.
     Cut {
-        /// When.
+        /// The time of the cut.
         at: i64,
-        /// How long nobody listens then, in ms; 0 if the runtime lives on.
+        /// How long the runtime does not listen after the cut, in ms; 0 for no downtime.
         down_ms: u64,
-        /// Whether the plan happens in between, untold.
-        untold: bool,
-        /// Only the event streams are broken off; nothing else is cut.
+        /// Whether the plan is applied after the cut, without events.
+        without_events: bool,
+        /// Whether only the event streams are reset, and connections are kept.
         reset: bool,
     },
-    /// Waits, and says what was used and asked meanwhile. Answered by `Counted`.
+    /// Waits, and returns the usage and calls of that time. Answered by `Counted`.
     Window {
-        /// For how long.
+        /// The duration.
         seconds: f64,
     },
-    /// What was used and asked so far. Answered by `Counted`.
+    /// Returns the usage and calls since the start. Answered by `Counted`.
     Count,
-    /// What a cache should show. Answered by `Truth`.
-    Truth,
+    /// Returns what the cache must show. Answered by `Expected`.
+    Expected,
 }
 
-/// What is wrong with how events are told; of a million each.
+/// Faults of event delivery, each in events per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Faults {
-    /// How many are never told.
+pub struct EventFaults {
+    /// Events that are not sent.
     pub dropped: u32,
-    /// How many are told twice.
-    pub doubled: u32,
-    /// How many are told late, and so out of order, within a pod too.
+    /// Events that are sent twice.
+    pub duplicated: u32,
+    /// Events that are sent late, and therefore out of order, also within a pod.
     pub late: u32,
-    /// How late at most, in ms.
+    /// The maximum delay of a late event, in ms.
     pub late_ms: u32,
 }
 
-/// What is wrong with a runtime.
+/// Faults of the runtime's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    /// Calls for the status of the first pod or its containers never answer.
+pub struct CallFaults {
+    /// Status calls for the first pod and its containers never return.
     pub hung_pod: bool,
-    /// How much longer each call takes, in ms.
+    /// The additional duration of each call, in ms.
     pub call_ms: u64,
-    /// How much longer a full list of the containers takes, in ms.
+    /// The additional duration of a full list of containers, in ms.
     pub slow_list: u64,
 }
 
-/// What a pod was like from a moment on.
+/// A change of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Happened {
-    /// When.
+pub struct PodChange {
+    /// The time of the change.
     pub at: i64,
-    /// What a cache should show of it then.
-    pub pod: Truth,
+    /// What the cache must show of the pod after the change.
+    pub pod: ExpectedPod,
 }
 
-/// What the runtime says.
+/// Answers of the runtime.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
 pub enum RuntimeAnswer {
-    /// It listens, or is as it was told to be.
+    /// The runtime listens, or the order is done.
     Ready,
-    /// What has happened.
+    /// The changes of the last play or cut.
     History {
-        /// What the pods were like before to which something has happened.
-        before: Vec<Truth>,
-        /// What has happened to them.
-        changes: Vec<Happened>,
+        /// The changed pods, before the first change.
+        before: Vec<ExpectedPod>,
+        /// The changes.
+        changes: Vec<PodChange>,
     },
-    /// The workload is prepared.
+    /// The plan is ready.
     Planned {
-        /// How many events it has.
+        /// The number of events.
         events: u64,
-        /// What a cache should show afterwards.
-        truth: Vec<Truth>,
+        /// What the cache must show after the plan.
+        expected: Vec<ExpectedPod>,
     },
-    /// The workload has happened.
+    /// The plan was applied.
     Played {
-        /// How many events were told.
+        /// The number of events that were sent.
         sent: u64,
-        /// The moment of the first one.
+        /// The time of the first change.
         first: i64,
-        /// The moment of the last one.
+        /// The time of the last change.
         last: i64,
-        /// How late the generator was at most by its own fault, in ns.
+        /// The maximum delay that the runtime itself caused, in ns.
         late: i64,
-        /// How long it was blocked at most by one subscriber, in ns.
+        /// The longest time that sending one event took, in ns.
         blocked: i64,
-        /// How many of those that were told found no room, and were dropped.
+        /// The number of events that were dropped because a queue was full.
         dropped: u64,
     },
-    /// The connections are cut.
+    /// The connections were cut.
     Cut {
-        /// When.
+        /// The time of the cut.
         at: i64,
-        /// When it listened again.
+        /// The time at which the runtime listened again.
         listening: i64,
     },
-    /// What was used and asked.
+    /// The usage and calls.
     Counted(Counted),
-    /// What a cache should show.
-    Truth {
-        /// Of every pod.
-        truth: Vec<Truth>,
+    /// What the cache must show.
+    Expected {
+        /// Every pod.
+        expected: Vec<ExpectedPod>,
     },
 }
 
-/// What was used by the runtime, and asked of it.
+/// The usage of the runtime, and the calls that it received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
-    /// CPU time and the like.
+    /// The resource usage.
     pub usage: Usage,
-    /// Calls by method.
+    /// The number of calls by method.
     pub calls: BTreeMap<String, u64>,
-    /// When the event stream was last asked for; 0 if never.
+    /// The time of the last GetContainerEvents call; 0 if there was none.
     pub subscribed: i64,
 }
 
 impl Counted {
-    /// What has come since.
+    /// Returns the usage and calls since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let calls = self.calls.iter().map(|(method, now)| {
@@ -174,13 +174,13 @@ impl Counted {
         }
     }
 
-    /// Calls of those methods.
+    /// Returns the number of calls of these methods.
     #[must_use]
     pub fn of(&self, methods: &[&str]) -> u64 {
         methods.iter().filter_map(|m| self.calls.get(*m)).sum()
     }
 
-    /// Full lists, by either call.
+    /// Returns the number of full lists, unary and streaming.
     #[must_use]
     pub fn lists(&self) -> u64 {
         self.of(&[
@@ -191,13 +191,13 @@ impl Counted {
         ])
     }
 
-    /// Lists and statuses, of the node or of a pod.
+    /// Returns the number of list and status calls.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.lists() + self.of(&["PodSandboxStatus", "ContainerStatus"])
     }
 
-    /// All calls but the event stream.
+    /// Returns the number of all calls except GetContainerEvents.
     #[must_use]
     pub fn unary(&self) -> u64 {
         self.calls
@@ -212,137 +212,137 @@ impl Counted {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub enum SubjectOrder {
-    /// Waits until it knows what exists. Answered by `Synced`.
+    /// Waits until the cache shows the node. Answered by `Synced`.
     Sync {
-        /// What that is.
-        truth: Vec<Truth>,
+        /// What the cache must show.
+        expected: Vec<ExpectedPod>,
     },
-    /// Answered by `Used`.
+    /// Returns the usage. Answered by `Used`.
     Use,
-    /// So many full lists back to back, each with all that is done with it. Answered by `Spent`.
+    /// Makes full lists one after the other, and processes each of them. Answered by `Spent`.
     Relist {
-        /// How many.
+        /// The number of lists.
         count: u32,
     },
-    /// From now on latencies are recorded. Answered by `Used`.
+    /// Starts to record latencies. Answered by `Used`.
     Record,
-    /// From now on it is counted what the subject does, and nothing else: recording takes its time,
-    /// too. Answered by `Used`.
+    /// Starts to count without recording, because recording costs time. Answered by `Used`.
     Count,
-    /// What was recorded or counted since. Answered by `Recorded`.
+    /// Returns what was recorded or counted since. Answered by `Recorded`.
     Recorded,
-    /// Waits until its cache shows this. Answered by `Used` at once, and then by `Reached`.
+    /// Waits until the cache shows the expected pods. Answered by `Used` at once, and then by
+    /// `Reached`.
     Await {
-        /// What.
-        truth: Vec<Truth>,
-        /// How many events that takes, for a subject that has no cache.
+        /// What the cache must show.
+        expected: Vec<ExpectedPod>,
+        /// The number of events to wait for, if the subject has no cache.
         events: u64,
-        /// How long it may take, in ms.
+        /// The time limit, in ms.
         within: u64,
     },
-    /// Waits until evidence begun after that moment stands for each of those pods. Answered by
-    /// `Used` at once, and then by `Reached`.
+    /// Waits until each pod has evidence that was read after a time. Answered by `Used` at once, and
+    /// then by `Reached`.
     Verify {
-        /// When; it may be to come.
+        /// The time. It may be in the future.
         after: i64,
-        /// The pods' uids.
+        /// The uids of the pods.
         uids: Vec<String>,
-        /// How long it may take after that, in ms.
+        /// The time limit after `after`, in ms.
         within: u64,
     },
-    /// Reads its cache from another thread, of any of those pods. Answered by `Recorded`.
+    /// Reads pods from the cache in another thread. Answered by `Recorded`.
     Read {
-        /// The pods' uids.
+        /// The uids of the pods.
         pods: Vec<String>,
-        /// For how long, in ms.
+        /// The duration, in ms.
         millis: u64,
     },
-    /// Pod workers restart pods of their own and read each after every call. Answered by `Recorded`.
+    /// Runs pod workers that restart their pods and read them after every call. Answered by `Recorded`.
     Restart {
-        /// How many pods at once.
+        /// The number of pods.
         parallel: u32,
-        /// How often each.
+        /// The number of restarts of each pod.
         times: u32,
     },
-    /// From now on pod workers create, stop and remove pods. Answered by `Used`. `TakeReads` returns the
+    /// Starts pod workers that create, stop and remove pods. Answered by `Used`. `TakeReads` returns the
     /// reads after their changes.
     Churn {
-        /// How many pods come each second.
+        /// The number of new pods per second.
         pods_per_second: f64,
-        /// For how long, in ms.
+        /// The duration, in ms.
         millis: u64,
     },
-    /// The reads of pod workers since the last such order. Answered by `Recorded`.
+    /// Returns the reads of pod workers since the last such order. Answered by `Recorded`.
     TakeReads,
-    /// How stale the cache was since recording began. Answered by `Stale`.
+    /// Returns how stale the cache was since recording began. Answered by `Stale`.
     Stale {
-        /// What the pods were like before to which something has happened.
-        before: Vec<Truth>,
-        /// What has happened to them since.
-        changes: Vec<Happened>,
+        /// The changed pods, before the first change.
+        before: Vec<ExpectedPod>,
+        /// The changes.
+        changes: Vec<PodChange>,
     },
-    /// Looks at its health for as long as that. Answered by `Watched`.
+    /// Watches the health of the subject. Answered by `Watched`.
     Watch {
-        /// For how long, in ms.
+        /// The duration, in ms.
         millis: u64,
-        /// Only until it is not well.
+        /// Whether to return at the first problem.
         first: bool,
     },
-    /// Compares its cache with this. Answered by `Compared`.
+    /// Compares the cache with the expected pods. Answered by `Compared`.
     Compare {
-        /// What it should show.
-        truth: Vec<Truth>,
+        /// What the cache must show.
+        expected: Vec<ExpectedPod>,
     },
 }
 
-/// What a subject says.
+/// Answers of a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
 pub enum SubjectAnswer {
-    /// It runs.
+    /// The subject runs.
     Ready,
-    /// It knows what exists; or says after how long it gave up.
+    /// The result of `Sync`.
     Synced {
-        /// Whether it does.
+        /// Whether the cache shows the node. False after a time-out.
         synced: bool,
     },
-    /// What it has used so far.
+    /// The usage since the start.
     Used {
-        /// CPU time and the like.
+        /// The resource usage.
         usage: Usage,
-        /// The bytes that it has allocated and not given back, where that is counted.
-        held: Option<u64>,
+        /// The number of bytes that are not freed, if allocations are counted.
+        live_bytes: Option<u64>,
     },
-    /// The relists are over.
+    /// The relists are done.
     Spent {
-        /// What was used for them.
+        /// The resource usage of the relists.
         usage: Usage,
-        /// How long they took, in ns, each.
+        /// The duration of each relist, in ns.
         took: Vec<u64>,
-        /// How often memory was allocated, where that is counted.
+        /// The number of allocations, if they are counted.
         allocations: Option<u64>,
-        /// How many bytes were allocated in all, where that is counted; from the raw decoder, how
-        /// many bytes the lists have on the wire.
+        /// The number of allocated bytes, if they are counted. For the raw decoder: the encoded size of
+        /// the lists.
         bytes: Option<u64>,
     },
-    /// Recorded latencies.
+    /// The recorded latencies and counts.
     Recorded(Recorded),
-    /// What was waited for has come, or not.
+    /// The result of a wait.
     Reached {
-        /// When it had come; `None` if it did not in time.
+        /// The time at which the condition held; `None` after a time-out.
         at: Option<i64>,
-        /// What was used until then.
+        /// The resource usage until then.
         usage: Usage,
     },
-    /// How stale it was.
+    /// How stale the cache was.
     Stale(Stale),
-    /// What it said of its health.
+    /// The reported health.
     Watched(Watched),
-    /// The cache against the truth.
+    /// The differences between the cache and the expected pods.
     Compared {
-        /// How many containers it does not show, or in another state.
+        /// Containers that the cache lacks or shows in a wrong state.
         lost: u64,
-        /// How many it shows that there are not.
+        /// Containers in the cache that do not exist.
         ghosts: u64,
     },
 }
@@ -350,68 +350,67 @@ pub enum SubjectAnswer {
 /// How stale a cache was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
-    /// For how long it showed of a pod what was not so, in ns, of all pods together.
+    /// How long the cache differed from the runtime, in ns, summed over all pods.
     pub wrong: i64,
-    /// How many changes it has not shown, nor what came after them.
+    /// The number of changes that were not visible, and that no later visible change replaced.
     pub unseen: u64,
-    /// How long each change was not shown; one that never was, until now.
+    /// The delay until each change was visible, or until now for a change that was not visible.
     pub lag: Histogram,
-    /// The same of the earlier and of the later half of the changes.
+    /// The delays of the earlier and of the later half of the changes.
     pub halves: [Histogram; 2],
 }
 
-/// What a subject said of its health.
+/// The health that a subject reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// When it first said that something was wrong.
-    pub unwell: Option<i64>,
-    /// For how long it was not ready, in ns.
+    /// The time of the first reported problem.
+    pub first_problem: Option<i64>,
+    /// How long the subject was not ready, in ns.
     pub unready: u64,
-    /// How often it lists everything at present, in ns, where it says so.
+    /// The current relist period, in ns, if the subject reports it.
     pub period: Option<u64>,
 }
 
-/// Latencies in ns: (value, how often).
+/// A histogram of latencies in ns: pairs of value and count.
 pub type Histogram = Vec<(u64, u64)>;
 
-/// The name under which it is counted of how many ends a consumer was told that had not taken
-/// anything for a while.
-pub const ENDS_TAKEN: &str = "ends_taken";
+/// The name of the number of exits that a consumer received after it read nothing for a while.
+pub const EXITS_RECEIVED: &str = "ends_taken";
 
-/// The name of the number of reads that lacked the reader's own change.
+/// The name of the number of reads that did not show the reader's own change.
 pub const WRONG_READS: &str = "wrong_reads";
 
-/// What a subject records.
+/// What a subject recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// From the change in the runtime until the cache showed it.
+    /// Latencies from the change in the runtime until the cache showed it.
     pub end_to_end: Histogram,
-    /// From the reader's receipt of the event until the cache showed it; or how long a read took.
+    /// Latencies from the receipt of the event until the cache showed it, or the durations of reads.
     pub in_process: Histogram,
-    /// What it has counted itself, by name.
+    /// The subject's own counts, by name.
     pub counts: BTreeMap<String, u64>,
 }
 
-/// Says something.
+/// Writes an answer to stdout.
 ///
 /// # Errors
-/// If nobody listens.
+/// If the harness does not read it.
 pub fn reply(answer: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, answer)?;
     out.write_all(b"\n")?;
-    out.flush().context("the harness is gone")
+    out.flush().context("cannot write to the harness")
 }
 
-/// The orders, until the harness closes its end.
+/// Returns the orders until the harness closes stdin.
 #[must_use]
 pub fn orders<O: DeserializeOwned + Send + 'static>() -> mpsc::Receiver<Result<O>> {
     let (send, orders) = mpsc::channel(16);
-    // A thread of its own: nothing runs on it while no order comes.
+    // A separate thread, because reads of stdin block.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let order = line.map_err(Into::into).and_then(|line| {
-                serde_json::from_str(&line).with_context(|| format!("no order: {line}"))
+                serde_json::from_str(&line).with_context(|| format!("invalid order: {line}"))
             });
             if send.blocking_send(order).is_err() {
                 return;

@@ -1,5 +1,5 @@
-//! What was measured, as lines of JSON: first the machine, then a line for each measurement. A
-//! run that was interrupted goes on where its file ends.
+//! Results as lines of JSON: first the machine, then a line for each measurement. An interrupted run
+//! continues its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::harness::{Point, RealSample};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "line")]
 pub enum Line {
-    /// What the following was measured on.
+    /// The machine of the measurements that follow.
     Machine(Machine),
     /// A measurement.
     Sample(Sample),
@@ -24,61 +24,61 @@ pub enum Line {
     Real(RealSample),
 }
 
-/// What was measured on.
+/// The machine of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// The name of the processor.
     pub cpu: String,
-    /// How many threads run at once.
+    /// The number of hardware threads.
     pub cores: usize,
     /// Its memory in MiB.
     pub memory_mib: u64,
     /// The kernel.
     pub kernel: String,
-    /// When the run began.
+    /// The start time of the run.
     pub date: String,
-    /// The commit that was measured, and whether the tree had changes beyond it.
+    /// The measured commit, and whether the tree had uncommitted changes.
     pub commit: String,
-    /// The compiler, and the libraries that matter.
+    /// The versions of the compiler and of the relevant libraries.
     pub versions: BTreeMap<String, String>,
-    /// What everything that looks random comes from.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// quick, run or full.
+    /// The mode, for example `quick`, `run` or `full`.
     pub mode: String,
 }
 
 /// A measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Of what.
+    /// The measured point.
     #[serde(flatten)]
     pub point: Point,
-    /// Which repetition: subjects of the same one were measured one after the other.
+    /// The repetition. Subjects of one repetition were measured directly one after the other.
     pub rep: u32,
-    /// When it began.
+    /// The start time.
     pub at: String,
-    /// The load average of one minute before it.
+    /// The one-minute load average before the measurement.
     pub load: f64,
-    /// Figures by name; times in ns.
+    /// Metrics by name; times in ns.
     pub metrics: BTreeMap<String, f64>,
 }
 
 impl Sample {
-    /// A figure.
+    /// Returns a metric.
     #[must_use]
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.metrics.get(metric).copied()
     }
 }
 
-/// Results that were read.
+/// The results of one or more files.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// One for each run that wrote into the files.
+    /// One machine for each run.
     pub machines: Vec<Machine>,
     /// All measurements.
     pub samples: Vec<Sample>,
-    /// Those on real runtimes.
+    /// All measurements on real runtimes.
     pub real: Vec<RealSample>,
 }
 
@@ -86,7 +86,8 @@ impl Results {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, or a line but the last is none of ours; the last one may be cut off.
+    /// If the file cannot be read, or a line other than the last is invalid. The last line may be
+    /// incomplete.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let lines: Vec<String> = BufReader::new(file).lines().collect::<Result<_, _>>()?;
@@ -106,7 +107,7 @@ impl Results {
         Ok(results)
     }
 
-    /// What need not be measured again.
+    /// Returns the points and repetitions that are already measured.
     #[must_use]
     pub fn done(&self) -> BTreeSet<(Point, u32)> {
         self.samples
@@ -116,15 +117,15 @@ impl Results {
     }
 }
 
-/// A file of results that is written to.
+/// Appends to a file of results.
 #[derive(Debug)]
 pub struct Writer(File);
 
 impl Writer {
-    /// Opens it, to go on at its end.
+    /// Opens a file to append to it.
     ///
     /// # Errors
-    /// If that cannot be.
+    /// If the file cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
@@ -139,10 +140,10 @@ impl Writer {
         Ok(Self(file))
     }
 
-    /// Adds a line.
+    /// Appends a line.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the line cannot be written.
     pub fn write(&mut self, line: &Line) -> Result<()> {
         let mut text = serde_json::to_string(line)?;
         text.push('\n');
@@ -151,7 +152,7 @@ impl Writer {
 }
 
 impl Machine {
-    /// This one, now.
+    /// Describes this machine.
     #[must_use]
     pub fn here(seed: u64, mode: &str) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
@@ -171,7 +172,7 @@ impl Machine {
             let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
             out.status.success().then_some(text)
         };
-        // Results and what is made of them change while it measures.
+        // Results and the generated pages change during a measurement.
         let but_code = ["--", ":!benches/results", ":!docs"];
         let status = ["status", "--porcelain", "--untracked-files=no"];
         let changed = ran("git", &[status, but_code].concat());
@@ -198,7 +199,7 @@ impl Machine {
     }
 }
 
-/// The compiler's, and those of the libraries that both sides stand on.
+/// The versions of the compiler and of the libraries that all subjects share.
 fn versions(compiler: Option<String>) -> BTreeMap<String, String> {
     let lock = include_str!("../../Cargo.lock");
     let of = |name: &str| {
@@ -212,7 +213,7 @@ fn versions(compiler: Option<String>) -> BTreeMap<String, String> {
     libraries.chain(compiler).collect()
 }
 
-/// The load average of one minute.
+/// Returns the one-minute load average.
 #[must_use]
 pub fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -222,7 +223,7 @@ pub fn load() -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Date and time, in UTC.
+/// Returns the date and time in UTC.
 #[must_use]
 pub fn now() -> String {
     let nanos = pleg_runtime::clock::wall().as_nanos();

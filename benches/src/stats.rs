@@ -1,14 +1,14 @@
-//! Medians, and how sure one can be of a ratio.
+//! Medians, their confidence intervals, and quantiles.
 
 use crate::protocol::Histogram;
 use crate::random::Random;
 
-/// How often the pairs are drawn again.
-const DRAWS: usize = 4000;
-/// How much of what is drawn lies within the interval.
-const WITHIN: f64 = 0.95;
+/// The number of bootstrap samples.
+const SAMPLES: usize = 4000;
+/// The confidence level of the interval.
+const CONFIDENCE: f64 = 0.95;
 
-/// The middle one; `None` of none.
+/// The median; `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -18,26 +18,26 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// A median and the interval in which it lies with 95 % confidence.
+/// A median and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The median of what was measured.
+    /// The median of the measured values.
     pub median: f64,
-    /// The lower end.
+    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
-    /// Of how many values.
+    /// The number of values.
     pub count: usize,
 }
 
-/// The median of the values with its interval, by the bootstrap: the values are drawn again and
-/// again, with repetition, from a fixed seed. `None` of none.
+/// The median of the values and its interval, which is estimated with the bootstrap from a fixed seed.
+/// `None` without values.
 #[must_use]
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let median_of_all = median(values)?;
     let mut random = Random::new(0xb007);
-    let mut medians: Vec<f64> = (0..DRAWS)
+    let mut medians: Vec<f64> = (0..SAMPLES)
         .filter_map(|_| {
             let drawn: Vec<f64> = (0..values.len())
                 .filter_map(|_| values.get(random.below(values.len())))
@@ -53,13 +53,13 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
     };
     Some(Estimate {
         median: median_of_all,
-        low: at((1.0 - WITHIN) / 2.0),
-        high: at(f64::midpoint(1.0, WITHIN)),
+        low: at((1.0 - CONFIDENCE) / 2.0),
+        high: at(f64::midpoint(1.0, CONFIDENCE)),
         count: values.len(),
     })
 }
 
-/// The value below which that part of what was recorded lies; `None` if nothing was.
+/// The quantile `part` of a histogram; `None` if it is empty.
 #[must_use]
 pub fn quantile(histogram: &Histogram, part: f64) -> Option<u64> {
     let all: u64 = histogram.iter().map(|(_, count)| count).sum();
@@ -79,15 +79,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_its_interval() {
+    fn interval_contains_median() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         let of = estimate(&[1.0, 2.0, 3.0, 4.0, 100.0]).unwrap();
         assert_eq!((of.median, of.count), (3.0, 5));
         assert!(of.low >= 1.0 && of.low < 3.0 && of.high > 3.0 && of.high <= 100.0);
-        let sure = estimate(&[5.0; 7]).unwrap();
-        assert_eq!((sure.low, sure.high), (5.0, 5.0));
+        let equal = estimate(&[5.0; 7]).unwrap();
+        assert_eq!((equal.low, equal.high), (5.0, 5.0));
     }
 
     #[test]

@@ -1,29 +1,29 @@
-//! What a process has used of the machine.
+//! The resource usage of a process.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde::{Deserialize, Serialize};
 
-/// What a process has used.
+/// The resource usage of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time of all its threads, user and system, in ns.
+    /// The CPU time of all threads, user and system, in ns.
     pub cpu: i64,
-    /// Context switches because it waited: how often it was woken up.
+    /// Voluntary context switches, which is the number of wake-ups.
     pub woken: i64,
-    /// Context switches because another one's turn had come.
+    /// Involuntary context switches.
     pub preempted: i64,
-    /// The most resident memory that it ever had, in KiB.
+    /// The peak of resident memory, in KiB.
     pub peak_kib: i64,
-    /// Its resident memory now, in KiB; 0 where the system does not tell.
+    /// The current resident memory, in KiB; 0 if the system does not report it.
     pub resident_kib: i64,
 }
 
 impl Usage {
-    /// What this process has used so far.
+    /// Returns the usage of this process since its start.
     #[must_use]
     pub fn of_self() -> Self {
-        // It cannot fail for the process itself.
+        // This cannot fail for the calling process.
         getrusage(UsageWho::RUSAGE_SELF).map_or_else(
             |_| Self::default(),
             |of| Self {
@@ -36,7 +36,7 @@ impl Usage {
         )
     }
 
-    /// What was used since.
+    /// Returns the usage since `before`.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Messages as bytes on the wire, as a Go runtime sends them: map entries in any order.
+//! Encodes messages as a Go runtime does: with map entries in random order.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ type Map = BTreeMap<String, String>;
 
 /// A message with labels and annotations.
 pub trait Mapped: Message + Default + Sized {
-    /// The numbers of the fields of labels and annotations.
+    /// The field numbers of labels and annotations.
     const MAPS: [u32; 2];
 
-    /// Takes its maps, and what is sent after them.
+    /// Takes the maps, and the fields that are encoded after them.
     fn take(&mut self) -> ([Map; 2], Self);
 
-    /// Its bytes, its maps in any order.
+    /// Encodes the message with the entries of each map in random order.
     fn shuffled(mut self, random: &mut Random, out: &mut BytesMut) {
         let (maps, tail) = self.take();
         append(&self, out);
@@ -38,7 +38,7 @@ pub trait Mapped: Message + Default + Sized {
     }
 }
 
-/// A buffer that grows takes every message.
+/// Appends a message. The buffer grows as needed.
 fn append(message: &impl Message, out: &mut BytesMut) {
     out.reserve(message.encoded_len());
     message.encode_raw(out);
@@ -74,7 +74,7 @@ mapped!(
     stop_signal
 );
 
-/// Appends a field that is a message of its own.
+/// Appends a field that is a message.
 pub fn nested(number: u32, message: &[u8], out: &mut BytesMut) {
     out.reserve(message.len() + 2 * encoded_len_varint(message.len() as u64));
     encode_key(number, WireType::LengthDelimited, out);
@@ -82,7 +82,7 @@ pub fn nested(number: u32, message: &[u8], out: &mut BytesMut) {
     out.put_slice(message);
 }
 
-/// A message as gRPC frames it: a byte that says "not compressed", its length, itself.
+/// Returns the gRPC frame of a message: a byte for "not compressed", the length, the message.
 #[must_use]
 pub fn framed(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(message.len() + HEAD);
@@ -92,7 +92,7 @@ pub fn framed(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// How many bytes of a frame come before its message.
+/// The length of a frame's header.
 pub const HEAD: usize = 5;
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_decodes_to_what_it_was_and_the_order_differs() {
+    fn shuffled_message_decodes_to_equal_message() {
         let labels: Map = (0..9).map(|n| (format!("k{n}"), format!("v{n}"))).collect();
         let row = v1::Container {
             id: "c".into(),

@@ -1,4 +1,4 @@
-//! A small measurement from end to end: runtime, subjects, results, page.
+//! End-to-end tests of a small measurement: runtime, subjects, results, page.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn bench(args: &[&str]) -> Result<()> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path in UTF-8")
+    path.to_str().context("the path is not UTF-8")
 }
 
 fn measure(only: &str, out: &Path) -> Result<Results> {
@@ -30,7 +30,7 @@ fn hung_pod_delays_serial_inspections() -> Result<()> {
     let results = measure("HungPod", &directory.path().join("results.jsonl"))?;
     let of = |subject| {
         let found = results.samples.iter().find(|s| s.point.subject == subject);
-        found.with_context(|| format!("no {subject:?}: {results:?}"))
+        found.with_context(|| format!("no sample of {subject:?}: {results:?}"))
     };
     let (generic, ours) = (of(Kind::Generic)?, of(Kind::Ours)?);
     assert!(generic.get("unseen") > Some(0.0), "{generic:?}");
@@ -63,7 +63,7 @@ fn storm_is_measured_once_and_reported() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let out = directory.path().join("results.jsonl");
     let results = measure("Storm", &out)?;
-    assert_eq!(results.samples.len(), 6, "three subjects, twice");
+    assert_eq!(results.samples.len(), 6, "three subjects, two repetitions");
     for sample in &results.samples {
         let get = |name: &str| {
             sample
@@ -72,7 +72,7 @@ fn storm_is_measured_once_and_reported() -> Result<()> {
         };
         assert_eq!(get("events"), 80.0);
         assert!(get("consistent") > 0.0);
-        // The generic one inspects each pod, by two calls.
+        // The generic PLEG inspects each pod with two calls.
         if sample.point.subject == Kind::Generic {
             assert!(get("calls_unary") >= 80.0, "{sample:?}");
         }
@@ -80,7 +80,7 @@ fn storm_is_measured_once_and_reported() -> Result<()> {
             assert_eq!((get("lost"), get("ghosts")), (0.0, 0.0), "{sample:?}");
         }
     }
-    // What is there is not measured again.
+    // Points that the file contains are not measured again.
     let again = measure("Storm", &out)?;
     assert_eq!(again.samples, results.samples);
     assert_eq!(again.machines.len(), 2);

@@ -1,10 +1,10 @@
-//! `bench` with an allocator that counts. A subject runs in it where allocations are measured, and
-//! only there: counting costs time.
+//! `bench` with an allocator that counts. Only subjects whose allocations are measured run in it,
+//! because counting costs time.
 
 use std::alloc::System;
 use std::process::ExitCode;
 
-use pleg_benches::Memory;
+use pleg_benches::Allocations;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -14,14 +14,14 @@ fn main() -> ExitCode {
     pleg_benches::main(|| Some(allocated()))
 }
 
-fn allocated() -> Memory {
+fn allocated() -> Allocations {
     let stats = ALLOCATOR.stats();
-    // The bytes by which blocks grew in place count as allocated, those by which they shrank as
-    // given back.
-    let held = stats.bytes_allocated as i64 - stats.bytes_deallocated as i64;
-    Memory {
-        times: (stats.allocations + stats.reallocations) as u64,
+    // Bytes by which a block grows in place count as allocated. Bytes by which it shrinks count as
+    // freed.
+    let live_bytes = stats.bytes_allocated as i64 - stats.bytes_deallocated as i64;
+    Allocations {
+        count: (stats.allocations + stats.reallocations) as u64,
         bytes: stats.bytes_allocated as u64,
-        held: u64::try_from(held).unwrap_or(0),
+        live_bytes: u64::try_from(live_bytes).unwrap_or(0),
     }
 }

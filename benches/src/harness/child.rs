@@ -1,4 +1,4 @@
-//! A process that the harness started, and talks to.
+//! A child process of the harness, with orders and answers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::marker::PhantomData;
@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 
 use super::signals::check_terminated;
 
-/// How often whoever waits for an answer looks whether it is told to end.
-const LOOK: Duration = Duration::from_millis(200);
+/// The interval at which a wait for an answer checks for termination.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A process that takes orders `O` and gives answers `A`. It ends with this.
+/// A process that receives orders `O` and returns answers `A`. It is killed on drop.
 #[derive(Debug)]
 pub(super) struct Process<O, A> {
     name: String,
@@ -29,12 +29,12 @@ pub(super) struct Process<O, A> {
 }
 
 impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
-    /// Starts one and waits for its first word.
+    /// Starts a process and waits for its first answer.
     pub(super) fn start(executable: &Path, args: &[String]) -> Result<Self> {
         Self::start_with(executable, args, &[])
     }
 
-    /// The same, with environment variables.
+    /// Starts a process with environment variables.
     pub(super) fn start_with(
         executable: &Path,
         args: &[String],
@@ -70,23 +70,23 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
         Ok(process)
     }
 
-    /// Gives an order.
+    /// Sends an order.
     pub(super) fn send(&mut self, order: &O) -> Result<()> {
         let Some(orders) = &mut self.orders else {
-            bail!("{} takes no orders", self.name)
+            bail!("{} does not accept orders", self.name)
         };
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
-        let told = orders.write_all(&line).and_then(|()| orders.flush());
-        told.with_context(|| format!("{} has ended", self.name))
+        let sent = orders.write_all(&line).and_then(|()| orders.flush());
+        sent.with_context(|| format!("cannot send an order to {}", self.name))
     }
 
-    /// Its next answer.
+    /// Receives the next answer.
     pub(super) fn receive(&self, within: Duration) -> Result<A> {
         let mut left = within;
         let line = loop {
             check_terminated()?;
-            let next = left.min(LOOK);
+            let next = left.min(CHECK_INTERVAL);
             match self.answers.recv_timeout(next) {
                 Ok(line) => break line,
                 Err(RecvTimeoutError::Timeout) if left > next => left -= next,
@@ -96,13 +96,13 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
         serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
     }
 
-    /// Stops it, so that it does nothing any more, and keeps what it has open.
+    /// Stops the process. Its files and connections stay open.
     pub(super) fn freeze(&self) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGSTOP).with_context(|| format!("cannot stop {}", self.name))
     }
 
-    /// An order and its answer, which comes soon.
+    /// Sends an order and receives its answer.
     pub(super) fn request(&mut self, order: &O) -> Result<A> {
         self.send(order)?;
         self.receive(Duration::from_secs(150))
@@ -111,7 +111,7 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
 
 impl<O, A> Drop for Process<O, A> {
     fn drop(&mut self) {
-        // It ends as its stdin does; whoever does not is ended.
+        // The process exits when its stdin is closed. It is killed in any case.
         self.orders = None;
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,25 +1,25 @@
-//! The measurements of each mode.
+//! The points of each mode.
 
 use super::{Point, Workload};
 use crate::payload::Profile;
 use crate::subject::Kind;
 
-/// Points that are compared with each other, and how often each is measured.
+/// Points that are compared with each other, and their number of repetitions.
 pub(super) struct Group {
     pub(super) reps: u32,
     pub(super) points: Vec<Point>,
-    pub(super) at_once: AtOnce,
+    pub(super) parallelism: Parallelism,
 }
 
-/// What is measured at the same time. What mostly waits can be.
+/// Which points are measured in parallel. Only workloads that mostly wait may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtOnce {
-    One,
+pub(super) enum Parallelism {
+    None,
     Repetition,
     Group,
 }
 
-/// A group of one point for each subject.
+/// Returns a group with one point for each subject.
 fn group(reps: u32, workload: Workload, pods: u32, subjects: &[Kind]) -> Group {
     let point = |&subject| Point {
         workload,
@@ -33,12 +33,12 @@ fn group(reps: u32, workload: Workload, pods: u32, subjects: &[Kind]) -> Group {
     Group {
         reps,
         points: subjects.iter().map(point).collect(),
-        at_once: AtOnce::One,
+        parallelism: Parallelism::None,
     }
 }
 
 impl Group {
-    /// These subjects, too, on nodes of so many pods.
+    /// Adds points for these subjects on nodes with `pods` pods.
     fn and(mut self, pods: u32, subjects: &[Kind]) -> Self {
         let mut others = self.points.clone();
         others.retain(|point| subjects.contains(&point.subject));
@@ -47,8 +47,8 @@ impl Group {
         self
     }
 
-    fn at_once(mut self, at_once: AtOnce) -> Self {
-        self.at_once = at_once;
+    fn parallelism(mut self, parallelism: Parallelism) -> Self {
+        self.parallelism = parallelism;
         self
     }
 
@@ -66,7 +66,7 @@ const GENERATORS: [Kind; 5] = [
     Kind::Ours,
 ];
 
-/// A small node.
+/// Points on a small node.
 pub(super) fn smoke() -> Vec<Group> {
     use Kind::{Drain, Generic, Ours};
     const PODS: u32 = 40;
@@ -76,7 +76,8 @@ pub(super) fn smoke() -> Vec<Group> {
     };
     vec![
         group(2, Workload::Storm, PODS, &[Drain, Generic, Ours]),
-        group(1, Workload::HungPod { seconds: 2 }, PODS, &[Generic, Ours]).at_once(AtOnce::Group),
+        group(1, Workload::HungPod { seconds: 2 }, PODS, &[Generic, Ours])
+            .parallelism(Parallelism::Group),
         group(1, parallel, PODS, &[Generic, Ours]),
         churn(1, 200, 2, &[PODS]),
     ]
@@ -85,9 +86,9 @@ pub(super) fn smoke() -> Vec<Group> {
 pub(super) fn quick() -> Vec<Group> {
     use Kind::{Decode, Drain, Evented, Generic, Ours};
     use Workload::{Cut, Flood, Frozen, HungPod, Memory, Reads, Relists, Restarts, Storm};
-    let mut pods_come_and_go = churn(1, 100, 6, &[110]);
-    let on_a_large_node = churn(1, 800, 6, &[1000]);
-    pods_come_and_go.points.extend(on_a_large_node.points);
+    let mut small_and_large = churn(1, 100, 6, &[110]);
+    let large = churn(1, 800, 6, &[1000]);
+    small_and_large.points.extend(large.points);
     vec![
         group(2, Relists { relists: 50 }, 1000, &[Decode, Generic, Ours]),
         group(
@@ -104,23 +105,23 @@ pub(super) fn quick() -> Vec<Group> {
         group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
         group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
         group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
-        group(1, stalled(5), 1000, &[Ours]),
+        group(1, stalled_consumer(5), 1000, &[Ours]),
         group(1, Reads, 1000, &[Ours]),
         group(1, HungPod { seconds: 5 }, 1000, &[Generic, Ours]),
         group(1, Frozen { settled: 1 }, 1000, &[Ours]),
         own_writes(1, 10, 2, 0),
         own_writes(1, 10, 2, 5),
-        pods_come_and_go,
+        small_and_large,
     ]
 }
 
-/// Pod workers that read after their own changes.
+/// Returns a group of pod workers that read after their own changes.
 fn own_writes(reps: u32, parallel: u32, times: u32, latency: u64) -> Group {
     let workload = Workload::OwnWrites { parallel, times };
     group(reps, workload, 1000, &[Kind::Generic, Kind::Ours]).with(|p| p.latency = latency)
 }
 
-/// The churn of pod workers on nodes of several sizes, all at once.
+/// Returns a group of pod workers that create and remove pods on nodes of several sizes.
 fn churn(reps: u32, per_hundred_seconds: u32, seconds: u32, sizes: &[u32]) -> Group {
     const SUBJECTS: [Kind; 3] = [Kind::Generic, Kind::Hint, Kind::Ours];
     let workload = Workload::Churn {
@@ -133,11 +134,11 @@ fn churn(reps: u32, per_hundred_seconds: u32, seconds: u32, sizes: &[u32]) -> Gr
     Group {
         reps,
         points: points.collect(),
-        at_once: AtOnce::Repetition,
+        parallelism: Parallelism::Repetition,
     }
 }
 
-/// What every mode but the quick one measures of pod workers.
+/// Returns the groups of pod workers for `run` and `full`.
 fn with_workers(reps: u32, seconds: u32) -> Vec<Group> {
     let mut groups = Vec::new();
     for (parallel, times) in [(1, 10), (10, 4), (100, 1)] {
@@ -155,8 +156,8 @@ const fn restarts(rate: u32, seconds: u32) -> Workload {
     Workload::Restarts { rate, seconds }
 }
 
-const fn stalled(seconds: u32) -> Workload {
-    Workload::Stalled {
+const fn stalled_consumer(seconds: u32) -> Workload {
+    Workload::StalledConsumer {
         rate: 1000,
         seconds,
     }
@@ -169,12 +170,12 @@ const fn lifecycles(per_ten_seconds: u32, seconds: u32) -> Workload {
     }
 }
 
-/// 1 % of the events lost, and 1 % doubled.
+/// 1 % of the events are lost, and 1 % are duplicated.
 const LOSSY: Workload = Workload::Lossy {
     per_million: 10_000,
 };
 
-/// One event of ten is told up to two seconds late.
+/// 10 % of the events are up to two seconds late.
 const LATE: Workload = Workload::Late {
     per_million: 100_000,
     by_ms: 2000,
@@ -183,12 +184,12 @@ const LATE: Workload = Workload::Late {
 pub(super) fn standard() -> Vec<Group> {
     use Kind::{BestGeneric, Calls, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
     use Workload::{
-        Bloat, Cut, Dropping, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists, Reset,
-        SlowList, Storm,
+        Cut, Dropping, ExitedContainers, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists,
+        Reset, SlowList, Storm,
     };
-    const BLOAT: Workload = Bloat {
+    const EXITED: Workload = ExitedContainers {
         relists: 20,
-        ended: 18_500,
+        exited: 18_500,
     };
     const SLOW: Workload = SlowList {
         list_ms: 5000,
@@ -217,9 +218,9 @@ pub(super) fn standard() -> Vec<Group> {
         group(1, restarts(10_000, 3), 1000, &[Generic]),
         group(1, lifecycles(10, 6), 1000, &GENERATORS),
         group(1, lifecycles(160, 4), 1000, &GENERATORS),
-        // Short, and the scheduler decides much of it: its interval is wide.
+        // Short, and therefore dominated by the scheduler: it needs many repetitions.
         group(25, Storm, 1000, &[Drain, Ours]),
-        // Those that list once a second find it anywhere in their second.
+        // The result of subjects that list once a second depends on the offset in that second.
         group(7, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
@@ -236,27 +237,32 @@ pub(super) fn standard() -> Vec<Group> {
         group(1, SLOW, 1000, &[Generic, Hint, Ours]),
         settled(5),
         group(1, Flapping { seconds: 6 }, 1000, &[Generic, Ours]),
-        group(1, BLOAT, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
+        group(1, EXITED, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
         group(2, Memory, 1000, &[Owned, Generic, Ours]),
-        group(1, stalled(60), 1000, &[Evented, Ours]),
+        group(1, stalled_consumer(60), 1000, &[Evented, Ours]),
         group(5, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),
-        idle.at_once(AtOnce::Repetition),
+        idle.parallelism(Parallelism::Repetition),
     ]);
     groups
 }
 
-/// Faults on a node where nothing has happened for so long that this project lists once a minute. The
-/// fault of each repetition is at another place in that minute.
+/// Returns faults on a node that is idle for so long that this project lists once a minute. The fault of
+/// each repetition has another offset in that minute.
 fn settled(reps: u32) -> Group {
-    use Workload::{Frozen, Probed, Stall};
+    use Workload::{Frozen, Probed, SilentStream};
     let settled = 130;
-    let mut all = group(reps, Stall { settled }, 1000, &[Kind::Generic, Kind::Ours]);
+    let mut all = group(
+        reps,
+        SilentStream { settled },
+        1000,
+        &[Kind::Generic, Kind::Ours],
+    );
     for workload in [Frozen { settled }, Probed { settled }] {
         all.points
             .extend(group(1, workload, 1000, &[Kind::Ours]).points);
     }
-    all.at_once(AtOnce::Group)
+    all.parallelism(Parallelism::Group)
 }
 
 pub(super) fn full() -> Vec<Group> {
@@ -271,7 +277,7 @@ pub(super) fn full() -> Vec<Group> {
             for containers in [1, 2, 3] {
                 let set = |p: &mut Point| {
                     (p.profile, p.containers) = (profile, containers);
-                    // What a single message cannot hold is streamed; fat rows in smaller pages.
+                    // Lists that do not fit into one message are streamed; fat rows in smaller pages.
                     let rows = if profile == Profile::Fat { 2000 } else { 5000 };
                     p.page = (pods * containers > 10_000 || pods > 2000).then_some(rows);
                 };
@@ -297,7 +303,9 @@ pub(super) fn full() -> Vec<Group> {
                 &GENERATORS,
             ));
         }
-        groups.push(group(1, Idle { seconds: 600 }, pods, &GENERATORS).at_once(AtOnce::Repetition));
+        groups.push(
+            group(1, Idle { seconds: 600 }, pods, &GENERATORS).parallelism(Parallelism::Repetition),
+        );
         groups.push(group(10, Memory, pods, &[Kind::Owned, Generic, Ours]));
         groups.push(group(10, Storm, pods, &[Drain, Generic, Ours]));
         for latency in [1, 10, 100] {
@@ -305,7 +313,12 @@ pub(super) fn full() -> Vec<Group> {
             groups.push(group(3, Storm, pods, &[Generic, Hint, Ours]).with(slow));
         }
     }
-    groups.push(group(5, stalled(60), 1000, &[Generic, Evented, Hint, Ours]));
+    groups.push(group(
+        5,
+        stalled_consumer(60),
+        1000,
+        &[Generic, Evented, Hint, Ours],
+    ));
     groups.push(group(10, Reads, 1000, &[Generic, Ours]));
     for per_million in [100, 10_000] {
         groups.push(group(
@@ -328,30 +341,30 @@ pub(super) fn full() -> Vec<Group> {
     groups.push(group(10, Dropping, 1000, &[Generic, Evented, Hint, Ours]));
     groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
     groups.extend(with_workers(10, 60));
-    groups.extend(full_trouble());
+    groups.extend(full_faults());
     groups
 }
 
-/// What goes wrong, for longer, on a node where lists have become rare.
-fn full_trouble() -> Vec<Group> {
+/// Returns faults of longer duration, on an idle node with rare lists.
+fn full_faults() -> Vec<Group> {
     use Kind::{Evented, Generic, Hint, Ours};
-    use Workload::{Bloat, Flapping, Frozen, HungPod, Probed, SlowList, Stall};
+    use Workload::{ExitedContainers, Flapping, Frozen, HungPod, Probed, SilentStream, SlowList};
     const SUBJECTS: [Kind; 4] = [Generic, Evented, Hint, Ours];
     let slow = SlowList {
         list_ms: 5000,
         seconds: 60,
     };
-    let bloat = Bloat {
+    let exited = ExitedContainers {
         relists: 200,
-        ended: 18_500,
+        exited: 18_500,
     };
     vec![
         group(3, HungPod { seconds: 200 }, 1000, &SUBJECTS),
         group(3, slow, 1000, &SUBJECTS),
-        group(5, Stall { settled: 130 }, 1000, &SUBJECTS),
+        group(5, SilentStream { settled: 130 }, 1000, &SUBJECTS),
         group(5, Frozen { settled: 130 }, 1000, &SUBJECTS),
         group(5, Probed { settled: 130 }, 1000, &[Ours]),
         group(5, Flapping { seconds: 6 }, 1000, &SUBJECTS),
-        group(10, bloat, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
+        group(10, exited, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
     ]
 }

@@ -7,36 +7,36 @@ use anyhow::Result;
 use pleg_runtime::clock::wall;
 
 use super::run::{Cut, Pair, Played, Run, SubjectOptions};
-use super::{Point, Workload, trouble, workers};
-use crate::node::Work;
-use crate::protocol::{Counted, Faults, Histogram, Recorded, Stale};
+use super::{Point, Workload, faults, workers};
+use crate::node::Changes;
+use crate::protocol::{Counted, EventFaults, Histogram, Recorded, Stale};
 use crate::random::Random;
 use crate::results::{Sample, load, now};
 use crate::stats::quantile;
 use crate::subject::Kind;
 use crate::usage::Usage;
 
-/// How long a subject may take to show what has happened. Upstream's evented design takes up to 300 s
-/// for a change that no event reported; a longer time is recorded as "gave up".
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit until a subject shows a change. Upstream's evented design takes up to 300 s for a
+/// change without an event; a longer time is recorded as "gave up".
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a cache is read.
-const READING: Duration = Duration::from_secs(2);
+/// The duration of the reads of a cache.
+const READ_DURATION: Duration = Duration::from_secs(2);
 
-/// The most events of which every change is sent to the subject to compute how stale a cache was: all of it is
-/// one message, with what the pod was like each time.
-const HISTORY: u64 = 35_000;
+/// The maximum number of events for which the staleness of a cache is computed: all changes are sent to the
+/// subject in one message.
+const MAX_HISTORY: u64 = 35_000;
 
-/// How long a node is idle before it is watched: our lists come every minute then.
-const SETTLING: f64 = 66.0;
+/// How long a node is idle before it is measured, in seconds: this project then lists once a minute.
+const SETTLE_TIME: f64 = 66.0;
 
-/// In how many windows an idle node is watched.
+/// The number of windows in which an idle node is measured.
 const WINDOWS: u32 = 3;
 
 /// Measures one point. An idle node gives several samples.
 ///
 /// # Errors
-/// If a process ends, or says nothing for too long.
+/// If a process ends, or does not answer in time.
 pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>> {
     let mut sample = new_sample(point, rep);
     let figures = match point.workload {
@@ -51,7 +51,7 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>>
         } => workers::churn(run, point, per_hundred_seconds, seconds)?,
         Workload::Restarts { rate, seconds } => {
             let count = (rate * seconds / 4).max(1);
-            churn(run, point, Work::Restarts { count }, f64::from(rate))?
+            planned_changes(run, point, Changes::Restarts { count }, f64::from(rate))?
         }
         Workload::Lifecycles {
             per_ten_seconds,
@@ -61,15 +61,15 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>>
             // Four events for each container and four for the sandbox.
             let events = f64::from(4 + 4 * point.containers);
             let rate = f64::from(per_ten_seconds) / 10.0 * events;
-            churn(run, point, Work::Lifecycles { count }, rate)?
+            planned_changes(run, point, Changes::Lifecycles { count }, rate)?
         }
         Workload::Storm | Workload::Dropping => {
             let pods = point.pods;
-            burst(run, point, Work::Deaths { pods }, rep)?
+            burst(run, point, Changes::Deaths { pods }, rep)?
         }
         Workload::Flood { events } => {
             let count = events / 4;
-            burst(run, point, Work::Restarts { count }, rep)?
+            burst(run, point, Changes::Restarts { count }, rep)?
         }
         Workload::Cut { down_ms } => {
             let reset = false;
@@ -80,33 +80,33 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>>
             cut(run, point, Cut { down_ms, reset }, rep)?
         }
         Workload::Lossy { per_million } => {
-            let faults = Faults {
+            let faults = EventFaults {
                 dropped: per_million,
-                doubled: per_million,
-                ..Faults::default()
+                duplicated: per_million,
+                ..EventFaults::default()
             };
             faulty_stream(run, point, faults)?
         }
         Workload::Late { per_million, by_ms } => {
-            let faults = Faults {
+            let faults = EventFaults {
                 late: per_million,
                 late_ms: by_ms,
-                ..Faults::default()
+                ..EventFaults::default()
             };
             faulty_stream(run, point, faults)?
         }
         Workload::Memory => memory(run, point)?,
-        Workload::Stalled { rate, seconds } => trouble::stalled(run, point, rate, seconds)?,
-        Workload::Reads => reads(run, point)?,
-        Workload::HungPod { seconds } => trouble::hung_pod(run, point, seconds)?,
-        Workload::SlowList { list_ms, seconds } => {
-            trouble::slow_list(run, point, list_ms, seconds)?
+        Workload::StalledConsumer { rate, seconds } => {
+            faults::stalled_consumer(run, point, rate, seconds)?
         }
-        Workload::Stall { settled } => trouble::stall(run, point, settled, rep)?,
-        Workload::Frozen { settled } => trouble::frozen(run, point, settled, false, rep)?,
-        Workload::Probed { settled } => trouble::frozen(run, point, settled, true, rep)?,
-        Workload::Flapping { seconds } => trouble::flapping(run, point, seconds)?,
-        Workload::Bloat { relists, .. } => self::relists(run, point, relists)?,
+        Workload::Reads => reads(run, point)?,
+        Workload::HungPod { seconds } => faults::hung_pod(run, point, seconds)?,
+        Workload::SlowList { list_ms, seconds } => faults::slow_list(run, point, list_ms, seconds)?,
+        Workload::SilentStream { settled } => faults::silent_stream(run, point, settled, rep)?,
+        Workload::Frozen { settled } => faults::frozen(run, point, settled, false, rep)?,
+        Workload::Probed { settled } => faults::frozen(run, point, settled, true, rep)?,
+        Workload::Flapping { seconds } => faults::flapping(run, point, seconds)?,
+        Workload::ExitedContainers { relists, .. } => self::relists(run, point, relists)?,
     };
     sample.metrics = figures.metrics;
     Ok(vec![sample])
@@ -122,7 +122,7 @@ fn new_sample(point: &Point, rep: u32) -> Sample {
     }
 }
 
-/// Figures by name.
+/// Metrics by name.
 #[derive(Default)]
 pub(super) struct Figures {
     metrics: BTreeMap<String, f64>,
@@ -175,7 +175,7 @@ impl Figures {
         }
     }
 
-    /// How stale the cache was: pod by pod, a minute of such work, and change by change.
+    /// How stale the cache was: per minute of the workload, and for each change.
     pub(super) fn stale(&mut self, stale: &Stale, played: &Played) {
         let minutes = (played.last - played.first) as f64 / 60e9;
         if minutes > 0.0 {
@@ -199,7 +199,7 @@ impl Figures {
     }
 }
 
-/// Values as a distribution of their own.
+/// Converts values to a histogram.
 fn each(values: &[u64]) -> Histogram {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -219,8 +219,7 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
     let spent = pair.relist(count)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    // Whoever lists by itself has done some of its own meanwhile: two calls make a relist, and
-    // one was made before those that count.
+    // Two calls are a relist. A subject may also relist by itself, and one relist was not measured.
     let relists = match counted.lists() {
         0 => f64::from(count),
         lists => lists as f64 / 2.0,
@@ -240,10 +239,10 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The windows of an idle node: each is a repetition of its own.
+/// Measures an idle node. Each window is a repetition.
 fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    pair.window(SETTLING)?;
+    pair.window(SETTLE_TIME)?;
     let mut samples = Vec::new();
     for window in 0..WINDOWS {
         let mut sample = new_sample(point, rep * WINDOWS + window);
@@ -255,7 +254,7 @@ fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>>
     Ok(samples)
 }
 
-/// What is used and called in a window of that length.
+/// Measures usage and calls in a window.
 pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figures) -> Result<()> {
     let before = pair.used()?.0;
     let counted = pair.window(seconds)?;
@@ -267,14 +266,14 @@ pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figure
     Ok(())
 }
 
-/// Where in the second of those who list once a second something falls: anywhere, and for all subjects
-/// of one repetition in the same place.
-pub(super) fn phase(run: &Run, rep: u32) -> Duration {
+/// The offset of a fault within the one-second relist period: random, and equal for all subjects of one
+/// repetition.
+pub(super) fn offset_in_second(run: &Run, rep: u32) -> Duration {
     let mut random = Random::new(run.seed ^ u64::from(rep));
     Duration::from_micros(random.below(1_000_000) as u64)
 }
 
-fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
+fn planned_changes(run: &Run, point: &Point, changes: Changes, rate: f64) -> Result<Figures> {
     let mut pair = run.start(
         point,
         &SubjectOptions {
@@ -282,15 +281,15 @@ fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
             ..SubjectOptions::default()
         },
     )?;
-    let (_, _) = pair.plan(work)?;
+    let (_, _) = pair.plan(changes)?;
     let (before, used) = (pair.counted()?, pair.record()?);
-    let played = pair.play(rate, Faults::default())?;
-    // What is to be seen of the last ones is seen by the next relist.
+    let played = pair.play(rate, EventFaults::default())?;
+    // The next relist shows the last changes.
     pair.window(1.5)?;
     let usage = pair.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    if point.subject.shows() && played.sent <= HISTORY {
+    if point.subject.shows() && played.sent <= MAX_HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
     let recorded = pair.recorded()?;
@@ -305,16 +304,16 @@ fn churn(run: &Run, point: &Point, work: Work, rate: f64) -> Result<Figures> {
     Ok(figures)
 }
 
-fn burst(run: &Run, point: &Point, work: Work, rep: u32) -> Result<Figures> {
+fn burst(run: &Run, point: &Point, changes: Changes, rep: u32) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    let (events, truth) = pair.plan(work)?;
-    pair.window(phase(run, rep).as_secs_f64())?;
+    let (events, expected) = pair.plan(changes)?;
+    pair.window(offset_in_second(run, rep).as_secs_f64())?;
     pair.count()?;
     let before = pair.counted()?;
-    let patience = PATIENCE + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
-    let used = pair.wait_for(truth, events, patience)?;
-    let played = pair.play(0.0, Faults::default())?;
-    let reached = pair.reached(patience)?;
+    let time_limit = TIME_LIMIT + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
+    let used = pair.wait_for(expected, events, time_limit)?;
+    let played = pair.play(0.0, EventFaults::default())?;
+    let reached = pair.reached(time_limit)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     figures.played(&played);
@@ -326,7 +325,7 @@ fn burst(run: &Run, point: &Point, work: Work, rep: u32) -> Result<Figures> {
             figures.put("consistent", (at - played.first) as f64);
             figures.put("after_last", (at - played.last) as f64);
         }
-        None => figures.put("gave_up", patience.as_nanos() as f64),
+        None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
     figures.counted(&pair.recorded()?);
     compare(&mut pair, point.subject, &mut figures)?;
@@ -335,27 +334,27 @@ fn burst(run: &Run, point: &Point, work: Work, rep: u32) -> Result<Figures> {
 
 fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     let mut figures = Figures::default();
-    let patience = PATIENCE + Duration::from_millis(how.down_ms.into());
+    let time_limit = TIME_LIMIT + Duration::from_millis(how.down_ms.into());
     let soon = || {
         wall()
-            .after(Duration::from_millis(250) + phase(run, rep))
+            .after(Duration::from_millis(250) + offset_in_second(run, rep))
             .as_nanos()
     };
     let keeps_evidence = !matches!(point.subject, Kind::Evented | Kind::Hint);
-    let evened = |pair: &mut Pair| {
-        // As on a node that has been well for a while.
+    let settle = |pair: &mut Pair| {
+        // As on a node without recent faults.
         pair.window(1.5)
     };
     if keeps_evidence {
         let mut pair = run.start(point, &SubjectOptions::default())?;
-        evened(&mut pair)?;
-        // Nothing happens meanwhile: only evidence is waited for.
-        let uids = pair.truth()?.into_iter().map(|t| t.uid).collect();
-        pair.plan(Work::Restarts { count: 0 })?;
+        settle(&mut pair)?;
+        // No changes: only new evidence is measured.
+        let uids = pair.expected()?.into_iter().map(|t| t.uid).collect();
+        pair.plan(Changes::Restarts { count: 0 })?;
         let at = soon();
-        pair.wait_until_verified(at, uids, patience)?;
+        pair.wait_until_verified(at, uids, time_limit)?;
         let (at, listening) = pair.cut(at, how)?;
-        let reached = pair.reached(patience)?;
+        let reached = pair.reached(time_limit)?;
         if let Some(verified) = reached.at {
             figures.put("verified", (verified - at) as f64);
             figures.put("verified_after_return", (verified - listening) as f64);
@@ -365,37 +364,37 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
             figures.put("evented_again", (subscribed - listening) as f64);
         }
     }
-    // Something happens before anybody is back.
+    // A change happens before a client reconnects.
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    evened(&mut pair)?;
-    let (events, truth) = pair.plan(Work::Deaths { pods: 1 })?;
+    settle(&mut pair)?;
+    let (events, expected) = pair.plan(Changes::Deaths { pods: 1 })?;
     let at = soon();
-    pair.wait_for(truth, events, patience)?;
+    pair.wait_for(expected, events, time_limit)?;
     let (at, _) = pair.cut(at, how)?;
-    let reached = pair.reached(patience)?;
+    let reached = pair.reached(time_limit)?;
     match reached.at {
         Some(seen) => figures.put("stale", (seen - at) as f64),
-        None => figures.put("gave_up", patience.as_nanos() as f64),
+        None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
     Ok(figures)
 }
 
-fn faulty_stream(run: &Run, point: &Point, faults: Faults) -> Result<Figures> {
+fn faulty_stream(run: &Run, point: &Point, faults: EventFaults) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    let (events, truth) = pair.plan(Work::Restarts { count: 500 })?;
+    let (events, expected) = pair.plan(Changes::Restarts { count: 500 })?;
     pair.record()?;
     let before = pair.counted()?;
-    let patience = Duration::from_secs(90);
-    pair.wait_for(truth, events, patience)?;
+    let time_limit = Duration::from_secs(90);
+    pair.wait_for(expected, events, time_limit)?;
     let played = pair.play(400.0, faults)?;
-    let reached = pair.reached(patience)?;
+    let reached = pair.reached(time_limit)?;
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     figures.played(&played);
     figures.asked(&counted);
     match reached.at {
         Some(at) => figures.put("after_last", (at - played.last) as f64),
-        None => figures.put("gave_up", patience.as_nanos() as f64),
+        None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
     figures.stale(&pair.stale(|_| true)?, &played);
     figures.counted(&pair.recorded()?);
@@ -410,8 +409,8 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
     };
     let mut held = Vec::new();
     let mut figures = Figures::default();
-    // What a connection keeps for its busiest moment (h2, some 250 KB after the first inspections of
-    // many pods) is no pod's: as many again are compared with so many.
+    // A connection keeps buffers of its peak load (h2, about 250 KB after the first inspections of many
+    // pods), which belong to no pod. Therefore two node sizes are compared.
     for pods in [point.pods, 2 * point.pods] {
         let mut pair = run.start(
             &Point {
@@ -436,19 +435,20 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Reads of the cache by another thread, on a quiet node and on a busy one.
+/// Measures reads of the cache by another thread, on an idle node and on a busy node.
 fn reads(run: &Run, point: &Point) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
     let mut figures = Figures::default();
-    let quiet = pair.read(READING, None)?;
-    pair.plan(Work::Restarts { count: 1000 })?;
-    let busy = pair.read(READING, Some(2000.0))?;
+    let quiet = pair.read(READ_DURATION, None)?;
+    pair.plan(Changes::Restarts { count: 1000 })?;
+    let busy = pair.read(READ_DURATION, Some(2000.0))?;
     figures.spread("read_quiet", &quiet);
     figures.spread("read_busy", &busy);
     Ok(figures)
 }
 
-/// How much of what the cache shows is wrong.
+/// Counts the containers that the cache lacks, shows in a wrong state, or shows although they do not
+/// exist.
 pub(super) fn compare(pair: &mut Pair, subject: Kind, figures: &mut Figures) -> Result<()> {
     if subject.shows() {
         let (lost, ghosts) = pair.compared()?;

@@ -1,13 +1,13 @@
-//! Starts what is measured, tells it what to do, and writes down what came of it.
+//! Starts the processes of a measurement, sends them orders, and records the results.
 
 mod child;
+mod faults;
 mod groups;
 mod measure;
 mod real;
 mod run;
 mod schedule;
 mod signals;
-mod trouble;
 mod workers;
 
 use serde::{Deserialize, Serialize};
@@ -19,139 +19,144 @@ pub use real::{RealSample, Settings as Real, real};
 pub use run::Run;
 pub use schedule::{Mode, run};
 
-/// What is done to a node and its subject.
+/// A workload for a node and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
 pub enum Workload {
-    /// W1: full lists back to back on a node where nothing happens.
+    /// W1: full lists one after the other on an idle node.
     Relists {
-        /// How many.
+        /// The number of lists.
         relists: u32,
     },
-    /// W1: a node where nothing happens, as long as that. All subjects of a repetition at once.
+    /// W1: an idle node. All subjects of a repetition run in parallel.
     Idle {
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
     /// W2: containers are restarted.
     Restarts {
-        /// Events a second.
+        /// Events per second.
         rate: u32,
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// W2: pods come and go.
+    /// W2: pods are created and removed.
     Lifecycles {
-        /// Pods in ten seconds.
+        /// New pods in ten seconds.
         per_ten_seconds: u32,
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// W3: every container of every pod ends at once.
+    /// W3: every container of every pod exits at once.
     Storm,
-    /// As many events as are taken, as fast as they are.
+    /// Events as fast as they are received.
     Flood {
-        /// How many.
+        /// The number of events.
         events: u32,
     },
-    /// W5: every connection is cut, and a container ends before anybody is back.
+    /// W5: every connection is cut, and a container exits before a client reconnects.
     Cut {
-        /// How long nobody listens, in ms; 0 if the runtime lives on.
+        /// How long the runtime does not listen, in ms; 0 for no downtime.
         down_ms: u32,
     },
-    /// W5: the event stream alone breaks off (RST_STREAM), and a container ends before anybody is
-    /// back.
+    /// W5: only the event stream is reset (RST_STREAM), and a container exits before a client subscribes
+    /// again.
     Reset,
-    /// W3 under a runtime that drops the events that a subscriber does not take in time (CRI-O):
-    /// every container of every pod ends at once.
+    /// W3 with a runtime that drops events that do not fit into a subscriber's queue (CRI-O): every
+    /// container of every pod exits at once.
     Dropping,
-    /// W6: restarts of which some events are never told, and some twice.
+    /// W6: restarts. Some events are not sent, and some are sent twice.
     Lossy {
-        /// Of a million, each.
+        /// Lost events, and duplicated events, per million.
         per_million: u32,
     },
-    /// W6: restarts of which some events are told late, and so out of order.
+    /// W6: restarts. Some events are sent late, and therefore out of order.
     Late {
-        /// Of a million.
+        /// Late events per million.
         per_million: u32,
-        /// How late at most, in ms.
+        /// The maximum delay, in ms.
         by_ms: u32,
     },
-    /// What is held for each pod more, and allocated for each relist.
+    /// The memory of each additional pod, and the allocations of each relist.
     Memory,
-    /// W8: restarts, while nobody takes what the subject announces.
-    Stalled {
-        /// Events a second.
+    /// W8: Restarts, while the consumer does not read announcements.
+    #[serde(rename = "stalled")]
+    StalledConsumer {
+        /// Events per second.
         rate: u32,
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// Reads of the cache, on a quiet node and on a busy one.
+    /// Reads of the cache, on an idle node and on a busy node.
     Reads,
-    /// W4: one pod ends untold and its status calls never answer; 100 events/s of the others.
+    /// W4: one pod stops without events, and its status calls never return; 100 events/s of the other
+    /// pods.
     HungPod {
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// W4: 100 events/s, and a list of the containers takes so much longer.
+    /// W4: 100 events/s, with slow lists of containers.
     SlowList {
-        /// In ms.
+        /// The additional duration of a list, in ms.
         list_ms: u32,
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// W5: the event stream stands, and tells nothing any more, while a pod ends.
-    Stall {
-        /// How long nothing has happened before, so that lists are rare.
+    /// W5: The event stream stays open and delivers nothing, and a pod ends.
+    #[serde(rename = "stall")]
+    SilentStream {
+        /// How long the node is idle before, in seconds, so that lists are rare.
         settled: u32,
     },
-    /// W5: the runtime's process stops, and its socket and connections stay (half-open).
+    /// W5: the runtime's process is stopped; its socket and connections stay open (half-open).
     Frozen {
-        /// How long nothing has happened before.
+        /// How long the node is idle before, in seconds.
         settled: u32,
     },
-    /// The same, of a subject that asks for a sign of life once a second.
+    /// As `Frozen`, with a subject that probes the runtime once a second.
     Probed {
-        /// How long nothing has happened before.
+        /// How long the node is idle before, in seconds.
         settled: u32,
     },
     /// W9: 100 events/s, while every connection is cut once a second.
     Flapping {
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// Pod workers restart pods of their own and read each after every call.
+    /// Pod workers restart their pods, and read them after every call.
     OwnWrites {
-        /// How many pods at once.
+        /// The number of pods.
         parallel: u32,
-        /// How often each is restarted, with four calls.
+        /// The number of restarts of each pod, with four calls each.
         times: u32,
     },
     /// Pod workers create, stop and remove pods.
     Churn {
-        /// How many pods come in 100 seconds.
+        /// New pods in 100 seconds.
         per_hundred_seconds: u32,
-        /// For how long.
+        /// The duration.
         seconds: u32,
     },
-    /// W7: full lists back to back, with containers that have ended long ago.
-    Bloat {
-        /// How many lists.
+    /// W7: full lists one after the other, with many exited containers.
+    #[serde(rename = "bloat")]
+    ExitedContainers {
+        /// The number of lists.
         relists: u32,
-        /// How many containers.
-        ended: u32,
+        /// The number of exited containers.
+        #[serde(rename = "ended")]
+        exited: u32,
     },
 }
 
 impl Workload {
-    /// For how many seconds it goes on, if that is given.
+    /// Returns the duration in seconds, if the workload has one.
     #[must_use]
     pub const fn seconds(&self) -> Option<u32> {
         match *self {
             Self::Idle { seconds }
             | Self::Restarts { seconds, .. }
             | Self::Lifecycles { seconds, .. }
-            | Self::Stalled { seconds, .. }
+            | Self::StalledConsumer { seconds, .. }
             | Self::HungPod { seconds }
             | Self::SlowList { seconds, .. }
             | Self::Churn { seconds, .. }
@@ -160,8 +165,8 @@ impl Workload {
         }
     }
 
-    /// Whether announcements cause runs of pod workers. They do not where a cache or a list alone is
-    /// measured, nor at rates that no kubelet could follow.
+    /// Whether announcements cause runs of pod workers. They do not if only a cache or a list is measured,
+    /// or at rates that are too high for a kubelet.
     #[must_use]
     pub const fn has_workers(&self) -> bool {
         match *self {
@@ -179,23 +184,23 @@ impl Workload {
     }
 }
 
-/// What is measured.
+/// A point of measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {
-    /// What is done.
+    /// The workload.
     #[serde(flatten)]
     pub workload: Workload,
-    /// To whom.
+    /// The subject.
     pub subject: Kind,
-    /// How many pods there are.
+    /// The number of pods.
     pub pods: u32,
-    /// How many containers each has.
+    /// The number of containers per pod.
     pub containers: u32,
-    /// How much text they carry.
+    /// The size of the labels, annotations and mounts.
     pub profile: Profile,
-    /// How long each call takes, in ms.
+    /// The duration of each call, in ms.
     pub latency: u64,
-    /// How many rows a page of a list has, if the runtime offers streaming lists.
+    /// The number of rows per page, if the runtime offers streaming lists.
     pub page: Option<usize>,
 }
 
@@ -216,7 +221,7 @@ impl std::fmt::Display for Point {
             subject.name()
         )?;
         if *latency > 0 {
-            write!(f, ", {latency} ms a call")?;
+            write!(f, ", {latency} ms per call")?;
         }
         write!(f, " · {workload:?}")
     }

@@ -1,16 +1,15 @@
-//! The subjects on real containerds, with as many real pods as the machine bears: what they cost over
-//! idle minutes, the daemon's part included, and how soon they know over a churn.
+//! Measures subjects on real containerd with real pods: the CPU time of subject and daemon on an idle
+//! node, and the latency of changes while pods are created and removed (churn).
 //!
-//! Each subject has a daemon and pods of its own, and they are all idle at the same time: whatever else
-//! happens to the machine happens to all of them. The churn, which is work for it, is one daemon's
-//! after the other; the other daemons are idle meanwhile, with their subjects. The versions of
-//! containerd follow one another.
+//! Each subject has its own daemon and pods. All daemons are idle at the same time, so that other load on
+//! the machine affects all of them. The churn runs on one daemon after the other, while the other daemons
+//! and their subjects are idle. The versions of containerd are measured one after the other.
 //!
-//! The CPU time of a daemon is that of its own process. Shims, runc and what runs in the pods are
-//! other processes, and not in it.
+//! The CPU time of a daemon is that of its own process. Shims, runc and containers are other processes
+//! and are not included.
 //!
-//! However this ends, the daemons go, with all their pods: an error, a panic and a signal all drop
-//! what there is. (After a SIGKILL, `scripts/containerd.sh down` takes the directory in /tmp.)
+//! The daemons and their pods are removed on success, error, panic and termination signal. (After a
+//! SIGKILL, run `scripts/containerd.sh down` with the directory in /tmp.)
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,85 +30,84 @@ use tokio::net::UnixStream;
 
 use super::child::Process;
 use super::signals::terminated;
-use crate::node::Truth;
+use crate::node::ExpectedPod;
 use crate::protocol::{Histogram, Recorded, SubjectAnswer, SubjectOrder};
 use crate::results::{self, Line, Machine, Writer};
 use crate::subject::Kind;
 use crate::usage::Usage;
 
-/// How long a node is idle before it is watched: our lists come every minute then.
-const SETTLING: Duration = Duration::from_secs(66);
+/// How long a node is idle before it is measured: this project then lists once a minute.
+const SETTLE_TIME: Duration = Duration::from_secs(66);
 
-/// How many pods come up or live at once.
-const AT_ONCE: usize = 5;
+/// The number of pods that are created in parallel.
+const PARALLEL_PODS: usize = 5;
 
-/// How long each state of the churn lasts: long enough for whoever asks once a second.
-const LINGER: Duration = Duration::from_millis(1500);
+/// The duration of each state in the churn: long enough for subjects that list once a second.
+const STATE_DURATION: Duration = Duration::from_millis(1500);
 
-/// Until whoever asks once a second has seen the last of a churn.
-const AFTERMATH: Duration = Duration::from_secs(2);
+/// The time after the churn in which subjects that list once a second see the last change.
+const LAST_POLL: Duration = Duration::from_secs(2);
 
-/// What is done to each subject.
+/// The settings of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// How many pods there are on each daemon.
+    /// The number of pods on each daemon.
     #[arg(long, default_value_t = 80)]
     pub pods: u32,
-    /// How many of the node's pods the churn brings up and takes down, two containers and a crash
-    /// each.
+    /// The number of pods that are created and removed, with two containers and one crash each.
     #[arg(long, default_value_t = 15)]
     pub churned: u32,
-    /// How long nothing happens, in seconds.
+    /// The duration of the idle phase, in seconds.
     #[arg(long, default_value_t = 600)]
     pub idle: u32,
-    /// How often it is all done; the order of the churns is turned round each time.
+    /// The number of repetitions. The order of the subjects is reversed each time.
     #[arg(long, default_value_t = 1)]
     pub reps: u32,
-    /// Only this containerd: 1.7 or 2.
+    /// Measure only this version of containerd: 1.7 or 2.
     #[arg(long)]
     pub version: Option<String>,
-    /// Only these subjects; each has a daemon and pods of its own. With `drain` it shows what a daemon
-    /// does of its own accord.
+    /// Measure only these subjects. Each has its own daemon and pods. `drain` shows the cost of the daemon
+    /// without calls.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Generic, Kind::Hint, Kind::Ours])]
     pub subjects: Vec<Kind>,
 }
 
-/// What a subject has cost on a real runtime.
+/// A measurement of a subject on a real runtime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RealSample {
-    /// Which containerd, as it says itself.
+    /// The name and version that the daemon reports.
     pub daemon: String,
-    /// Which subject.
+    /// The subject.
     pub subject: Kind,
     /// `idle` or `churn`.
     pub phase: String,
-    /// How many pods there were on its daemon, beside those of the churn.
+    /// The number of idle pods on its daemon.
     pub pods: u32,
-    /// How long it went on, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Which repetition.
+    /// The repetition.
     pub rep: u32,
-    /// When it began.
+    /// The start time.
     pub at: String,
-    /// The load average of one minute before it.
+    /// The one-minute load average before the measurement.
     pub load: f64,
     /// The subject's CPU time in ns.
     pub cpu: i64,
-    /// How often it was woken.
+    /// The number of wake-ups of the subject.
     pub woken: i64,
-    /// The most memory that it ever held, in KiB.
+    /// The peak of the subject's resident memory, in KiB.
     pub peak_kib: i64,
-    /// The CPU time of the daemon's own process in ns; shims are processes of their own.
+    /// The CPU time of the daemon's process in ns, without shims.
     pub daemon_cpu: i64,
-    /// How long after a change its cache showed it, in ns.
+    /// The latencies until the cache showed each change, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Histogram,
 }
 
-/// Measures on real daemons and adds what came of it to the file.
+/// Measures on real daemons and appends the results to the file.
 ///
 /// # Errors
-/// If a daemon does not start here, a subject fails, or a signal ends it.
+/// If a daemon does not start, a subject fails, or a termination signal is received.
 pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
     let mut writer = Writer::open(out)?;
     writer.write(&Line::Machine(Machine::here(seed, "real")))?;
@@ -118,9 +116,9 @@ pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        // Whatever is dropped on the way out takes its daemon down.
+        // Dropping a daemon stops it.
         tokio::select! {
-            told = terminated() => told,
+            result = terminated() => result,
             measured = on_all(settings, &mut writer) => measured,
         }
     })
@@ -153,12 +151,12 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
         for node in &nodes {
             benches.push(Box::pin(Bench::start(node, rep)).await?);
         }
-        let_pass(SETTLING).await;
+        pass_time(SETTLE_TIME).await;
         tracing::info!("{} s idle", settings.idle);
         for bench in &mut benches {
             bench.begin("idle")?;
         }
-        let_pass(Duration::from_secs(settings.idle.into())).await;
+        pass_time(Duration::from_secs(settings.idle.into())).await;
         for bench in &mut benches {
             writer.write(&Line::Real(bench.end()?))?;
         }
@@ -169,16 +167,22 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
             tracing::info!("churn for {}", bench.node.subject.name());
             bench.begin("churn")?;
             let kubelet = &bench.node.kubelet;
-            Box::pin(lives::churn(kubelet, settings.churned, AT_ONCE, LINGER)).await?;
-            // To ask whether it has seen everything would cost the subject time.
-            let_pass(AFTERMATH).await;
+            Box::pin(lives::churn(
+                kubelet,
+                settings.churned,
+                PARALLEL_PODS,
+                STATE_DURATION,
+            ))
+            .await?;
+            // A comparison of the cache would cost the subject time.
+            pass_time(LAST_POLL).await;
             writer.write(&Line::Real(bench.end()?))?;
         }
     }
     nodes.iter().try_for_each(|node| node.daemon.down())
 }
 
-async fn let_pass(time: Duration) {
+async fn pass_time(time: Duration) {
     let clock = Clock::start();
     clock.sleep_until(clock.now().after(time)).await;
 }
@@ -189,23 +193,23 @@ struct Node {
     daemon: Daemon,
     /// The daemon's process.
     pid: Pid,
-    /// What it says that it is.
+    /// The name and version that the daemon reports.
     name: String,
     subject: Kind,
-    /// What stands there all the time.
-    standing: Vec<Truth>,
+    /// The pods that exist during the whole measurement.
+    idle_pods: Vec<ExpectedPod>,
 }
 
 impl Node {
     async fn up(version: Version, subject: Kind, pods: u32) -> Result<Self> {
         let Some(daemon) = Daemon::up(version)? else {
-            bail!("no containerd can be started here");
+            bail!("cannot start containerd on this machine");
         };
         let version = daemon.runtime()?.version().await?;
         let kubelet = Kubelet::new(&daemon)?;
-        let standing = futures::stream::iter(0..pods)
-            .map(|n| standing_pod(&kubelet, n))
-            .buffer_unordered(AT_ONCE)
+        let idle_pods = futures::stream::iter(0..pods)
+            .map(|n| idle_pod(&kubelet, n))
+            .buffer_unordered(PARALLEL_PODS)
             .try_collect()
             .await?;
         Ok(Self {
@@ -214,32 +218,32 @@ impl Node {
             kubelet,
             daemon,
             subject,
-            standing,
+            idle_pods,
         })
     }
 }
 
-/// What a cache should show of a pod that stays.
-async fn standing_pod(kubelet: &Kubelet, n: u32) -> Result<Truth> {
-    let pod = kubelet.run_pod(&format!("standing-{n}")).await?;
+/// Starts an idle pod. Returns what the cache must show of it.
+async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
+    let pod = kubelet.run_pod(&format!("idle-{n}")).await?;
     let creating = kubelet.create(&pod, "app", 0, Life::UntilStopped);
     let app = Box::pin(creating).await?;
     kubelet.start(&app).await?;
-    Ok(Truth {
+    Ok(ExpectedPod {
         uid: pod.uid.to_string(),
         containers: [(app.to_string(), ContainerState::ContainerRunning.into())].into(),
     })
 }
 
-/// The daemon's process.
+/// Returns the process id of the daemon.
 async fn server_of(daemon: &Daemon) -> Result<Pid> {
     let stream = UnixStream::connect(daemon.endpoint.path()).await?;
     let pid = stream.peer_cred()?.pid();
-    let pid = pid.context("nobody knows who serves that socket")?;
+    let pid = pid.context("the process of the socket is unknown")?;
     Ok(Pid::from_raw(pid))
 }
 
-/// What a subject and a daemon had used when something began.
+/// The usage of a subject and a daemon at the start of a phase.
 struct Before {
     at: pleg_core::Instant,
     subject: Usage,
@@ -256,10 +260,10 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A subject that knows what exists, and has heard of a pod's life.
+    /// Starts a subject. It is synced and has received the events of one pod.
     async fn start(node: &'a Node, rep: u32) -> Result<Self> {
         let name = node.subject.to_possible_value();
-        let name = name.context("a subject without a name")?;
+        let name = name.context("the subject has no name")?;
         let socket = node.daemon.endpoint.path().display().to_string();
         let args = ["subject", name.get_name(), "--socket", &socket].map(str::to_owned);
         let mut bench = Self {
@@ -271,7 +275,7 @@ impl<'a> Bench<'a> {
                 daemon: node.name.clone(),
                 subject: node.subject,
                 phase: String::new(),
-                pods: u32::try_from(node.standing.len())?,
+                pods: u32::try_from(node.idle_pods.len())?,
                 seconds: 0.0,
                 rep,
                 at: String::new(),
@@ -284,25 +288,21 @@ impl<'a> Bench<'a> {
             },
         };
         bench.sync()?;
-        // Our lists grow rare when the stream has delivered something.
+        // This project lists less often after the stream has delivered an event.
         Box::pin(lives::life_of_a_pod(&node.kubelet, 0, Duration::ZERO)).await?;
         bench.sync()?;
         Ok(bench)
     }
 
-    /// Waits until it shows the pods that stand there.
+    /// Waits until the subject shows the idle pods.
     fn sync(&mut self) -> Result<()> {
-        let truth = self.node.standing.clone();
-        self.process.send(&SubjectOrder::Sync { truth })?;
+        let expected = self.node.idle_pods.clone();
+        self.process.send(&SubjectOrder::Sync { expected })?;
         let SubjectAnswer::Synced { synced } = self.process.receive(Duration::from_secs(450))?
         else {
-            bail!("an answer to another order")
+            bail!("unexpected answer")
         };
-        ensure!(
-            synced,
-            "{} does not come to know what exists",
-            self.node.subject.name()
-        );
+        ensure!(synced, "{} did not sync", self.node.subject.name());
         Ok(())
     }
 
@@ -311,7 +311,7 @@ impl<'a> Bench<'a> {
         self.sample.at = results::now();
         self.sample.load = results::load();
         let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Record)? else {
-            bail!("an answer to another order")
+            bail!("unexpected answer")
         };
         self.before = Some(Before {
             subject: usage,
@@ -322,16 +322,16 @@ impl<'a> Bench<'a> {
     }
 
     fn end(&mut self) -> Result<RealSample> {
-        let before = self.before.take().context("it was not begun")?;
+        let before = self.before.take().context("the phase was not started")?;
         let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Use)? else {
-            bail!("an answer to another order")
+            bail!("unexpected answer")
         };
         let seconds = self.clock.now().since(before.at).as_secs_f64();
         let daemon_cpu = cpu_of(self.node.pid)? - before.daemon;
         let SubjectAnswer::Recorded(Recorded { end_to_end, .. }) =
             self.process.request(&SubjectOrder::Recorded)?
         else {
-            bail!("an answer to another order")
+            bail!("unexpected answer")
         };
         let used = usage.since(&before.subject);
         Ok(RealSample {
@@ -346,9 +346,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The CPU time of all threads of a process, in ns.
+/// Returns the CPU time of all threads of a process, in ns.
 fn cpu_of(pid: Pid) -> Result<i64> {
     let time = clock_getcpuclockid(pid).and_then(clock_gettime);
-    let time = time.with_context(|| format!("process {pid} is gone"))?;
+    let time = time.with_context(|| format!("cannot read the CPU time of process {pid}"))?;
     Ok(time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }

@@ -10,29 +10,29 @@ use pleg_runtime::clock::wall;
 
 use super::child::Process;
 use super::{Point, Workload};
-use crate::node::{Truth, Work};
+use crate::node::{Changes, ExpectedPod};
 use crate::protocol::{
-    Counted, Faults, Happened, Histogram, Recorded, RuntimeAnswer, RuntimeOrder, Stale,
-    SubjectAnswer, SubjectOrder, Trouble, Watched,
+    CallFaults, Counted, EventFaults, Histogram, PodChange, Recorded, RuntimeAnswer, RuntimeOrder,
+    Stale, SubjectAnswer, SubjectOrder, Watched,
 };
 use crate::subject::Kind;
 use crate::usage::Usage;
 
-/// Where measurements are made.
+/// The executable, directory and seed of a run.
 #[derive(Debug)]
 pub struct Run {
     executable: PathBuf,
     directory: PathBuf,
-    /// What everything that looks random comes from.
+    /// The seed of all random decisions.
     pub seed: u64,
     started: AtomicU32,
 }
 
 impl Run {
-    /// One whose processes are this executable. Its sockets are in `directory`.
+    /// Creates a run that starts this executable, with sockets in `directory`.
     ///
     /// # Errors
-    /// If it does not know where this executable is.
+    /// If the path of this executable is unknown.
     pub fn new(directory: &Path, seed: u64) -> Result<Self> {
         Ok(Self {
             executable: std::env::current_exe()?,
@@ -42,7 +42,7 @@ impl Run {
         })
     }
 
-    /// A runtime and a subject that knows it, and has heard an event.
+    /// Starts a runtime and a subject. The subject is synced and has received an event.
     pub(super) fn start(&self, point: &Point, how: &SubjectOptions) -> Result<Pair> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let socket = self.directory.join(format!("{number}.sock"));
@@ -53,15 +53,15 @@ impl Run {
         arg("containers", point.containers.to_string());
         arg("profile", point.profile.to_string());
         arg("seed", self.seed.to_string());
-        // Where pod workers write, calls are slow only after the subject has read the node.
+        // If pod workers change the node, calls become slow only after the subject is synced.
         if !matches!(point.workload, Workload::OwnWrites { .. }) {
             arg("latency", point.latency.to_string());
         }
         if let Some(rows) = point.page {
             arg("page", rows.to_string());
         }
-        if let Workload::Bloat { ended, .. } = point.workload {
-            arg("ended", ended.to_string());
+        if let Workload::ExitedContainers { exited, .. } = point.workload {
+            arg("exited", exited.to_string());
         }
         if matches!(point.workload, Workload::Dropping) {
             args.push("--dropping".to_owned());
@@ -89,30 +89,30 @@ impl Run {
             runtime,
             synced_in: 0,
         };
-        let truth = pair.truth()?;
-        pair.sync(truth)?;
+        let expected = pair.expected()?;
+        pair.sync(expected)?;
         pair.synced_in = wall().nanos_since(began);
         pair.first_event(point.subject)?;
         Ok(pair)
     }
 
-    /// The executable that counts allocations.
+    /// Returns the executable that counts allocations.
     fn counting(&self) -> Result<PathBuf> {
         let beside = self.executable.with_file_name("bench-counting");
         ensure!(
             beside.exists(),
-            "there is no {}: build it",
+            "{} does not exist: build it first",
             beside.display()
         );
         Ok(beside)
     }
 }
 
-/// For comparisons of lists, no subject returns freed memory to the kernel and faults it in again:
-/// otherwise a subject that decodes the whole list at once pays more for page faults than for decoding.
+/// In comparisons of lists, subjects do not return freed memory to the kernel. Otherwise a subject that
+/// decodes the whole list at once spends more time on page faults than on decoding.
 const fn environment(workload: &Workload) -> &'static [(&'static str, &'static str)] {
     match workload {
-        Workload::Relists { .. } | Workload::Bloat { .. } => &[
+        Workload::Relists { .. } | Workload::ExitedContainers { .. } => &[
             ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
             ("MALLOC_MMAP_THRESHOLD_", "1073741824"),
         ],
@@ -126,30 +126,31 @@ pub(super) struct SubjectOptions {
     pub(super) by_hand: bool,
     pub(super) stamp: bool,
     pub(super) counting: bool,
-    /// Nobody takes what it announces.
+    /// Whether the consumer does not read announcements.
     pub(super) stalled: bool,
-    /// It asks for a sign of life once a second.
+    /// Whether the subject probes the runtime once a second.
     pub(super) probing: bool,
 }
 
-/// What is done to connections.
+/// How connections are cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// How long nobody listens.
+    /// How long the runtime does not listen, in ms.
     pub(super) down_ms: u32,
-    /// Only the event streams are broken off.
+    /// Whether only the event streams are reset.
     pub(super) reset: bool,
 }
 
-/// A runtime and a subject. The subject ends first: a runtime that goes away would be news to it.
+/// A runtime and a subject. The subject is dropped first, so that it does not observe the end of the
+/// runtime.
 pub(super) struct Pair {
     subject: Process<SubjectOrder, SubjectAnswer>,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
-    /// How long it took the subject, from its start, to know what exists, in ns.
+    /// The time from the start of the subject until it was synced, in ns.
     pub(super) synced_in: i64,
 }
 
-/// What a play has come to.
+/// The result of a play.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Played {
     pub(super) sent: u64,
@@ -160,15 +161,15 @@ pub(super) struct Played {
     pub(super) dropped: u64,
 }
 
-/// What a subject that was waited for has said.
+/// The result of a wait for the subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) at: Option<i64>,
-    /// What it used until then.
+    /// The resource usage until then.
     pub(super) usage: Usage,
 }
 
-/// What relists have cost.
+/// The cost of relists.
 #[derive(Clone, Debug)]
 pub(super) struct Spent {
     pub(super) usage: Usage,
@@ -177,31 +178,31 @@ pub(super) struct Spent {
     pub(super) bytes: Option<u64>,
 }
 
-/// An answer that was not the one to come.
+/// Returns the value of the expected answer, or fails.
 macro_rules! expect {
     ($answer:expr, $pattern:pat => $value:expr) => {
         match $answer {
             $pattern => $value,
-            other => bail!("an answer to another order: {other:?}"),
+            other => bail!("unexpected answer: {other:?}"),
         }
     };
 }
 
 impl Pair {
-    pub(super) fn truth(&mut self) -> Result<Vec<Truth>> {
-        let answer = self.runtime.request(&RuntimeOrder::Truth)?;
-        Ok(expect!(answer, RuntimeAnswer::Truth { truth } => truth))
+    pub(super) fn expected(&mut self) -> Result<Vec<ExpectedPod>> {
+        let answer = self.runtime.request(&RuntimeOrder::Expected)?;
+        Ok(expect!(answer, RuntimeAnswer::Expected { expected } => expected))
     }
 
-    fn sync(&mut self, truth: Vec<Truth>) -> Result<()> {
-        self.subject.send(&SubjectOrder::Sync { truth })?;
+    fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
+        self.subject.send(&SubjectOrder::Sync { expected })?;
         let answer = self.subject.receive(Duration::from_secs(450))?;
         let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
-        ensure!(synced, "the subject does not come to know what exists");
+        ensure!(synced, "the subject did not sync");
         Ok(())
     }
 
-    /// On a node that is idle the stream has delivered events before.
+    /// Sends the first events, as on a node that has been in use.
     fn first_event(&mut self, subject: Kind) -> Result<()> {
         if matches!(subject, Kind::Decode | Kind::Owned | Kind::Calls) {
             return Ok(());
@@ -209,22 +210,22 @@ impl Pair {
         if subject.subscribes() {
             self.subscribed_since(1)?;
         }
-        self.plan(Work::Restarts { count: 2 })?;
-        self.play(0.0, Faults::default())?;
-        // Not every subject ever comes to show all of it (B5), so there is nothing to wait for.
+        self.plan(Changes::Restarts { count: 2 })?;
+        self.play(0.0, EventFaults::default())?;
+        // Some subjects never show all of these changes (B5), so the harness does not wait for them.
         self.window(0.2)?;
         Ok(())
     }
 
-    /// Waits until the event stream was asked for after that moment; when it was.
-    pub(super) fn subscribed_since(&mut self, moment: i64) -> Result<i64> {
+    /// Waits for a GetContainerEvents call after `after`. Returns its time.
+    pub(super) fn subscribed_since(&mut self, after: i64) -> Result<i64> {
         for _ in 0..1000 {
             let subscribed = self.window(0.01)?.subscribed;
-            if subscribed >= moment {
+            if subscribed >= after {
                 return Ok(subscribed);
             }
         }
-        bail!("nobody asks for the event stream")
+        bail!("no subscriber within 10 s")
     }
 
     pub(super) fn window(&mut self, seconds: f64) -> Result<Counted> {
@@ -232,17 +233,22 @@ impl Pair {
         self.end_window(seconds)
     }
 
-    pub(super) fn plan(&mut self, work: Work) -> Result<(u64, Vec<Truth>)> {
-        let answer = self.runtime.request(&RuntimeOrder::Plan { work })?;
-        Ok(expect!(answer, RuntimeAnswer::Planned { events, truth } => (events, truth)))
+    pub(super) fn plan(&mut self, changes: Changes) -> Result<(u64, Vec<ExpectedPod>)> {
+        let answer = self.runtime.request(&RuntimeOrder::Plan { changes })?;
+        Ok(expect!(answer, RuntimeAnswer::Planned { events, expected } => (events, expected)))
     }
 
-    pub(super) fn play(&mut self, rate: f64, faults: Faults) -> Result<Played> {
+    pub(super) fn play(&mut self, rate: f64, faults: EventFaults) -> Result<Played> {
         self.play_cut(rate, faults, 0)
     }
 
-    /// The same, and every connection is cut again and again, after so many ms.
-    pub(super) fn play_cut(&mut self, rate: f64, faults: Faults, cut_every: u64) -> Result<Played> {
+    /// Plays, and cuts every connection each `cut_every` ms.
+    pub(super) fn play_cut(
+        &mut self,
+        rate: f64,
+        faults: EventFaults,
+        cut_every: u64,
+    ) -> Result<Played> {
         self.runtime.send(&RuntimeOrder::Play {
             rate,
             faults,
@@ -258,7 +264,7 @@ impl Pair {
             dropped,
         } = answer
         else {
-            bail!("an answer to another order: {answer:?}")
+            bail!("unexpected answer: {answer:?}")
         };
         Ok(Played {
             sent,
@@ -270,25 +276,25 @@ impl Pair {
         })
     }
 
-    /// From now on that is wrong with the runtime.
-    pub(super) fn set_trouble(&mut self, trouble: Trouble) -> Result<()> {
+    /// Sets the faults of the runtime's calls.
+    pub(super) fn set_call_faults(&mut self, faults: CallFaults) -> Result<()> {
         let answer = self
             .runtime
-            .request(&RuntimeOrder::SetTrouble { trouble })?;
+            .request(&RuntimeOrder::SetCallFaults { faults })?;
         expect!(answer, RuntimeAnswer::Ready => {});
         Ok(())
     }
 
-    /// Stops the runtime's process for good; its socket and its connections stay.
+    /// Stops the runtime's process. Its socket and connections stay open.
     pub(super) fn freeze(&self) -> Result<()> {
         self.runtime.freeze()
     }
 
-    /// What has happened since the last plan, to pods of which `counts` is true; and how stale the
-    /// subject's cache was of it since recording began.
+    /// Returns how stale the subject's cache was since recording began, for the pods that `counts`
+    /// selects.
     pub(super) fn stale(&mut self, counts: impl Fn(&str) -> bool) -> Result<Stale> {
         let answer = self.runtime.request(&RuntimeOrder::History)?;
-        let (mut before, mut changes): (Vec<Truth>, Vec<Happened>) =
+        let (mut before, mut changes): (Vec<ExpectedPod>, Vec<PodChange>) =
             expect!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
         before.retain(|of| counts(&of.uid));
         changes.retain(|of| counts(&of.pod.uid));
@@ -298,7 +304,7 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Stale(stale) => stale))
     }
 
-    /// The subject's health is looked at from now on, for that long or until it is not well.
+    /// Starts to watch the subject's health, until the first problem if `first`.
     pub(super) fn begin_watch(&mut self, during: Duration, first: bool) -> Result<()> {
         let millis = millis(during);
         self.subject.send(&SubjectOrder::Watch { millis, first })
@@ -309,13 +315,13 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Watched(watched) => watched))
     }
 
-    /// Cuts all connections at that moment, or breaks off the event streams alone; when that was,
-    /// and when it listened again.
+    /// Cuts all connections at time `at`, or only resets the event streams. Returns the time of the cut and
+    /// the time at which the runtime listened again.
     pub(super) fn cut(&mut self, at: i64, how: Cut) -> Result<(i64, i64)> {
         let answer = self.runtime.request(&RuntimeOrder::Cut {
             at,
             down_ms: u64::from(how.down_ms),
-            untold: true,
+            without_events: true,
             reset: how.reset,
         })?;
         Ok(expect!(answer, RuntimeAnswer::Cut { at, listening } => (at, listening)))
@@ -339,7 +345,7 @@ impl Pair {
 
     pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
         let answer = self.subject.request(&SubjectOrder::Use)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, held } => (usage, held)))
+        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
     }
 
     pub(super) fn record(&mut self) -> Result<Usage> {
@@ -347,7 +353,7 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
-    /// Counts what the subject does from now on; see [`SubjectOrder::Count`].
+    /// Starts to count; see [`SubjectOrder::Count`].
     pub(super) fn count(&mut self) -> Result<Usage> {
         let answer = self.subject.request(&SubjectOrder::Count)?;
         Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
@@ -358,20 +364,19 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
-    /// How long reads of the subject's cache take, while the plan happens at that rate, if one is
-    /// given.
+    /// Measures the duration of reads of the subject's cache, while the plan is played at `rate`, if given.
     pub(super) fn read(&mut self, during: Duration, rate: Option<f64>) -> Result<Histogram> {
-        let pods = self.truth()?.into_iter().map(|t| t.uid).collect();
+        let pods = self.expected()?.into_iter().map(|t| t.uid).collect();
         let millis = millis(during);
         self.subject.send(&SubjectOrder::Read { pods, millis })?;
         if let Some(rate) = rate {
-            self.play(rate, Faults::default())?;
+            self.play(rate, EventFaults::default())?;
         }
         let answer = self.subject.receive(during + Duration::from_secs(30))?;
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded.in_process))
     }
 
-    /// Pod workers restart pods of their own; how long their reads took.
+    /// Runs pod workers that restart their pods. Returns their reads.
     pub(super) fn restart(&mut self, parallel: u32, times: u32) -> Result<Recorded> {
         self.subject
             .send(&SubjectOrder::Restart { parallel, times })?;
@@ -379,7 +384,7 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
-    /// Pod workers create, stop and remove pods from now on.
+    /// Starts pod workers that create, stop and remove pods.
     pub(super) fn begin_churn(&mut self, pods_per_second: f64, during: Duration) -> Result<()> {
         let millis = millis(during);
         let answer = self.subject.request(&SubjectOrder::Churn {
@@ -390,7 +395,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The reads of the churn's workers since the last call.
+    /// Returns the reads of the pod workers since the last call.
     pub(super) fn take_reads(&mut self) -> Result<Recorded> {
         let answer = self.subject.request(&SubjectOrder::TakeReads)?;
         Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
@@ -406,7 +411,7 @@ impl Pair {
             bytes,
         } = answer
         else {
-            bail!("an answer to another order: {answer:?}")
+            bail!("unexpected answer: {answer:?}")
         };
         Ok(Spent {
             usage,
@@ -416,23 +421,23 @@ impl Pair {
         })
     }
 
-    /// The subject begins to wait until it shows that; what it has used so far.
+    /// Starts to wait until the subject shows the expected pods. Returns its usage so far.
     pub(super) fn wait_for(
         &mut self,
-        truth: Vec<Truth>,
+        expected: Vec<ExpectedPod>,
         events: u64,
         within: Duration,
     ) -> Result<Usage> {
         let within = millis(within);
         let answer = self.subject.request(&SubjectOrder::Await {
-            truth,
+            expected,
             events,
             within,
         })?;
         Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
-    /// The subject begins to wait until evidence begun after that moment stands for every pod.
+    /// Starts to wait until every pod has evidence that was read after `after`.
     pub(super) fn wait_until_verified(
         &mut self,
         after: i64,
@@ -453,11 +458,11 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Reached { at, usage } => Reached { at, usage }))
     }
 
-    /// How many containers the subject's cache shows wrongly or not at all, and how many it shows
-    /// that there are not.
+    /// Returns the number of containers that the cache lacks or shows in a wrong state, and the number of
+    /// containers in the cache that do not exist.
     pub(super) fn compared(&mut self) -> Result<(u64, u64)> {
-        let truth = self.truth()?;
-        let answer = self.subject.request(&SubjectOrder::Compare { truth })?;
+        let expected = self.expected()?;
+        let answer = self.subject.request(&SubjectOrder::Compare { expected })?;
         Ok(expect!(answer, SubjectAnswer::Compared { lost, ghosts } => (lost, ghosts)))
     }
 }

@@ -1,4 +1,4 @@
-//! Measures the groups of a mode, in turn.
+//! Measures the groups of a mode one after the other.
 
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -7,29 +7,30 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use pleg_runtime::clock::Clock;
 
-use super::groups::{AtOnce, Group, full, quick, smoke, standard};
+use super::groups::{Group, Parallelism, full, quick, smoke, standard};
 use super::measure::measure;
 use super::signals::{check_terminated, listen};
 use super::{Point, Run};
 use crate::results::{Line, Machine, Results, Sample, Writer};
 
-/// How much is measured.
+/// The mode of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Seconds: whether it works.
+    /// Seconds: a smoke test.
     Smoke,
-    /// At most three minutes: whether it works, and the order of magnitude.
+    /// At most three minutes: the order of magnitude.
     Quick,
-    /// At most three quarters of an hour on two cores: every table of the page.
+    /// At most 45 minutes on two cores: every table of the page.
     Run,
     /// Hours: every node size and payload, and windows of ten minutes.
     Full,
 }
 
-/// Measures, and writes the results into that file; what is there already is not measured again.
+/// Measures, and appends the results to a file. Points that the file already contains are not measured
+/// again.
 ///
 /// # Errors
-/// If the file cannot be written. A measurement that fails is said and left out.
+/// If the file cannot be written. A measurement that fails is logged and skipped.
 pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> {
     let groups = match mode {
         Mode::Smoke => smoke(),
@@ -61,7 +62,7 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
     let began = clock.now();
     let mut left = |points: &[Point], rep: u32| -> Vec<(Point, u32)> {
         let mut points: Vec<Point> = points.to_vec();
-        // A B, B A, A B, …: what changes with time falls on all of them.
+        // A B, B A, A B, …: changes over time affect all subjects equally.
         if rep % 2 == 1 {
             points.reverse();
         }
@@ -72,7 +73,7 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
     for Group {
         reps,
         points,
-        at_once,
+        parallelism,
     } in groups
     {
         let measure = |(point, rep): &(Point, u32)| {
@@ -87,15 +88,17 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
             }
             Err(error) => {
                 check_terminated()?;
-                tracing::error!("not measured: {error:#}");
+                tracing::error!("measurement failed: {error:#}");
                 Ok(())
             }
         };
         let mut batches: Vec<Vec<(Point, u32)>> = Vec::new();
         for batch in (0..reps).map(|rep| left(&points, rep)) {
-            match (at_once, batches.last_mut()) {
-                (AtOnce::Group, Some(all)) => all.extend(batch),
-                (AtOnce::One, _) => batches.extend(batch.into_iter().map(|point| vec![point])),
+            match (parallelism, batches.last_mut()) {
+                (Parallelism::Group, Some(all)) => all.extend(batch),
+                (Parallelism::None, _) => {
+                    batches.extend(batch.into_iter().map(|point| vec![point]));
+                }
                 _ => batches.push(batch),
             }
         }
@@ -113,14 +116,14 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
     Ok(())
 }
 
-/// A directory for sockets, which goes with this.
+/// A directory for sockets. It is removed on drop.
 struct Directory(std::path::PathBuf);
 
 impl Directory {
     fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("pleg-bench-{}", std::process::id()));
         std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make {}", path.display()))?;
+            .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 }
@@ -137,9 +140,9 @@ mod tests {
     use crate::harness::Workload;
     use crate::subject::Kind;
 
-    /// How long a point takes on a machine that does nothing else, in seconds: what its workload
-    /// lasts by itself, and what starting, looking and waiting took besides in a quick run.
-    fn lasts(of: &Point) -> f64 {
+    /// Estimates the duration of a point on an otherwise idle machine, in seconds: the workload, plus the
+    /// overhead that was measured in a quick run.
+    fn duration(of: &Point) -> f64 {
         let slow_to_start = f64::from(of.pods) / 1000.0 * 0.3;
         let at_latency = match of.workload {
             Workload::OwnWrites { .. } => 0.0,
@@ -154,7 +157,7 @@ mod tests {
         least
             + match of.workload {
                 Workload::Relists { relists } => f64::from(relists * of.pods) * 4e-6,
-                Workload::Bloat { relists, .. } => 3.0 + f64::from(relists) * 0.1,
+                Workload::ExitedContainers { relists, .. } => 3.0 + f64::from(relists) * 0.1,
                 Workload::Idle { seconds } => 66.0 + 3.0 * f64::from(seconds),
                 Workload::Churn { seconds, .. } => 14.0 + f64::from(seconds),
                 Workload::OwnWrites { parallel, times } => {
@@ -176,13 +179,13 @@ mod tests {
                 Workload::Lossy { .. } => 8.0,
                 Workload::Late { by_ms, .. } => 4.0 + 1e-3 * f64::from(by_ms),
                 Workload::Memory => 2.0,
-                Workload::Stalled { seconds, .. } => 1.0 + f64::from(seconds),
+                Workload::StalledConsumer { seconds, .. } => 1.0 + f64::from(seconds),
                 Workload::Reads => 4.0,
                 Workload::HungPod { seconds } => 2.5 + f64::from(seconds),
                 Workload::SlowList { list_ms, seconds } => {
                     2.5 + 1e-3 * f64::from(list_ms) + f64::from(seconds)
                 }
-                Workload::Stall { settled } => 20.0 + 2.0 * f64::from(settled) + gives_up,
+                Workload::SilentStream { settled } => 20.0 + 2.0 * f64::from(settled) + gives_up,
                 Workload::Frozen { settled } | Workload::Probed { settled } => {
                     4.0 + 2.0 * f64::from(settled)
                 }
@@ -190,15 +193,15 @@ mod tests {
             }
     }
 
-    fn planned(groups: &[Group]) -> f64 {
+    fn total_duration(groups: &[Group]) -> f64 {
         let each = |group: &Group| {
-            let of_points = group.points.iter().map(lasts);
+            let of_points = group.points.iter().map(duration);
             let longest = of_points.clone().fold(0.0, f64::max);
             let reps = f64::from(group.reps);
-            match group.at_once {
-                AtOnce::One => reps * of_points.sum::<f64>(),
-                AtOnce::Repetition => reps * longest,
-                AtOnce::Group => longest,
+            match group.parallelism {
+                Parallelism::None => reps * of_points.sum::<f64>(),
+                Parallelism::Repetition => reps * longest,
+                Parallelism::Group => longest,
             }
         };
         groups.iter().map(each).sum()
@@ -206,9 +209,9 @@ mod tests {
 
     #[test]
     fn modes_stay_within_their_time() {
-        let minutes = planned(&standard()) / 60.0;
+        let minutes = total_duration(&standard()) / 60.0;
         assert!(minutes < 45.0, "{minutes:.1} minutes");
-        let minutes = planned(&quick()) / 60.0;
+        let minutes = total_duration(&quick()) / 60.0;
         assert!(minutes < 3.0, "{minutes:.1} minutes");
     }
 }

@@ -1,14 +1,14 @@
-//! Being told to end.
+//! Handles termination signals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whether a signal has told us to end.
+/// Whether a termination signal was received.
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
-/// Fails when a signal tells us to end.
+/// Waits for a termination signal, and then fails.
 pub(super) async fn terminated() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -18,26 +18,29 @@ pub(super) async fn terminated() -> Result<()> {
         _ = terminate.recv() => {}
         _ = hangup.recv() => {}
     }
-    bail!("told to end")
+    bail!("terminated by a signal")
 }
 
-/// From now on signals do not end us at once: whoever waits for a process asks [`check_terminated`], and
-/// what is dropped on the way out takes processes and files along.
+/// Handles termination signals, so that they do not end this process at once. A wait for a process calls
+/// [`check_terminated`] and fails; destructors then stop processes and remove files.
 pub(super) fn listen() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     std::thread::spawn(move || {
-        if let Err(why) = runtime.block_on(terminated()) {
-            tracing::debug!("{why:#}");
+        if let Err(error) = runtime.block_on(terminated()) {
+            tracing::debug!("{error:#}");
             TERMINATED.store(true, Ordering::Relaxed);
         }
     });
     Ok(())
 }
 
-/// Fails once a signal has told us to end.
+/// Fails after a termination signal.
 pub(super) fn check_terminated() -> Result<()> {
-    ensure!(!TERMINATED.load(Ordering::Relaxed), "told to end");
+    ensure!(
+        !TERMINATED.load(Ordering::Relaxed),
+        "terminated by a signal"
+    );
     Ok(())
 }

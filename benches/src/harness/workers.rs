@@ -7,19 +7,19 @@ use anyhow::Result;
 use super::Point;
 use super::measure::{Figures, used_in_window};
 use super::run::{Run, SubjectOptions};
-use crate::protocol::Trouble;
+use crate::protocol::CallFaults;
 
-/// How long a node is idle at most before its churn, in seconds, and how long the churn goes on before it is
-/// measured: longer than a pod lives.
+/// The maximum idle time before pod workers start, in seconds, and how long they run before the measurement:
+/// longer than the lifetime of a pod.
 const CHURN_SETTLING: f64 = 8.0;
 const CHURN_BEGIN: f64 = 4.5;
 
 /// Reads of pod workers after their own changes.
 pub(super) fn own_writes(run: &Run, point: &Point, parallel: u32, times: u32) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    pair.set_trouble(Trouble {
+    pair.set_call_faults(CallFaults {
         call_ms: point.latency,
-        ..Trouble::default()
+        ..CallFaults::default()
     })?;
     let (before, used) = (pair.counted()?, pair.used()?.0);
     let recorded = pair.restart(parallel, times)?;
@@ -45,7 +45,7 @@ pub(super) fn churn(
 ) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
     pair.window(CHURN_SETTLING.min(seconds.into()))?;
-    // As many pods come as go when the first ones go.
+    // The number of pods is constant after the first pods are removed.
     let rate = f64::from(per_hundred_seconds) / 100.0;
     let whole = CHURN_BEGIN + f64::from(seconds);
     pair.begin_churn(rate, Duration::from_secs_f64(whole))?;

@@ -1,4 +1,4 @@
-//! The node that the runtime serves: which pods there are and what happens to them. Pure.
+//! The node that the runtime serves: its pods and their changes. Does no I/O.
 
 mod plan;
 pub mod table;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-pub use plan::{Plan, Planned, Template, Work, encode_event};
+pub use plan::{Changes, Plan, PlannedChange, Template, encode_event};
 pub use table::{Page, Table};
 
-/// When the pods that exist from the start were made: 2026-01-01, in ns.
-const LONG_AGO: i64 = 1_767_225_600_000_000_000;
+/// The time at which the initial pods were created: 2026-01-01, in ns.
+const INITIAL_TIME: i64 = 1_767_225_600_000_000_000;
 
 /// A container.
 #[derive(Clone, Debug)]
@@ -23,24 +23,24 @@ pub struct Container {
     pub id: String,
     /// Its name in the pod.
     pub name: String,
-    /// How often one of this name was there before.
+    /// The number of earlier containers with this name.
     pub attempt: u32,
-    /// What state it is in.
+    /// Its state.
     pub state: ContainerState,
-    /// In ns since the epoch.
+    /// Its creation time, in ns since the epoch.
     pub created_at: i64,
-    /// 0 until it is started.
+    /// Its start time; 0 if it was not started.
     pub started_at: i64,
-    /// 0 until it has ended.
+    /// Its exit time; 0 if it did not exit.
     pub finished_at: i64,
-    /// Only if it has ended.
+    /// Its exit code; 0 if it did not exit.
     pub exit_code: i32,
 }
 
-/// A pod of one sandbox.
+/// A pod with one sandbox.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// Which one it is; its names follow from that.
+    /// Its number, from which its names are derived.
     pub number: u32,
     /// Its uid.
     pub uid: String,
@@ -48,13 +48,13 @@ pub struct Pod {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// Its address.
+    /// Its IP address.
     pub ip: String,
     /// The id of its sandbox.
     pub sandbox: String,
     /// Whether the sandbox is ready.
     pub ready: bool,
-    /// When the sandbox was made, in ns since the epoch.
+    /// The creation time of the sandbox, in ns since the epoch.
     pub created_at: i64,
     /// Its containers.
     pub containers: Vec<Container>,
@@ -63,7 +63,7 @@ pub struct Pod {
 /// All pods, by number.
 pub type Pods = BTreeMap<u32, Pod>;
 
-/// The pod of that number, running.
+/// Returns the running pod with this number.
 #[must_use]
 pub fn pod(seed: u64, number: u32, containers: u32) -> Pod {
     let mut random = Random::new(seed ^ (u64::from(number) << 20));
@@ -84,15 +84,15 @@ pub fn pod(seed: u64, number: u32, containers: u32) -> Pod {
         ip: format!("10.128.{a}.{}", b + 2),
         sandbox: random.hex(4),
         ready: true,
-        created_at: LONG_AGO,
+        created_at: INITIAL_TIME,
         containers: (0..containers)
             .map(|n| Container {
                 id: random.hex(4),
                 name: format!("app-{n}"),
                 attempt: 0,
                 state: ContainerState::ContainerRunning,
-                created_at: LONG_AGO,
-                started_at: LONG_AGO,
+                created_at: INITIAL_TIME,
+                started_at: INITIAL_TIME,
                 finished_at: 0,
                 exit_code: 0,
             })
@@ -100,14 +100,14 @@ pub fn pod(seed: u64, number: u32, containers: u32) -> Pod {
     }
 }
 
-/// The pods 0, 1, 2, … of a node.
+/// Returns the pods 0, 1, 2, … of a node.
 #[must_use]
 pub fn pods(seed: u64, pods: u32, containers: u32) -> Pods {
     (0..pods).map(|n| (n, pod(seed, n, containers))).collect()
 }
 
-/// So many containers that have ended, of the first ones of these pods in turn: what is left where
-/// nobody removes them.
+/// Adds `count` exited containers, one to each pod in turn. Exited containers remain on a node until
+/// they are removed.
 pub fn add_exited_containers(pods: &mut Pods, seed: u64, count: u32) {
     let mut random = Random::new(seed ^ 0x11_77e4);
     let numbers: Vec<u32> = pods.keys().copied().collect();
@@ -121,41 +121,41 @@ pub fn add_exited_containers(pods: &mut Pods, seed: u64, count: u32) {
         let old = Container {
             id: random.hex(4),
             state: ContainerState::ContainerExited,
-            finished_at: LONG_AGO,
+            finished_at: INITIAL_TIME,
             exit_code: 1,
             ..first.clone()
         };
         first.attempt += 1;
-        // Newest first, as runtimes have them.
+        // Newest first, as in real runtimes.
         pod.containers.insert(1, old);
     }
 }
 
-/// What happens to one pod. Where a moment is stored, it is the moment at which it happens.
+/// A change of one pod. Timestamps are the time of the change.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Its sandbox is there, without containers.
-    Add(Box<Pod>),
-    /// Nothing that can be seen: a sandbox's STARTED follows its CREATED.
-    Nothing,
-    /// One more container.
-    Put(Box<Container>),
-    /// A container runs.
+    /// A sandbox is created, without containers.
+    AddPod(Box<Pod>),
+    /// No change: STARTED of a sandbox follows its CREATED.
+    SandboxStarted,
+    /// A container is created.
+    AddContainer(Box<Container>),
+    /// A container is started.
     Start(String),
-    /// A container has ended, with that code.
+    /// A container exits with this code.
     Stop(String, i32),
-    /// A container is gone.
+    /// A container is removed.
     Remove(String),
-    /// The sandbox is not ready any more.
+    /// The sandbox is stopped.
     StopSandbox,
-    /// The pod is gone.
+    /// The pod is removed.
     RemovePod,
 }
 
-/// Lets it happen to that pod, now.
+/// Applies the change to the pod at time `now`.
 pub fn apply(pods: &mut Pods, number: u32, change: &Change, now: i64) {
     match change {
-        Change::Add(pod) => {
+        Change::AddPod(pod) => {
             let created_at = now;
             pods.insert(
                 number,
@@ -176,9 +176,9 @@ pub fn apply(pods: &mut Pods, number: u32, change: &Change, now: i64) {
         return;
     };
     match change {
-        Change::Put(container) => {
+        Change::AddContainer(container) => {
             let created_at = now;
-            // Newest first, as runtimes have them.
+            // Newest first, as in real runtimes.
             pod.containers.insert(
                 0,
                 Container {
@@ -202,21 +202,21 @@ pub fn apply(pods: &mut Pods, number: u32, change: &Change, now: i64) {
                 container.started_at = now;
             }
         }
-        Change::Add(_) | Change::RemovePod | Change::Nothing => {}
+        Change::AddPod(_) | Change::RemovePod | Change::SandboxStarted => {}
     }
 }
 
-/// What a cache should show of one pod.
+/// The state of a pod that the cache must show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Truth {
-    /// The pod.
+pub struct ExpectedPod {
+    /// The uid of the pod.
     pub uid: String,
-    /// Its containers: id, and the state's number in CRI.
+    /// The state of each container by id, as a number of CRI.
     pub containers: BTreeMap<String, i32>,
 }
 
-impl Truth {
-    /// What it should show of that pod.
+impl ExpectedPod {
+    /// Returns the expected state of this pod.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let containers = pod.containers.iter();
@@ -226,9 +226,9 @@ impl Truth {
         }
     }
 
-    /// What it should show of one that does not exist.
+    /// Returns the expected state of a pod that does not exist.
     #[must_use]
-    pub fn nothing(uid: &str) -> Self {
+    pub fn removed(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
             containers: BTreeMap::new(),
@@ -236,8 +236,8 @@ impl Truth {
     }
 }
 
-/// What a cache should show of all of them.
+/// Returns the expected state of every pod.
 #[must_use]
-pub fn truth(pods: &Pods) -> Vec<Truth> {
-    pods.values().map(Truth::of).collect()
+pub fn expected_pods(pods: &Pods) -> Vec<ExpectedPod> {
+    pods.values().map(ExpectedPod::of).collect()
 }

@@ -1,8 +1,8 @@
-//! What will happen, with its events encoded ahead: while it happens, only the moments are filled
-//! in.
+//! A plan of changes. Its events are encoded in advance; only timestamps are set when an event is
+//! sent.
 
 use bytes::{Bytes, BytesMut};
-use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
+use pleg_cri::v1::{self, ContainerEventType as EventType, ContainerState};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
@@ -11,99 +11,98 @@ use crate::payload::{self, Profile};
 use crate::random::Random;
 use crate::wire::{self, Mapped as _};
 
-/// A workload.
+/// The changes that a plan makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "work")]
-pub enum Work {
-    /// So many times a container ends, and another takes its place: four events each. Every
-    /// eighth ends with an error.
+#[serde(rename_all = "kebab-case", tag = "changes")]
+pub enum Changes {
+    /// A container exits and is replaced: four events each. Every eighth exits with an error.
     Restarts {
-        /// How many.
+        /// The number of restarts.
         count: u32,
     },
-    /// So many times a new pod comes and the oldest one goes: four events for each container and
-    /// four for each sandbox.
+    /// A new pod is created and the oldest one is removed: four events for each container and four
+    /// for each sandbox.
     Lifecycles {
-        /// How many.
+        /// The number of pods.
         count: u32,
     },
-    /// Every container of so many pods ends, in any order, and the sandboxes.
+    /// All containers and sandboxes of `pods` pods stop, in random order.
     Deaths {
-        /// Of how many pods.
+        /// The number of pods.
         pods: u32,
     },
-    /// The first pod ends, and nobody is told. Then so many restarts of the others.
-    Around {
-        /// How many.
+    /// The first pod stops without events. Then containers of the other pods are restarted.
+    RestartsExceptFirst {
+        /// The number of restarts.
         count: u32,
     },
 }
 
-/// What will happen, in order.
+/// A sequence of changes.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// One for each event.
-    pub events: Vec<Planned>,
+    /// The changes, one for each event.
+    pub events: Vec<PlannedChange>,
     /// The node afterwards.
     pub after: Pods,
 }
 
-/// One thing that will happen.
+/// A planned change of one pod.
 #[derive(Debug)]
-pub struct Planned {
-    /// To which pod.
+pub struct PlannedChange {
+    /// The number of the pod.
     pub pod: u32,
-    /// What.
+    /// The change.
     pub change: Change,
-    /// What is told of it.
+    /// Its encoded event.
     pub event: Template,
-    /// Whether it is told at all.
+    /// Whether an event is sent.
     pub reported: bool,
 }
 
-/// An event but for its moments.
+/// An encoded event with placeholders for its timestamps.
 #[derive(Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    /// Where a moment stands, and of which event of the plan it is.
-    moments: Vec<(usize, usize)>,
+    /// The position of each timestamp, and the index of the event whose time it is.
+    timestamps: Vec<(usize, usize)>,
 }
 
-/// In a template a moment is a number that occurs nowhere else: this, and the number of the event
-/// in its lower 28 bits. Like every moment of our days it takes nine bytes.
-const MARK: i64 = 0x1a5c_93b7_6000_0000;
-const MARK_BITS: u32 = 28;
-const MOMENT: usize = 9;
+/// A placeholder for a timestamp: a value that occurs nowhere else, with the index of the event in its
+/// lower 28 bits. As a varint it has nine bytes, like every current timestamp.
+const PLACEHOLDER: i64 = 0x1a5c_93b7_6000_0000;
+const PLACEHOLDER_BITS: u32 = 28;
+const TIMESTAMP_LEN: usize = 9;
 
 impl Template {
     fn new(message: &[u8]) -> Self {
         let bytes = wire::framed(message).to_vec();
-        let mut mark = Vec::with_capacity(MOMENT);
-        prost::encoding::encode_varint(MARK.cast_unsigned(), &mut mark);
-        // Seven bits to the byte: the first four hold the number.
-        let high = &mark[4..];
+        let mut placeholder = Vec::with_capacity(TIMESTAMP_LEN);
+        prost::encoding::encode_varint(PLACEHOLDER.cast_unsigned(), &mut placeholder);
+        // A byte holds seven bits: the first four bytes hold the index.
+        let high = &placeholder[4..];
         let at = |place: usize| {
             let low = &bytes[place - 4..place];
             let digits = low.iter().rev().map(|b| usize::from(b & 0x7f));
             (place - 4, digits.fold(0, |n, d| n << 7 | d))
         };
         let found = bytes.windows(high.len()).enumerate().skip(4);
-        let moments = found
+        let timestamps = found
             .filter(|(_, w)| *w == high)
             .map(|(n, _)| at(n))
             .collect();
-        Self { bytes, moments }
+        Self { bytes, timestamps }
     }
 
-    /// The frame to send, with the moments of the plan's events so far.
+    /// Returns the frame to send, with the timestamps of the events so far.
     #[must_use]
-    pub fn fill(&self, moments: &[i64]) -> Bytes {
+    pub fn fill(&self, timestamps: &[i64]) -> Bytes {
         let mut bytes = self.bytes.clone();
-        for &(place, event) in &self.moments {
-            let moment = moments.get(event).copied().unwrap_or(MARK);
+        for &(place, event) in &self.timestamps {
+            let timestamp = timestamps.get(event).copied().unwrap_or(PLACEHOLDER);
             prost::encoding::encode_varint(
-                moment.cast_unsigned(),
-                &mut &mut bytes[place..place + MOMENT],
+                timestamp.cast_unsigned(),
+                &mut &mut bytes[place..place + TIMESTAMP_LEN],
             );
         }
         bytes.into()
@@ -111,9 +110,9 @@ impl Template {
 }
 
 impl Plan {
-    /// What that workload does to a node.
+    /// Plans these changes of a node.
     #[must_use]
-    pub fn new(work: Work, before: &Pods, profile: Profile, seed: u64) -> Self {
+    pub fn new(changes: Changes, before: &Pods, profile: Profile, seed: u64) -> Self {
         let mut planner = Planner {
             plan: Self {
                 events: Vec::new(),
@@ -122,11 +121,11 @@ impl Plan {
             profile,
             random: Random::new(seed ^ 0x5eed),
         };
-        match work {
-            Work::Restarts { count } => planner.restarts(count),
-            Work::Lifecycles { count } => planner.lifecycles(seed, count),
-            Work::Deaths { pods } => planner.deaths(pods),
-            Work::Around { count } => planner.around(count),
+        match changes {
+            Changes::Restarts { count } => planner.restarts(count),
+            Changes::Lifecycles { count } => planner.lifecycles(seed, count),
+            Changes::Deaths { pods } => planner.deaths(pods),
+            Changes::RestartsExceptFirst { count } => planner.restart_all_but_first(count),
         }
         planner.plan
     }
@@ -155,7 +154,7 @@ impl Planner {
             };
             self.event(
                 number,
-                Kind::ContainerStoppedEvent,
+                EventType::ContainerStoppedEvent,
                 &old.id,
                 Change::Stop(old.id.clone(), code),
             );
@@ -171,28 +170,28 @@ impl Planner {
             let id = next.id.clone();
             self.event(
                 number,
-                Kind::ContainerCreatedEvent,
+                EventType::ContainerCreatedEvent,
                 &id,
-                Change::Put(Box::new(next)),
+                Change::AddContainer(Box::new(next)),
             );
             self.event(
                 number,
-                Kind::ContainerStartedEvent,
+                EventType::ContainerStartedEvent,
                 &id,
                 Change::Start(id.clone()),
             );
             self.event(
                 number,
-                Kind::ContainerDeletedEvent,
+                EventType::ContainerDeletedEvent,
                 &old.id,
                 Change::Remove(old.id.clone()),
             );
         }
     }
 
-    fn around(&mut self, count: u32) {
+    fn restart_all_but_first(&mut self, count: u32) {
         if let Some(first) = self.plan.after.keys().next().copied() {
-            self.dies(first);
+            self.stop_pod(first);
         }
         for planned in &mut self.plan.events {
             planned.reported = false;
@@ -206,28 +205,28 @@ impl Planner {
             let first = self.plan.after.iter().next();
             let first = first.map(|(n, p)| (*n, p.containers.len()));
             let containers = first.map_or(1, |(_, c)| u32::try_from(c).unwrap_or(1));
-            self.comes(seed, last, containers);
+            self.add_pod(seed, last, containers);
             if let Some((first, _)) = first {
-                self.goes(first);
+                self.remove_pod(first);
             }
         }
     }
 
-    fn comes(&mut self, seed: u64, number: u32, containers: u32) {
+    fn add_pod(&mut self, seed: u64, number: u32, containers: u32) {
         let mut new = pod(seed, number, containers);
         let all = std::mem::take(&mut new.containers);
         let sandbox = new.sandbox.clone();
         self.event(
             number,
-            Kind::ContainerCreatedEvent,
+            EventType::ContainerCreatedEvent,
             &sandbox,
-            Change::Add(Box::new(new)),
+            Change::AddPod(Box::new(new)),
         );
         self.event(
             number,
-            Kind::ContainerStartedEvent,
+            EventType::ContainerStartedEvent,
             &sandbox,
-            Change::Nothing,
+            Change::SandboxStarted,
         );
         for container in all {
             let id = container.id.clone();
@@ -238,21 +237,21 @@ impl Planner {
             };
             self.event(
                 number,
-                Kind::ContainerCreatedEvent,
+                EventType::ContainerCreatedEvent,
                 &id,
-                Change::Put(Box::new(created)),
+                Change::AddContainer(Box::new(created)),
             );
             self.event(
                 number,
-                Kind::ContainerStartedEvent,
+                EventType::ContainerStartedEvent,
                 &id,
                 Change::Start(id.clone()),
             );
         }
     }
 
-    fn goes(&mut self, number: u32) {
-        self.dies(number);
+    fn remove_pod(&mut self, number: u32) {
+        self.stop_pod(number);
         let Some(pod) = self.plan.after.get(&number) else {
             return;
         };
@@ -263,14 +262,14 @@ impl Planner {
         for id in ids {
             self.event(
                 number,
-                Kind::ContainerDeletedEvent,
+                EventType::ContainerDeletedEvent,
                 &id,
                 Change::Remove(id.clone()),
             );
         }
         self.event(
             number,
-            Kind::ContainerDeletedEvent,
+            EventType::ContainerDeletedEvent,
             &sandbox,
             Change::RemovePod,
         );
@@ -280,12 +279,12 @@ impl Planner {
         let mut numbers: Vec<u32> = self.plan.after.keys().copied().collect();
         self.random.shuffle(&mut numbers);
         for number in numbers.into_iter().take(pods as usize) {
-            self.dies(number);
+            self.stop_pod(number);
         }
     }
 
-    /// The containers end, with 0, and then the sandbox.
-    fn dies(&mut self, number: u32) {
+    /// Stops the containers, with exit code 0, and then the sandbox.
+    fn stop_pod(&mut self, number: u32) {
         let Some(pod) = self.plan.after.get(&number) else {
             return;
         };
@@ -296,23 +295,23 @@ impl Planner {
         for id in ids {
             self.event(
                 number,
-                Kind::ContainerStoppedEvent,
+                EventType::ContainerStoppedEvent,
                 &id,
                 Change::Stop(id.clone(), 0),
             );
         }
         self.event(
             number,
-            Kind::ContainerStoppedEvent,
+            EventType::ContainerStoppedEvent,
             &sandbox,
             Change::StopSandbox,
         );
     }
 
-    /// One more event. It shows its sandbox and the containers that are in it then, as containerd
-    /// 2 does; the DELETED of a sandbox shows it not ready.
-    fn event(&mut self, number: u32, kind: Kind, subject: &str, change: Change) {
-        let now = MARK | i64::try_from(self.plan.events.len()).unwrap_or(0);
+    /// Adds a change and its event. The event contains the statuses of the sandbox and its containers,
+    /// as in containerd 2. In the DELETED of a sandbox, the sandbox is not ready.
+    fn event(&mut self, number: u32, kind: EventType, subject: &str, change: Change) {
+        let now = PLACEHOLDER | i64::try_from(self.plan.events.len()).unwrap_or(0);
         let before = self.plan.after.get(&number).cloned();
         apply(&mut self.plan.after, number, &change, now);
         let Some(pod) = self.plan.after.get(&number).or(before.as_ref()) else {
@@ -325,8 +324,8 @@ impl Planner {
             ..Default::default()
         };
         let message = encode_event(&head, self.profile, pod, &mut self.random);
-        debug_assert!(self.plan.events.len() < 1 << MARK_BITS);
-        self.plan.events.push(Planned {
+        debug_assert!(self.plan.events.len() < 1 << PLACEHOLDER_BITS);
+        self.plan.events.push(PlannedChange {
             pod: number,
             change,
             event: Template::new(&message),
@@ -335,7 +334,7 @@ impl Planner {
     }
 }
 
-/// An event with the statuses of its sandbox and of the containers in it.
+/// Encodes an event with the statuses of its sandbox and of the containers in it.
 #[must_use]
 pub fn encode_event(
     head: &v1::ContainerEventResponse,
@@ -362,50 +361,55 @@ fn runs(container: &Container) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{pods, truth};
+    use crate::node::{expected_pods, pods};
 
     fn decode(frame: &Bytes) -> v1::ContainerEventResponse {
         v1::ContainerEventResponse::decode(&frame[wire::HEAD..]).unwrap()
     }
 
     #[test]
-    fn every_moment_is_filled_in_where_it_belongs() {
+    fn fill_sets_every_timestamp() {
         let before = pods(1, 3, 1);
-        let plan = Plan::new(Work::Restarts { count: 2 }, &before, Profile::Typical, 1);
+        let plan = Plan::new(Changes::Restarts { count: 2 }, &before, Profile::Typical, 1);
         let start = 1_800_000_000_000_000_000;
-        let moments: Vec<i64> = (0..8).map(|n| start + n).collect();
+        let timestamps: Vec<i64> = (0..8).map(|n| start + n).collect();
         let events: Vec<_> = plan
             .events
             .iter()
-            .map(|p| decode(&p.event.fill(&moments)))
+            .map(|p| decode(&p.event.fill(&timestamps)))
             .collect();
         assert_eq!(events.len(), 8);
-        for (event, moment) in events.iter().zip(&moments) {
-            assert_eq!(event.created_at, *moment);
+        for (event, timestamp) in events.iter().zip(&timestamps) {
+            assert_eq!(event.created_at, *timestamp);
         }
         let own = |n: usize| {
             let event = &events[n];
             let mut all = event.containers_statuses.iter();
             all.find(|c| c.id == event.container_id).unwrap().clone()
         };
-        assert_eq!((own(0).finished_at, own(0).exit_code), (moments[0], 1));
-        assert_eq!((own(1).created_at, own(1).started_at), (moments[1], 0));
+        assert_eq!((own(0).finished_at, own(0).exit_code), (timestamps[0], 1));
+        assert_eq!((own(1).created_at, own(1).started_at), (timestamps[1], 0));
         assert_eq!(
             (own(2).created_at, own(2).started_at),
-            (moments[1], moments[2])
+            (timestamps[1], timestamps[2])
         );
         assert_eq!(
             events[3].containers_statuses.len(),
             1,
-            "the old one is gone"
+            "the old container is removed"
         );
         assert_eq!(own(4).exit_code, 0, "only every eighth fails");
     }
 
     #[test]
-    fn first_pod_ends_unreported_and_is_not_restarted() {
+    fn first_pod_stops_without_events_and_is_not_restarted() {
         let before = pods(1, 5, 1);
-        let plan = Plan::new(Work::Around { count: 7 }, &before, Profile::Lean, 9);
+        let plan = Plan::new(
+            Changes::RestartsExceptFirst { count: 7 },
+            &before,
+            Profile::Lean,
+            9,
+        );
         for planned in &plan.events {
             assert_eq!(planned.reported, planned.pod != 0);
         }
@@ -417,27 +421,31 @@ mod tests {
     fn exited_containers_are_spread_and_never_restarted() {
         let mut before = pods(1, 3, 1);
         crate::node::add_exited_containers(&mut before, 1, 7);
-        let ended = |p: &Pod| p.containers.iter().filter(|c| !runs(c)).count();
-        assert_eq!(before.values().map(ended).collect::<Vec<_>>(), [3, 2, 2]);
+        let exited = |p: &Pod| p.containers.iter().filter(|c| !runs(c)).count();
+        assert_eq!(before.values().map(exited).collect::<Vec<_>>(), [3, 2, 2]);
         assert!(before.values().all(|p| runs(&p.containers[0])));
-        let plan = Plan::new(Work::Restarts { count: 5 }, &before, Profile::Lean, 9);
-        assert_eq!(plan.after.values().map(ended).sum::<usize>(), 7);
+        let plan = Plan::new(Changes::Restarts { count: 5 }, &before, Profile::Lean, 9);
+        assert_eq!(plan.after.values().map(exited).sum::<usize>(), 7);
     }
 
     #[test]
-    fn what_happens_is_what_was_planned() {
-        for work in [
-            Work::Restarts { count: 7 },
-            Work::Lifecycles { count: 7 },
-            Work::Deaths { pods: 3 },
-            Work::Around { count: 7 },
+    fn applied_plan_gives_planned_state() {
+        for changes in [
+            Changes::Restarts { count: 7 },
+            Changes::Lifecycles { count: 7 },
+            Changes::Deaths { pods: 3 },
+            Changes::RestartsExceptFirst { count: 7 },
         ] {
             let mut pods = pods(1, 5, 2);
-            let plan = Plan::new(work, &pods, Profile::Lean, 9);
+            let plan = Plan::new(changes, &pods, Profile::Lean, 9);
             for planned in &plan.events {
                 apply(&mut pods, planned.pod, &planned.change, 1);
             }
-            assert_eq!(truth(&pods), truth(&plan.after), "{work:?}");
+            assert_eq!(
+                expected_pods(&pods),
+                expected_pods(&plan.after),
+                "{changes:?}"
+            );
             assert_eq!(pods.len(), 5);
         }
     }

@@ -1,4 +1,4 @@
-//! The node as a table of answers, encoded ahead as far as nothing has changed.
+//! The node as a table of answers. An answer is encoded again only after a change.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -7,32 +7,32 @@ use bytes::{Bytes, BytesMut};
 use pleg_cri::v1;
 use prost::Message as _;
 
-use super::{Change, Planned, Pods, Truth, apply, encode_event, truth};
+use super::{Change, ExpectedPod, PlannedChange, Pods, apply, encode_event, expected_pods};
 use crate::payload::{self, Profile};
 use crate::random::Random;
 use crate::wire::{self, Mapped};
 
-/// In how many orders of its maps each row is kept; lists take turns.
+/// The number of map orders in which each row is kept. Lists use them in turn.
 const ORDERS: usize = 3;
 
-/// Whether a list comes whole or in pages.
+/// Whether a list is sent in one message or in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// In one message.
     Whole,
-    /// In messages of at most so many rows.
+    /// In messages of at most this many rows.
     Of(usize),
 }
 
-/// Framed messages: the answer to one call.
+/// The framed messages that answer one call.
 pub type Frames = Vec<Bytes>;
 
-/// What the runtime knows, and answers.
+/// The state of the runtime, and its answers.
 #[derive(Debug)]
 pub struct Table {
     profile: Profile,
     pods: Pods,
-    /// Which pod a uid, a sandbox's or a container's id belongs to.
+    /// The pod of each uid, sandbox id and container id.
     index: HashMap<String, u32>,
     orders: [Order; ORDERS],
     turn: usize,
@@ -56,7 +56,7 @@ struct Rows {
 
 /// One of the two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ListKind {
     /// ListPodSandbox.
     Sandboxes,
     /// ListContainers.
@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Table {
-    /// A node of those pods.
+    /// Creates the table of a node with these pods.
     #[must_use]
     pub fn new(pods: Pods, profile: Profile, seed: u64) -> Self {
         let mut table = Self {
@@ -82,24 +82,24 @@ impl Table {
         table
     }
 
-    /// The pods.
+    /// Returns the pods.
     #[must_use]
     pub const fn pods(&self) -> &Pods {
         &self.pods
     }
 
-    /// What a cache should show.
+    /// Returns what the cache must show.
     #[must_use]
-    pub fn truth(&self) -> Vec<Truth> {
-        truth(&self.pods)
+    pub fn expected(&self) -> Vec<ExpectedPod> {
+        expected_pods(&self.pods)
     }
 
-    /// Something happens.
-    pub fn happens(&mut self, planned: &Planned, now: i64) {
+    /// Applies a planned change.
+    pub fn apply(&mut self, planned: &PlannedChange, now: i64) {
         self.change(planned.pod, &planned.change, now);
     }
 
-    /// Something happens to that pod.
+    /// Applies a change to one pod.
     pub fn change(&mut self, number: u32, change: &Change, now: i64) {
         if matches!(change, Change::RemovePod)
             && let Some(pod) = self.pods.get(&number)
@@ -142,7 +142,7 @@ impl Table {
         Some(wire::framed(&message))
     }
 
-    /// An id of 64 hexadecimal digits.
+    /// Returns a new id of 64 hexadecimal digits.
     pub fn new_id(&mut self) -> String {
         self.random.hex(4)
     }
@@ -158,15 +158,15 @@ impl Table {
         }
     }
 
-    /// Which pod this uid or id belongs to.
+    /// Returns the number of the pod with this uid or id.
     #[must_use]
     pub fn pod_of(&self, of: &str) -> Option<u32> {
         self.index.get(of).copied()
     }
 
-    /// A full list; each time its maps are in another order.
-    pub fn list(&mut self, kind: Kind, page: Page) -> Frames {
-        if kind == Kind::Sandboxes {
+    /// Returns a full list. Each list has its maps in a different order.
+    pub fn list(&mut self, kind: ListKind, page: Page) -> Frames {
+        if kind == ListKind::Sandboxes {
             self.turn = (self.turn + 1) % ORDERS;
         }
         let (turn, profile) = (self.turn, self.profile);
@@ -174,8 +174,8 @@ impl Table {
             return Vec::new();
         };
         let kept = match kind {
-            Kind::Sandboxes => &order.sandboxes,
-            Kind::Containers => &order.containers,
+            ListKind::Sandboxes => &order.sandboxes,
+            ListKind::Containers => &order.containers,
         };
         if let Some((of, frames)) = kept
             && *of == page
@@ -189,33 +189,33 @@ impl Table {
                 .entry(*number)
                 .or_insert_with(|| encode(profile, pod, &mut self.random));
             match kind {
-                Kind::Sandboxes => rows.push(of_pod.sandbox.clone()),
-                Kind::Containers => rows.extend(of_pod.containers.iter().cloned()),
+                ListKind::Sandboxes => rows.push(of_pod.sandbox.clone()),
+                ListKind::Containers => rows.extend(of_pod.containers.iter().cloned()),
             }
         }
         let frames = pages(&rows, page);
         let kept = Some((page, frames.clone()));
         match kind {
-            Kind::Sandboxes => order.sandboxes = kept,
-            Kind::Containers => order.containers = kept,
+            ListKind::Sandboxes => order.sandboxes = kept,
+            ListKind::Containers => order.containers = kept,
         }
         frames
     }
 
-    /// A list of one pod, by its uid or the id of its sandbox. As in containerd and CRI-O, a row is made
-    /// of every item before the filter is compared with it.
-    pub fn list_of(&mut self, kind: Kind, of: &str) -> Frames {
+    /// Returns the list of one pod, by its uid or the id of its sandbox. As in containerd and CRI-O, every
+    /// item is converted to a row before the filter is applied.
+    pub fn list_of(&mut self, kind: ListKind, of: &str) -> Frames {
         let mut rows = Vec::new();
         for pod in self.pods.values() {
             match kind {
-                Kind::Sandboxes => {
+                ListKind::Sandboxes => {
                     let item = black_box(payload::sandbox_row_without_maps(pod));
                     if item.id == of || pod.uid == of {
                         let row = payload::sandbox_row(self.profile, pod);
                         rows.push(field(row, &mut self.random));
                     }
                 }
-                Kind::Containers => {
+                ListKind::Containers => {
                     for container in &pod.containers {
                         let item = payload::container_row_without_maps(pod, container);
                         if black_box(item).pod_sandbox_id == of || pod.uid == of {
@@ -229,14 +229,14 @@ impl Table {
         pages(&rows, Page::Whole)
     }
 
-    /// PodSandboxStatus; `None` if there is no such sandbox.
+    /// Answers PodSandboxStatus; `None` if there is no such sandbox.
     pub fn sandbox_status(&mut self, id: &str) -> Option<Frames> {
         let pod = self.pods.get(self.index.get(id)?)?;
         let status = (pod.sandbox == id).then(|| payload::sandbox_status(self.profile, pod))?;
         Some(self.status(status))
     }
 
-    /// ContainerStatus; `None` if there is no such container.
+    /// Answers ContainerStatus; `None` if there is no such container.
     pub fn container_status(&mut self, id: &str) -> Option<Frames> {
         let pod = self.pods.get(self.index.get(id)?)?;
         let container = pod.containers.iter().find(|c| c.id == id)?;
@@ -251,16 +251,16 @@ impl Table {
         vec![wire::framed(&message)]
     }
 
-    /// Encodes every list ahead.
+    /// Encodes every list in advance.
     pub fn prepare(&mut self, page: Page) {
         for _ in 0..ORDERS {
-            self.list(Kind::Sandboxes, page);
-            self.list(Kind::Containers, page);
+            self.list(ListKind::Sandboxes, page);
+            self.list(ListKind::Containers, page);
         }
     }
 }
 
-/// The rows of one pod, as fields of a list.
+/// Encodes the rows of one pod as fields of a list.
 fn encode(profile: Profile, pod: &super::Pod, random: &mut Random) -> Rows {
     let sandbox = field(payload::sandbox_row(profile, pod), random);
     let containers = pod.containers.iter();
@@ -271,7 +271,7 @@ fn encode(profile: Profile, pod: &super::Pod, random: &mut Random) -> Rows {
     }
 }
 
-/// A row as a field of a list.
+/// Encodes a row as a field of a list.
 fn field(row: impl Mapped, random: &mut Random) -> Bytes {
     let (mut part, mut field) = (BytesMut::new(), BytesMut::new());
     row.shuffled(random, &mut part);
@@ -287,7 +287,7 @@ fn pages(rows: &[Bytes], page: Page) -> Frames {
     }
 }
 
-/// Answers to calls that are no lists.
+/// Answers Version.
 #[must_use]
 pub fn version() -> Frames {
     let answer = v1::VersionResponse {
@@ -316,8 +316,8 @@ mod tests {
         let mut table = Table::new(pods(1, 4, 2), Profile::Typical, 1);
         let lists: BTreeSet<_> = (0..ORDERS)
             .map(|_| {
-                table.list(Kind::Sandboxes, Page::Whole);
-                table.list(Kind::Containers, Page::Whole)
+                table.list(ListKind::Sandboxes, Page::Whole);
+                table.list(ListKind::Containers, Page::Whole)
             })
             .collect();
         assert_eq!(lists.len(), ORDERS);
@@ -331,7 +331,7 @@ mod tests {
                 expected.iter().map(|c| c.id.clone()).collect::<Vec<_>>()
             );
         }
-        let pages = table.list(Kind::Containers, Page::Of(3));
+        let pages = table.list(ListKind::Containers, Page::Of(3));
         assert_eq!((pages.len(), rows(&pages).len()), (3, 8));
     }
 
@@ -343,12 +343,12 @@ mod tests {
         table.change(1, &Change::Stop(id.clone(), 3), 77);
         let exited = v1::ContainerState::ContainerExited as i32;
         for _ in 0..ORDERS {
-            let all = rows(&table.list(Kind::Containers, Page::Whole));
+            let all = rows(&table.list(ListKind::Containers, Page::Whole));
             assert_eq!(all.iter().filter(|c| c.state == exited).count(), 1);
         }
         let uid = table.pods()[&1].uid.clone();
         assert_eq!(
-            rows(&table.list_of(Kind::Containers, &uid))[0].state,
+            rows(&table.list_of(ListKind::Containers, &uid))[0].state,
             exited
         );
         let status = table.container_status(&id).unwrap();
@@ -356,7 +356,10 @@ mod tests {
         assert_eq!(status.status.unwrap().finished_at, 77);
         table.change(1, &Change::RemovePod, 78);
         assert_eq!(table.container_status(&id), None);
-        assert!(rows(&table.list_of(Kind::Containers, &uid)).is_empty());
-        assert_eq!(rows(&table.list(Kind::Containers, Page::Whole)).len(), 2);
+        assert!(rows(&table.list_of(ListKind::Containers, &uid)).is_empty());
+        assert_eq!(
+            rows(&table.list(ListKind::Containers, Page::Whole)).len(),
+            2
+        );
     }
 }

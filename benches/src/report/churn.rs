@@ -1,10 +1,10 @@
-//! The CPU time of each subject against the rate of the churn, and the rate from which on the generic
-//! PLEG needs less.
+//! The CPU time of each subject by the rate of created pods, and the rate above which the generic PLEG needs
+//! less.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::data::{Data, Figure, Work};
+use super::data::{Data, Figure, SampleFilter};
 use super::format::{Unit, count, interval, nanos, times};
 use crate::harness::Workload;
 use crate::subject::Kind;
@@ -14,7 +14,7 @@ const CPU: Figure = Figure::PerSecond("subject_cpu");
 const RUNTIME: Figure = Figure::PerSecond("runtime_cpu");
 const CALLS: Figure = Figure::PerSecond("calls_unary");
 
-/// The section; empty if there are no samples.
+/// Returns the section; empty without samples.
 pub(super) fn section(data: &Data) -> String {
     let mut rates = BTreeSet::new();
     let mut sizes = BTreeSet::new();
@@ -41,18 +41,18 @@ pub(super) fn section(data: &Data) -> String {
     for pods in sizes {
         let mut ratios = Vec::new();
         for &rate in &rates {
-            let work = Work::new(|w| matches!(w, Workload::Churn { .. }));
-            let work = work.pods(pods, 1).rate(rate);
-            let cpu = data.ratio(work, CPU, (Kind::Ours, Kind::Generic));
+            let filter = SampleFilter::new(|w| matches!(w, Workload::Churn { .. }));
+            let filter = filter.pods(pods, 1).rate(rate);
+            let cpu = data.ratio(filter, CPU, (Kind::Ours, Kind::Generic));
             ratios.extend(cpu.map(|ratio| (f64::from(rate) / 100.0, ratio.median)));
             for (title, figure, unit) in [
                 ("CPU", CPU, nanos as Unit),
                 ("CPU of the runtime", RUNTIME, nanos),
                 ("calls", CALLS, count),
             ] {
-                let ratio = data.ratio(work, figure, (Kind::Ours, Kind::Generic));
+                let ratio = data.ratio(filter, figure, (Kind::Ours, Kind::Generic));
                 let cell = |subject| {
-                    let of = data.estimate(work, subject, figure);
+                    let of = data.estimate(filter, subject, figure);
                     of.map_or_else(|| "–".to_owned(), |of| unit(of.median))
                 };
                 let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| interval(ratio, times));
@@ -75,7 +75,7 @@ pub(super) fn section(data: &Data) -> String {
     format!("{out}\nWhere the generic PLEG needs less CPU than this project:\n\n{from}")
 }
 
-/// Between two measured rates, the ratio is taken as linear.
+/// Returns the rate at which the ratio reaches 1. Between two measured rates the ratio is interpolated.
 fn break_even(ratios: &[(f64, f64)]) -> String {
     let Some(&(highest, _)) = ratios.last() else {
         return "not measured".to_owned();

@@ -1,4 +1,4 @@
-//! Samples of the same work, by subject.
+//! Samples of the same workload, by subject.
 
 use crate::harness::{Point, Workload};
 use crate::payload::Profile;
@@ -6,22 +6,22 @@ use crate::results::Sample;
 use crate::stats::{Estimate, estimate};
 use crate::subject::Kind;
 
-/// All samples, each with the number of the file that it is from.
+/// All samples, each with the index of its file.
 #[derive(Debug, Default)]
 pub(super) struct Data(pub(super) Vec<(usize, Sample)>);
 
-/// A workload on a node of typical pods.
+/// Selects the samples of one workload on nodes of typical pods.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct SampleFilter {
     pub(super) workload: fn(&Workload) -> bool,
     pub(super) pods: u32,
     pub(super) containers: u32,
     pub(super) latency: u64,
-    /// Only the churn of so many pods in 100 seconds.
+    /// Selects only `Churn` with this rate of new pods in 100 seconds.
     rate: Option<u32>,
 }
 
-impl Work {
+impl SampleFilter {
     pub(super) const fn new(workload: fn(&Workload) -> bool) -> Self {
         Self {
             workload,
@@ -40,12 +40,12 @@ impl Work {
         }
     }
 
-    /// How long each call takes, in ms.
+    /// Selects samples with this duration of each call, in ms.
     pub(super) const fn latency(self, latency: u64) -> Self {
         Self { latency, ..self }
     }
 
-    /// Only the churn of so many pods in 100 seconds.
+    /// Selects only `Churn` with this rate of new pods in 100 seconds.
     pub(super) const fn rate(self, per_hundred_seconds: u32) -> Self {
         Self {
             rate: Some(per_hundred_seconds),
@@ -53,7 +53,7 @@ impl Work {
         }
     }
 
-    fn is(&self, point: &Point) -> bool {
+    fn matches(&self, point: &Point) -> bool {
         let rate = match point.workload {
             Workload::Churn {
                 per_hundred_seconds,
@@ -74,9 +74,9 @@ impl Work {
 #[derive(Clone, Copy)]
 pub(super) enum Figure {
     Value(&'static str),
-    /// Both together.
+    /// The sum of both.
     Sum(&'static str, &'static str),
-    /// The first less the second.
+    /// The first minus the second.
     Difference(&'static str, &'static str),
     /// The first divided by the second.
     Quotient(&'static str, &'static str),
@@ -86,13 +86,13 @@ pub(super) enum Figure {
     PerSecond(&'static str),
     /// A size in KiB, in bytes.
     Kib(&'static str),
-    /// How many events were handled in a second.
+    /// The number of events per second.
     EventRate,
 }
 
 impl Figure {
-    /// The figure, if the sample has it. If a subject did not finish, the time after which the
-    /// measurement ended counts.
+    /// Returns the figure, if the sample has it. If a subject did not finish, the time limit of the
+    /// measurement is used.
     fn of(self, sample: &Sample) -> Option<f64> {
         let get = |name: &str| match name {
             "consistent" | "stale" => sample.get(name).or_else(|| sample.get("gave_up")),
@@ -112,42 +112,57 @@ impl Figure {
 }
 
 impl Data {
-    /// The samples of a subject. If the work was done for several durations, only the longest counts.
-    pub(super) fn of(&self, work: Work, subject: Kind) -> impl Iterator<Item = &(usize, Sample)> {
-        let longest = self.longest(work);
+    /// Returns the samples of a subject. If the workload was run with several durations, only the longest is
+    /// used.
+    pub(super) fn of(
+        &self,
+        filter: SampleFilter,
+        subject: Kind,
+    ) -> impl Iterator<Item = &(usize, Sample)> {
+        let longest = self.longest(filter);
         self.0.iter().filter(move |(_, sample)| {
             let point = &sample.point;
-            point.subject == subject && work.is(point) && Some(point.workload) == longest
+            point.subject == subject && filter.matches(point) && Some(point.workload) == longest
         })
     }
 
-    fn longest(&self, work: Work) -> Option<Workload> {
+    fn longest(&self, filter: SampleFilter) -> Option<Workload> {
         let points = self.0.iter().map(|(_, sample)| &sample.point);
-        points.filter(|p| work.is(p)).map(|p| p.workload).max()
+        points
+            .filter(|p| filter.matches(p))
+            .map(|p| p.workload)
+            .max()
     }
 
-    /// How long the work lasts, in seconds.
-    pub(super) fn seconds(&self, work: Work) -> Option<u32> {
-        self.longest(work).and_then(|workload| workload.seconds())
+    /// Returns the duration of the workload, in seconds.
+    pub(super) fn seconds(&self, filter: SampleFilter) -> Option<u32> {
+        self.longest(filter).and_then(|workload| workload.seconds())
     }
 
-    /// The median of a figure, with its interval.
-    pub(super) fn estimate(&self, work: Work, subject: Kind, figure: Figure) -> Option<Estimate> {
-        let samples = self.of(work, subject);
+    /// Returns the median of a figure, with its interval.
+    pub(super) fn estimate(
+        &self,
+        filter: SampleFilter,
+        subject: Kind,
+        figure: Figure,
+    ) -> Option<Estimate> {
+        let samples = self.of(filter, subject);
         let values: Vec<f64> = samples.filter_map(|(_, s)| figure.of(s)).collect();
         estimate(&values)
     }
 
-    /// A figure of `above` divided by that of `below`, over samples of the same repetition.
+    /// Returns the ratio of a figure of `above` to that of `below`, over samples of the same repetition.
     pub(super) fn ratio(
         &self,
-        work: Work,
+        filter: SampleFilter,
         figure: Figure,
         (above, below): (Kind, Kind),
     ) -> Option<Estimate> {
-        let pairs = self.of(work, above).flat_map(|(run, a)| {
+        let pairs = self.of(filter, above).flat_map(|(run, a)| {
             let same = move |(r, b): &&(usize, Sample)| r == run && b.rep == a.rep;
-            self.of(work, below).filter(same).map(move |(_, b)| (a, b))
+            self.of(filter, below)
+                .filter(same)
+                .map(move |(_, b)| (a, b))
         });
         let ratios = pairs.filter_map(|(a, b)| Some(figure.of(a)? / figure.of(b)?));
         estimate(&ratios.filter(|r| r.is_finite()).collect::<Vec<_>>())

@@ -1,5 +1,4 @@
-//! The page `docs/benchmarks.md`, from files of results. The text that explains them
-//! is in `page.md`.
+//! Generates the page `docs/benchmarks.md` from results files. Its text is in `page.md`.
 
 mod churn;
 mod data;
@@ -49,7 +48,7 @@ pub fn write(files: &[PathBuf], out: &Path) -> Result<()> {
     std::fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))
 }
 
-/// The machines of a file. A run that continued a file is not listed again.
+/// Lists the machines of a file. A run that continued a file is not listed again.
 fn list(file: &Path, machines: &[Machine]) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let is_same = |a: &Machine, b: &Machine| {
@@ -89,7 +88,7 @@ fn load(data: &Data) -> String {
     )
 }
 
-/// The files in benches/results.
+/// Returns the files in benches/results.
 fn all() -> Result<Vec<PathBuf>> {
     let directory = Path::new("benches/results");
     let entries = std::fs::read_dir(directory)

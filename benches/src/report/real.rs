@@ -41,7 +41,7 @@ const COLUMNS: [&str; 13] = [
     "churn: CPU of the daemon",
 ];
 
-/// The section; empty if there are no samples.
+/// Returns the section; empty without samples.
 pub(super) fn section(samples: &[RealSample]) -> String {
     if samples.is_empty() {
         return String::new();
@@ -76,7 +76,7 @@ pub(super) fn section(samples: &[RealSample]) -> String {
     out
 }
 
-/// The row of one subject.
+/// Returns the row of one subject.
 fn row(
     subject: Kind,
     pods: u32,
@@ -116,7 +116,7 @@ fn hourly(value: i64, of: &RealSample) -> f64 {
     value as f64 * 3600.0 / of.seconds
 }
 
-/// The CPU time of subject and daemon in an idle hour.
+/// Returns the CPU time of subject and daemon in an idle hour.
 fn idle_cpu_of_both(samples: &[&RealSample]) -> Option<f64> {
     let idle = samples.iter().filter(|s| s.phase == "idle");
     let both = idle.map(|s| hourly(s.cpu + s.daemon_cpu, s));
@@ -127,7 +127,7 @@ fn nothing() -> String {
     "–".to_owned()
 }
 
-/// The latencies of all churn phases.
+/// Merges the latencies of all churn phases.
 fn merged(samples: &[&RealSample]) -> Histogram {
     let mut all: BTreeMap<u64, u64> = BTreeMap::new();
     for (value, times) in samples

@@ -1,11 +1,12 @@
 //! The tables of the page, as data.
 
 use super::data::Figure::{self, Difference, EventRate, Kib, PerHour, Quotient, Sum, Value};
-use super::data::Work;
+use super::data::SampleFilter;
 use super::format::{Unit, bytes, count, nanos};
 use crate::harness::Workload::{
-    Bloat, Cut, Dropping, Flapping, Flood, Frozen, HungPod, Idle, Late, Lifecycles, Lossy, Memory,
-    OwnWrites, Probed, Reads, Relists, Reset, Restarts, SlowList, Stall, Stalled, Storm,
+    Cut, Dropping, ExitedContainers, Flapping, Flood, Frozen, HungPod, Idle, Late, Lifecycles,
+    Lossy, Memory, OwnWrites, Probed, Reads, Relists, Reset, Restarts, SilentStream, SlowList,
+    StalledConsumer, Storm,
 };
 use crate::subject::Kind::{self, BestGeneric, Calls, Decode, Drain, Generic, Ours, Owned};
 
@@ -15,10 +16,10 @@ pub(super) struct Table {
     pub(super) groups: &'static [Group],
 }
 
-/// Rows of the same work.
+/// Rows of the same workload.
 pub(super) struct Group {
     pub(super) title: &'static str,
-    pub(super) work: Work,
+    pub(super) filter: SampleFilter,
     pub(super) rows: &'static [Row],
 }
 
@@ -47,9 +48,9 @@ impl Row {
     }
 }
 
-macro_rules! work {
+macro_rules! samples {
     ($workload:pat) => {
-        Work::new(|workload| matches!(workload, $workload))
+        SampleFilter::new(|workload| matches!(workload, $workload))
     };
 }
 
@@ -57,7 +58,7 @@ macro_rules! own_writes {
     ($title:literal, $parallel:literal, $latency:literal) => {
         group(
             $title,
-            work!(OwnWrites {
+            samples!(OwnWrites {
                 parallel: $parallel,
                 ..
             })
@@ -67,8 +68,12 @@ macro_rules! own_writes {
     };
 }
 
-const fn group(title: &'static str, work: Work, rows: &'static [Row]) -> Group {
-    Group { title, work, rows }
+const fn group(title: &'static str, filter: SampleFilter, rows: &'static [Row]) -> Group {
+    Group {
+        title,
+        filter,
+        rows,
+    }
 }
 
 const IDLE: &[Row] = &[
@@ -129,7 +134,7 @@ const MEMORY: &[Row] = &[
 
 const BOTH: &[(Kind, Kind)] = &[(Generic, Ours), (Ours, Drain)];
 
-const CHURN: &[Row] = &[
+const CHANGES: &[Row] = &[
     row("change to visible, p50", Value("latency_p50"), nanos).ratios(BOTH),
     row("change to visible, p99", Value("latency_p99"), nanos).ratios(BOTH),
     row("decoded to visible, p50", Value("in_process_p50"), nanos),
@@ -179,7 +184,7 @@ const CUT: &[Row] = &[
     row("until every pod is verified", Value("verified"), nanos),
 ];
 
-const TROUBLE: &[Row] = &[
+const FAULTS: &[Row] = &[
     row("every change, p50", Value("lag_p50"), nanos).ratios(&[(Generic, Ours)]),
     row("every change, p99", Value("lag_p99"), nanos).ratios(&[(Generic, Ours)]),
     row(
@@ -193,7 +198,7 @@ const TROUBLE: &[Row] = &[
     row("containers wrong afterwards", Sum("lost", "ghosts"), count),
 ];
 
-const STALLED: &[Row] = &[
+const STALLED_CONSUMER: &[Row] = &[
     row("not ready for", Value("unready"), nanos),
     row(
         "longest wait of the runtime to send",
@@ -201,14 +206,14 @@ const STALLED: &[Row] = &[
         nanos,
     ),
     row(
-        "ends that the consumer does not get",
+        "exits that the consumer does not receive",
         Value("ends_untold"),
         count,
     ),
     row("containers wrong afterwards", Sum("lost", "ghosts"), count),
 ];
 
-const SILENT: &[Row] = &[
+const SILENT_STREAM: &[Row] = &[
     row("the change is unseen for", Value("stale"), nanos),
     row("relist period then", Value("period"), nanos),
 ];
@@ -222,28 +227,28 @@ pub(super) const TABLES: &[Table] = &[
     Table {
         title: "An idle hour",
         groups: &[
-            group("1,000 pods", work!(Idle { .. }), IDLE),
-            group("110 pods", work!(Idle { .. }).pods(110, 1), IDLE_110),
+            group("1,000 pods", samples!(Idle { .. }), IDLE),
+            group("110 pods", samples!(Idle { .. }).pods(110, 1), IDLE_110),
         ],
     },
     Table {
         title: "Relist of an unchanged node",
         groups: &[
-            group("110 pods", work!(Relists { .. }).pods(110, 1), RELIST),
-            group("1,000 pods", work!(Relists { .. }), RELIST),
+            group("110 pods", samples!(Relists { .. }).pods(110, 1), RELIST),
+            group("1,000 pods", samples!(Relists { .. }), RELIST),
             group(
                 "10,000 pods of 2 containers, streaming lists",
-                work!(Relists { .. }).pods(10_000, 2),
+                samples!(Relists { .. }).pods(10_000, 2),
                 LARGE_RELIST,
             ),
             group(
                 "500 pods of 10 containers",
-                work!(Relists { .. }).pods(500, 10),
+                samples!(Relists { .. }).pods(500, 10),
                 RELIST,
             ),
             group(
                 "1,000 pods and 18,500 exited containers, streaming lists",
-                work!(Bloat { .. }),
+                samples!(ExitedContainers { .. }),
                 RELIST,
             ),
         ],
@@ -251,10 +256,10 @@ pub(super) const TABLES: &[Table] = &[
     Table {
         title: "Memory of a settled node",
         groups: &[
-            group("1,000 pods", work!(Memory), MEMORY),
+            group("1,000 pods", samples!(Memory), MEMORY),
             group(
                 "500 pods of 10 containers",
-                work!(Memory).pods(500, 10),
+                samples!(Memory).pods(500, 10),
                 MEMORY,
             ),
         ],
@@ -278,45 +283,45 @@ pub(super) const TABLES: &[Table] = &[
         groups: &[
             group(
                 "restarts, 100 events/s",
-                work!(Restarts { rate: 100, .. }),
-                CHURN,
+                samples!(Restarts { rate: 100, .. }),
+                CHANGES,
             ),
             group(
                 "restarts, 1,000 events/s",
-                work!(Restarts { rate: 1000, .. }),
-                CHURN,
+                samples!(Restarts { rate: 1000, .. }),
+                CHANGES,
             ),
             group(
                 "restarts, 10,000 events/s",
-                work!(Restarts { rate: 10_000, .. }),
-                CHURN,
+                samples!(Restarts { rate: 10_000, .. }),
+                CHANGES,
             ),
             group(
-                "1 pod/s comes and goes",
-                work!(Lifecycles {
+                "1 pod/s created and removed",
+                samples!(Lifecycles {
                     per_ten_seconds: 10,
                     ..
                 }),
-                CHURN,
+                CHANGES,
             ),
             group(
-                "16 pods/s come and go",
-                work!(Lifecycles {
+                "16 pods/s created and removed",
+                samples!(Lifecycles {
                     per_ten_seconds: 160,
                     ..
                 }),
-                CHURN,
+                CHANGES,
             ),
             group(
                 "events as fast as they are read",
-                work!(Flood { .. }),
+                samples!(Flood { .. }),
                 &[row("events per second", EventRate, count).ratios(&[(Ours, Drain)])],
             ),
             group(
                 "reads of the cache",
-                work!(Reads),
+                samples!(Reads),
                 &[
-                    row("p99, quiet node", Value("read_quiet_p99"), nanos),
+                    row("p99, idle node", Value("read_quiet_p99"), nanos),
                     row("p99, 2,000 events/s", Value("read_busy_p99"), nanos),
                 ],
             ),
@@ -325,13 +330,13 @@ pub(super) const TABLES: &[Table] = &[
     Table {
         title: "1,000 pods die at once",
         groups: &[
-            group("0 ms per call", work!(Storm), STORM),
-            group("1 ms per call", work!(Storm).latency(1), SLOW_STORM),
-            group("10 ms per call", work!(Storm).latency(10), SLOW_STORM),
-            group("100 ms per call", work!(Storm).latency(100), SLOW_STORM),
+            group("0 ms per call", samples!(Storm), STORM),
+            group("1 ms per call", samples!(Storm).latency(1), SLOW_STORM),
+            group("10 ms per call", samples!(Storm).latency(10), SLOW_STORM),
+            group("100 ms per call", samples!(Storm).latency(100), SLOW_STORM),
             group(
                 "the runtime drops events that are not read in time (CRI-O)",
-                work!(Dropping),
+                samples!(Dropping),
                 DROPPING,
             ),
         ],
@@ -341,59 +346,59 @@ pub(super) const TABLES: &[Table] = &[
         groups: &[
             group(
                 "connections cut, and one change meanwhile",
-                work!(Cut { down_ms: 0 }),
+                samples!(Cut { down_ms: 0 }),
                 CUT,
             ),
             group(
                 "runtime down for 0.4 s, and one change meanwhile",
-                work!(Cut { down_ms: 400 }),
+                samples!(Cut { down_ms: 400 }),
                 CUT,
             ),
             group(
                 "event stream reset, and one change meanwhile",
-                work!(Reset),
+                samples!(Reset),
                 CUT,
             ),
             group(
                 "event stream silent, and one change",
-                work!(Stall { .. }),
-                SILENT,
+                samples!(SilentStream { .. }),
+                SILENT_STREAM,
             ),
-            group("runtime frozen", work!(Frozen { .. }), FROZEN),
+            group("runtime frozen", samples!(Frozen { .. }), FROZEN),
             group(
                 "runtime frozen, probe every second",
-                work!(Probed { .. }),
+                samples!(Probed { .. }),
                 FROZEN,
             ),
             group(
                 "one pod hangs, 100 events/s of the others",
-                work!(HungPod { .. }),
-                TROUBLE,
+                samples!(HungPod { .. }),
+                FAULTS,
             ),
             group(
                 "lists take 5 s more, 100 events/s",
-                work!(SlowList { .. }),
-                TROUBLE,
+                samples!(SlowList { .. }),
+                FAULTS,
             ),
             group(
                 "connections cut once a second, 100 events/s",
-                work!(Flapping { .. }),
-                TROUBLE,
+                samples!(Flapping { .. }),
+                FAULTS,
             ),
             group(
                 "1 % of events lost and 1 % duplicated, 400 events/s",
-                work!(Lossy { .. }),
-                TROUBLE,
+                samples!(Lossy { .. }),
+                FAULTS,
             ),
             group(
                 "10 % of events up to 2 s late, 400 events/s",
-                work!(Late { .. }),
-                TROUBLE,
+                samples!(Late { .. }),
+                FAULTS,
             ),
             group(
-                "the consumer takes nothing, 1,000 events/s",
-                work!(Stalled { .. }),
-                STALLED,
+                "the consumer does not read announcements, 1,000 events/s",
+                samples!(StalledConsumer { .. }),
+                STALLED_CONSUMER,
             ),
         ],
     },

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::data::{Data, Work};
+use super::data::{Data, SampleFilter};
 use super::format::{interval, times};
 use super::rows::{Row, TABLES, Table};
 use crate::subject::Kind;
 
-const SUBJECTS: [Kind; 8] = [
+const SUBJECTS: [Kind; 9] = [
     Kind::Drain,
     Kind::Decode,
     Kind::Owned,
+    Kind::Calls,
     Kind::Generic,
     Kind::BestGeneric,
     Kind::Evented,
@@ -26,7 +27,7 @@ pub(super) fn text(data: &Data) -> String {
 impl Table {
     fn text(&self, data: &Data) -> String {
         let measures = |subject: &Kind| {
-            let of_group = |g: &super::rows::Group| data.of(g.work, *subject).next().is_some();
+            let of_group = |g: &super::rows::Group| data.of(g.filter, *subject).next().is_some();
             self.groups.iter().any(of_group)
         };
         let subjects: Vec<Kind> = SUBJECTS.into_iter().filter(measures).collect();
@@ -43,12 +44,12 @@ impl Table {
         for group in self.groups {
             let rows = group.rows.iter();
             let lines: Vec<String> = rows
-                .filter_map(|row| row.line(data, group.work, &subjects))
+                .filter_map(|row| row.line(data, group.filter, &subjects))
                 .collect();
             if lines.is_empty() {
                 continue;
             }
-            let seconds = data.seconds(group.work);
+            let seconds = data.seconds(group.filter);
             let seconds = seconds.map_or_else(String::new, |s| format!(" ({s} s)"));
             let empty = " |".repeat(subjects.len() + 1);
             let _ = write!(
@@ -63,9 +64,9 @@ impl Table {
 }
 
 impl Row {
-    /// The line; `None` if our own figure was not measured.
-    fn line(&self, data: &Data, work: Work, subjects: &[Kind]) -> Option<String> {
-        let of = |subject| data.estimate(work, subject, self.figure);
+    /// Returns the line; `None` if this project's figure was not measured.
+    fn line(&self, data: &Data, filter: SampleFilter, subjects: &[Kind]) -> Option<String> {
+        let of = |subject| data.estimate(filter, subject, self.figure);
         of(Kind::Ours)?;
         let cell = |&subject: &Kind| match of(subject) {
             None => "–".to_owned(),
@@ -73,7 +74,7 @@ impl Row {
             Some(of) => (self.unit)(of.median),
         };
         let cells: Vec<String> = subjects.iter().map(cell).collect();
-        let ratio = |pair| data.ratio(work, self.figure, pair);
+        let ratio = |pair| data.ratio(filter, self.figure, pair);
         let ratios = self.ratios.iter().filter_map(|&(above, below)| {
             let of = interval(ratio((above, below))?, times);
             Some(format!("{} / {}: {of}", above.name(), below.name()))

@@ -1,5 +1,4 @@
-//! One call: what is asked, looked up in the table, and its answer put on the wire as it lies
-//! there.
+//! One call: looks up the answer in the table and sends its encoded bytes.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,27 +16,27 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::{Broken, Shared, lock, trouble, write};
-use crate::node::table::{self, Frames, Kind};
+use super::{Shared, StreamReset, call_faults, lock, write};
+use crate::node::table::{self, Frames, ListKind};
 use crate::node::{Page, Table};
 use crate::wire;
 
-/// How many events wait for one subscriber before whoever tells them waits, or drops them.
+/// The number of events that are queued for one subscriber before the sender waits or drops events.
 const CHANNEL: usize = 100;
 const DROPPING_CHANNEL: usize = 1000;
 
-/// Answers, whatever is asked.
+/// Answers any request.
 pub(super) async fn answer(
     shared: Arc<Shared>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
-    let asked = request
+    let collected = request
         .into_body()
         .collect()
         .await
         .map(http_body_util::Collected::to_bytes);
-    let message = asked
+    let message = collected
         .ok()
         .and_then(|b| (b.len() >= wire::HEAD).then(|| b.slice(wire::HEAD..)));
     let answered = match message {
@@ -78,7 +77,7 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
         let at = shared.clock.now().after(shared.latency);
         shared.clock.sleep_until(at).await;
     }
-    trouble::hold_up(shared, method, &message).await;
+    call_faults::delay_call(shared, method, &message).await;
     if write::METHODS.contains(&method) {
         let frames = write::write(shared, method, message).await?;
         return Ok(Body::Frames(frames.into()));
@@ -107,13 +106,13 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// The label by which kubelets filter.
+/// The label that kubelets filter by.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Result<Frames, Code> {
     Ok(match method {
         "Version" => table::version(),
-        // The requests of a list and of its streaming sister have the same fields.
+        // The requests of a list and of its streaming variant have the same fields.
         "ListPodSandbox" | "StreamPodSandboxes" => {
             let filter = decode::<v1::ListPodSandboxRequest>(message)?
                 .filter
@@ -123,8 +122,8 @@ fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Resul
                 .get(POD_UID)
                 .or_else(|| some(&filter.id))
             {
-                Some(of) => table.list_of(Kind::Sandboxes, of),
-                None => table.list(Kind::Sandboxes, page),
+                Some(of) => table.list_of(ListKind::Sandboxes, of),
+                None => table.list(ListKind::Sandboxes, page),
             }
         }
         "ListContainers" | "StreamContainers" => {
@@ -136,8 +135,8 @@ fn look_up(table: &mut Table, method: &str, message: Bytes, page: Page) -> Resul
                 .get(POD_UID)
                 .or_else(|| some(&filter.pod_sandbox_id))
             {
-                Some(of) => table.list_of(Kind::Containers, of),
-                None => table.list(Kind::Containers, page),
+                Some(of) => table.list_of(ListKind::Containers, of),
+                None => table.list(ListKind::Containers, page),
             }
         }
         "PodSandboxStatus" => {
@@ -159,7 +158,7 @@ fn some(id: &String) -> Option<&String> {
 fn response(answered: Result<Body, Code>) -> Response<Body> {
     let (body, code) = match answered {
         Ok(body) => (body, None),
-        Err(code) => (Body::Over, Some(code)),
+        Err(code) => (Body::Empty, Some(code)),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -170,35 +169,35 @@ fn response(answered: Result<Body, Code>) -> Response<Body> {
     response
 }
 
-/// What an answer consists of.
+/// The body of an answer.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Framed messages, and that it is over.
+    /// Framed messages, then trailers.
     Frames(VecDeque<Bytes>),
-    /// Events, until there are none any more.
-    Events(mpsc::Receiver<Result<Bytes, Broken>>),
-    /// Nothing more.
-    Over,
+    /// Events, until the channel closes.
+    Events(mpsc::Receiver<Result<Bytes, StreamReset>>),
+    /// No more frames.
+    Empty,
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = StreamReset;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamReset>>> {
         let next = match &mut *self {
             Self::Frames(frames) => frames.pop_front().map(Ok),
             Self::Events(events) => ready!(events.poll_recv(cx)),
-            Self::Over => return Poll::Ready(None),
+            Self::Empty => return Poll::Ready(None),
         };
         let frame = match next {
             Some(Ok(message)) => Ok(Frame::data(message)),
-            Some(Err(broken)) => Err(broken),
+            Some(Err(reset)) => Err(reset),
             None => {
-                *self = Self::Over;
+                *self = Self::Empty;
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
                 Ok(Frame::trailers(trailers))
@@ -208,6 +207,6 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Over)
+        matches!(self, Self::Empty)
     }
 }

@@ -1,5 +1,5 @@
-//! What happens on the node, at its own pace: a subject that is slow does not slow it down, but for
-//! what waits in its channel (open loop).
+//! Applies the changes of a plan at a fixed rate. A slow subject does not reduce the rate, except when
+//! its channel is full (open loop).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use pleg_core::Instant;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Settings, Shared, lock};
-use crate::node::{Plan, Planned, Pods, Truth, Work, apply};
-use crate::protocol::{Faults, Happened, RuntimeAnswer};
+use crate::node::{Changes, ExpectedPod, Plan, PlannedChange, Pods, apply};
+use crate::protocol::{EventFaults, PodChange, RuntimeAnswer};
 use crate::random::Random;
 
-/// The timer's grain. Who is later than this was held up, and what it tells happened when it was
-/// due: otherwise a slow subject would hide its own slowness (coordinated omission).
-const GRAIN: Duration = Duration::from_millis(2);
+/// The resolution of the timer. An event that is later than this was delayed by a slow subscriber; its
+/// timestamp is the time at which it was due (otherwise: coordinated omission).
+const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -26,31 +26,30 @@ pub(super) struct Driver {
     history: History,
 }
 
-/// What has happened last.
+/// The changes of the last plan.
 #[derive(Default)]
 struct History {
     before: Pods,
-    events: Vec<Planned>,
-    /// When each of them happened.
-    moments: Vec<i64>,
+    events: Vec<PlannedChange>,
+    /// The time of each change.
+    timestamps: Vec<i64>,
 }
 
-/// How a plan is played.
+/// The options of a play.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlayOptions {
-    /// Events a second; 0 for as fast as they are taken.
+    /// Events per second; 0 for as fast as they are received.
     pub(super) rate: f64,
-    /// What is wrong with how events are reported.
-    pub(super) faults: Faults,
-    /// After how long every connection is cut, again and again.
+    /// The faults of event delivery.
+    pub(super) faults: EventFaults,
+    /// The interval at which every connection is cut.
     pub(super) cut_every: Option<Duration>,
 }
 
-/// Events that are told late: when each is due, which it is, and the event as it was when it
-/// happened.
-type Late = BTreeMap<(Instant, usize), Bytes>;
+/// Delayed events by due time and index, as encoded at the time of the change.
+type Delayed = BTreeMap<(Instant, usize), Bytes>;
 
-/// What one play has come to.
+/// The result of a play.
 #[derive(Default)]
 struct Played {
     sent: u64,
@@ -72,28 +71,28 @@ impl Driver {
         }
     }
 
-    pub(super) fn plan(&mut self, work: Work) -> RuntimeAnswer {
+    pub(super) fn plan(&mut self, changes: Changes) -> RuntimeAnswer {
         self.played += 1;
         let seed = self.settings.seed ^ (self.played << 32);
         let before = lock(&self.shared.table).pods().clone();
-        self.plan = Plan::new(work, &before, self.settings.profile, seed);
+        self.plan = Plan::new(changes, &before, self.settings.profile, seed);
         self.history = History {
             before,
             ..History::default()
         };
         RuntimeAnswer::Planned {
             events: self.plan.events.len() as u64,
-            truth: crate::node::truth(&self.plan.after),
+            expected: crate::node::expected_pods(&self.plan.after),
         }
     }
 
-    /// It all happens at once, and nobody is told.
-    pub(super) fn happen_unreported(&mut self) {
+    /// Applies the whole plan at once, without events.
+    pub(super) fn apply_without_events(&mut self) {
         let now = self.shared.now();
         let mut table = lock(&self.shared.table);
         for planned in self.plan.events.drain(..) {
-            table.happens(&planned, now);
-            self.history.moments.push(now);
+            table.apply(&planned, now);
+            self.history.timestamps.push(now);
             self.history.events.push(planned);
         }
     }
@@ -102,20 +101,20 @@ impl Driver {
         let mut pods = self.history.before.clone();
         let (mut before, mut changes) = (BTreeMap::new(), Vec::new());
         let events = self.history.events.iter();
-        for (Planned { pod, change, .. }, &at) in events.zip(&self.history.moments) {
-            let was = pods.get(pod).map(Truth::of);
+        for (PlannedChange { pod, change, .. }, &at) in events.zip(&self.history.timestamps) {
+            let was = pods.get(pod).map(ExpectedPod::of);
             apply(&mut pods, *pod, change, at);
-            let now = pods.get(pod).map(Truth::of);
+            let now = pods.get(pod).map(ExpectedPod::of);
             let Some(of) = was.as_ref().or(now.as_ref()) else {
                 continue;
             };
-            let nothing = Truth::nothing(&of.uid);
+            let removed = ExpectedPod::removed(&of.uid);
             before
                 .entry(*pod)
-                .or_insert_with(|| was.clone().unwrap_or_else(|| nothing.clone()));
-            changes.push(Happened {
+                .or_insert_with(|| was.clone().unwrap_or_else(|| removed.clone()));
+            changes.push(PodChange {
                 at,
-                pod: now.unwrap_or(nothing),
+                pod: now.unwrap_or(removed),
             });
         }
         RuntimeAnswer::History {
@@ -127,20 +126,20 @@ impl Driver {
     pub(super) async fn play(&mut self, options: PlayOptions) -> RuntimeAnswer {
         let PlayOptions { rate, faults, .. } = options;
         let events = std::mem::take(&mut self.plan.events);
-        let mut moments = Vec::with_capacity(events.len());
+        let mut timestamps = Vec::with_capacity(events.len());
         let mut random = Random::new(self.settings.seed ^ 0xfa017);
         let mut faulty = |per_million: u32| random.below(1_000_000) < per_million as usize;
         let mut delays = Random::new(self.settings.seed ^ 0x1a7e);
         let mut late_by = |most: u32| delays.below(most as usize + 1) as u64;
-        let (mut late, mut played) = (Late::new(), Played::default());
+        let (mut late, mut played) = (Delayed::new(), Played::default());
         let start = self.shared.clock.now();
         let mut cut = options.cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
-            // What is on time may be stamped after what was due just after it.
+            // An event that is on time may have a later timestamp than the next one, which was due.
             let now = self.due(start, n, rate, &mut played).await;
             let now = now.max(played.last);
-            moments.push(now);
-            lock(&self.shared.table).happens(planned, now);
+            timestamps.push(now);
+            lock(&self.shared.table).apply(planned, now);
             played.last = now;
             if n == 0 {
                 played.first = now;
@@ -150,26 +149,26 @@ impl Driver {
                 cut = options.cut_every.map(|every| due.after(every));
             }
             let by = self.shared.clock.now();
-            self.send_late(&mut late, by, &mut played).await;
+            self.send_delayed(&mut late, by, &mut played).await;
             if !planned.reported || faulty(faults.dropped) {
                 continue;
             }
-            let event = planned.event.fill(&moments);
+            let event = planned.event.fill(&timestamps);
             if faulty(faults.late) {
                 let by = Duration::from_millis(late_by(faults.late_ms));
                 late.insert((self.shared.clock.now().after(by), n), event);
                 continue;
             }
-            let times = if faulty(faults.doubled) { 2 } else { 1 };
+            let times = if faulty(faults.duplicated) { 2 } else { 1 };
             for _ in 0..times {
                 self.send(event.clone(), &mut played).await;
             }
         }
         while let Some((&(due, _), _)) = late.first_key_value() {
             self.shared.clock.sleep_until(due).await;
-            self.send_late(&mut late, due, &mut played).await;
+            self.send_delayed(&mut late, due, &mut played).await;
         }
-        (self.history.events, self.history.moments) = (events, moments);
+        (self.history.events, self.history.timestamps) = (events, timestamps);
         let Played {
             sent,
             first,
@@ -188,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// Waits until it is the turn of that event; the moment at which it happens.
+    /// Waits until event `n` is due. Returns the time of its change.
     async fn due(&self, start: Instant, n: usize, rate: f64, played: &mut Played) -> i64 {
         let clock = self.shared.clock;
         if rate > 0.0 {
@@ -199,15 +198,15 @@ impl Driver {
             let late_nanos = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
             if on_time {
                 played.late = played.late.max(late_nanos);
-            } else if late > GRAIN {
+            } else if late > TIMER_RESOLUTION {
                 return self.shared.now() - late_nanos;
             }
         }
         self.shared.now()
     }
 
-    /// Tells what is due by then of what is told late.
-    async fn send_late(&self, late: &mut Late, by: Instant, played: &mut Played) {
+    /// Sends the delayed events that are due at `by`.
+    async fn send_delayed(&self, late: &mut Delayed, by: Instant, played: &mut Played) {
         while let Some(first) = late.first_entry()
             && first.key().0 <= by
         {
@@ -224,14 +223,14 @@ impl Driver {
     }
 }
 
-/// To everyone, waiting for whoever does not read, or dropping what it has no room for: how often
-/// that was. Those who are gone are forgotten.
+/// Sends a frame to every subscriber. Waits for a subscriber that does not read, or drops the frame if
+/// the queue is full. Returns the number of dropped frames. Removes closed subscribers.
 pub(super) async fn publish(shared: &Shared, frame: Bytes) -> u64 {
     let subscribers = lock(&shared.subscribers).clone();
     let mut dropped = 0;
     for subscriber in subscribers {
         let frame = Ok(frame.clone());
-        let is_gone = if shared.dropping {
+        let is_closed = if shared.dropping {
             match subscriber.try_send(frame) {
                 Ok(()) => false,
                 Err(TrySendError::Full(_)) => {
@@ -243,12 +242,12 @@ pub(super) async fn publish(shared: &Shared, frame: Bytes) -> u64 {
         } else {
             subscriber.send(frame).await.is_err()
         };
-        if is_gone {
+        if is_closed {
             lock(&shared.subscribers).retain(|s| !s.is_closed());
         }
     }
     if shared.dropping {
-        // Whoever waits for room gives those their turn who make it; this one never waits.
+        // This path never waits, so it must yield to the tasks that empty the queues.
         tokio::task::yield_now().await;
     }
     dropped

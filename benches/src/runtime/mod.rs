@@ -1,13 +1,13 @@
-//! The runtime that is measured against: a process of its own that serves CRI on a unix socket
-//! from a table of answers encoded ahead.
+//! The simulated runtime: a process that serves CRI on a Unix socket from a table of answers that were
+//! encoded in advance.
 //!
-//! It tells events as containerd 2 does: to each subscriber through a channel of 100, waiting for
-//! one that does not read. Or as CRI-O does: through one of 1,000, and what does not fit is dropped.
-//! It does not hold events for a subscriber to come.
+//! It sends events as containerd 2 does, through a channel of 100 per subscriber, and waits for a
+//! subscriber that does not read; or as CRI-O does, through a channel of 1,000, and drops events that
+//! do not fit. It keeps no events while there is no subscriber.
 
 mod call;
+mod call_faults;
 mod drive;
-mod trouble;
 mod write;
 
 use std::collections::BTreeMap;
@@ -25,60 +25,60 @@ use tokio_util::sync::CancellationToken;
 
 use crate::node::{Page, Table, add_exited_containers, pods};
 use crate::payload::Profile;
-use crate::protocol::{Counted, RuntimeAnswer, RuntimeOrder, Trouble, orders, reply};
+use crate::protocol::{CallFaults, Counted, RuntimeAnswer, RuntimeOrder, orders, reply};
 use crate::usage::Usage;
 
-/// How it is to be.
+/// The settings of the runtime.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// The socket.
+    /// The socket to listen on.
     #[arg(long)]
     pub socket: PathBuf,
-    /// How many pods.
+    /// The number of pods.
     #[arg(long)]
     pub pods: u32,
-    /// How many containers each.
+    /// The number of containers per pod.
     #[arg(long, default_value_t = 1)]
     pub containers: u32,
-    /// How much text they carry.
+    /// The size of the labels, annotations and mounts.
     #[arg(long, value_enum, default_value_t)]
     pub profile: Profile,
-    /// What everything that looks random comes from.
+    /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How long each call takes, in ms.
+    /// The duration of each call, in ms.
     #[arg(long, default_value_t = 0)]
     pub latency: u64,
-    /// Offers streaming lists, with so many rows to the page.
+    /// Offer streaming lists with this many rows per page.
     #[arg(long)]
     pub page: Option<usize>,
-    /// How many containers there are besides that have ended long ago.
+    /// The number of additional exited containers.
     #[arg(long, default_value_t = 0)]
-    pub ended: u32,
-    /// Drops the events that a subscriber does not take in time, as CRI-O does.
+    pub exited: u32,
+    /// Drop events that do not fit into a subscriber's queue, as CRI-O does.
     #[arg(long)]
     pub dropping: bool,
 }
 
-/// What all its connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
     calls: Mutex<Calls>,
-    subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, Broken>>>>,
+    subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, StreamReset>>>>,
     dropping: bool,
     latency: Duration,
     page: Option<usize>,
     clock: Clock,
-    trouble: Mutex<Trouble>,
-    /// Cancelled to end every connection that there is.
+    call_faults: Mutex<CallFaults>,
+    /// Cancelled to close every connection.
     connections: Mutex<CancellationToken>,
 }
 
-/// An event stream was broken off.
+/// An event stream was reset.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("broken off")]
-struct Broken;
+#[error("event stream reset")]
+struct StreamReset;
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -97,15 +97,15 @@ impl Shared {
         }
     }
 
-    /// Breaks every event stream off, and leaves the connections as they are.
+    /// Resets every event stream, and keeps the connections.
     fn reset(&self) {
         for subscriber in std::mem::take(&mut *lock(&self.subscribers)) {
-            // Where there is no room its end is as abrupt.
-            let _ = subscriber.try_send(Err(Broken));
+            // If the queue is full, dropping the sender ends the stream.
+            let _ = subscriber.try_send(Err(StreamReset));
         }
     }
 
-    /// Ends every connection, and whoever waits for events is forgotten.
+    /// Closes every connection and removes all subscribers.
     fn cut(&self) {
         std::mem::take(&mut *lock(&self.connections)).cancel();
         lock(&self.subscribers).clear();
@@ -115,20 +115,20 @@ impl Shared {
         self.clock.wall().as_nanos()
     }
 
-    /// When that moment of the wall clock is.
+    /// Converts a wall-clock time to an instant.
     fn instant(&self, wall: i64) -> pleg_core::Instant {
         let ahead = u64::try_from(wall - self.now()).unwrap_or(0);
         self.clock.now().after(Duration::from_nanos(ahead))
     }
 }
 
-/// Serves until the harness closes its end.
+/// Serves until the harness closes stdin.
 ///
 /// # Errors
-/// If the socket cannot be had, or an order is not understood.
+/// If the socket cannot be created, or an order is invalid.
 pub async fn serve(settings: Settings) -> Result<()> {
     let mut pods = pods(settings.seed, settings.pods, settings.containers);
-    add_exited_containers(&mut pods, settings.seed, settings.ended);
+    add_exited_containers(&mut pods, settings.seed, settings.exited);
     let mut table = Table::new(pods, settings.profile, settings.seed);
     table.prepare(settings.page.map_or(Page::Whole, Page::Of));
     let shared = Arc::new(Shared {
@@ -139,7 +139,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
         latency: Duration::from_millis(settings.latency),
         page: settings.page,
         clock: Clock::start(),
-        trouble: Mutex::default(),
+        call_faults: Mutex::default(),
         connections: Mutex::default(),
     });
     let mut orders = orders::<RuntimeOrder>();
@@ -148,7 +148,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     reply(&RuntimeAnswer::Ready)?;
     while let Some(order) = orders.recv().await {
         let answer = match order? {
-            RuntimeOrder::Plan { work } => driver.plan(work),
+            RuntimeOrder::Plan { changes } => driver.plan(changes),
             RuntimeOrder::Play {
                 rate,
                 faults,
@@ -162,14 +162,14 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 driver.play(options).await
             }
             RuntimeOrder::History => driver.history(),
-            RuntimeOrder::SetTrouble { trouble } => {
-                *lock(&shared.trouble) = trouble;
+            RuntimeOrder::SetCallFaults { faults } => {
+                *lock(&shared.call_faults) = faults;
                 RuntimeAnswer::Ready
             }
             RuntimeOrder::Cut {
                 at,
                 down_ms,
-                untold,
+                without_events,
                 reset,
             } => {
                 shared.clock.sleep_until(shared.instant(at)).await;
@@ -184,14 +184,14 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 if down_ms > 0 {
                     std::fs::remove_file(&settings.socket)?;
                 }
-                if untold {
-                    driver.happen_unreported();
+                if without_events {
+                    driver.apply_without_events();
                 }
                 if down_ms > 0 {
                     shared.clock.sleep_until(until).await;
                 }
                 if !reset {
-                    // Those who are cut have to find somebody, and at once if nobody was down.
+                    // Clients must be able to reconnect, and at once if there is no downtime.
                     listening = listen(&settings, &shared)?;
                 }
                 RuntimeAnswer::Cut {
@@ -206,20 +206,20 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 RuntimeAnswer::Counted(shared.counted().since(&before))
             }
             RuntimeOrder::Count => RuntimeAnswer::Counted(shared.counted()),
-            RuntimeOrder::Truth => RuntimeAnswer::Truth {
-                truth: lock(&shared.table).truth(),
+            RuntimeOrder::Expected => RuntimeAnswer::Expected {
+                expected: lock(&shared.table).expected(),
             },
         };
         reply(&answer)?;
     }
     listening.cancel();
     shared.cut();
-    // The harness may have taken the directory away.
+    // The harness may have removed the directory.
     let _ = std::fs::remove_file(&settings.socket);
     Ok(())
 }
 
-/// Listens until that is cancelled.
+/// Listens until the returned token is cancelled.
 fn listen(settings: &Settings, shared: &Arc<Shared>) -> Result<CancellationToken> {
     if settings.socket.exists() {
         std::fs::remove_file(&settings.socket)?;
@@ -235,7 +235,7 @@ fn listen(settings: &Settings, shared: &Arc<Shared>) -> Result<CancellationToken
                     hyper::service::service_fn(|request| call::answer(shared.clone(), request));
                 let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(stream), service);
-                // How a client leaves is its own affair.
+                // How a client disconnects does not matter.
                 let _ = connection.await;
             };
             tokio::spawn(async move { until.run_until_cancelled(connection).await });

@@ -1,7 +1,7 @@
 //! The calls that change the node, for pod workers. Each call changes the table and sends its events.
 
 use bytes::Bytes;
-use pleg_cri::v1::{self, ContainerEventType as Event, ContainerState};
+use pleg_cri::v1::{self, ContainerEventType as EventType, ContainerState};
 use prost::Message as _;
 use tonic::Code;
 
@@ -40,9 +40,9 @@ fn change(table: &mut Table, method: &str, message: Bytes, now: i64) -> Result<C
         _ => (
             decode::<v1::StartContainerRequest>(message)?.container_id,
             match method {
-                "StartContainer" => Event::ContainerStartedEvent,
-                "StopContainer" | "StopPodSandbox" => Event::ContainerStoppedEvent,
-                _ => Event::ContainerDeletedEvent,
+                "StartContainer" => EventType::ContainerStartedEvent,
+                "StopContainer" | "StopPodSandbox" => EventType::ContainerStoppedEvent,
+                _ => EventType::ContainerDeletedEvent,
             },
         ),
     };
@@ -79,14 +79,14 @@ fn run_sandbox(
         created_at: now,
         containers: Vec::new(),
     };
-    let created = Change::Add(Box::new(pod));
+    let created = Change::AddPod(Box::new(pod));
     let events = [
-        table.write(number, Event::ContainerCreatedEvent, &id, &created, now),
+        table.write(number, EventType::ContainerCreatedEvent, &id, &created, now),
         table.write(
             number,
-            Event::ContainerStartedEvent,
+            EventType::ContainerStartedEvent,
             &id,
-            &Change::Nothing,
+            &Change::SandboxStarted,
             now,
         ),
     ];
@@ -116,8 +116,8 @@ fn create_container(
         finished_at: 0,
         exit_code: 0,
     };
-    let put = Change::Put(Box::new(container));
-    let event = table.write(number, Event::ContainerCreatedEvent, &id, &put, now);
+    let added = Change::AddContainer(Box::new(container));
+    let event = table.write(number, EventType::ContainerCreatedEvent, &id, &added, now);
     let response = v1::CreateContainerResponse { container_id: id };
     Ok((response.encode_to_vec(), event.into_iter().collect()))
 }

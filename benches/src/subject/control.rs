@@ -1,4 +1,4 @@
-//! Obeys the harness for a generator with a cache, and looks at that cache as a consumer does.
+//! Executes the harness's orders for a generator with a cache, and reads that cache as a consumer does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,39 +12,39 @@ use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::{Clock, wall};
 use tokio::sync::Notify;
 
-use super::generators::{Announced, Announcements, Row, Subject};
+use super::generators::{Announcement, Announcements, Row, Subject};
 use super::receipts::Receipts;
-use super::staleness::Looks;
+use super::staleness::CacheHistory;
 use super::watch::watch;
 use super::workers::{Reads, Workers, churn, restart};
-use crate::Allocated;
-use crate::node::Truth;
+use crate::AllocationCounter;
+use crate::node::ExpectedPod;
 use crate::protocol::{
-    ENDS_TAKEN, Happened, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, reply,
+    EXITS_RECEIVED, PodChange, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, reply,
 };
 use crate::usage::Usage;
 
-/// How long a subject may take to know what exists; long, for a loaded machine and 10,000 pods.
+/// The time limit for the initial sync; long, for a loaded machine and 10,000 pods.
 const SYNC: Duration = Duration::from_secs(400);
 
-/// How often a cache is looked at when nobody tells of a change.
-const LOOK: Duration = Duration::from_millis(1);
+/// The interval at which the cache is read without an announcement.
+const READ_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How a subject is observed.
 pub(super) struct Options {
-    /// When its reader has received each event, where that is stamped.
+    /// The time at which the reader received each event, if it is recorded.
     pub(super) receipts: Option<Receipts>,
-    /// Nobody takes what it announces.
+    /// Whether the consumer does not read announcements.
     pub(super) stalled: bool,
-    /// Counts what it allocates.
-    pub(super) allocated: Allocated,
-    /// Announcements cause runs of pod workers.
+    /// Returns the allocations of this process.
+    pub(super) allocated: AllocationCounter,
+    /// Whether announcements cause runs of pod workers.
     pub(super) workers: bool,
-    /// The runtime, for pod workers that change it.
+    /// The client of pod workers that change the runtime.
     pub(super) client: CriClient,
 }
 
-/// Until the harness closes its end.
+/// Runs until the harness closes stdin.
 pub(super) async fn control<P: Subject>(
     subject: P,
     announcements: impl Announcements,
@@ -57,13 +57,13 @@ pub(super) async fn control<P: Subject>(
         recording: Arc::default(),
         known: BTreeSet::new(),
         counts: BTreeMap::new(),
-        untaken: None,
+        unread: None,
         client: options.client,
         reads: Reads::new()?,
         subject,
     };
     if options.stalled {
-        consumer.untaken = Some(announcements);
+        consumer.unread = Some(announcements);
     } else {
         tokio::spawn(observe(
             consumer.subject.clone(),
@@ -79,16 +79,16 @@ pub(super) async fn control<P: Subject>(
     consumer.run_orders(options.allocated).await
 }
 
-/// What is recorded, while something is.
+/// The records since recording began, if it has begun.
 type Recording = Arc<Mutex<Option<Records>>>;
 
 struct Records {
-    /// What happened before this is no news.
+    /// Earlier changes are not recorded.
     from: i64,
     seen: BTreeSet<(Id, i32)>,
     end_to_end: Histogram<u64>,
     in_process: Histogram<u64>,
-    looks: Looks,
+    history: CacheHistory,
 }
 
 impl Records {
@@ -98,12 +98,12 @@ impl Records {
             seen: BTreeSet::new(),
             end_to_end: Histogram::new(3)?,
             in_process: Histogram::new(3)?,
-            looks: Looks::default(),
+            history: CacheHistory::default(),
         })
     }
 }
 
-/// Takes announcements, and records how long ago each change happened.
+/// Reads announcements, and records the latency of each change.
 async fn observe<P: Subject>(
     subject: Arc<P>,
     mut announcements: impl Announcements,
@@ -112,17 +112,24 @@ async fn observe<P: Subject>(
     receipts: Option<Receipts>,
     workers: Option<Arc<Workers<P>>>,
 ) {
-    while let Some(Announced { uid, id, wakes }) = announcements.next().await {
-        if let Some((workers, wake)) = workers.as_ref().zip(wakes) {
+    while let Some(Announcement {
+        uid,
+        id,
+        wake_reason,
+    }) = announcements.next().await
+    {
+        if let Some((workers, wake)) = workers.as_ref().zip(wake_reason) {
             workers.wake(&uid, wake);
         }
         if let Some(records) = &mut *lock(&recording) {
             let mut shown = None;
-            let now = records.looks.at(&*subject, &uid, &mut |row: &Row<'_>| {
-                if Some(row.id) == id.as_ref() {
-                    shown = Some((row.state, row.since));
-                }
-            });
+            let now = records
+                .history
+                .read_pod(&*subject, &uid, &mut |row: &Row<'_>| {
+                    if Some(row.id) == id.as_ref() {
+                        shown = Some((row.state, row.since));
+                    }
+                });
             let (Some(id), Some((state, Some(since)))) = (id, shown) else {
                 continue;
             };
@@ -153,27 +160,27 @@ struct Consumer<P, T> {
     clock: Clock,
     changed: Arc<Notify>,
     recording: Recording,
-    /// Every pod that the harness ever named: what is shown of one that is gone is a ghost.
+    /// The uids of all pods that the harness named. Containers of a pod that no longer exists are ghosts.
     known: BTreeSet<String>,
-    /// What it had counted when recording began.
+    /// The subject's counts when recording began.
     counts: BTreeMap<String, u64>,
-    /// One who stalls holds on to its end, and takes nothing until it is asked what was recorded.
-    untaken: Option<T>,
+    /// The announcements that a stalled consumer reads only when it returns what was recorded.
+    unread: Option<T>,
     client: CriClient,
-    /// The reads of the churn's pod workers.
+    /// The reads of the pod workers of `Churn`.
     reads: Reads,
 }
 
 impl<P: Subject, T: Announcements> Consumer<P, T> {
-    async fn run_orders(mut self, allocated: Allocated) -> Result<()> {
+    async fn run_orders(mut self, allocated: AllocationCounter) -> Result<()> {
         let mut orders = orders::<SubjectOrder>();
         reply(&SubjectAnswer::Ready)?;
         while let Some(order) = orders.recv().await {
             let answer = match order? {
-                SubjectOrder::Sync { truth } => {
-                    let truth = self.resolve(truth);
+                SubjectOrder::Sync { expected } => {
+                    let expected = self.resolve(expected);
                     let at = self
-                        .until(SYNC, |p| p.synced() && shows_all(p, &truth))
+                        .wait_until(SYNC, |p| p.synced() && shows_all(p, &expected))
                         .await;
                     SubjectAnswer::Synced {
                         synced: at.is_some(),
@@ -181,7 +188,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                 }
                 SubjectOrder::Use => {
                     if allocated().is_some() {
-                        // What is known here beside the subject is none of what it holds.
+                        // The consumer's own memory must not count as memory of the subject.
                         self.known = BTreeSet::new();
                     }
                     used(allocated)
@@ -191,29 +198,31 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                     let mut records = Records::new()?;
                     for uid in &self.known {
                         let uid = uid.as_str().into();
-                        records.looks.at(&*self.subject, &uid, &mut |_| {});
+                        records.history.read_pod(&*self.subject, &uid, &mut |_| {});
                     }
                     *lock(&self.recording) = Some(records);
                     self.counts = self.subject.counts();
                     used(allocated)
                 }
                 SubjectOrder::Count => {
-                    // Until now everything was taken.
-                    self.untaken.as_mut().map(Announcements::take_ends);
+                    // Discard the announcements so far.
+                    self.unread.as_mut().map(Announcements::count_exits);
                     self.counts = self.subject.counts();
                     used(allocated)
                 }
                 SubjectOrder::Recorded => SubjectAnswer::Recorded(self.recorded()),
-                SubjectOrder::Await { truth, within, .. } => {
-                    let truth = self.resolve(truth);
+                SubjectOrder::Await {
+                    expected, within, ..
+                } => {
+                    let expected = self.resolve(expected);
                     reply(&used(allocated))?;
                     let (mut next, within) = (0, Duration::from_millis(within));
                     let at = self
-                        .until(within, |subject| {
-                            while truth.get(next).is_some_and(|of| agrees(subject, of)) {
+                        .wait_until(within, |subject| {
+                            while expected.get(next).is_some_and(|of| agrees(subject, of)) {
                                 next += 1;
                             }
-                            next == truth.len()
+                            next == expected.len()
                         })
                         .await;
                     SubjectAnswer::Reached {
@@ -232,7 +241,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                     let within = Duration::from_millis(within) + Duration::from_nanos(ahead);
                     let mut next = 0;
                     let at = self
-                        .until(within, |subject| {
+                        .wait_until(within, |subject| {
                             while uids
                                 .get(next)
                                 .is_some_and(|uid| subject.verified(uid, after))
@@ -270,7 +279,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                     used(allocated)
                 }
                 SubjectOrder::TakeReads => SubjectAnswer::Recorded(self.reads.take()),
-                SubjectOrder::Compare { truth } => self.compare(truth),
+                SubjectOrder::Compare { expected } => self.compare(expected),
                 SubjectOrder::Stale { before, changes } => {
                     SubjectAnswer::Stale(self.stale(&before, &changes)?)
                 }
@@ -283,24 +292,31 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         Ok(())
     }
 
-    fn resolve(&mut self, truth: Vec<Truth>) -> Vec<Expected> {
-        self.known.extend(truth.iter().map(|t| t.uid.clone()));
-        let expected = |of: Truth| Expected {
-            uid: of.uid.into(),
-            containers: of
+    /// Converts uids and ids, and remembers the uids.
+    fn resolve(&mut self, expected: Vec<ExpectedPod>) -> Vec<ResolvedPod> {
+        self.known
+            .extend(expected.iter().map(|pod| pod.uid.clone()));
+        let resolved = |pod: ExpectedPod| ResolvedPod {
+            uid: pod.uid.into(),
+            containers: pod
                 .containers
                 .into_iter()
                 .map(|(id, state)| (id.into(), state))
                 .collect(),
         };
-        truth.into_iter().map(expected).collect()
+        expected.into_iter().map(resolved).collect()
     }
 
-    /// Looks at every change and every millisecond; when it was so.
-    async fn until(&self, within: Duration, mut so: impl FnMut(&P) -> bool) -> Option<i64> {
+    /// Checks the condition after every announcement and every millisecond. Returns the time at which it
+    /// held.
+    async fn wait_until(
+        &self,
+        within: Duration,
+        mut condition: impl FnMut(&P) -> bool,
+    ) -> Option<i64> {
         let end = self.clock.now().after(within);
         loop {
-            if so(&self.subject) {
+            if condition(&self.subject) {
                 return Some(wall().as_nanos());
             }
             let now = self.clock.now();
@@ -309,13 +325,13 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
             }
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = self.clock.sleep_until(now.after(LOOK)) => {}
+                () = self.clock.sleep_until(now.after(READ_INTERVAL)) => {}
             }
         }
     }
 
-    async fn relist(&self, count: u32, allocated: Allocated) -> SubjectAnswer {
-        // What one of them makes ready for all is no part of any.
+    async fn relist(&self, count: u32, allocated: AllocationCounter) -> SubjectAnswer {
+        // The first relist prepares state that later relists reuse, so it is not measured.
         self.subject.relist().await;
         let mut took = Vec::with_capacity(count as usize);
         let (before, memory) = (Usage::of_self(), allocated());
@@ -332,7 +348,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         SubjectAnswer::Spent {
             usage,
             took,
-            allocations: allocated.map(|a| a.times),
+            allocations: allocated.map(|a| a.count),
             bytes: allocated.map(|a| a.bytes),
         }
     }
@@ -342,8 +358,8 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         for (name, count) in &mut counts {
             *count -= self.counts.get(name).copied().unwrap_or(0);
         }
-        if let Some(announcements) = &mut self.untaken {
-            counts.insert(ENDS_TAKEN.to_owned(), announcements.take_ends());
+        if let Some(announcements) = &mut self.unread {
+            counts.insert(EXITS_RECEIVED.to_owned(), announcements.count_exits());
         }
         let records = lock(&self.recording).take();
         let taken = |of: fn(&Records) -> &Histogram<u64>| {
@@ -357,28 +373,30 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         }
     }
 
-    fn stale(&self, before: &[Truth], changes: &[Happened]) -> Result<Stale> {
+    fn stale(&self, before: &[ExpectedPod], changes: &[PodChange]) -> Result<Stale> {
         let Some(records) = &mut *lock(&self.recording) else {
             return Ok(Stale::default());
         };
-        // The cache may show changes that were not announced.
+        // The cache may contain changes that were not announced.
         let uids: BTreeSet<&str> = changes.iter().map(|c| c.pod.uid.as_str()).collect();
         for uid in uids {
-            records.looks.at(&*self.subject, &uid.into(), &mut |_| {});
+            records
+                .history
+                .read_pod(&*self.subject, &uid.into(), &mut |_| {});
         }
-        records.looks.stale(before, changes, wall().as_nanos())
+        records.history.stale(before, changes, wall().as_nanos())
     }
 
-    fn compare(&mut self, truth: Vec<Truth>) -> SubjectAnswer {
-        let truth = self.resolve(truth);
+    fn compare(&mut self, expected: Vec<ExpectedPod>) -> SubjectAnswer {
+        let expected = self.resolve(expected);
         let (mut lost, mut ghosts) = (0, 0);
         let mut gone: BTreeSet<&str> = self.known.iter().map(String::as_str).collect();
-        for expected in &truth {
-            gone.remove(expected.uid.as_str());
-            let shown = shown(&*self.subject, &expected.uid);
+        for pod in &expected {
+            gone.remove(pod.uid.as_str());
+            let shown = shown(&*self.subject, &pod.uid);
             let right = |(id, state): (&Id, &i32)| shown.get(id) == Some(state);
-            lost += expected.containers.iter().filter(|of| !right(*of)).count() as u64;
-            let real = |id: &&Id| expected.containers.contains_key(*id);
+            lost += pod.containers.iter().filter(|of| !right(*of)).count() as u64;
+            let real = |id: &&Id| pod.containers.contains_key(*id);
             ghosts += shown.keys().filter(|id| !real(id)).count() as u64;
         }
         for uid in gone {
@@ -388,7 +406,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
     }
 }
 
-/// Reads the cache from a thread of its own, of one pod after the other.
+/// Reads one pod after the other from the cache, in a separate thread.
 async fn read<P: Subject>(
     subject: Arc<P>,
     pods: Vec<String>,
@@ -414,13 +432,14 @@ async fn read<P: Subject>(
                 break;
             }
         }
-        // Nobody waits any more if the harness is gone.
+        // The receiver is dropped if the harness ended.
         let _ = send.send(values(&histogram));
     });
     Ok(done.await?)
 }
 
-struct Expected {
+/// An expected pod with the id types of the cache.
+struct ResolvedPod {
     uid: PodUid,
     containers: HashMap<Id, i32>,
 }
@@ -433,7 +452,7 @@ fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
     shown
 }
 
-fn agrees<P: Subject>(subject: &P, expected: &Expected) -> bool {
+fn agrees<P: Subject>(subject: &P, expected: &ResolvedPod) -> bool {
     let (mut right, mut wrong) = (0, 0);
     subject.shows(&expected.uid, &mut |row| {
         if expected.containers.get(row.id) == Some(&row.state) {
@@ -445,20 +464,20 @@ fn agrees<P: Subject>(subject: &P, expected: &Expected) -> bool {
     wrong == 0 && right == expected.containers.len()
 }
 
-fn shows_all<P: Subject>(subject: &P, truth: &[Expected]) -> bool {
-    truth.iter().all(|of| agrees(subject, of))
+fn shows_all<P: Subject>(subject: &P, expected: &[ResolvedPod]) -> bool {
+    expected.iter().all(|of| agrees(subject, of))
 }
 
-fn used(allocated: Allocated) -> SubjectAnswer {
+fn used(allocated: AllocationCounter) -> SubjectAnswer {
     SubjectAnswer::Used {
         usage: Usage::of_self(),
-        held: allocated().map(|a| a.held),
+        live_bytes: allocated().map(|a| a.live_bytes),
     }
 }
 
-/// The histogram grows as it must.
+/// Records a value. The histogram grows as needed.
 pub(super) fn record(histogram: &mut Histogram<u64>, value: u64) {
-    // That fails only where it cannot grow any more, after 500 years.
+    // This fails only for values above 500 years.
     let _ = histogram.record(value);
 }
 

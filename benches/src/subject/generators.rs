@@ -1,4 +1,4 @@
-//! The generators as subjects: upstream's ports, and ours.
+//! The generators as subjects: the ports of upstream's PLEGs, and this project's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,60 +19,60 @@ use rivals::{
 };
 
 use super::control::{Options, control};
-use super::plain::Plain;
+use super::plain::FullDecode;
 use super::receipts::Receipts;
 use super::workers::Wake;
 use super::{Kind, Settings};
-use crate::Allocated;
+use crate::AllocationCounter;
 
-/// How long a pod worker waits for its status. Upstream's waits for ever.
+/// How long a pod worker waits for its status. Upstream's worker has no time limit.
 const WORKER_DEADLINE: Duration = Duration::from_secs(600);
 
-/// A container as a cache shows it.
+/// A container in a cache.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     pub(super) id: &'a Id,
-    /// As CRI numbers it.
+    /// The state, as a number of CRI.
     pub(super) state: i32,
-    /// When it came into that state, as the runtime says.
+    /// The time at which the container entered this state, as reported by the runtime.
     pub(super) since: Option<WallTime>,
 }
 
 /// A generator with a cache.
 pub(super) trait Subject: Send + Sync + 'static {
-    /// What it shows of the pod.
+    /// Calls `row` for every container of the pod in the cache.
     fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
 
-    /// Whether evidence begun after that moment of the wall clock stands for the pod; a subject that
-    /// keeps no such evidence says no.
+    /// Whether the pod has evidence that was read after a wall-clock time. Always false for a subject
+    /// without such evidence.
     fn verified(&self, uid: &PodUid, after: i64) -> bool;
 
     /// The clock of [`newer_than`](Self::newer_than).
     fn clock(&self) -> Clock;
 
-    /// Waits until the cache has a status of the pod that is newer than that.
+    /// Waits until the cache has a status of the pod that is newer than `after`.
     fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = ()> + Send;
 
-    /// A pod worker has changed the pod.
-    fn has_changed(&self, uid: &PodUid);
+    /// Notifies the subject that a pod worker changed the pod.
+    fn notify_own_change(&self, uid: &PodUid);
 
-    /// A full list, and all that is done with it.
+    /// Makes a full list and processes it.
     fn relist(&self) -> impl Future<Output = ()> + Send;
 
-    /// Whether it says of itself that it knows what exists, where it does say.
+    /// Whether the subject reports that it is synced; true if it does not report this.
     fn synced(&self) -> bool {
         true
     }
 
-    /// Its health.
+    /// Returns the reported health.
     fn health_report(&self) -> HealthReport;
 
-    /// How often it lists everything at present, in ns, if it reports that.
+    /// Returns the current relist period in ns, if the subject reports it.
     fn period(&self) -> Option<u64> {
         None
     }
 
-    /// What it counts itself, by name: reads by cause, and what was odd.
+    /// Returns the subject's own counts by name: reads by cause, and anomalies.
     fn counts(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -81,25 +81,25 @@ pub(super) trait Subject: Send + Sync + 'static {
 /// The health that a generator reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthReport {
-    /// Nothing is wrong.
+    /// No problem.
     Well,
-    /// Something is, but the node may go on.
+    /// A problem that keeps the node ready.
     Degraded,
-    /// The node may not go on.
+    /// A problem that makes the node not ready.
     NotReady,
 }
 
 /// An announcement.
 #[derive(Debug)]
-pub(super) struct Announced {
+pub(super) struct Announcement {
     pub(super) uid: PodUid,
     /// The container or sandbox.
     pub(super) id: Option<Id>,
-    /// Whether it causes a run of the pod's worker, as in a kubelet.
-    pub(super) wakes: Option<Wake>,
+    /// Why the pod's worker runs, as in a kubelet; `None` if it does not run.
+    pub(super) wake_reason: Option<Wake>,
 }
 
-const fn wakes(event: LifecycleType) -> Option<Wake> {
+const fn wake_reason(event: LifecycleType) -> Option<Wake> {
     match event {
         LifecycleType::ContainerDied => Some(Wake::Died),
         LifecycleType::ContainerChanged | LifecycleType::ContainerRemoved => None,
@@ -109,38 +109,39 @@ const fn wakes(event: LifecycleType) -> Option<Wake> {
 
 /// The announcements of a generator.
 pub(super) trait Announcements: Send + 'static {
-    fn next(&mut self) -> impl Future<Output = Option<Announced>> + Send;
+    /// Waits for the next announcement.
+    fn next(&mut self) -> impl Future<Output = Option<Announcement>> + Send;
 
-    /// Takes everything that is there without waiting; the number of containers that it announces as exited.
-    fn take_ends(&mut self) -> u64;
+    /// Reads all pending announcements without waiting. Returns the number of exits among them.
+    fn count_exits(&mut self) -> u64;
 }
 
 impl Announcements for Fifo {
-    async fn next(&mut self) -> Option<Announced> {
+    async fn next(&mut self) -> Option<Announcement> {
         let event = Self::next(self).await?;
-        Some(Announced {
-            wakes: wakes(event.event),
+        Some(Announcement {
+            wake_reason: wake_reason(event.event),
             uid: event.uid,
             id: event.data,
         })
     }
 
-    fn take_ends(&mut self) -> u64 {
-        let mut ends = 0;
+    fn count_exits(&mut self) -> u64 {
+        let mut exits = 0;
         while let Some(event) = self.try_next() {
-            ends += u64::from(event.event == LifecycleType::ContainerDied);
+            exits += u64::from(event.event == LifecycleType::ContainerDied);
         }
-        ends
+        exits
     }
 }
 
 impl Announcements for Subscription {
-    async fn next(&mut self) -> Option<Announced> {
+    async fn next(&mut self) -> Option<Announcement> {
         loop {
-            // What it missed, should it lag, is found by looking.
+            // A lagging consumer finds missed changes when it reads the cache.
             if let Delivery::Event(event) = Self::next(self).await? {
-                return Some(Announced {
-                    wakes: wakes(event.event),
+                return Some(Announcement {
+                    wake_reason: wake_reason(event.event),
                     uid: event.uid,
                     id: event.subject.map(|s| s.id),
                 });
@@ -148,16 +149,16 @@ impl Announcements for Subscription {
         }
     }
 
-    fn take_ends(&mut self) -> u64 {
-        let mut ends = 0;
+    fn count_exits(&mut self) -> u64 {
+        let mut exits = 0;
         while let Some(delivery) = self.try_next() {
             let event = match delivery {
                 Delivery::Event(event) => event.event,
                 _ => continue,
             };
-            ends += u64::from(event == LifecycleType::ContainerDied);
+            exits += u64::from(event == LifecycleType::ContainerDied);
         }
-        ends
+        exits
     }
 }
 
@@ -190,15 +191,15 @@ impl Subject for Pleg {
     }
 
     async fn newer_than(&self, uid: &PodUid, after: Instant) {
-        // A worker decides by the view, which shows the error.
+        // The worker reads the pod afterwards, which also contains the error.
         let _ = Self::newer_than(self, uid, after, WORKER_DEADLINE).await;
     }
 
-    /// Nothing: [`newer_than`](Pleg::newer_than) reads.
-    fn has_changed(&self, _: &PodUid) {}
+    /// Does nothing, because [`newer_than`](Pleg::newer_than) reads the pod.
+    fn notify_own_change(&self, _: &PodUid) {}
 
     async fn relist(&self) {
-        // One that fails is counted by the runtime nonetheless, and shows in what it took.
+        // The runtime counts a failed relist too, and its duration is measured.
         let _ = self.relist_now().await;
     }
 
@@ -242,7 +243,7 @@ impl Subject for Pleg {
     }
 }
 
-/// A port of one of upstream's, with what it can do beyond the common trait.
+/// A port of an upstream PLEG, with functions that the common trait lacks.
 struct Port<S, A, V> {
     subject: Arc<S>,
     relist: A,
@@ -287,7 +288,7 @@ where
         self.subject.newer_than(uid, after).await;
     }
 
-    fn has_changed(&self, uid: &PodUid) {
+    fn notify_own_change(&self, uid: &PodUid) {
         self.subject.request_relist(uid);
     }
 
@@ -302,29 +303,39 @@ where
     }
 }
 
-async fn nothing<S>(_: Arc<S>) {}
+/// A port without relists on demand.
+async fn no_relist<S>(_: Arc<S>) {}
 
-const fn never<S>(_: &S, _: i64) -> bool {
+/// A port without evidence.
+const fn not_verified<S>(_: &S, _: i64) -> bool {
     false
 }
 
-/// Runs that generator until the harness closes its end.
-pub(super) async fn run(settings: &Settings, allocated: Allocated) -> Result<()> {
+/// Runs the generator until the harness closes stdin.
+pub(super) async fn run(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
     let runtime = settings.runtime()?;
     let client = runtime.client();
     match settings.kind {
         Kind::BestGeneric | Kind::Ours => {
-            Box::pin(over(runtime, client, settings, allocated)).await
+            Box::pin(start_with_runtime(runtime, client, settings, allocated)).await
         }
-        _ => Box::pin(over(Plain(runtime), client, settings, allocated)).await,
+        _ => {
+            Box::pin(start_with_runtime(
+                FullDecode(runtime),
+                client,
+                settings,
+                allocated,
+            ))
+            .await
+        }
     }
 }
 
-async fn over<R: Runtime>(
+async fn start_with_runtime<R: Runtime>(
     runtime: R,
     client: CriClient,
     settings: &Settings,
-    allocated: Allocated,
+    allocated: AllocationCounter,
 ) -> Result<()> {
     if settings.stamp {
         let receipts = Receipts::default();
@@ -348,7 +359,7 @@ async fn start<R: Runtime>(
     client: CriClient,
     settings: &Settings,
     receipts: Option<Receipts>,
-    allocated: Allocated,
+    allocated: AllocationCounter,
 ) -> Result<()> {
     let options = Options {
         receipts,
@@ -388,8 +399,8 @@ async fn start<R: Runtime>(
             let subject = Arc::new(evented);
             let port = Port {
                 subject,
-                relist: nothing,
-                verified: never,
+                relist: no_relist,
+                verified: not_verified,
             };
             control(port, announcements, options).await
         }
@@ -398,8 +409,8 @@ async fn start<R: Runtime>(
             let subject = Arc::new(hint);
             let port = Port {
                 subject,
-                relist: nothing,
-                verified: never,
+                relist: no_relist,
+                verified: not_verified,
             };
             control(port, announcements, options).await
         }
@@ -410,10 +421,10 @@ async fn start<R: Runtime>(
             };
             let mut builder = Pleg::builder(runtime).mode(mode);
             if settings.probing {
-                let mut often = pleg::core::Settings::default();
-                often.mode = mode;
-                often.probe_period = Duration::from_secs(1);
-                builder = builder.settings(often);
+                let mut core_settings = pleg::core::Settings::default();
+                core_settings.mode = mode;
+                core_settings.probe_period = Duration::from_secs(1);
+                builder = builder.settings(core_settings);
             }
             let announcements = builder.subscribe();
             let pleg = builder.spawn()?;

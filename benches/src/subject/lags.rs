@@ -1,19 +1,18 @@
-//! How late each change was seen: of all changes, and of the earlier and the later half of them
-//! apart. A subject that does not keep up falls behind further and further, and that shows between the
-//! halves.
+//! The delay until each change was visible, for all changes and for the earlier and the later half. If a
+//! subject cannot keep up, the delays of the later half are longer.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
 use super::control::{record, values};
 
-/// When something changed, and after how many ns that was seen.
+/// The time of each change, and the delay in ns until it was visible.
 #[derive(Debug, Default)]
 pub(super) struct Lags(Vec<(i64, u64)>);
 
 impl Lags {
-    /// A change of that moment was seen at the other one.
-    pub(super) fn note(&mut self, changed: i64, seen: i64) {
+    /// Adds a change at `changed` that was visible at `seen`.
+    pub(super) fn add(&mut self, changed: i64, seen: i64) {
         let lag = u64::try_from(seen - changed).unwrap_or(0).max(1);
         self.0.push((changed, lag));
     }
@@ -22,7 +21,7 @@ impl Lags {
         spread(&self.0)
     }
 
-    /// Of the changes that came first, and of as many that came after them.
+    /// The delays of the earlier and of the later half of the changes.
     pub(super) fn halves(mut self) -> Result<[crate::protocol::Histogram; 2]> {
         self.0.sort_unstable();
         let (earlier, later) = self.0.split_at(self.0.len() / 2);
@@ -43,11 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_that_falls_behind_shows_it_between_the_halves() {
+    fn increasing_lags_differ_between_halves() {
         let mut lags = Lags::default();
-        // Noted in another order than they happened, as it is with pods that wait for each other.
+        // Added in another order than the changes, as for pods that wait for each other.
         for n in (0..100).rev() {
-            lags.note(n, 2 * n + 10);
+            lags.add(n, 2 * n + 10);
         }
         assert_eq!(lags.all().unwrap().len(), 100);
         let [earlier, later] = lags.halves().unwrap();
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_nothing() {
+    fn empty_lags_give_empty_histograms() {
         assert!(Lags::default().all().unwrap().is_empty());
         assert_eq!(Lags::default().halves().unwrap(), [vec![], vec![]]);
     }

@@ -1,5 +1,5 @@
-//! A subject: one way to know what the runtime does, in a process of its own, so that what it uses
-//! is its alone. All of them run on one thread, with the same transport and allocator.
+//! A subject: one way to observe the runtime, in a separate process, so that its resource usage is
+//! measured alone. All subjects run on one thread, with the same transport and allocator.
 
 mod control;
 mod generators;
@@ -18,9 +18,9 @@ use clap::ValueEnum;
 use pleg_cri::{CriConfig, CriRuntime};
 use serde::{Deserialize, Serialize};
 
-use crate::Allocated;
+use crate::AllocationCounter;
 
-/// Who is measured.
+/// The kind of a subject.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -30,13 +30,13 @@ pub enum Kind {
     Drain,
     /// Decodes both lists and drops the rows.
     Decode,
-    /// Keeps the decoded statuses of all pods, and does nothing with them.
+    /// Keeps the decoded statuses of all pods.
     Owned,
     /// Makes the calls that this project makes on an idle node, and drops the answers.
     Calls,
     /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
-    /// The same without on-demand relist.
+    /// Upstream's generic PLEG without on-demand relist.
     GenericPlain,
     /// This project in polling mode.
     BestGeneric,
@@ -49,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it listens to the event stream.
+    /// Whether it reads the event stream.
     #[must_use]
     pub const fn subscribes(self) -> bool {
         matches!(self, Self::Drain | Self::Evented | Self::Hint | Self::Ours)
@@ -61,7 +61,7 @@ impl Kind {
         !matches!(self, Self::Drain | Self::Decode | Self::Owned | Self::Calls)
     }
 
-    /// As the reports name it.
+    /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,31 +79,31 @@ impl Kind {
     }
 }
 
-/// What a subject is to do.
+/// The settings of a subject.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// Which.
+    /// The kind of the subject.
     #[arg(value_enum)]
     pub kind: Kind,
     /// The runtime's socket.
     #[arg(long)]
     pub socket: PathBuf,
-    /// Lists only when it is told to.
+    /// Relist only when ordered.
     #[arg(long)]
     pub by_hand: bool,
-    /// Keeps the moment at which each event is received.
+    /// Record the time at which each event is received.
     #[arg(long)]
     pub stamp: bool,
-    /// Nobody takes what it announces.
+    /// Do not read announcements.
     #[arg(long)]
     pub stalled: bool,
-    /// Announcements cause runs of pod workers.
+    /// Run pod workers after announcements.
     #[arg(long)]
     pub workers: bool,
-    /// Asks for a sign of life once a second, if it can.
+    /// Probe the runtime once a second, if the subject supports it.
     #[arg(long)]
     pub probing: bool,
-    /// The largest message that it takes, in MiB.
+    /// The maximum size of a message, in MiB.
     #[arg(long, default_value_t = 16)]
     pub limit: usize,
 }
@@ -116,11 +116,11 @@ impl Settings {
     }
 }
 
-/// Runs until the harness closes its end.
+/// Runs until the harness closes stdin.
 ///
 /// # Errors
-/// If the runtime cannot be reached, or an order is not understood.
-pub async fn run(settings: Settings, allocated: Allocated) -> Result<()> {
+/// If the runtime cannot be reached, or an order is invalid.
+pub async fn run(settings: Settings, allocated: AllocationCounter) -> Result<()> {
     match settings.kind {
         Kind::Drain => raw::drain(&settings).await,
         Kind::Decode => raw::decode(&settings, allocated).await,

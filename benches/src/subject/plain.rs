@@ -1,11 +1,10 @@
-//! A runtime whose lists are read without any of our own art: every row is decoded by prost, and of
-//! it is kept what upstream keeps.
+//! A runtime that decodes every row of a list with prost and keeps the fields that upstream keeps.
 //!
-//! [`CriRuntime`] reads lists for our own generator: it fingerprints every row, so that unchanged
-//! ones need no decoding, and looks up what many rows have in common. A subject that decodes all of
-//! them would pay for that and get nothing for it. The rows are decoded one by one, and not, as in
-//! upstream, the whole list before the first is looked at: that is cheaper. Statuses and events are
-//! as they are.
+//! [`CriRuntime`] reads lists for this project's generator: it computes a fingerprint of every row, so
+//! that unchanged rows need no decoding, and shares strings that many rows contain. A subject that
+//! decodes all rows would have the cost of that without a benefit. Rows are decoded one by one, which
+//! is cheaper than to decode the whole list first, as upstream does. Statuses and events are read as by
+//! [`CriRuntime`].
 
 use pleg_core::{
     CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,
@@ -20,11 +19,11 @@ use prost::{DecodeError, Message};
 
 type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
 
-/// See above.
+/// A runtime that decodes every row with prost.
 #[derive(Debug)]
-pub(super) struct Plain(pub(super) CriRuntime);
+pub(super) struct FullDecode(pub(super) CriRuntime);
 
-/// The field of rows, in all messages of both lists.
+/// The field number of rows in the messages of both lists.
 const ROWS: u32 = 1;
 
 /// Decodes the rows of a list.
@@ -42,7 +41,7 @@ fn each<T: Message + Default>(mut list: &[u8], mut row: impl FnMut(&T)) -> Resul
     Ok(())
 }
 
-/// `toRuntimeSandbox`, as far as the seam goes.
+/// Converts a row like upstream's `toRuntimeSandbox`.
 fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
     let shown = match of.state() {
         PodSandboxState::SandboxReady => ReportedState::Running,
@@ -62,7 +61,7 @@ fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
     row(Row::encoded(&of.id, Kind::Sandbox, shown, &report));
 }
 
-/// `toKubeContainer` and `getContainerInfoFromLabels`, likewise.
+/// Converts a row like upstream's `toKubeContainer` and `getContainerInfoFromLabels`.
 fn container(of: &v1::Container, row: Rows<'_>) {
     let shown = match of.state() {
         State::ContainerCreated => ReportedState::Created,
@@ -91,7 +90,7 @@ fn container(of: &v1::Container, row: Rows<'_>) {
     row(Row::encoded(&of.id, Kind::Container, shown, &report));
 }
 
-impl Runtime for Plain {
+impl Runtime for FullDecode {
     type Events = <CriRuntime as Runtime>::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
@@ -145,17 +144,17 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_read_whole() {
+    fn every_row_is_decoded() {
         let containers = vec![
             listed("a", State::ContainerRunning),
             listed("b", State::ContainerExited),
         ];
         let list = v1::ListContainersResponse { containers }.encode_to_vec();
         let all = reports(&list).unwrap();
-        let said = |r: &Report| (r.id.to_string(), r.shown, r.identity.pod.clone());
+        let fields = |r: &Report| (r.id.to_string(), r.shown, r.identity.pod.clone());
         let pod = Some("pod".into());
         assert_eq!(
-            all.iter().map(said).collect::<Vec<_>>(),
+            all.iter().map(fields).collect::<Vec<_>>(),
             [
                 ("a".to_owned(), ReportedState::Running, pod.clone()),
                 ("b".to_owned(), ReportedState::Exited, pod),

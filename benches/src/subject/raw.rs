@@ -1,4 +1,4 @@
-//! The floors: what it costs to receive and decode, and nothing else.
+//! Lower bounds: the cost to receive and decode, and nothing else.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
-use pleg_cri::v1::{self, ContainerEventType as Event};
+use pleg_cri::v1::{self, ContainerEventType as EventType};
 use pleg_runtime::clock::{Clock, wall};
 use pleg_runtime::{Runtime as _, Scope};
 use prost::Message;
@@ -16,11 +16,11 @@ use tonic::{Request, Status, Streaming};
 
 use super::Settings;
 use super::control::{record, values};
-use crate::Allocated;
+use crate::AllocationCounter;
 use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder, orders, reply};
 use crate::usage::Usage;
 
-/// P0: takes what comes, decodes it, notes when it happened, drops it.
+/// P0: receives events, decodes them, records their latency, drops them.
 pub(super) async fn drain(settings: &Settings) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut drained = Drained::subscribe(&mut client).await?;
@@ -37,17 +37,26 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
         let usage = Usage::of_self();
         reply(&match order {
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
-            SubjectOrder::Use => SubjectAnswer::Used { usage, held: None },
+            SubjectOrder::Use => SubjectAnswer::Used {
+                usage,
+                live_bytes: None,
+            },
             SubjectOrder::Record | SubjectOrder::Count => {
                 drained.reset()?;
-                SubjectAnswer::Used { usage, held: None }
+                SubjectAnswer::Used {
+                    usage,
+                    live_bytes: None,
+                }
             }
             SubjectOrder::Recorded => SubjectAnswer::Recorded(Recorded {
                 end_to_end: values(&drained.latencies),
                 ..Recorded::default()
             }),
             SubjectOrder::Await { events, .. } => {
-                reply(&SubjectAnswer::Used { usage, held: None })?;
+                reply(&SubjectAnswer::Used {
+                    usage,
+                    live_bytes: None,
+                })?;
                 while drained.count < events {
                     drained.take().await?;
                 }
@@ -57,7 +66,7 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
                 }
             }
             SubjectOrder::Compare { .. } => SubjectAnswer::Compared { lost: 0, ghosts: 0 },
-            other => bail!("a drain cannot do {other:?}"),
+            other => bail!("this subject does not support {other:?}"),
         })?;
     }
 }
@@ -90,15 +99,15 @@ impl Drained {
         Ok(())
     }
 
-    /// Cancel safe.
+    /// Receives one event. Cancel safe.
     async fn take(&mut self) -> Result<()> {
         let event = self
             .stream
             .message()
             .await?
-            .context("the stream has ended")?;
+            .context("the event stream ended")?;
         self.count += 1;
-        // The same events as those of which a generator's latency is recorded.
+        // The same events whose latency is recorded for generators.
         let of_container = event
             .containers_statuses
             .iter()
@@ -107,7 +116,7 @@ impl Drained {
         if of_container
             && matches!(
                 kind,
-                Event::ContainerStartedEvent | Event::ContainerStoppedEvent
+                EventType::ContainerStartedEvent | EventType::ContainerStoppedEvent
             )
         {
             let ago = wall().as_nanos() - event.created_at;
@@ -117,8 +126,8 @@ impl Drained {
     }
 }
 
-/// P1: decodes the bytes of both lists, as often as it is told.
-pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<()> {
+/// P1: decodes the bytes of both lists, as often as ordered.
+pub(super) async fn decode(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
     let mut orders = orders::<SubjectOrder>();
     let sandboxes = fetch(settings, "/runtime.v1.RuntimeService/ListPodSandbox").await?;
     let containers = fetch(settings, "/runtime.v1.RuntimeService/ListContainers").await?;
@@ -134,7 +143,7 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
             SubjectOrder::Use => SubjectAnswer::Used {
                 usage: Usage::of_self(),
-                held: None,
+                live_bytes: None,
             },
             SubjectOrder::Relist { count } => {
                 once()?;
@@ -152,19 +161,19 @@ pub(super) async fn decode(settings: &Settings, allocated: Allocated) -> Result<
                 SubjectAnswer::Spent {
                     usage,
                     took,
-                    allocations: of.map(|a| a.times),
-                    // The bytes themselves stand beside: what a subject takes is to be compared.
+                    allocations: of.map(|a| a.count),
+                    // The size of the encoded lists, to compare subjects with.
                     bytes: Some((sandboxes.len() + containers.len()) as u64),
                 }
             }
-            other => bail!("a decoder cannot do {other:?}"),
+            other => bail!("this subject does not support {other:?}"),
         })?;
     }
     Ok(())
 }
 
-/// The statuses of all pods, decoded and kept: what a cache of plain messages holds.
-pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()> {
+/// Keeps the decoded statuses of all pods, like a cache of plain messages.
+pub(super) async fn own(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut orders = orders::<SubjectOrder>();
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
@@ -194,16 +203,16 @@ pub(super) async fn own(settings: &Settings, allocated: Allocated) -> Result<()>
             }
             SubjectOrder::Use => SubjectAnswer::Used {
                 usage: Usage::of_self(),
-                held: allocated().map(|a| a.held),
+                live_bytes: allocated().map(|a| a.live_bytes),
             },
-            other => bail!("an owner cannot do {other:?}"),
+            other => bail!("this subject does not support {other:?}"),
         })?;
     }
     Ok(())
 }
 
-/// The calls of an idle node: a status every 15 seconds, and both lists with every fourth of them. A
-/// generator that keeps this project's limits cannot use less.
+/// Makes the calls of an idle node: a status every 15 seconds, and both lists with every fourth status.
+/// A generator that keeps this project's limits cannot use less.
 pub(super) async fn call(settings: &Settings) -> Result<()> {
     let runtime = settings.runtime()?;
     let mut client = runtime.runtime_client();
@@ -235,16 +244,16 @@ pub(super) async fn call(settings: &Settings) -> Result<()> {
                 SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
                 SubjectOrder::Use => SubjectAnswer::Used {
                     usage: Usage::of_self(),
-                    held: None,
+                    live_bytes: None,
                 },
-                other => bail!("a subject that only calls cannot do {other:?}"),
+                other => bail!("this subject does not support {other:?}"),
             })?;
         }
     }
     Ok(())
 }
 
-/// The answer to a call, as it lies on the wire.
+/// Returns the encoded answer to a call.
 async fn fetch(settings: &Settings, path: &'static str) -> Result<Bytes> {
     let endpoint = Endpoint::try_from(format!("unix://{}", settings.socket.display()))?;
     let mut grpc =

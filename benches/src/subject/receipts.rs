@@ -1,4 +1,4 @@
-//! When the reader received each event.
+//! The time at which the reader received each event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pleg_core::{EventType, Id, RuntimeEvent};
 use pleg_runtime::clock::wall;
 
-/// When each event was received: the wall clock's ns, by subject and type.
+/// The wall-clock time in ns at which each event was received, by id and type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receipts(Arc<Mutex<HashMap<(Id, EventType), i64>>>);
 

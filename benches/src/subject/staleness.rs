@@ -1,7 +1,6 @@
-//! How long a cache shows of a pod what is not so any more: what happened, against what the
-//! consumer saw whenever it was told of the pod. The same for those who poll and those who listen.
-//!
-//! A container that is only created counts as not there: upstream tells nobody of it.
+//! How long the cache of a subject differs from the runtime: compares the changes with what the consumer
+//! read after each announcement. Polling and event-driven subjects are compared in the same way. A
+//! container in the state Created counts as absent, because upstream does not announce it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,16 +12,17 @@ use pleg_runtime::clock::wall;
 
 use super::generators::{Row, Subject};
 use super::lags::Lags;
-use crate::node::Truth;
-use crate::protocol::{Happened, Stale};
+use crate::node::ExpectedPod;
+use crate::protocol::{PodChange, Stale};
 
-/// What a pod shows, as one number, whatever the order of its containers; 0 if it shows nothing.
-type Print = u64;
+/// A hash of the containers of a pod and their states, in any order; 0 without containers.
+type Fingerprint = u64;
 
-/// What something was like from that moment on.
-type Since = (i64, Print);
+/// The fingerprint of a pod from a time on.
+type Version = (i64, Fingerprint);
 
-fn print_of(id: &str, state: i32) -> Print {
+/// Returns the fingerprint of one container.
+fn container_fingerprint(id: &str, state: i32) -> Fingerprint {
     if state == i32::from(State::ContainerCreated) {
         return 0;
     }
@@ -31,71 +31,77 @@ fn print_of(id: &str, state: i32) -> Print {
     hasher.finish()
 }
 
-fn print(truth: &Truth) -> Print {
-    let each = truth.containers.iter();
-    each.fold(0, |all, (id, state)| all ^ print_of(id, *state))
+/// Returns the fingerprint of a pod.
+fn fingerprint(pod: &ExpectedPod) -> Fingerprint {
+    let each = pod.containers.iter();
+    each.fold(0, |all, (id, state)| {
+        all ^ container_fingerprint(id, *state)
+    })
 }
 
-/// What the cache showed of each pod, and since when.
+/// What the cache showed of each pod, and from which time on.
 #[derive(Debug, Default)]
-pub(super) struct Looks(HashMap<PodUid, Vec<Since>>);
+pub(super) struct CacheHistory(HashMap<PodUid, Vec<Version>>);
 
-impl Looks {
-    /// Looks at a pod; `each` sees what is there to be seen. When that was.
-    pub(super) fn at<P: Subject>(
+impl CacheHistory {
+    /// Reads a pod from the cache, calls `each` for every container, and records the result. Returns the
+    /// time of the read.
+    pub(super) fn read_pod<P: Subject>(
         &mut self,
         subject: &P,
         uid: &PodUid,
         each: &mut dyn FnMut(&Row<'_>),
     ) -> i64 {
-        let mut print = 0;
+        let mut fingerprint = 0;
         subject.shows(uid, &mut |row| {
-            print ^= print_of(row.id.as_str(), row.state);
+            fingerprint ^= container_fingerprint(row.id.as_str(), row.state);
             each(&row);
         });
         let now = wall().as_nanos();
-        self.saw(uid, (now, print));
+        self.record(uid, (now, fingerprint));
         now
     }
 
-    fn saw(&mut self, uid: &PodUid, look: Since) {
+    /// Adds a version of a pod if it differs from the last one.
+    fn record(&mut self, uid: &PodUid, version: Version) {
         match self.0.get_mut(uid) {
-            Some(looks) if looks.last().is_some_and(|(_, print)| *print == look.1) => {}
-            Some(looks) => looks.push(look),
+            Some(shown) if shown.last().is_some_and(|(_, last)| *last == version.1) => {}
+            Some(shown) => shown.push(version),
             None => {
-                self.0.insert(uid.clone(), vec![look]);
+                self.0.insert(uid.clone(), vec![version]);
             }
         }
     }
 
-    /// How stale all that was, until that moment. `before`: what those pods were like at first.
+    /// Returns how stale the cache was until `until`. `before` contains the changed pods before the first
+    /// change.
     pub(super) fn stale(
         &self,
-        before: &[Truth],
-        changes: &[Happened],
+        before: &[ExpectedPod],
+        changes: &[PodChange],
         until: i64,
     ) -> Result<Stale> {
-        let mut versions: HashMap<&str, Vec<Since>> = before
+        let mut versions: HashMap<&str, Vec<Version>> = before
             .iter()
-            .map(|truth| (truth.uid.as_str(), vec![(i64::MIN, print(truth))]))
+            .map(|pod| (pod.uid.as_str(), vec![(i64::MIN, fingerprint(pod))]))
             .collect();
-        for Happened { at, pod } in changes {
+        for PodChange { at, pod } in changes {
             let of_pod = versions
                 .entry(&pod.uid)
                 .or_insert_with(|| vec![(i64::MIN, 0)]);
-            let print = print(pod);
-            if of_pod.last().is_none_or(|(_, last)| *last != print) {
-                of_pod.push((*at, print));
+            let changed = fingerprint(pod);
+            if of_pod.last().is_none_or(|(_, last)| *last != changed) {
+                of_pod.push((*at, changed));
             }
         }
         let mut lags = Lags::default();
         let (mut wrong, mut unseen) = (0, 0);
         for (uid, versions) in versions {
-            let looks = self.0.get(&PodUid::from(uid));
-            let looks = looks.map_or(&[][..], Vec::as_slice);
-            wrong += wrong_for(&versions, looks, until);
-            unseen += seen(&versions, looks, until, &mut |since, at| {
-                lags.note(since, at);
+            let shown = self.0.get(&PodUid::from(uid));
+            let shown = shown.map_or(&[][..], Vec::as_slice);
+            wrong += wrong_duration(&versions, shown, until);
+            unseen += visit_lags(&versions, shown, until, &mut |since, at| {
+                lags.add(since, at);
             });
         }
         Ok(Stale {
@@ -107,9 +113,9 @@ impl Looks {
     }
 }
 
-/// For how long what was shown was not what was so, from the first change on.
-fn wrong_for(versions: &[Since], looks: &[Since], until: i64) -> i64 {
-    let Some(&(_, mut so)) = versions.first() else {
+/// Returns how long the shown versions differ from the actual ones, from the first change on.
+fn wrong_duration(versions: &[Version], cache: &[Version], until: i64) -> i64 {
+    let Some(&(_, mut actual)) = versions.first() else {
         return 0;
     };
     let mut shown = 0;
@@ -117,39 +123,46 @@ fn wrong_for(versions: &[Since], looks: &[Since], until: i64) -> i64 {
     let changes = versions
         .iter()
         .skip(1)
-        .map(|&(at, print)| (at, true, print));
-    let looked = looks.iter().map(|&(at, print)| (at, false, print));
-    let mut turns: Vec<(i64, bool, Print)> = changes.chain(looked).collect();
-    // What happened at the same moment stays in its order.
-    turns.sort_by_key(|(at, is_change, _)| (*at, *is_change));
+        .map(|&(at, fingerprint)| (at, true, fingerprint));
+    let reads = cache
+        .iter()
+        .map(|&(at, fingerprint)| (at, false, fingerprint));
+    let mut steps: Vec<(i64, bool, Fingerprint)> = changes.chain(reads).collect();
+    // The sort is stable: changes at the same time keep their order.
+    steps.sort_by_key(|(at, is_change, _)| (*at, *is_change));
     let mut wrong = 0;
-    for (at, is_change, print) in turns {
-        if so != shown {
+    for (at, is_change, fingerprint) in steps {
+        if actual != shown {
             wrong += (at - since).max(0);
         }
         since = since.max(at);
         if is_change {
-            so = print;
+            actual = fingerprint;
         } else {
-            shown = print;
+            shown = fingerprint;
         }
     }
-    if so != shown {
+    if actual != shown {
         wrong += (until - since).max(0);
     }
     wrong
 }
 
-/// Tells of each change when it was and when it, or one after it, was shown; of those that never
-/// were, until when anybody looked. How many those are.
-fn seen(versions: &[Since], looks: &[Since], until: i64, lag: &mut dyn FnMut(i64, i64)) -> u64 {
+/// Calls `lag` for each change with its time and the time at which it, or a later change, was visible.
+/// For a change that was not visible, the second time is `until`. Returns the number of those changes.
+fn visit_lags(
+    versions: &[Version],
+    cache: &[Version],
+    until: i64,
+    lag: &mut dyn FnMut(i64, i64),
+) -> u64 {
     let changes = versions.get(1..).unwrap_or_default();
     let mut next = 0;
-    for (at, print) in looks {
+    for (at, shown) in cache {
         let ahead = changes.iter().enumerate().skip(next);
         let newest = ahead
             .take_while(|(_, (since, _))| since <= at)
-            .filter(|(_, (_, so))| so == print)
+            .filter(|(_, (_, actual))| actual == shown)
             .last();
         if let Some((newest, _)) = newest {
             for (since, _) in changes.get(next..=newest).unwrap_or_default() {
@@ -167,63 +180,63 @@ fn seen(versions: &[Since], looks: &[Since], until: i64, lag: &mut dyn FnMut(i64
 mod tests {
     use super::*;
 
-    const START: Since = (i64::MIN, 1);
+    const START: Version = (i64::MIN, 1);
 
-    fn lags(versions: &[Since], looks: &[Since], until: i64) -> (Vec<i64>, u64) {
+    fn lags(versions: &[Version], cache: &[Version], until: i64) -> (Vec<i64>, u64) {
         let mut lags = Vec::new();
-        let unseen = seen(versions, looks, until, &mut |since, at| {
+        let unseen = visit_lags(versions, cache, until, &mut |since, at| {
             lags.push(at - since);
         });
         (lags, unseen)
     }
 
     #[test]
-    fn what_is_shown_late_is_wrong_for_as_long() {
+    fn late_change_counts_as_wrong_until_visible() {
         let versions = [START, (100, 2), (200, 3)];
-        let looks = [(0, 1), (110, 2), (250, 3)];
-        assert_eq!(wrong_for(&versions, &looks, 1000), 10 + 50);
-        assert_eq!(lags(&versions, &looks, 1000), (vec![10, 50], 0));
+        let cache = [(0, 1), (110, 2), (250, 3)];
+        assert_eq!(wrong_duration(&versions, &cache, 1000), 10 + 50);
+        assert_eq!(lags(&versions, &cache, 1000), (vec![10, 50], 0));
     }
 
     #[test]
-    fn a_change_that_another_one_overtook_was_unseen_until_that_one_was_seen() {
+    fn replaced_change_is_visible_with_the_later_change() {
         let versions = [START, (100, 2), (200, 3)];
-        let looks = [(0, 1), (250, 3)];
-        assert_eq!(wrong_for(&versions, &looks, 1000), 150);
-        assert_eq!(lags(&versions, &looks, 1000), (vec![150, 50], 0));
+        let cache = [(0, 1), (250, 3)];
+        assert_eq!(wrong_duration(&versions, &cache, 1000), 150);
+        assert_eq!(lags(&versions, &cache, 1000), (vec![150, 50], 0));
     }
 
     #[test]
-    fn of_what_happened_at_once_the_last_is_so() {
+    fn last_of_simultaneous_changes_is_the_actual_version() {
         for (first, then) in [(2, 3), (3, 2)] {
             let versions = [START, (100, first), (100, then)];
-            assert_eq!(wrong_for(&versions, &[(0, 1), (110, then)], 1000), 10);
+            assert_eq!(wrong_duration(&versions, &[(0, 1), (110, then)], 1000), 10);
         }
     }
 
     #[test]
-    fn what_is_never_shown_counts_to_the_end() {
+    fn invisible_change_counts_as_wrong_until_the_end() {
         let versions = [START, (100, 2)];
-        assert_eq!(wrong_for(&versions, &[(0, 1)], 1000), 900);
+        assert_eq!(wrong_duration(&versions, &[(0, 1)], 1000), 900);
         assert_eq!(lags(&versions, &[(0, 1)], 1000), (vec![900], 1));
     }
 
     #[test]
-    fn going_back_is_wrong_again() {
+    fn return_to_an_old_version_counts_as_wrong() {
         let versions = [START, (100, 2)];
-        let looks = [(0, 1), (110, 2), (300, 1), (400, 2)];
-        assert_eq!(wrong_for(&versions, &looks, 1000), 10 + 100);
-        assert_eq!(lags(&versions, &looks, 1000), (vec![10], 0));
+        let cache = [(0, 1), (110, 2), (300, 1), (400, 2)];
+        assert_eq!(wrong_duration(&versions, &cache, 1000), 10 + 100);
+        assert_eq!(lags(&versions, &cache, 1000), (vec![10], 0));
     }
 
     #[test]
-    fn one_that_is_only_created_is_not_there() {
+    fn created_container_counts_as_absent() {
         let created = State::ContainerCreated.into();
-        let of = |state| Truth {
+        let of = |state| ExpectedPod {
             uid: "u".to_owned(),
             containers: [("a".to_owned(), state)].into(),
         };
-        assert_eq!(print(&of(created)), 0);
-        assert_ne!(print(&of(State::ContainerRunning.into())), 0);
+        assert_eq!(fingerprint(&of(created)), 0);
+        assert_ne!(fingerprint(&of(State::ContainerRunning.into())), 0);
     }
 }

@@ -7,10 +7,10 @@ use pleg_runtime::clock::{Clock, wall};
 use super::generators::{HealthReport, Subject};
 use crate::protocol::Watched;
 
-/// How often.
+/// The interval between two health reports.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// For that long, or only until it is not well.
+/// Watches for `millis`, or until the first problem if `first`.
 pub(super) async fn watch<P: Subject>(
     subject: &P,
     clock: Clock,
@@ -26,9 +26,11 @@ pub(super) async fn watch<P: Subject>(
     loop {
         let health_report = subject.health_report();
         if health_report != HealthReport::Well {
-            watched.unwell.get_or_insert_with(|| wall().as_nanos());
+            watched
+                .first_problem
+                .get_or_insert_with(|| wall().as_nanos());
         }
-        if now >= end || (first && watched.unwell.is_some()) {
+        if now >= end || (first && watched.first_problem.is_some()) {
             return watched;
         }
         clock.sleep_until(now.after(LOOK)).await;

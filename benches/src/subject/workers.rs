@@ -1,7 +1,7 @@
-//! Pod workers, as a kubelet has them. They are the consumers for which the reads of single pods are
-//! made: upstream's relist on demand, this project's `newer_than`.
+//! Pod workers, as in a kubelet. They need the reads of single pods: upstream's relist on demand, this
+//! project's `newer_than`.
 //!
-//! A worker makes no decision before its status is newer than its own last change. Upstream's worker
+//! A worker makes no decision until its status is newer than its own last change. Upstream's worker
 //! waits with `GetNewerThan` and requests a relist of its pod after each sync that changed something
 //! (1.36); this project's calls `newer_than`. Runs that change nothing make no call in either.
 
@@ -19,14 +19,14 @@ use super::control::{record, values};
 use super::generators::Subject;
 use crate::protocol::{Recorded, WRONG_READS};
 
-/// How long a pod of the churn runs.
+/// How long a pod of [`churn`] runs.
 const LIFETIME: Duration = Duration::from_secs(3);
 
-/// How long a worker needs for a restart: what real runtimes take to create and start a container.
+/// The duration of a restart: the time that real runtimes need to create and start a container.
 const RESTART: Duration = Duration::from_millis(100);
 
 /// Workers of pods whose changes are in the runtime's plan. An announcement causes a run, one at a time
-/// per pod. A run after a Died stands for the restart that follows in the plan.
+/// per pod. A run after `Died` represents the restart that follows in the plan.
 #[derive(Debug)]
 pub(super) struct Workers<P> {
     subject: Arc<P>,
@@ -36,7 +36,7 @@ pub(super) struct Workers<P> {
 #[derive(Debug)]
 struct Worker {
     is_running: bool,
-    /// What caused the next run, if one is to follow the run in progress.
+    /// The cause of the run that follows the current one, if there is one.
     next: Option<Wake>,
     last_change: Instant,
 }
@@ -46,7 +46,7 @@ struct Worker {
 pub(super) enum Wake {
     /// A change that needs no reaction.
     Changed,
-    /// Something died: the worker restarts it.
+    /// A container died: the worker restarts it.
     Died,
 }
 
@@ -56,7 +56,7 @@ impl<P: Subject> Workers<P> {
         Arc::new(Self { subject, pods })
     }
 
-    /// Starts a run, or another one after the run in progress.
+    /// Starts a run, or schedules one after the current run.
     pub(super) fn wake(self: &Arc<Self>, uid: &PodUid, wake: Wake) {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = pods.entry(uid.clone()).or_insert(Worker {
@@ -79,7 +79,7 @@ impl<P: Subject> Workers<P> {
             if wake == Wake::Died {
                 clock.sleep_until(clock.now().after(RESTART)).await;
                 last_change = clock.now();
-                self.subject.has_changed(&uid);
+                self.subject.notify_own_change(&uid);
             }
             let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(worker) = pods.get_mut(&uid) else {
@@ -97,7 +97,7 @@ impl<P: Subject> Workers<P> {
     }
 }
 
-/// What workers have read after their own changes.
+/// The reads of workers after their own changes.
 #[derive(Clone, Debug)]
 pub(super) struct Reads(Arc<Mutex<(Histogram<u64>, u64)>>);
 
@@ -112,7 +112,7 @@ impl Reads {
         reads.1 += u64::from(!is_right);
     }
 
-    /// What was read since the last call.
+    /// Returns the reads since the last call.
     pub(super) fn take(&self) -> Recorded {
         let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recorded = Recorded {
@@ -134,7 +134,7 @@ struct OwnPod<P> {
     config: v1::PodSandboxConfig,
     uid: PodUid,
     sandbox: Id,
-    /// The container and its state, while there is one.
+    /// The container and its state, if it exists.
     container: Option<(Id, i32)>,
     attempt: u32,
 }
@@ -211,7 +211,7 @@ impl<P: Subject> OwnPod<P> {
         let clock = self.subject.clock();
         let changed = clock.now();
         if requests {
-            self.subject.has_changed(&self.uid);
+            self.subject.notify_own_change(&self.uid);
         }
         self.subject.newer_than(&self.uid, changed).await;
         let nanos = u64::try_from(clock.now().nanos_since(changed)).unwrap_or(0);
@@ -225,7 +225,7 @@ impl<P: Subject> OwnPod<P> {
         );
     }
 
-    /// A restart, with a read after each of its four calls.
+    /// Restarts the container, with a read after each of the four calls.
     async fn restart(&mut self) -> Result<()> {
         self.stop().await?;
         self.read(true).await;
@@ -238,8 +238,8 @@ impl<P: Subject> OwnPod<P> {
         Ok(())
     }
 
-    /// A pod is created, runs for a while, is stopped and removed. Upstream requests no relist after it
-    /// stopped a pod; its next relist of the node answers.
+    /// Creates, runs, stops and removes a pod. Upstream requests no relist after it stopped a pod; its
+    /// next relist of the node contains the change.
     async fn live(mut self) -> Result<()> {
         self.create().await?;
         self.start().await?;
@@ -256,8 +256,7 @@ impl<P: Subject> OwnPod<P> {
     }
 }
 
-/// So many pods are restarted in parallel, each so many times. Returns the duration of each read after
-/// a change.
+/// Restarts `parallel` pods, each `times` times. Returns the duration of each read after a change.
 pub(super) async fn restart<P: Subject>(
     subject: &Arc<P>,
     client: &CriClient,
@@ -284,7 +283,7 @@ pub(super) async fn restart<P: Subject>(
     Ok(reads.take())
 }
 
-/// Pods come and go, at that rate, for so long.
+/// Creates and removes pods at a fixed rate.
 pub(super) async fn churn<P: Subject>(
     subject: Arc<P>,
     client: CriClient,

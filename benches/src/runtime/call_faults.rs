@@ -1,4 +1,4 @@
-//! What is wrong with the runtime, while something is.
+//! Delays the calls that are faulty.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use pleg_cri::v1;
 use super::call::decode;
 use super::{Shared, lock};
 
-/// Waits as long as what is wrong makes that call wait.
-pub(super) async fn hold_up(shared: &Shared, method: &str, message: &Bytes) {
-    let trouble = *lock(&shared.trouble);
-    if trouble.hung_pod && of_the_first(shared, method, message) {
-        // Until the caller gives up.
+/// Waits for the delay that the current faults give to this call.
+pub(super) async fn delay_call(shared: &Shared, method: &str, message: &Bytes) {
+    let faults = *lock(&shared.call_faults);
+    if faults.hung_pod && names_first_pod(shared, method, message) {
+        // Until the caller cancels the call.
         std::future::pending::<()>().await;
     }
-    let mut delay = trouble.call_ms;
-    if trouble.slow_list > 0 && is_full(method, message) {
-        delay += trouble.slow_list;
+    let mut delay = faults.call_ms;
+    if faults.slow_list > 0 && is_full(method, message) {
+        delay += faults.slow_list;
     }
     if delay > 0 {
         let until = Duration::from_millis(delay);
@@ -28,8 +28,8 @@ pub(super) async fn hold_up(shared: &Shared, method: &str, message: &Bytes) {
     }
 }
 
-/// Whether it asks for the status of the first pod or of one of its containers.
-fn of_the_first(shared: &Shared, method: &str, message: &Bytes) -> bool {
+/// Whether the call reads the status of the first pod or of one of its containers.
+fn names_first_pod(shared: &Shared, method: &str, message: &Bytes) -> bool {
     let asked = message.clone();
     let id = match method {
         "PodSandboxStatus" => {
@@ -43,9 +43,9 @@ fn of_the_first(shared: &Shared, method: &str, message: &Bytes) -> bool {
     id.is_ok_and(|id| first.is_some() && table.pod_of(&id) == first)
 }
 
-/// Whether it asks for all containers.
+/// Whether the call lists all containers.
 fn is_full(method: &str, message: &Bytes) -> bool {
-    // The requests of a list and of its streaming sister have the same fields.
+    // The requests of a list and of its streaming variant have the same fields.
     matches!(method, "ListContainers" | "StreamContainers")
         && decode::<v1::ListContainersRequest>(message.clone())
             .is_ok_and(|r| r.filter.unwrap_or_default() == v1::ContainerFilter::default())

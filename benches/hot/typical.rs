@@ -1,6 +1,5 @@
-//! A typical pod of one container, as a runtime tells of it: seven labels and six annotations on the
+//! A typical pod of one container, as a runtime reports it: seven labels and six annotations on the
 //! sandbox, the kubelet's own on the container, five mounts. Sizes as in the reference's section 2.1.
-#![allow(dead_code, reason = "each benchmark uses its part")]
 
 use std::collections::BTreeMap;
 
