@@ -118,7 +118,12 @@ pub(super) fn quick() -> Vec<Group> {
 /// Returns a group of pod workers that read after their own changes.
 fn own_writes(reps: u32, parallel: u32, times: u32, latency: u64) -> Group {
     let workload = Workload::OwnWrites { parallel, times };
-    group(reps, workload, 1000, &[Kind::Generic, Kind::Ours]).with(|p| p.latency = latency)
+    let subjects: &[Kind] = match latency {
+        // Without events: what the event of each change costs the thread that reads.
+        0 => &[Kind::Generic, Kind::BestGeneric, Kind::Ours],
+        _ => &[Kind::Generic, Kind::Ours],
+    };
+    group(reps, workload, 1000, subjects).with(|p| p.latency = latency)
 }
 
 /// Returns a group of pod workers that create and remove pods on nodes of several sizes.
