@@ -152,10 +152,24 @@ coverage:
 public-dependencies:
     scripts/public-dependencies.py
 
-# Mutants of the core, one shard of many (needs cargo-mutants; hours for all).
+# Mutants of the core: which no test catches (installs cargo-mutants and tree-sitter; two hours, goes on where it stopped).
 [group('prove')]
-mutants SHARD="0/16":
-    PLEG_FUZZ_ROWS=300 nice cargo mutants --test-package pleg-core,pleg-proof,pleg-fuzz --shard {{ SHARD }}
+mutants *ARGS="run":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v cargo-mutants >/dev/null || cargo install --quiet --locked --debug cargo-mutants
+    python="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools/bin/python3"
+    "$python" -c 'import tree_sitter_rust' 2>/dev/null || "$python" -m pip install --quiet --disable-pip-version-check tree-sitter tree-sitter-rust
+    "$python" scripts/mutants.py {{ ARGS }}
+
+# Every combination of features of every crate compiles (installs cargo-hack; two minutes).
+[group('check')]
+features:
+    command -v cargo-hack >/dev/null || cargo install --quiet --locked --debug cargo-hack
+    cargo hack check --quiet --workspace --exclude pleg-kubelet --feature-powerset --no-dev-deps
+    # With API types, somebody must select their version.
+    cargo hack check --quiet -p pleg-kubelet --no-default-features --no-dev-deps
+    cargo hack check --quiet -p pleg-kubelet --feature-powerset --features latest --no-dev-deps
 
 # Benchmarks beside every rival, for 45 minutes; writes docs/benchmarks.md and its plots.
 [group('measure')]
