@@ -14,7 +14,7 @@ import concurrent.futures
 import json
 import os
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +24,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "mutants"
 TREE = WORK / "tree"
-RESULTS = WORK / "results.jsonl"
 CORE = "crates/pleg-core/src"
 # Rust code that reads which mutant is enabled.
 SWITCH = """//! Which mutant is enabled.
@@ -312,7 +311,7 @@ def compile_all(by_file):
 
 
 def in_same_function(error):
-    """All mutants of a `const` function, which cannot ask which mutant is enabled."""
+    """All mutants of the function that has the error."""
     found = set()
     for span in error["spans"]:
         text = (TREE / span["file_name"]).read_bytes()
@@ -323,21 +322,31 @@ def in_same_function(error):
     return found
 
 
-def run_one(number, programs, limit):
+def run_one(number, programs, limit, tests=TESTS):
     """Which test program caught the mutant, or None."""
-    for package, name, arguments in TESTS:
+    for package, name, arguments in tests:
         program = programs.get((package, name))
         if not program:
             continue
-        environment = {**os.environ, "PLEG_MUTANT": str(number), "PLEG_FUZZ_ROWS": "300", "RUST_BACKTRACE": "0", "RUSTC_BOOTSTRAP": "1"}
-        environment["CARGO_MANIFEST_DIR"] = str(TREE / "crates" / package)
+        environment = {
+            **os.environ,
+            "PLEG_MUTANT": str(number),
+            "PLEG_FUZZ_ROWS": "300",
+            "RUST_BACKTRACE": "0",
+            # libtest stops at the first failure only with its unstable options.
+            "RUSTC_BOOTSTRAP": "1",
+            "CARGO_MANIFEST_DIR": str(TREE / "crates" / package),
+        }
         process = subprocess.Popen(
-            # (libtest stops at the first failure only with its unstable options.)
-            [program, "--test-threads=1", "-Z", "unstable-options", "--fail-fast", *arguments], env=environment, cwd=TREE / "crates" / package,
+            [program, "--test-threads=1", "-Z", "unstable-options", "--fail-fast", *arguments],
+            env=environment, cwd=TREE / "crates" / package,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         try:
-            if process.wait(timeout=limit[(package, name)]):
+            code = process.wait(timeout=limit[(package, name)])
+            if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL):
+                raise RuntimeError(f"{package} {name} was ended by somebody else")
+            if code:
                 return f"{package} {name}"
         except subprocess.TimeoutExpired:
             process.kill()
@@ -349,13 +358,11 @@ def run_one(number, programs, limit):
 def limits(programs):
     """How long each test program may take: four times what it takes without a mutant, and ten seconds."""
     limit = defaultdict(lambda: 3600)
-    for package, name, _ in TESTS:
+    for test in TESTS:
+        package, name, _ = test
         if (package, name) in programs:
             began = time.monotonic()
-            saved = TESTS[:]
-            TESTS[:] = [test for test in saved if test[:2] == (package, name)]
-            caught = run_one(0, programs, limit)
-            TESTS[:] = saved
+            caught = run_one(0, programs, limit, [test])
             if caught:
                 sys.exit(f"fails without a mutant: {caught}")
             took = time.monotonic() - began
@@ -364,14 +371,24 @@ def limits(programs):
     return limit
 
 
+def results():
+    """The file of the results, one for each version of the core: lines move, and tests are added."""
+    tree = subprocess.run(
+        ["git", "rev-parse", "HEAD:crates/pleg-core"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    return WORK / f"results-{tree[:12]}.jsonl"
+
+
 def recorded():
-    if not RESULTS.is_file():
+    if not results().is_file():
         return {}
-    return {r["key"]: r for r in map(json.loads, RESULTS.read_text().splitlines())}
+    return {r["key"]: r for r in map(json.loads, results().read_text().splitlines())}
 
 
 def key(file, mutant):
-    return f"{file}:{mutant['start'][0] + 1}:{mutant['start'][1] + 1} {mutant['function']}: {mutant['genre']} {mutant.get('text', '')[:40]!r} -> {mutant['replacement']}"
+    line, column = mutant["start"]
+    change = f"{mutant['genre']} {mutant.get('text', '')[:40]!r} -> {mutant['replacement']}"
+    return f"{file}:{line + 1}:{column + 1} {mutant['function']}: {change}"
 
 
 def run(only):
@@ -392,7 +409,7 @@ def run(only):
         if n not in without and n not in set(unplaced) and name not in done and (not only or only in name)
     ]
     began = time.monotonic()
-    with open(RESULTS, "a") as out, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with open(results(), "a") as out, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {pool.submit(run_one, n, programs, limit): n for n in todo}
         for count, future in enumerate(concurrent.futures.as_completed(running), 1):
             name, caught = all_of[running[future]], future.result()

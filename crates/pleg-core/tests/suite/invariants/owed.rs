@@ -254,19 +254,26 @@ fn failed_status_fails_a_waiter_for_details() {
     assert!(t.answer_of(waiter).expect("answered").is_err());
 }
 
-/// Finding A9: a pod without the pod-uid label, and an unknown pod while such a pod exists, are
-/// read by one complete list.
-#[test]
-fn a9_pod_without_a_label_is_read_by_a_complete_list() {
-    let unlabelled = |mut report: Report| {
-        report.identity.unlabelled = true;
-        report
-    };
+fn unlabelled(mut report: Report) -> Report {
+    report.identity.unlabelled = true;
+    report
+}
+
+/// A pod without the pod-uid label that was read, and nothing is requested.
+fn unlabelled_pod() -> Script {
     let mut t = Script::confirmed();
     t.node = rows().map(unlabelled).to_vec();
     t.relist();
     t.settle();
     t.pass(10);
+    t
+}
+
+/// Finding A9: a pod without the pod-uid label, and an unknown pod while such a pod exists, are
+/// read by one complete list.
+#[test]
+fn a9_pod_without_a_label_is_read_by_a_complete_list() {
+    let mut t = unlabelled_pod();
     let (lists, inspections) = (t.lists_wanted(), t.inspections_wanted());
     assert_eq!((lists, inspections), (0, 0));
     let known = t.wait("p", t.now());
@@ -289,15 +296,7 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
 /// Details that are read before the complete list answer nobody, so they are read once, after it.
 #[test]
 fn details_of_a_pod_without_a_label_are_read_once_after_the_list() {
-    let unlabelled = |mut report: Report| {
-        report.identity.unlabelled = true;
-        report
-    };
-    let mut t = Script::confirmed();
-    t.node = rows().map(unlabelled).to_vec();
-    t.relist();
-    t.settle();
-    t.pass(10);
+    let mut t = unlabelled_pod();
     // A list that began before the question does not answer it.
     t.relist();
     t.pass(10);
@@ -319,15 +318,7 @@ fn details_of_a_pod_without_a_label_are_read_once_after_the_list() {
 /// An inspection that was requested for another reason ends before the list: it is not repeated.
 #[test]
 fn inspection_before_the_list_is_not_repeated_for_details() {
-    let unlabelled = |mut report: Report| {
-        report.identity.unlabelled = true;
-        report
-    };
-    let mut t = Script::confirmed();
-    t.node = rows().map(unlabelled).to_vec();
-    t.relist();
-    t.settle();
-    t.pass(10);
+    let mut t = unlabelled_pod();
     let waiter = t.wait_for_details("p", t.now());
     t.request_reinspect("p");
     let shown = t.node.clone();
@@ -361,15 +352,7 @@ fn status_of_a_running_container_without_a_name_is_owed() {
 /// A waiter is not delayed by the backoff of its pod, whichever read has to answer it.
 #[test]
 fn waiter_of_a_changed_pod_without_a_label_does_not_wait_out_the_backoff() {
-    let unlabelled = |mut report: Report| {
-        report.identity.unlabelled = true;
-        report
-    };
-    let mut t = Script::confirmed();
-    t.node = rows().map(unlabelled).to_vec();
-    t.relist();
-    t.settle();
-    t.pass(10);
+    let mut t = unlabelled_pod();
     t.request_reinspect("p");
     let shown = t.node.clone();
     t.list(&shown);
