@@ -5,7 +5,7 @@ All mutants are compiled into one copy of the workspace and enabled one by one b
 for each. A mutant is caught if a test fails or does not end in time. Results are kept in target/mutants, so an
 interrupted run goes on.
 
-  mutants.py run [--only TEXT]   build, run what was not run, and write the survivors to target/mutants/survivors
+  mutants.py run [--only TEXT] [--jobs N]   build, run what was not run, and write the survivors to target/mutants/survivors
   mutants.py show                the numbers, and the survivors
 """
 
@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -337,13 +338,17 @@ def run_one(number, programs, limit, tests=TESTS):
             "RUSTC_BOOTSTRAP": "1",
             "CARGO_MANIFEST_DIR": str(TREE / "crates" / package),
         }
+        seconds = limit[(package, name)]
         process = subprocess.Popen(
             [program, "--test-threads=1", "-Z", "unstable-options", "--fail-fast", *arguments],
             env=environment, cwd=TREE / "crates" / package,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5)),
         )
         try:
-            code = process.wait(timeout=limit[(package, name)])
+            code = process.wait(timeout=20 * seconds)
+            if code == -signal.SIGXCPU:
+                return f"{package} {name}, which does not end"
             if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL):
                 raise RuntimeError(f"{package} {name} was ended by somebody else")
             if code:
@@ -356,19 +361,24 @@ def run_one(number, programs, limit, tests=TESTS):
 
 
 def limits(programs):
-    """How long each test program may take: four times what it takes without a mutant, and ten seconds."""
+    """The seconds of CPU that each test program may use: four times what it uses without a mutant, and ten seconds."""
     limit = defaultdict(lambda: 3600)
     for test in TESTS:
         package, name, _ = test
         if (package, name) in programs:
-            began = time.monotonic()
+            began = used_by_children()
             caught = run_one(0, programs, limit, [test])
             if caught:
                 sys.exit(f"fails without a mutant: {caught}")
-            took = time.monotonic() - began
-            print(f"{package} {name}: {took:.1f} s", flush=True)
-            limit[(package, name)] = 10 + 4 * took
+            used = used_by_children() - began
+            print(f"{package} {name}: {used:.1f} s of CPU", flush=True)
+            limit[(package, name)] = 10 + int(4 * used)
     return limit
+
+
+def used_by_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def results():
@@ -391,7 +401,7 @@ def key(file, mutant):
     return f"{file}:{line + 1}:{column + 1} {mutant['function']}: {change}"
 
 
-def run(only):
+def run(only, jobs):
     WORK.mkdir(parents=True, exist_ok=True)
     by_file = mutants()
     programs, without, unplaced = compile_all(by_file)
@@ -409,7 +419,7 @@ def run(only):
         if n not in without and n not in set(unplaced) and name not in done and (not only or only in name)
     ]
     began = time.monotonic()
-    with open(results(), "a") as out, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with open(results(), "a") as out, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(run_one, n, programs, limit): n for n in todo}
         for count, future in enumerate(concurrent.futures.as_completed(running), 1):
             name, caught = all_of[running[future]], future.result()
@@ -438,9 +448,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "show"])
     parser.add_argument("--only", help="only mutants whose description contains this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many run at the same time")
     arguments = parser.parse_args()
     if arguments.command == "run":
-        run(arguments.only)
+        run(arguments.only, arguments.jobs)
     else:
         show()
 

@@ -224,6 +224,10 @@ impl PodHistory {
             };
             self.resized.insert(resize.id.clone(), resized);
         }
+        // A stop that failed, and whose reason is gone, no longer decides what an end means.
+        for id in &actions.keep {
+            self.replaced.remove(id);
+        }
         if !actions.terminating {
             for stop in &actions.stop {
                 let replaced = match stop.reason {

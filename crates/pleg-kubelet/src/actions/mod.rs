@@ -217,6 +217,10 @@ impl<'a> Decision<'a> {
         } else if status.unsettled {
             self.waits(&container.name, WaitReason::Unsettled);
         } else {
+            // A stop that timed out may still take effect.
+            if self.may_call(&status.id, Call::Stop) {
+                self.actions.keep.push(status.id.clone());
+            }
             self.resize(container, status);
             return Live::Running;
         }

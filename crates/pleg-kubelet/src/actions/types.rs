@@ -75,6 +75,8 @@ pub struct PodActions {
     pub terminated: bool,
     /// How the pod ended, once every exit code is known or stays unknown.
     pub phase: Option<PodPhase>,
+    /// Running containers that are to go on, and that no earlier stop is about to end.
+    pub(crate) keep: Vec<Id>,
 }
 
 impl PodActions {

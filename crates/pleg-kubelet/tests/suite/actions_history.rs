@@ -386,6 +386,28 @@ fn container_of_a_sandbox_that_died_runs_again_unless_the_policy_is_never() {
     }
 }
 
+/// The exit code counts again: the container has ended by itself.
+#[test]
+fn container_whose_stop_failed_and_that_is_healthy_again_is_judged_by_its_exit_code() {
+    // A stop that was made a short time ago may still take effect.
+    for (healthy, then) in [
+        (14, "start a 1"),
+        (15, "stop sandbox-0, terminating, Succeeded"),
+    ] {
+        let mut worker = Worker::new(spec(OnFailure, &["a"]));
+        let mut results = ProbeResults::default();
+        results.failed.insert("a-0".into(), ProbeKind::Liveness);
+        let spec = worker.spec.clone();
+        let mut desired = Desired::run(&spec);
+        desired.probes = Some(&results);
+        let runs = |at| view(at, &[ready(0)], &[running("a")]);
+        assert_eq!(words(&worker.actions(5, &runs(4), &desired)), "stop a-0");
+        assert_eq!(worker.run(healthy, &runs(healthy)), "");
+        let ended = view(60, &[ready(0)], &[exited("a", 0)]);
+        assert_eq!(worker.run(60, &ended), then, "healthy again at {healthy} s");
+    }
+}
+
 /// It never ran, so it has not ended.
 #[test]
 fn removed_container_that_was_not_started_is_replaced_under_never() {
