@@ -146,8 +146,9 @@ fn churn(reps: u32, per_hundred_seconds: u32, seconds: u32, sizes: &[u32]) -> Gr
 /// Returns the groups of pod workers for `run` and `full`.
 fn with_workers(reps: u32, seconds: u32) -> Vec<Group> {
     let mut groups = Vec::new();
-    for (parallel, times) in [(1, 10), (10, 4), (100, 1)] {
-        for (reps, latency) in [(reps, 0), (reps, 5), (1, 50)] {
+    // Enough reads for percentiles, as far as the time of the calls allows.
+    for (parallel, times) in [(1, [500, 50, 10]), (10, [50, 20, 4]), (100, [5, 2, 1])] {
+        for ((reps, latency), times) in [(reps, 0), (reps, 5), (1, 50)].into_iter().zip(times) {
             groups.push(own_writes(reps, parallel, times, latency));
         }
     }

@@ -243,6 +243,12 @@ mod tests {
         }
     }
 
+    /// Containers stop, each named by one letter.
+    fn stopped(queue: &mut StreamQueue, at: u64, ids: &str) -> Vec<Kept> {
+        let mut event = |id: char| queue.event(arrival(at, &id.to_string(), EventType::Stopped));
+        ids.chars().map(&mut event).collect()
+    }
+
     /// What the writer would get: `+n` and `-n` for changes, the subject of each event.
     fn drain(queue: &mut StreamQueue) -> Vec<String> {
         let told = |observation| match observation {
@@ -274,6 +280,43 @@ mod tests {
         );
         assert_eq!(drain(&mut queue), ["+1", "a", "a", "a", "-6", "+7", "a"]);
         assert_eq!((queue.counts().taken, queue.counts().arrived), (4, 5));
+    }
+
+    #[test]
+    fn every_event_is_counted_with_one_outcome() {
+        let mut queue = StreamQueue::new(SMALL);
+        assert!(queue.is_empty());
+        // Two plain events and three ids fit. The second "5" is joined with the first.
+        assert_eq!(stopped(&mut queue, 1, "123455"), [Kept::All; 6]);
+        assert_eq!(queue.counts().joined(), 1);
+        assert_eq!(stopped(&mut queue, 7, "7"), [Kept::NotAll]);
+        let full = queue.counts();
+        assert_eq!((full.arrived, full.held, full.lost), (7, 5, 1));
+        assert!(queue.pop().is_some() && queue.pop().is_some());
+        let counts = queue.counts();
+        assert_eq!((counts.taken, counts.held, counts.joined()), (2, 3, 1));
+        assert!(!queue.is_empty());
+        queue.clear();
+        let counts = queue.counts();
+        assert_eq!((counts.taken, counts.held, counts.lost), (2, 0, 4));
+        assert_eq!((counts.arrived, counts.joined()), (7, 1));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn events_that_the_next_stream_has_no_room_for_are_lost() {
+        let bounds = QueueBounds {
+            changes: 1,
+            ..SMALL
+        };
+        let mut queue = StreamQueue::new(bounds);
+        for (stream, ids) in [(10, "abcde"), (20, "fghij")] {
+            queue.change(subscribed(stream));
+            assert_eq!(stopped(&mut queue, stream + 1, ids), [Kept::All; 5]);
+            queue.change(ended(stream + 2));
+        }
+        assert_eq!((queue.counts().arrived, queue.counts().lost), (10, 5));
+        assert_eq!(drain(&mut queue)[0], "+20");
     }
 
     #[test]

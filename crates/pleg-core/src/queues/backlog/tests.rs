@@ -151,14 +151,19 @@ fn details_that_come_one_by_one_come_out_together() {
 
 /// One status for each id and state, however often it arrived, also of a sandbox.
 #[test]
-fn who_a_report_is_about_is_believed_from_the_first_that_says_it() {
-    let said = [(None, 0), (Some("first"), 2), (Some("second"), 5)];
+fn identity_of_a_joined_report_is_that_of_the_first_report_that_has_it() {
+    let reported = [
+        (None, 0, true),
+        (Some("first"), 2, false),
+        (Some("second"), 5, true),
+    ];
     for kind in [Kind::Sandbox, Kind::Container] {
         let mut backlog = Backlog::new(0, 9);
-        for (pod_name, attempt) in said {
+        for (pod_name, attempt, unlabelled) in reported {
             let mut row = report(kind, "x", ReportedState::Running);
             row.identity.pod_name = pod_name.map(Into::into);
             row.identity.attempt = attempt;
+            row.identity.unlabelled = unlabelled;
             let mut arrival = arrival(0, "a", EventType::Started, Vec::new());
             match kind {
                 Kind::Sandbox => arrival.event.sandbox = Some(row),
@@ -170,10 +175,12 @@ fn who_a_report_is_about_is_believed_from_the_first_that_says_it() {
         let rows = out
             .iter()
             .flat_map(|a| a.event.sandbox.iter().chain(&a.event.containers));
-        let who: Vec<_> = rows
-            .map(|r| (r.identity.pod_name.clone(), r.identity.attempt))
-            .collect();
-        assert_eq!(who, [(Some("first".into()), 2)], "{kind:?}");
+        let identity = |r: &Report| {
+            let of = &r.identity;
+            (of.pod_name.clone(), of.attempt, of.unlabelled)
+        };
+        let identities: Vec<_> = rows.map(identity).collect();
+        assert_eq!(identities, [(Some("first".into()), 2, false)], "{kind:?}");
     }
 }
 
