@@ -91,7 +91,7 @@ assertions! {
     INCARNATION = 9 "invariant-9-incarnation": "a new incarnation begins only after a false event";
     INBOX = 9 "invariant-9-inbox": "a subscriber that keeps up gets all; a lagging one gets every Died and Removed, or Lagged";
     INBOX_BOUNDED = 9 "invariant-9-inbox-bounded": "what waits for a lagging subscriber is bounded by what exists and the last ends";
-    TERMINAL_RECORDS = 9 "invariant-9-terminal-records": "terminal records are true, and at most three per name";
+    TERMINAL_RECORDS = 9 "invariant-9-terminal-records": "terminal records are true, and at most three per name beside those of existing ids";
 
     NO_FALSE_MISS = 10 "invariant-10-no-false-miss": "nothing counts as missed where every event arrives";
     MISS_COUNTED = 10 "invariant-10-miss-counted": "an event that never comes is counted as missed";

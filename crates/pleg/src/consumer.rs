@@ -14,8 +14,8 @@ use crate::sync::{mpsc, oneshot};
 ///
 /// The terminal record of each end that is announced while it is registered is kept until it, and
 /// every other consumer that was registered then, has acknowledged the record. Consumers do not
-/// extend the bounds: the last three records per (pod, container name), at most until the pod has
-/// been gone for ten minutes.
+/// extend the bounds: the records of ids that exist, and the last three others per (pod, container
+/// name), at most until the pod has been gone for ten minutes.
 ///
 /// Dropping it unregisters the consumer. Records that it did not acknowledge stay within the bounds.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Terminal records: how containers ended, kept beyond their removal (invariant 9).
 //!
 //! Upstream loses an exit code when the container is removed before a worker has read it
-//! (k#104107). Here the last three terminal records per (pod, container name) are kept, separately
-//! from the pod's status, until every consumer that was registered when the end was announced has
-//! acknowledged them, or the pod is gone for ten minutes.
+//! (k#104107). Here terminal records are kept, separately from the pod's status, until every consumer
+//! that was registered when the end was announced has acknowledged them, or the pod is gone for ten
+//! minutes. The bound: the record of each id that exists, and the last three of other ends per
+//! (pod, container name).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,13 +70,83 @@ impl TerminalRecord {
     }
 }
 
-/// How many terminal records are kept per name.
+/// How many terminal records of past ends are kept per name.
 const KEPT: usize = 3;
+
+/// The terminal records of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct PodRecords {
+    /// The last end of each id that exists.
+    existing: BTreeMap<Id, TerminalRecord>,
+    /// Ends of ids that were removed, and earlier incarnations; the last [`KEPT`] of each name.
+    past: Vec<TerminalRecord>,
+}
+
+impl PodRecords {
+    fn is_empty(&self) -> bool {
+        self.existing.is_empty() && self.past.is_empty()
+    }
+
+    fn of_id(&self, id: &Id) -> impl Iterator<Item = &TerminalRecord> {
+        let past = self.past.iter().filter(move |r| r.id == *id);
+        self.existing.get(id).into_iter().chain(past)
+    }
+
+    /// Adds a record, or replaces the one of the same id and incarnation. Returns the ids of the records
+    /// that exceed the bound and were removed.
+    fn put(&mut self, mut record: TerminalRecord) -> Vec<Id> {
+        let (id, kind, name) = (record.id.clone(), record.kind, record.name.clone());
+        if let Some(known) = self.take(&id, record.incarnation) {
+            record.detected = known.detected;
+        }
+        self.past.extend(self.existing.remove(&id));
+        // Its name may have become known only now.
+        for earlier in self.past.iter_mut().filter(|r| r.id == id) {
+            earlier.name = name.clone();
+        }
+        if record.removed {
+            self.past.push(record);
+        } else {
+            self.existing.insert(id, record);
+        }
+        let mut removed = Vec::new();
+        loop {
+            let of_name = |r: &TerminalRecord| (r.kind, &r.name) == (kind, &name);
+            let past = self.past.iter().enumerate();
+            let past = past.filter(|(_, r)| of_name(r));
+            if past.clone().count() <= KEPT {
+                return removed;
+            }
+            let oldest = past.min_by_key(|(_, r)| age(r));
+            removed.extend(oldest.map(|(at, _)| at).map(|at| self.past.remove(at).id));
+        }
+    }
+
+    fn take(&mut self, id: &Id, incarnation: u32) -> Option<TerminalRecord> {
+        let is_same = |r: &TerminalRecord| r.id == *id && r.incarnation == incarnation;
+        if self.existing.get(id).is_some_and(is_same) {
+            return self.existing.remove(id);
+        }
+        let at = self.past.iter().position(is_same)?;
+        Some(self.past.remove(at))
+    }
+
+    /// Removes and returns the records of that id.
+    fn extract(&mut self, id: &Id) -> Vec<TerminalRecord> {
+        let past = self.past.extract_if(.., |r| r.id == *id);
+        past.chain(self.existing.remove(id)).collect()
+    }
+}
+
+/// One read may detect several ends at once, in any order: they ended in the order of attempts.
+fn age(record: &TerminalRecord) -> (Instant, u32) {
+    (record.detected, record.attempt)
+}
 
 /// All terminal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Terminals {
-    pods: BTreeMap<PodUid, Vec<TerminalRecord>>,
+    pods: BTreeMap<PodUid, PodRecords>,
     /// Since when the pod is gone.
     gone: BTreeMap<PodUid, Instant>,
     pod_of: BTreeMap<Id, PodUid>,
@@ -116,27 +187,13 @@ impl Terminals {
     }
 
     fn put(&mut self, uid: &PodUid, record: TerminalRecord) {
-        let records = self.pods.entry(uid.clone()).or_default();
         self.pod_of.insert(record.id.clone(), uid.clone());
-        let (kind, name) = (record.kind, record.name.clone());
-        if let Some(old) = records
-            .iter_mut()
-            .find(|r| r.id == record.id && r.incarnation == record.incarnation)
-        {
-            let detected = old.detected;
-            *old = TerminalRecord { detected, ..record };
-        } else {
-            records.push(record);
-        }
-        // Also if the record existed: its name may have become known only now.
-        let same = |r: &&TerminalRecord| (r.kind, &r.name) == (kind, &name);
-        // One read may detect several ends at once, in any order: they ended in the order of attempts.
-        let all = records.iter().enumerate().filter(|(_, r)| same(r));
-        if all.clone().count() > KEPT
-            && let Some((oldest, _)) = all.min_by_key(|(_, r)| (r.detected, r.attempt))
-        {
-            let gone = records.remove(oldest);
-            self.unindex(&gone.id);
+        for id in self.pods.entry(uid.clone()).or_default().put(record) {
+            let records = self.pods.get(uid);
+            if records.is_none_or(|records| records.of_id(&id).next().is_none()) {
+                self.pod_of.remove(&id);
+                self.awaited.remove(&id);
+            }
         }
     }
 
@@ -145,7 +202,7 @@ impl Terminals {
     pub(crate) fn move_to_pod(&mut self, id: &Id, to: &PodUid) -> Option<PodUid> {
         let from = self.pod_of.get(id).filter(|from| *from != to)?.clone();
         let records = self.pods.get_mut(&from)?;
-        let moved: Vec<_> = records.extract_if(.., |r| r.id == *id).collect();
+        let moved = records.extract(id);
         if records.is_empty() {
             self.pods.remove(&from);
             self.gone.remove(&from);
@@ -158,13 +215,8 @@ impl Terminals {
 
     /// Whether a record of that id and incarnation exists.
     pub(crate) fn holds(&self, id: &Id, incarnation: u32) -> bool {
-        self.pod_of
-            .get(id)
-            .and_then(|uid| self.pods.get(uid))
-            .is_some_and(|rs| {
-                rs.iter()
-                    .any(|r| r.id == *id && r.incarnation == incarnation)
-            })
+        let records = self.pod_of.get(id).and_then(|uid| self.pods.get(uid));
+        records.is_some_and(|records| records.of_id(id).any(|r| r.incarnation == incarnation))
     }
 
     /// The consumer acknowledges the records of that id. If they await no other consumer, they are
@@ -177,7 +229,7 @@ impl Terminals {
         self.awaited.remove(id);
         let uid = self.pod_of.remove(id)?;
         if let Some(records) = self.pods.get_mut(&uid) {
-            records.retain(|r| r.id != *id);
+            records.extract(id);
             if records.is_empty() {
                 self.pods.remove(&uid);
                 self.gone.remove(&uid);
@@ -208,30 +260,23 @@ impl Terminals {
         let Some(records) = self.pods.remove(uid) else {
             return false;
         };
-        for record in records {
-            self.pod_of.remove(&record.id);
-            self.awaited.remove(&record.id);
+        let past = records.past.iter().map(|r| &r.id);
+        for id in records.existing.keys().chain(past) {
+            self.pod_of.remove(id);
+            self.awaited.remove(id);
         }
         true
     }
 
-    /// The records of a pod, oldest first.
+    /// The records of a pod, in the order in which the ends were detected.
     pub(crate) fn of(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
-        self.pods
-            .get(uid)
-            .map_or_else(|| Arc::from([]), |r| r.as_slice().into())
-    }
-
-    fn unindex(&mut self, id: &Id) {
-        let kept = self
-            .pod_of
-            .get(id)
-            .and_then(|uid| self.pods.get(uid))
-            .is_some_and(|rs| rs.iter().any(|r| r.id == *id));
-        if !kept {
-            self.pod_of.remove(id);
-            self.awaited.remove(id);
-        }
+        let Some(records) = self.pods.get(uid) else {
+            return Arc::from([]);
+        };
+        let mut all = records.past.clone();
+        all.extend(records.existing.values().cloned());
+        all.sort_by_key(age);
+        all.into()
     }
 }
 
@@ -254,38 +299,76 @@ mod tests {
         }
     }
 
+    fn removed(id: &str, name: &str, incarnation: u32, detected: u64) -> TerminalRecord {
+        TerminalRecord {
+            removed: true,
+            ..end(id, name, incarnation, detected)
+        }
+    }
+
     fn ids(terminals: &Terminals) -> Vec<String> {
         let kept = terminals.of(&"p".into());
         kept.iter().map(|r| r.id.to_string()).collect()
     }
 
     #[test]
-    fn the_last_three_of_each_name_are_kept() {
+    fn last_three_removed_ids_of_each_name_are_kept() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         for n in 1..=3 {
-            terminals.keep(&p, end(&n.to_string(), "app", 0, n));
+            terminals.keep(&p, removed(&n.to_string(), "app", 0, n));
         }
-        terminals.keep(&p, end("other", "side", 0, 4));
+        terminals.keep(&p, removed("other", "side", 0, 4));
         assert_eq!(ids(&terminals), ["1", "2", "3", "other"]);
-        terminals.keep(&p, end("4", "app", 0, 5));
+        terminals.keep(&p, removed("4", "app", 0, 5));
         assert_eq!(ids(&terminals), ["2", "3", "other", "4"]);
         assert!(!terminals.holds(&"1".into(), 0));
         assert!(terminals.holds(&"4".into(), 0) && !terminals.holds(&"4".into(), 1));
+    }
+
+    /// After a restart, the ends of older containers may be detected later than that of the newest one.
+    #[test]
+    fn every_id_that_exists_is_kept_whenever_its_end_was_detected() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.register(ONE);
+        for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
+            terminals.keep(&p, end(id, "app", 0, detected));
+        }
+        assert_eq!(ids(&terminals), ["9", "1", "3", "8"]);
+        assert!(terminals.is_awaited(&"9".into()));
+        // Once they are removed, the bound holds.
+        for id in ["1", "3", "8", "9"] {
+            terminals.keep(&p, removed(id, "app", 0, 7));
+        }
+        assert_eq!(ids(&terminals), ["1", "3", "8"]);
+        assert!(!terminals.is_awaited(&"9".into()));
+    }
+
+    #[test]
+    fn last_three_earlier_incarnations_are_kept_beside_the_present_one() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        for incarnation in 0..6 {
+            // The name becomes known late.
+            let name = if incarnation < 2 { "" } else { "app" };
+            terminals.keep(&p, end("1", name, incarnation, incarnation.into()));
+        }
+        let kept = terminals.of(&p);
+        let incarnations: Vec<_> = kept.iter().map(|r| r.incarnation).collect();
+        assert_eq!(incarnations, [2, 3, 4, 5]);
     }
 
     #[test]
     fn of_ends_detected_at_once_the_earliest_attempt_is_dropped() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         for attempt in [4, 3, 1, 2] {
-            let record = end(&attempt.to_string(), "app", 0, 7);
+            let record = removed(&attempt.to_string(), "app", 0, 7);
             terminals.keep(&p, TerminalRecord { attempt, ..record });
         }
-        assert_eq!(ids(&terminals), ["4", "3", "2"]);
+        assert_eq!(ids(&terminals), ["2", "3", "4"]);
         assert!(!terminals.holds(&"1".into(), 0));
     }
 
     #[test]
-    fn what_becomes_known_later_replaces_all_but_the_instant() {
+    fn later_details_replace_all_but_the_instant_of_detection() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         terminals.keep(&p, end("1", "app", 0, 7));
         let mut later = end("1", "app", 0, 9);
@@ -304,7 +387,7 @@ mod tests {
     const TWO: ConsumerId = ConsumerId::new(2);
 
     #[test]
-    fn an_acknowledged_end_goes_and_the_others_stay() {
+    fn acknowledged_record_is_removed_and_others_stay() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         terminals.register(ONE);
         terminals.keep(&p, end("1", "app", 0, 1));
@@ -346,7 +429,7 @@ mod tests {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         terminals.register(ONE);
         for n in 1..=4 {
-            terminals.keep(&p, end(&n.to_string(), "app", 0, n));
+            terminals.keep(&p, removed(&n.to_string(), "app", 0, n));
         }
         assert!(!terminals.is_awaited(&"1".into()));
         assert_eq!(terminals.awaited.len(), KEPT);

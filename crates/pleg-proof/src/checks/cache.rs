@@ -363,9 +363,13 @@ impl Checks {
             let object = oracle.object(&end.id);
             let of = object.map(|l| l.pod);
             let of_name = |r: &&TerminalRecord| (r.kind, &r.name) == (end.kind, &end.name);
-            let same = records.iter().filter(of_name).count();
+            let past = records
+                .iter()
+                .filter(of_name)
+                .filter(|r| is_past(r, records))
+                .count();
             let wrong = object.is_none_or(|l| end.exit_code.is_some_and(|c| c != l.code));
-            if same > 3 || wrong {
+            if past > 3 || wrong {
                 let what = format!("wrong or too many ends: {records:?}");
                 return Err(assertions::TERMINAL_RECORDS.violated(what).in_pod(of));
             }
@@ -381,6 +385,12 @@ impl Checks {
         }
         Ok(())
     }
+}
+
+/// Whether the id of that record was removed, or has ended again since.
+fn is_past(record: &TerminalRecord, all: &[TerminalRecord]) -> bool {
+    let is_later = |r: &TerminalRecord| r.id == record.id && r.incarnation > record.incarnation;
+    record.removed || all.iter().any(is_later)
 }
 
 /// The last known state of an unknown id.

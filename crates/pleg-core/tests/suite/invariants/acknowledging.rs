@@ -101,6 +101,30 @@ fn dropped_consumer_is_not_awaited() {
     assert!(is_acknowledged(&t));
 }
 
+/// A generator starts while three containers of a name have ended and one runs, which then ends before the
+/// status of the others is read: their ends are detected later than its own.
+#[test]
+fn end_is_kept_beside_older_ends_that_are_detected_later() {
+    let mut t = Script::new();
+    t.machine.register(WORKER);
+    let rows = |c| {
+        let old = ["a", "b", "d"].map(|id| exited(id, "p", 1, "Error"));
+        let mut rows = [&[s().unwrap(), c][..], &old].concat();
+        let containers = rows[1..].iter_mut();
+        containers.for_each(|row| row.identity.name = Some("app".into()));
+        rows
+    };
+    t.list(&rows(status("c", "p", ReportedState::Running)));
+    t.subscribe();
+    stop(&mut t);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "a"), 0, "not read yet");
+    t.inspect(&rows(exited("c", "p", 1, "Error")), &[]);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "a"), 1);
+    assert_eq!(t.ends.len(), 4);
+    assert!(!is_acknowledged(&t), "it must not be removed yet");
+}
+
 /// The pod is gone for ten minutes, whoever has not acknowledged.
 #[test]
 fn unacknowledged_record_expires_ten_minutes_after_the_pod() {

@@ -110,11 +110,15 @@ impl Checks {
         records: &[TerminalRecord],
     ) -> Result<(), Violation> {
         for end in records {
-            let same = records
-                .iter()
-                .filter(|r| (r.kind, &r.name) == (end.kind, &end.name));
+            let ended_again = |r: &TerminalRecord| {
+                let mut all = records.iter();
+                all.any(|later| later.id == r.id && later.incarnation > r.incarnation)
+            };
+            let past = records.iter().filter(|r| {
+                (r.kind, &r.name) == (end.kind, &end.name) && (r.removed || ended_again(r))
+            });
             hold!(
-                same.count() <= 3,
+                past.count() <= 3,
                 "invariant-9-bounded-terminal-records",
                 "{records:?}"
             );
