@@ -5,12 +5,13 @@ All mutants are compiled into one copy of the workspace and enabled one by one b
 for each. A mutant is caught if a test fails or does not end in time. Results are kept in target/mutants, so an
 interrupted run goes on.
 
-  mutants.py run [--only TEXT] [--jobs N]   build, run what was not run, and write the survivors to target/mutants/survivors
-  mutants.py show                the numbers, and the survivors
+  mutants.py run [--only TEXT] [--jobs N]   build, run what was not run, write the survivors to target/mutants/survivors
+  mutants.py show                           the numbers, and the survivors
 """
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -33,14 +34,18 @@ pub(crate) fn active() -> u32 {
     *ACTIVE.get_or_init(|| std::env::var("PLEG_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0))
 }
 """
-# The tests, fast ones first: the package, the name of its test program, and its arguments.
-TESTS = [
+# The tests: the package, the name of its test program, and its arguments. The slow ones run for mutants that survive
+# the fast ones.
+FAST = [
     ("pleg-core", "pleg_core", []),
     ("pleg-core", "suite", ["--skip=failing_lists_run_once_a_second_however_many_events_arrive"]),
     ("pleg-fuzz", "corpus", []),
+]
+SLOW = [
     ("pleg-proof", "worlds", []),
     ("pleg-proof", "model", []),
 ]
+TESTS = FAST + SLOW
 
 
 def mutants():
@@ -323,7 +328,7 @@ def in_same_function(error):
     return found
 
 
-def run_one(number, programs, limit, tests=TESTS):
+def run_one(number, programs, limit, tests):
     """Which test program caught the mutant, or None."""
     for package, name, arguments in tests:
         program = programs.get((package, name))
@@ -381,6 +386,7 @@ def used_by_children():
     return used.ru_utime + used.ru_stime
 
 
+@functools.cache
 def results():
     """The file of the results, one for each version of the core: lines move, and tests are added."""
     tree = subprocess.run(
@@ -412,24 +418,35 @@ def run(only, jobs):
         "not compiled": sorted(all_of[n] for n in without),
         "not placed": sorted(all_of[n] for n in unplaced),
     }, indent=1))
-    done = recorded()
     limit = limits(programs)
-    todo = [
-        n for n, name in all_of.items()
-        if n not in without and n not in set(unplaced) and name not in done and (not only or only in name)
-    ]
+    can_run = {
+        name: n for n, name in all_of.items()
+        if n not in without and n not in set(unplaced) and (not only or only in name)
+    }
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for tests, is_last in [(FAST, False), (SLOW, True)]:
+            done = recorded()
+            todo = {
+                name: n for name, n in can_run.items()
+                if name not in done or not done[name]["caught"] and is_last and not done[name]["slow"]
+            }
+            run_all(pool, todo, programs, limit, tests, is_last)
+    show()
+
+
+def run_all(pool, todo, programs, limit, tests, is_last):
+    """Runs these tests for these mutants, and records the results."""
     began = time.monotonic()
-    with open(results(), "a") as out, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(run_one, n, programs, limit): n for n in todo}
+    running = {pool.submit(run_one, n, programs, limit, tests): name for name, n in todo.items()}
+    with open(results(), "a") as out:
         for count, future in enumerate(concurrent.futures.as_completed(running), 1):
-            name, caught = all_of[running[future]], future.result()
-            out.write(json.dumps({"key": name, "caught": caught}) + "\n")
+            name, caught = running[future], future.result()
+            out.write(json.dumps({"key": name, "caught": caught, "slow": is_last}) + "\n")
             out.flush()
             if not caught:
-                print(f"survives: {name}", flush=True)
+                print(f"survives{'' if is_last else ' the fast tests'}: {name}", flush=True)
             if count % 50 == 0:
                 print(f"{count} of {len(todo)} in {time.monotonic() - began:.0f} s", flush=True)
-    show()
 
 
 def show():
