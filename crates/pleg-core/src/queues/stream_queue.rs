@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn events_that_the_next_stream_has_no_room_for_are_lost() {
         let bounds = QueueBounds {
-            changes: 1,
+            changes: 4,
             ..SMALL
         };
         let mut queue = StreamQueue::new(bounds);
@@ -315,6 +315,8 @@ mod tests {
             assert_eq!(stopped(&mut queue, stream + 1, ids), [Kept::All; 5]);
             queue.change(ended(stream + 2));
         }
+        assert_eq!(queue.counts().lost, 0);
+        queue.change(subscribed(30));
         assert_eq!((queue.counts().arrived, queue.counts().lost), (10, 5));
         assert_eq!(drain(&mut queue)[0], "+20");
     }

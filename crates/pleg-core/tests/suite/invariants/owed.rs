@@ -328,6 +328,19 @@ fn inspection_before_the_list_is_not_repeated_for_details() {
     assert!(t.view_for(waiter).inspected.is_some());
 }
 
+/// The answer is as of the older of the two reads: the inspection may lack an id that has no label.
+#[test]
+fn inspection_before_the_list_does_not_answer_for_a_pod_without_a_label() {
+    let mut t = unlabelled_pod();
+    let waiter = t.wait("p", t.now());
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.inspect(&shown, &[]);
+    assert!(t.answer_of(waiter).is_none());
+    t.list(&shown);
+    assert!(t.answer_of(waiter).is_some());
+}
+
 /// A container without a name does not block the start of another one: an answer reads the status
 /// of one whose name no event has reported (found by seed 12151).
 #[test]
