@@ -12,7 +12,6 @@ mod invariants;
 mod names;
 mod script;
 mod serialization;
-mod support;
 mod upstream_generic;
 mod upstream_reinspection;
 mod upstream_worker_loop;

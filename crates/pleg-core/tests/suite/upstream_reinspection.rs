@@ -1,18 +1,9 @@
 //! Upstream's scenarios of reinspection, G11 and G19 (generic_test.go of Kubernetes 1.36.2), on the
 //! reconciler in `Polling` mode: pods that are inspected although no list shows a change.
-use crate::support::{MS, SECOND, Stepper, container, failure, sandbox};
 use pleg_core::ReportedState::{Running, Unknown};
-use pleg_core::{ContainerState, Instant, Report};
+use pleg_core::{ContainerState, Instant};
 
-/// A stepper that has relisted once, with all announcements taken.
-fn after_a_relist(shows: Vec<Report>) -> Stepper {
-    let mut t = Stepper::polling(|_| ());
-    t.node.shows = shows;
-    t.relist();
-    t.said();
-    t.reads();
-    t
-}
+use crate::script::{Script, failure, sandbox, status};
 
 /// G11, TestReinspect: an unchanged pod is inspected if that was requested, or if its last
 /// inspection failed. A success announces PodSync, a failure nothing.
@@ -33,17 +24,17 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
         (true, true, false, 1, &[]),
     ] {
         let case = format!("asked {asked}, failed before {failed_before}, succeeds {succeeds}");
-        let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
+        let mut t = Script::polled(vec![sandbox("s", "p", Running)]);
         if failed_before {
-            t.node.failing.insert("p".into(), failure("before"));
+            t.failing.insert("p".into(), failure("before"));
             t.request_reinspect("p");
             t.settle();
             assert_eq!(t.health().failing, 1);
         }
-        t.reads();
-        t.node.failing.clear();
+        t.take_requested();
+        t.failing.clear();
         if !succeeds {
-            t.node.failing.insert("p".into(), failure("now"));
+            t.failing.insert("p".into(), failure("now"));
         }
         let status_before = t.get("p").status;
         if asked {
@@ -58,10 +49,10 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
             };
             assert_eq!(outcome, expected, "{case}");
         } else {
-            t.run(1100 * MS);
+            t.run(1_100);
         }
-        assert_eq!(t.inspections().len(), inspected, "{case}");
-        assert_eq!(t.said(), announces, "{case}");
+        assert_eq!(t.take_requested_of_pods().len(), inspected, "{case}");
+        assert_eq!(t.take_announced(), announces, "{case}");
 
         let flagged = inspected > 0 && !succeeds;
         let status = t.get("p").status;
@@ -76,9 +67,9 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
         );
         // The flag is kept or cleared: it is inspected again by itself, or not.
         assert_eq!(t.health().failing, usize::from(flagged), "{case}");
-        t.run(5 * SECOND);
-        assert_eq!(t.inspections().is_empty(), !flagged, "{case}");
-        assert!(t.said().is_empty(), "{case}");
+        t.run(5_000);
+        assert_eq!(t.take_requested_of_pods().is_empty(), !flagged, "{case}");
+        assert!(t.take_announced().is_empty(), "{case}");
     }
 }
 
@@ -90,26 +81,31 @@ fn g11_a_pod_is_reinspected_when_asked_or_after_a_failure() {
 /// finds nothing.
 #[test]
 fn g11_a_deleted_pod_needs_no_reinspection() {
-    let mut t = after_a_relist(vec![sandbox("p", "s", Running)]);
-    t.node.failing.insert("p".into(), failure("before"));
+    let mut t = Script::polled(vec![sandbox("s", "p", Running)]);
+    t.failing.insert("p".into(), failure("before"));
     t.request_reinspect("p");
     t.settle();
-    t.reads();
-    t.node.shows.clear();
-    t.relist();
-    assert_eq!(t.said(), ["p Died s", "p Removed s"]);
+    t.take_requested();
+    t.node.clear();
+    t.next_list();
+    assert_eq!(t.take_announced(), ["p Died s", "p Removed s"]);
     assert_eq!(t.health().failing, 0);
-    t.run(10 * SECOND);
-    assert_eq!(t.inspections(), [""; 0], "nothing is left to be inspected");
+    t.run(10_000);
+    assert_eq!(
+        t.take_requested_of_pods(),
+        [""; 0],
+        "nothing is left to be inspected"
+    );
     assert!(t.get("p").status.is_nothing());
 
-    t.node.failing.clear();
-    let began = t.now;
+    t.failing.clear();
+    t.begins_after = 0;
+    let began = t.now();
     let waiter = t.request_reinspect("p");
     t.settle();
-    assert_eq!(t.inspections(), ["p (reinspect)"]);
-    assert_eq!(t.said(), ["p PodSync"]);
-    let view = t.view_of(waiter);
+    assert_eq!(t.take_requested_of_pods(), ["p (reinspect)"]);
+    assert_eq!(t.take_announced(), ["p PodSync"]);
+    let view = t.view_for(waiter);
     assert!(view.status.is_nothing());
     assert_eq!(view.as_of, Some(began));
     assert!(t.get("p").status.is_nothing());
@@ -126,31 +122,31 @@ fn g11_a_deleted_pod_needs_no_reinspection() {
 /// can be read again.
 #[test]
 fn g19_inspection_succeeds_after_a_failure() {
-    let mut t = Stepper::polling(|_| ());
-    let infra = container("p", "infra", Running);
-    t.node.shows = vec![infra.clone()];
-    t.relist();
-    assert_eq!(t.said(), ["p Started infra"]);
+    let mut t = Script::polling(|_| ());
+    let infra = status("infra", "p", Running);
+    t.node = vec![infra.clone()];
+    t.next_list();
+    assert_eq!(t.take_announced(), ["p Started infra"]);
     let good = t.get("p").status;
 
-    t.node.shows = vec![infra.clone(), container("p", "transient", Unknown)];
-    t.node.failing.insert("p".into(), failure("bad"));
-    t.relist();
-    assert!(t.said().is_empty());
+    t.node = vec![infra.clone(), status("transient", "p", Unknown)];
+    t.failing.insert("p".into(), failure("bad"));
+    t.next_list();
+    assert!(t.take_announced().is_empty());
     let bad = t.get("p").status;
     assert_eq!(bad.error, Some(failure("bad").into()));
     assert_eq!(bad.container("infra"), good.container("infra"));
     let unknown = ContainerState::Unknown { last: None };
     assert_eq!(bad.container("transient").unwrap().state, unknown);
 
-    t.node.shows = vec![infra];
-    t.node.failing.clear();
-    t.reads();
-    t.relist();
-    t.run(SECOND);
-    assert_eq!(t.inspections(), ["p (retry)"]);
+    t.node = vec![infra];
+    t.failing.clear();
+    t.take_requested();
+    t.next_list();
+    t.run(1_000);
+    assert_eq!(t.take_requested_of_pods(), ["p (retry)"]);
     assert_eq!(
-        t.said(),
+        t.take_announced(),
         ["p Died transient", "p PodSync", "p Removed transient"]
     );
     assert_eq!(t.get("p").status, good);

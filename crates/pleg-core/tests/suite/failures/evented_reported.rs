@@ -9,8 +9,8 @@ use pleg_core::{
 };
 
 use super::life::{c, in_sandbox, life, running, s};
-use crate::script::{Script, sandbox, status};
-use crate::support::with_memory_limit;
+use crate::script::{Script, sandbox, status, with_memory_limit};
+
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 

@@ -7,27 +7,15 @@ use std::time::Duration;
 
 use pleg_core::ReportedState::{Created as IsCreated, Exited, Running, Unknown};
 use pleg_core::{
-    CallErrorKind, ContainerState, Degraded, EventType, Inbox, LifecycleType, Mode, NotReady,
-    Report, Settings,
+    CallErrorKind, ContainerState, Degraded, EventType, Inbox, LifecycleType, NotReady, Report,
+    Settings,
 };
 
 use super::life::{c, in_sandbox, life, running, s};
-use crate::script::{Script, exited, sandbox, status};
-use crate::support::with_memory_limit;
+use crate::script::{Script, exited, sandbox, status, with_memory_limit};
+
 use EventType::{Created, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
-
-/// Lists alone, as upstream's generic PLEG.
-fn polling() -> Script {
-    polling_with(|_| ())
-}
-
-fn polling_with(change: impl FnOnce(&mut Settings)) -> Script {
-    let mut settings = Settings::default();
-    settings.mode = Mode::Polling;
-    change(&mut settings);
-    Script::with(settings)
-}
 
 fn degraded(t: &Script) -> Vec<&'static str> {
     let health = t.machine.health(t.now());
@@ -40,10 +28,7 @@ fn degraded(t: &Script) -> Vec<&'static str> {
 
 /// The pod "p" with "s" and "c", both running, as polling knows it.
 fn polled() -> Script {
-    let mut t = polling();
-    t.node = vec![sandbox("s", "p", Running), c(Running)];
-    t.settle();
-    t
+    Script::polled(vec![sandbox("s", "p", Running), c(Running)])
 }
 
 /// Upstream: "PLEG is not healthy" says for how long, not why. (k#45419, k#61117, k#77728, k#72533,
@@ -90,7 +75,7 @@ fn c1_health_says_what_is_wrong() {
 /// reported, and no removal is lost. (invariant 9)
 #[test]
 fn c3_a_full_inbox_still_signals_every_pod() {
-    let mut t = polling();
+    let mut t = Script::polling(|_| ());
     for n in 0..5 {
         t.node
             .push(sandbox(&format!("s{n}"), &format!("p{n}"), Running));
@@ -281,7 +266,7 @@ fn c8_a_change_of_resources_is_announced() {
 /// Here: Both are settings and are validated against each other.
 #[test]
 fn c10_period_and_threshold_are_settings() {
-    let mut t = polling_with(|s| {
+    let mut t = Script::polling(|s| {
         s.relist_period = Duration::from_millis(2_500);
         s.unready_after = Duration::from_secs(70);
     });
@@ -417,7 +402,7 @@ fn c16_a_relist_of_a_pod_sees_its_end() {
 /// Here: The uid is read, the request is answered, and no state is kept. (invariants 4, 11)
 #[test]
 fn c20_reinspection_of_an_unknown_uid_leaves_no_state() {
-    for mut t in [Script::confirmed(), polling()] {
+    for mut t in [Script::confirmed(), Script::polling(|_| ())] {
         t.run(5_000);
         for _ in 0..3 {
             let request = t.request_reinspect("nobody");
@@ -475,7 +460,7 @@ fn c21_what_never_ran_is_not_started() {
     );
 
     // The same if a list showed it first.
-    let mut t = polling();
+    let mut t = Script::polling(|_| ());
     t.node = vec![
         sandbox("s", "p", Running),
         in_sandbox(exited("c", "p", 1, "StartError")),

@@ -2,10 +2,10 @@
 //! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/suite/failures.rs.
 
 use pleg_core::ReportedState::{Exited, Running};
-use pleg_core::{Degraded, EventType, LifecycleType, Report, ReportedState, Settings};
+use pleg_core::{Degraded, EventType, LifecycleType, Report, ReportedState};
 
 use super::life::{c, in_sandbox, running, s};
-use crate::script::{Script, exited, nameless, sandbox, status};
+use crate::script::{Script, exited, nameless, sandbox, status, with_ips};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::PodSync;
 
@@ -64,7 +64,7 @@ fn e2_running_pods_fall_with_the_events() {
 fn addressed(id: &str, shown: ReportedState, attempt: u32, ips: &[&str]) -> Report {
     let mut report = sandbox(id, "p", shown);
     report.identity.attempt = attempt;
-    crate::support::ips(report, ips)
+    with_ips(report, ips)
 }
 
 /// E3, upstream's TestEventedPLEG_getPodIPs (≤ 1.36): New addresses; none while a sandbox is ready;
@@ -164,11 +164,7 @@ fn e7_only_incomplete_events_cause_a_read() {
 /// one read and one PodSync, for pods that run, have ended or do not exist, and leaves no state.
 #[test]
 fn g20_conditions_are_asked_for_again_by_the_caller() {
-    let mut settings = Settings::default();
-    settings.mode = pleg_core::Mode::Polling;
-    let mut t = Script::with(settings);
-    t.node = vec![sandbox("s", "p", Running), c(Running)];
-    t.settle();
+    let mut t = Script::polled(vec![sandbox("s", "p", Running), c(Running)]);
     let reads = |t: &Script| t.machine.counters().inspections;
     // None is set: no list inspects a pod that did not change.
     let before = reads(&t);

@@ -1,6 +1,9 @@
 //! What consumers ask for and are told.
 
-use pleg_core::{CallError, Instant, LifecycleType, PodView, Reconciler, WaiterId};
+use pleg_core::{
+    CallError, ContainerState, Health, Instant, Kind, LifecycleType, PodLifecycleEvent, PodView,
+    Reconciler, SandboxState, WaiterId,
+};
 
 use super::{Script, nothing};
 
@@ -57,6 +60,46 @@ impl Script {
         self.cache.get(pod).cloned().unwrap_or_else(nothing)
     }
 
+    pub(crate) fn health(&self) -> Health {
+        self.machine.health(self.now())
+    }
+
+    /// Invariant 9: the cache shows an announcement already, and each incarnation starts, dies and
+    /// is removed in this order and at most once.
+    pub(super) fn check_announcement(&mut self, event: &PodLifecycleEvent) {
+        use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
+        let Some(subject) = &event.subject else {
+            return;
+        };
+        let status = self.get(event.uid.as_str()).status;
+        let (mut sandboxes, mut containers) = (status.sandboxes.iter(), status.containers.iter());
+        let runs = match subject.kind {
+            Kind::Sandbox => sandboxes
+                .find(|s| s.id == subject.id)
+                .map(|s| s.state == SandboxState::Ready),
+            Kind::Container => containers
+                .find(|c| c.id == subject.id)
+                .map(|c| c.state == ContainerState::Running),
+        };
+        match event.event {
+            ContainerDied => assert_ne!(runs, Some(true), "{event:?} before the cache"),
+            ContainerRemoved => assert_eq!(runs, None, "{event:?} before the cache"),
+            ContainerStarted => {}
+            _ => return,
+        }
+        let incarnation = (subject.id.clone(), subject.incarnation);
+        let before = self.said_last.insert(incarnation, event.event);
+        assert!(before < Some(event.event), "{event:?} after {before:?}");
+    }
+
+    /// The announcements since the last call, as `p1 Died c1` and `p1 PodSync`. They are sorted,
+    /// because the order of pods is undefined.
+    pub(crate) fn take_announced(&mut self) -> Vec<String> {
+        let mut announced: Vec<_> = self.events.drain(..).map(|e| in_short(&e)).collect();
+        announced.sort();
+        announced
+    }
+
     pub(crate) fn said(&self, what: LifecycleType, id: &str) -> usize {
         self.announced
             .iter()
@@ -71,5 +114,15 @@ impl Script {
     /// The last published view.
     pub(crate) fn view(&self) -> &PodView {
         self.published.last().expect("something is published")
+    }
+}
+
+/// `p1 Died c1`, `p1 PodSync`.
+pub(crate) fn in_short(event: &PodLifecycleEvent) -> String {
+    let what = event.event.as_str().trim_start_matches("Container");
+    let uid = &event.uid;
+    match &event.subject {
+        Some(subject) => format!("{uid} {what} {}", subject.id),
+        None => format!("{uid} {what}"),
     }
 }

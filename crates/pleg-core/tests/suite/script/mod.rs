@@ -1,8 +1,9 @@
 //! A scripted reconciler for minimal tests: nothing happens by itself, every read waits until it is
-//! answered, and time is in milliseconds. Reads are answered by hand, or from a model of the node
-//! (`node`, `settle`, `run`).
+//! answered, and time is in milliseconds. Reads are answered by hand (`reads`), or from a model of
+//! the node (`node`).
 
 mod consumers;
+mod node;
 mod reads;
 mod reports;
 mod stream;
@@ -12,34 +13,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, EventType, HeldId, Id, Instant, KnownIds, LifecycleType, Output,
+    CallError, Cause, EventType, HeldId, Id, Instant, KnownIds, LifecycleType, Mode, Output,
     PodLifecycleEvent, PodStatus, PodUid, PodView, Reconciler, Report, ReportedState, Settings,
     TerminalRecord, Ticket, WaiterId, WallTime,
 };
 
-pub(crate) use reports::{container, exited, nameless, sandbox, status};
-
-use crate::support::list_row;
+pub(crate) use consumers::in_short;
+pub(crate) use reports::{
+    container, exited, failure, nameless, sandbox, status, with_ips, with_memory_limit,
+};
 
 const WALL: i64 = 1_700_000_000_000_000_000;
 
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) machine: Reconciler,
+    polls: bool,
     now: u64,
-    /// The model of the node, for the reads that `settle` answers.
+    /// The model of the node, for the reads that `settle` answers. A list row has no details, a
+    /// status has all.
     pub(crate) node: Vec<Report>,
+    /// Pods of `node` whose inspections fail.
+    pub(crate) failing: BTreeMap<PodUid, CallError>,
+    /// How long after its request a list or an inspection begins, in nanoseconds.
+    pub(crate) begins_after: u64,
     /// How far the local wall clock has stepped, in milliseconds.
     pub(crate) stepped: i64,
     lists: VecDeque<(Ticket, u64, KnownIds)>,
     inspections: VecDeque<Asked>,
     readings: VecDeque<(Ticket, Id)>,
+    /// All requested calls, as `list`, `p1 (changed)` (an inspection), `c1 (status)` and `version`.
+    requested: Vec<String>,
     /// The ids that the inspection requests named.
     pub(crate) held: Vec<Vec<HeldId>>,
     versions: VecDeque<Ticket>,
     /// What was announced: type, id (or pod), incarnation, exit code.
     pub(crate) announced: Vec<(LifecycleType, String, u32, Option<i32>)>,
     pub(crate) events: Vec<PodLifecycleEvent>,
+    /// The last transition that was announced of each incarnation.
+    said_last: BTreeMap<(Id, u32), LifecycleType>,
     pub(crate) answers: Vec<(WaiterId, Result<PodView, CallError>)>,
     pub(crate) published: Vec<PodView>,
     pub(crate) withdrawn: Vec<PodUid>,
@@ -94,6 +106,24 @@ impl Script {
         Self::with(Settings::default())
     }
 
+    /// Lists alone, as upstream's generic PLEG.
+    pub(crate) fn polling(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        settings.mode = Mode::Polling;
+        change(&mut settings);
+        Self::with(settings)
+    }
+
+    /// Polling; this node was listed and inspected, and what was announced was taken.
+    pub(crate) fn polled(node: Vec<Report>) -> Self {
+        let mut t = Self::polling(|_| ());
+        t.node = node;
+        t.settle();
+        t.take_announced();
+        t.take_requested();
+        t
+    }
+
     pub(crate) fn with(settings: Settings) -> Self {
         let now = 1_000_000_000;
         let mut settings = settings;
@@ -101,19 +131,25 @@ impl Script {
             // Only what a test asks for happens.
             settings.probe_period = Duration::from_secs(24 * 3600);
         }
+        let polls = settings.mode == Mode::Polling;
         let machine = Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings");
         let mut script = Self {
             machine,
+            polls,
             now,
             node: Vec::new(),
+            failing: BTreeMap::new(),
+            begins_after: 1_000,
             stepped: 0,
             lists: VecDeque::new(),
             inspections: VecDeque::new(),
             readings: VecDeque::new(),
+            requested: Vec::new(),
             held: Vec::new(),
             versions: VecDeque::new(),
             announced: Vec::new(),
             events: Vec::new(),
+            said_last: BTreeMap::new(),
             answers: Vec::new(),
             published: Vec::new(),
             withdrawn: Vec::new(),
@@ -186,56 +222,22 @@ impl Script {
         }
     }
 
-    /// Time passes; every read is answered from the model of the node.
-    pub(crate) fn run(&mut self, ms: u64) {
-        let end = self.now + ms * 1_000_000;
-        loop {
-            self.settle();
-            match self.machine.poll_timeout().map(Instant::as_nanos) {
-                Some(due) if due <= end => {
-                    self.pass(due.saturating_sub(self.now).div_ceil(1_000_000));
-                }
-                _ => break,
-            }
-        }
-        self.now = self.now.max(end);
-    }
-
-    /// Answers every requested read, and those that follow from it, from the model of the node.
-    pub(crate) fn settle(&mut self) {
-        loop {
-            if !self.lists.is_empty() {
-                let rows: Vec<_> = self.node.iter().map(list_row).collect();
-                self.list(&rows);
-            } else if let Some(asked) = self.inspections.front() {
-                let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
-                let of_pod = self.node.iter().filter(of_pod).cloned();
-                let (unsettled, found): (Vec<_>, Vec<_>) =
-                    of_pod.partition(|r| self.hidden.contains(&r.id));
-                let shown = |id: &Id| self.node.iter().any(|r| r.id == *id);
-                let gone: Vec<_> = asked.held.iter().filter(|id| !shown(id)).cloned().collect();
-                let gone: Vec<_> = gone.iter().map(Id::as_str).collect();
-                self.inspect_unsettled(&found, &gone, &unsettled);
-            } else if let Some(id) = self.read_wanted_of() {
-                let seen = |r: &&Report| r.id == id && !self.hidden.contains(&id);
-                let found = self.node.iter().find(seen).cloned();
-                let not_found = || CallError::new("Read", CallErrorKind::NotFound, "");
-                self.read_ends(found.ok_or_else(not_found));
-            } else {
-                return;
-            }
-        }
-    }
-
     pub(crate) fn drain(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::List { ticket, known, .. } => {
+                    self.requested.push("list".to_owned());
                     self.lists.push_back((ticket, self.now, known));
                 }
                 Output::Inspect {
-                    ticket, uid, held, ..
+                    ticket,
+                    uid,
+                    held,
+                    causes,
+                    ..
                 } => {
+                    let causes: Vec<_> = causes.iter().map(Cause::as_str).collect();
+                    self.requested.push(format!("{uid} ({})", causes.join(" ")));
                     self.held.push(held.clone());
                     let (at, held) = (self.now, held.into_iter().map(|held| held.id).collect());
                     self.inspections.push_back(Asked {
@@ -245,8 +247,14 @@ impl Script {
                         held,
                     });
                 }
-                Output::Read { ticket, id, .. } => self.readings.push_back((ticket, id)),
-                Output::Version { ticket, .. } => self.versions.push_back(ticket),
+                Output::Read { ticket, id, .. } => {
+                    self.requested.push(format!("{id} (status)"));
+                    self.readings.push_back((ticket, id));
+                }
+                Output::Version { ticket, .. } => {
+                    self.requested.push("version".to_owned());
+                    self.versions.push_back(ticket);
+                }
                 Output::Cancel { ticket } => {
                     self.inspections.retain(|asked| asked.ticket != ticket);
                     self.cancelled.push(ticket);
@@ -256,6 +264,7 @@ impl Script {
                         Some(s) => (s.id.to_string(), s.incarnation, s.exit_code),
                         None => (e.uid.to_string(), 0, None),
                     };
+                    self.check_announcement(&e);
                     self.announced.push((e.event, id, n, code));
                     self.events.push(e);
                 }
@@ -288,7 +297,14 @@ impl Script {
                     *view = PodView::new(nothing(&uid), view.as_of, view.inspected);
                     self.withdrawn.push(uid);
                 }
-                Output::Answer { waiter, answer } => self.answers.push((waiter, answer)),
+                Output::Answer { waiter, answer } => {
+                    assert!(
+                        self.answer_of(waiter).is_none(),
+                        "{waiter:?} answered twice"
+                    );
+                    self.answers.push((waiter, answer));
+                }
+                Output::Resubscribe => assert!(!self.polls, "while polling there is no stream"),
                 _ => {}
             }
         }

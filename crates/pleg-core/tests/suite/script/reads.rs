@@ -2,16 +2,26 @@
 
 use pleg_core::{
     CallError, CallErrorKind, Id, Inspection, Instant, KnownIds, List, PodUid, Report, Rows,
-    StatusRead, Version, WaiterId,
+    StatusRead, Version,
 };
 
-use super::{Asked, Script};
-use crate::support::list_row;
+use super::{Asked, Script, failure};
 
 impl Script {
     /// The number of ids that the oldest list request names.
     pub(crate) fn known_ids(&self) -> Option<usize> {
         self.lists.front().map(|(_, _, known)| known.len())
+    }
+
+    /// The calls requested since the last time, in order: `list`, `p1 (changed)`.
+    pub(crate) fn take_requested(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.requested)
+    }
+
+    /// The same without lists.
+    pub(crate) fn take_requested_of_pods(&mut self) -> Vec<String> {
+        let requested = self.take_requested().into_iter();
+        requested.filter(|read| read != "list").collect()
     }
 
     pub(crate) fn lists_wanted(&self) -> usize {
@@ -49,8 +59,7 @@ impl Script {
 
     /// Requests a list and answers it.
     pub(crate) fn relist_shows(&mut self, rows: &[Report]) {
-        self.machine.relist_now(self.now(), WaiterId::new(77));
-        self.drain();
+        self.relist();
         self.list(rows);
     }
 
@@ -65,7 +74,7 @@ impl Script {
         }
         let rows = rows.map(|rows| Rows::of(known, rows));
         self.pass(1);
-        let (began, ended) = (Instant::from_nanos(asked + 1000), self.now());
+        let (began, ended) = (Instant::from_nanos(asked + self.begins_after), self.now());
         self.machine.handle_list(
             ended,
             List {
@@ -103,8 +112,7 @@ impl Script {
     }
 
     pub(crate) fn inspection_fails(&mut self, found: &[Report]) {
-        let error = CallError::new("Inspect", CallErrorKind::Failed, "");
-        let mut read = Inspection::new(Some(error));
+        let mut read = Inspection::new(Some(failure("")));
         read.found = found.to_vec();
         self.inspection_ends(read);
     }
@@ -118,7 +126,7 @@ impl Script {
         let asked = self.inspections.pop_front();
         let Asked { ticket, at, .. } = asked.expect("an inspection is wanted");
         self.pass(1);
-        let (began, ended) = (Instant::from_nanos(at + 1000), self.now());
+        let (began, ended) = (Instant::from_nanos(at + self.begins_after), self.now());
         let inspection = Inspection {
             ticket,
             began,
@@ -149,31 +157,6 @@ impl Script {
             },
         );
         self.drain();
-    }
-
-    /// Time passes until a probe requests a status. Returns its id. Lists are answered.
-    pub(crate) fn next_probe(&mut self) -> String {
-        let until = self.now + 60_000_000_000;
-        while self.now <= until {
-            if let Some(id) = self.read_wanted_of() {
-                return id.to_string();
-            }
-            let rows: Vec<_> = self.node.iter().map(list_row).collect();
-            while !self.lists.is_empty() {
-                self.list(&rows);
-            }
-            let due = self.machine.poll_timeout().expect("a probe is due");
-            let nanos = due.as_nanos().saturating_sub(self.now);
-            self.pass(nanos.div_ceil(1_000_000));
-        }
-        panic!("no probe within a minute");
-    }
-
-    /// The probe is answered from the model of the node.
-    pub(crate) fn probe_answers(&mut self) {
-        let id = self.read_wanted_of().expect("a status was asked for");
-        let found = self.node.iter().find(|r| r.id == id).cloned();
-        self.read_ends(Ok(found.expect("it exists")));
     }
 
     pub(crate) fn probe_fails(&mut self, kind: CallErrorKind) {

@@ -1,6 +1,9 @@
 //! Reports of sandboxes and containers.
 
-use pleg_core::{ContainerDetails, Details, Identity, Kind, Report, ReportedState, WallTime};
+use pleg_core::{
+    CallError, CallErrorKind, ContainerDetails, Details, Identity, Kind, Report, ReportedState,
+    Resources, SandboxDetails, WallTime,
+};
 
 use super::WALL;
 
@@ -28,6 +31,36 @@ pub(crate) fn exited(id: &str, pod: &str, code: i32, reason: &str) -> Report {
     let mut report = status(id, pod, ReportedState::Exited);
     report.details = details.into();
     report
+}
+
+/// The same with addresses in its status.
+pub(crate) fn with_ips(mut report: Report, ips: &[&str]) -> Report {
+    let mut details = SandboxDetails::default();
+    details.ips = ips.iter().map(|&ip| ip.into()).collect();
+    report.details = details.into();
+    report
+}
+
+/// The same with a memory limit in its status.
+pub(crate) fn with_memory_limit(mut report: Report, limit: i64) -> Report {
+    let mut resources = Resources::default();
+    resources.memory_limit = limit;
+    let mut details = ContainerDetails::default();
+    details.resources = Some(resources.into());
+    report.details = details.into();
+    report
+}
+
+/// A list row has no details.
+pub(super) fn list_row(report: &Report) -> Report {
+    let mut row = report.clone();
+    row.details = Details::none(report.identity.kind);
+    row
+}
+
+/// The error of a call that the runtime refused.
+pub(crate) fn failure(what: &str) -> CallError {
+    CallError::new("Inspect", CallErrorKind::Failed, what)
 }
 
 /// A report with id and state only.

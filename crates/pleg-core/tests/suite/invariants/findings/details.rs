@@ -3,8 +3,8 @@
 use pleg_core::{ContainerDetails, EventType, Mode, PodView, ReportedState, Settings};
 
 use super::{MINUTE, ended, listed, listed_with, s};
-use crate::script::{Script, container, exited, status};
-use crate::support::with_memory_limit;
+use crate::script::{Script, container, exited, status, with_memory_limit};
+
 use EventType::Stopped;
 
 /// containerd before 2.3: the reason becomes OOMKilled after the event.
