@@ -40,14 +40,12 @@ pub enum RuntimeOrder {
         #[serde(flatten)]
         faults: CallFaults,
     },
-    /// Cuts every connection. Answered by `Cut`.
+    /// Cuts every connection, and then applies the plan without events. Answered by `Cut`.
     Cut {
         /// The time of the cut.
         at: i64,
         /// How long the runtime does not listen after the cut, in ms; 0 for no downtime.
         down_ms: u64,
-        /// Whether the plan is applied after the cut, without events.
-        without_events: bool,
         /// Whether only the event streams are reset, and connections are kept.
         reset: bool,
     },

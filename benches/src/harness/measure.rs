@@ -207,7 +207,7 @@ fn each(values: &[u64]) -> Histogram {
 }
 
 fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
-    let by_hand = matches!(point.subject, Kind::Generic | Kind::GenericPlain);
+    let by_hand = point.subject == Kind::Generic;
     let mut pair = run.start(
         point,
         &SubjectOptions {

@@ -12,7 +12,6 @@ mod workers;
 
 use serde::{Deserialize, Serialize};
 
-use crate::payload::Profile;
 use crate::subject::Kind;
 
 pub use real::{RealSample, Settings as Real, real};
@@ -196,8 +195,6 @@ pub struct Point {
     pub pods: u32,
     /// The number of containers per pod.
     pub containers: u32,
-    /// The size of the labels, annotations and mounts.
-    pub profile: Profile,
     /// The duration of each call, in ms.
     pub latency: u64,
     /// The number of rows per page, if the runtime offers streaming lists.
@@ -211,15 +208,10 @@ impl std::fmt::Display for Point {
             subject,
             pods,
             containers,
-            profile,
             latency,
             ..
         } = self;
-        write!(
-            f,
-            "{} · {pods} pods × {containers}, {profile}",
-            subject.name()
-        )?;
+        write!(f, "{} · {pods} pods × {containers}", subject.name())?;
         if *latency > 0 {
             write!(f, ", {latency} ms per call")?;
         }

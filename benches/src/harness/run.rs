@@ -51,7 +51,6 @@ impl Run {
         arg("socket", socket.display().to_string());
         arg("pods", point.pods.to_string());
         arg("containers", point.containers.to_string());
-        arg("profile", point.profile.to_string());
         arg("seed", self.seed.to_string());
         // If pod workers change the node, calls become slow only after the subject is synced.
         if !matches!(point.workload, Workload::OwnWrites { .. }) {
@@ -321,7 +320,6 @@ impl Pair {
         let answer = self.runtime.request(&RuntimeOrder::Cut {
             at,
             down_ms: u64::from(how.down_ms),
-            without_events: true,
             reset: how.reset,
         })?;
         Ok(expect!(answer, RuntimeAnswer::Cut { at, listening } => (at, listening)))

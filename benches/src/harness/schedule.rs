@@ -4,17 +4,16 @@ use std::path::Path;
 use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
 use pleg_runtime::clock::Clock;
 
-use super::groups::{Group, Parallelism, full, quick, smoke, standard};
+use super::groups::{Group, Parallelism, quick, smoke, standard};
 use super::measure::measure;
 use super::signals::{check_terminated, listen};
 use super::{Point, Run};
 use crate::results::{Line, Machine, Results, Sample, Writer};
 
 /// The mode of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Seconds: a smoke test.
     Smoke,
@@ -22,8 +21,18 @@ pub enum Mode {
     Quick,
     /// At most 45 minutes on two cores: every table of the page.
     Run,
-    /// Hours: every node size and payload, and windows of ten minutes.
-    Full,
+}
+
+impl Mode {
+    /// Its name in results files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Run => "run",
+        }
+    }
 }
 
 /// Measures, and appends the results to a file. Points that the file already contains are not measured
@@ -36,7 +45,6 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Mode::Smoke => smoke(),
         Mode::Quick => quick(),
         Mode::Run => standard(),
-        Mode::Full => full(),
     };
     let mut all = groups.iter().flat_map(|group| &group.points);
     if let Some(only) = only
@@ -52,9 +60,7 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Default::default()
     };
     let mut writer = Writer::open(out)?;
-    let name = mode.to_possible_value();
-    let name = name.as_ref().map_or("", |v| v.get_name());
-    writer.write(&Line::Machine(Machine::here(seed, name)))?;
+    writer.write(&Line::Machine(Machine::here(seed, mode.name())))?;
     listen()?;
     let directory = Directory::new()?;
     let run = Run::new(&directory.0, seed)?;

@@ -332,8 +332,6 @@ pub(super) const TABLES: &[Table] = &[
         groups: &[
             group("0 ms per call", samples!(Storm), STORM),
             group("1 ms per call", samples!(Storm).latency(1), SLOW_STORM),
-            group("10 ms per call", samples!(Storm).latency(10), SLOW_STORM),
-            group("100 ms per call", samples!(Storm).latency(100), SLOW_STORM),
             group(
                 "the runtime drops events that are not read in time (CRI-O)",
                 samples!(Dropping),

@@ -75,7 +75,7 @@ impl Driver {
         self.played += 1;
         let seed = self.settings.seed ^ (self.played << 32);
         let before = lock(&self.shared.table).pods().clone();
-        self.plan = Plan::new(changes, &before, self.settings.profile, seed);
+        self.plan = Plan::new(changes, &before, seed);
         self.history = History {
             before,
             ..History::default()

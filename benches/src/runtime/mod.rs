@@ -24,7 +24,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{Page, Table, add_exited_containers, pods};
-use crate::payload::Profile;
 use crate::protocol::{CallFaults, Counted, RuntimeAnswer, RuntimeOrder, orders, reply};
 use crate::usage::Usage;
 
@@ -40,9 +39,6 @@ pub struct Settings {
     /// The number of containers per pod.
     #[arg(long, default_value_t = 1)]
     pub containers: u32,
-    /// The size of the labels, annotations and mounts.
-    #[arg(long, value_enum, default_value_t)]
-    pub profile: Profile,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -129,7 +125,7 @@ impl Shared {
 pub async fn serve(settings: Settings) -> Result<()> {
     let mut pods = pods(settings.seed, settings.pods, settings.containers);
     add_exited_containers(&mut pods, settings.seed, settings.exited);
-    let mut table = Table::new(pods, settings.profile, settings.seed);
+    let mut table = Table::new(pods, settings.seed);
     table.prepare(settings.page.map_or(Page::Whole, Page::Of));
     let shared = Arc::new(Shared {
         table: Mutex::new(table),
@@ -166,12 +162,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 *lock(&shared.call_faults) = faults;
                 RuntimeAnswer::Ready
             }
-            RuntimeOrder::Cut {
-                at,
-                down_ms,
-                without_events,
-                reset,
-            } => {
+            RuntimeOrder::Cut { at, down_ms, reset } => {
                 shared.clock.sleep_until(shared.instant(at)).await;
                 let at = shared.now();
                 if reset {
@@ -184,9 +175,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 if down_ms > 0 {
                     std::fs::remove_file(&settings.socket)?;
                 }
-                if without_events {
-                    driver.apply_without_events();
-                }
+                driver.apply_without_events();
                 if down_ms > 0 {
                     shared.clock.sleep_until(until).await;
                 }

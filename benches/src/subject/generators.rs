@@ -369,17 +369,13 @@ async fn start<R: Runtime>(
         client,
     };
     match settings.kind {
-        Kind::Generic | Kind::GenericPlain => {
-            let as_of_136 = GenericSettings {
-                on_demand: settings.kind == Kind::Generic,
-                ..GenericSettings::default()
-            };
+        Kind::Generic => {
             let start = if settings.by_hand {
                 Generic::by_hand
             } else {
                 Generic::start
             };
-            let (generic, announcements) = start(runtime, as_of_136);
+            let (generic, announcements) = start(runtime, GenericSettings::default());
             let subject = Arc::new(generic);
             if settings.by_hand {
                 subject.relist().await;

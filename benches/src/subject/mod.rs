@@ -36,8 +36,6 @@ pub enum Kind {
     Calls,
     /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
-    /// Upstream's generic PLEG without on-demand relist.
-    GenericPlain,
     /// This project in polling mode.
     BestGeneric,
     /// Upstream's evented PLEG up to 1.36.
@@ -70,7 +68,6 @@ impl Kind {
             Self::Owned => "decoded statuses",
             Self::Calls => "calls alone",
             Self::Generic => "generic",
-            Self::GenericPlain => "generic without on-demand relist",
             Self::BestGeneric => "pleg, polling",
             Self::Evented => "evented ≤ 1.36",
             Self::Hint => "hint 1.37",
@@ -103,16 +100,12 @@ pub struct Settings {
     /// Probe the runtime once a second, if the subject supports it.
     #[arg(long)]
     pub probing: bool,
-    /// The maximum size of a message, in MiB.
-    #[arg(long, default_value_t = 16)]
-    pub limit: usize,
 }
 
 impl Settings {
     fn runtime(&self) -> Result<CriRuntime> {
         let endpoint = format!("unix://{}", self.socket.display()).parse()?;
-        let config = CriConfig::new(endpoint).with_message_limit(self.limit << 20);
-        Ok(CriRuntime::new(config)?)
+        Ok(CriRuntime::new(CriConfig::new(endpoint))?)
     }
 }
 
