@@ -11,8 +11,6 @@ pub struct Usage {
     pub cpu: i64,
     /// Voluntary context switches, which is the number of wake-ups.
     pub woken: i64,
-    /// Involuntary context switches.
-    pub preempted: i64,
     /// The peak of resident memory, in KiB.
     pub peak_kib: i64,
     /// The current resident memory, in KiB; 0 if the system does not report it.
@@ -29,7 +27,6 @@ impl Usage {
             |of| Self {
                 cpu: of.user_time().num_nanoseconds() + of.system_time().num_nanoseconds(),
                 woken: of.voluntary_context_switches(),
-                preempted: of.involuntary_context_switches(),
                 peak_kib: of.max_rss(),
                 resident_kib: resident_kib(),
             },
@@ -42,7 +39,6 @@ impl Usage {
         Self {
             cpu: self.cpu - before.cpu,
             woken: self.woken - before.woken,
-            preempted: self.preempted - before.preempted,
             peak_kib: self.peak_kib,
             resident_kib: self.resident_kib,
         }

@@ -29,13 +29,8 @@ pub(super) struct Process<O, A> {
 }
 
 impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
-    /// Starts a process and waits for its first answer.
-    pub(super) fn start(executable: &Path, args: &[String]) -> Result<Self> {
-        Self::start_with(executable, args, &[])
-    }
-
-    /// Starts a process with environment variables.
-    pub(super) fn start_with(
+    /// Starts a process with these additional environment variables, and waits for its first answer.
+    pub(super) fn start(
         executable: &Path,
         args: &[String],
         environment: &[(&str, &str)],

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use pleg_runtime::clock::wall;
 
-use super::run::{Cut, Pair, Played, Run, SubjectOptions};
+use super::run::{Cut, Pair, Run, SubjectOptions};
 use super::{Point, Workload, faults, workers};
 use crate::node::Changes;
-use crate::protocol::{Counted, EventFaults, Histogram, Recorded, Stale};
+use crate::protocol::{Counted, EventFaults, Histogram, Played, Stale};
 use crate::random::Random;
 use crate::results::{Sample, load, now};
 use crate::stats::quantile;
@@ -80,20 +80,20 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>>
             cut(run, point, Cut { down_ms, reset }, rep)?
         }
         Workload::Lossy { per_million } => {
-            let faults = EventFaults {
+            let event_faults = EventFaults {
                 dropped: per_million,
                 duplicated: per_million,
                 ..EventFaults::default()
             };
-            faulty_stream(run, point, faults)?
+            faults::faulty_stream(run, point, event_faults)?
         }
         Workload::Late { per_million, by_ms } => {
-            let faults = EventFaults {
+            let event_faults = EventFaults {
                 late: per_million,
                 late_ms: by_ms,
                 ..EventFaults::default()
             };
-            faulty_stream(run, point, faults)?
+            faults::faulty_stream(run, point, event_faults)?
         }
         Workload::Memory => memory(run, point)?,
         Workload::StalledConsumer { rate, seconds } => {
@@ -153,26 +153,14 @@ impl Figures {
         );
     }
 
-    fn used(&mut self, by: &str, usage: &Usage) {
-        self.put(&format!("{by}_cpu"), usage.cpu as f64);
-        self.put(&format!("{by}_woken"), usage.woken as f64);
-        self.put(&format!("{by}_preempted"), usage.preempted as f64);
-        self.put(&format!("{by}_peak_kib"), usage.peak_kib as f64);
-        self.put(&format!("{by}_resident_kib"), usage.resident_kib as f64);
-    }
-
-    pub(super) fn asked(&mut self, counted: &Counted) {
-        for (method, calls) in &counted.calls {
-            self.put(&format!("calls_{method}"), *calls as f64);
-        }
-        self.put("calls_lists", counted.lists() as f64);
-        self.put("calls_unary", counted.unary() as f64);
-    }
-
-    pub(super) fn counted(&mut self, recorded: &Recorded) {
-        for (name, count) in &recorded.counts {
-            self.put(&format!("own_{name}"), *count as f64);
-        }
+    /// The resource usage of the subject and of the runtime, and the number of calls.
+    fn used(&mut self, subject: &Usage, runtime: &Counted) {
+        self.put("subject_cpu", subject.cpu as f64);
+        self.put("subject_woken", subject.woken as f64);
+        self.put("subject_peak_kib", subject.peak_kib as f64);
+        self.put("subject_resident_kib", subject.resident_kib as f64);
+        self.put("runtime_cpu", runtime.usage.cpu as f64);
+        self.put("calls_unary", runtime.unary() as f64);
     }
 
     /// How stale the cache was: per minute of the workload, and for each change.
@@ -183,17 +171,11 @@ impl Figures {
         }
         self.put("unseen", stale.unseen as f64);
         self.spread("lag", &stale.lag);
-        for (half, of) in ["earlier", "later"].into_iter().zip(&stale.halves) {
-            if let Some(lag) = quantile(of, 0.5) {
-                self.put(&format!("lag_{half}_p50"), lag as f64);
-            }
-        }
     }
 
     pub(super) fn played(&mut self, played: &Played) {
         self.put("events", played.sent as f64);
         self.put("sent_in", (played.last - played.first) as f64);
-        self.put("generator_late", played.late as f64);
         self.put("send_blocked", played.blocked as f64);
         self.put("events_dropped", played.dropped as f64);
     }
@@ -225,17 +207,10 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
         lists => lists as f64 / 2.0,
     };
     let made = f64::from(count) / f64::from(count + 1) * relists;
-    figures.put("relists", relists);
     figures.put("synced_in", pair.synced_in as f64);
-    if let (Kind::Decode, Some(bytes)) = (point.subject, spent.bytes) {
-        figures.put("wire_bytes", bytes as f64);
-    }
     figures.put("relist_cpu", spent.usage.cpu as f64 / made);
-    figures.put("relist_woken", spent.usage.woken as f64 / made);
     figures.put("runtime_relist_cpu", counted.usage.cpu as f64 / relists);
     figures.spread("relist", &each(&spent.took));
-    figures.put("subject_peak_kib", spent.usage.peak_kib as f64);
-    figures.asked(&counted);
     Ok(figures)
 }
 
@@ -260,9 +235,7 @@ pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figure
     let counted = pair.window(seconds)?;
     let usage = pair.used()?.0.since(&before);
     figures.put("seconds", seconds);
-    figures.used("subject", &usage);
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
+    figures.used(&usage, &counted);
     Ok(())
 }
 
@@ -294,10 +267,7 @@ fn planned_changes(run: &Run, point: &Point, changes: Changes, rate: f64) -> Res
     }
     let recorded = pair.recorded()?;
     figures.played(&played);
-    figures.used("subject", &usage);
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
-    figures.counted(&recorded);
+    figures.used(&usage, &counted);
     figures.spread("latency", &recorded.end_to_end);
     figures.spread("in_process", &recorded.in_process);
     compare(&mut pair, point.subject, &mut figures)?;
@@ -308,7 +278,7 @@ fn burst(run: &Run, point: &Point, changes: Changes, rep: u32) -> Result<Figures
     let mut pair = run.start(point, &SubjectOptions::default())?;
     let (events, expected) = pair.plan(changes)?;
     pair.window(offset_in_second(run, rep).as_secs_f64())?;
-    pair.count()?;
+    pair.discard()?;
     let before = pair.counted()?;
     let time_limit = TIME_LIMIT + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
     let used = pair.wait_for(expected, events, time_limit)?;
@@ -317,17 +287,11 @@ fn burst(run: &Run, point: &Point, changes: Changes, rep: u32) -> Result<Figures
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     figures.played(&played);
-    figures.used("subject", &reached.usage.since(&used));
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
+    figures.used(&reached.usage.since(&used), &counted);
     match reached.at {
-        Some(at) => {
-            figures.put("consistent", (at - played.first) as f64);
-            figures.put("after_last", (at - played.last) as f64);
-        }
+        Some(at) => figures.put("consistent", (at - played.first) as f64),
         None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
-    figures.counted(&pair.recorded()?);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
@@ -353,15 +317,9 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
         pair.plan(Changes::Restarts { count: 0 })?;
         let at = soon();
         pair.wait_until_verified(at, uids, time_limit)?;
-        let (at, listening) = pair.cut(at, how)?;
-        let reached = pair.reached(time_limit)?;
-        if let Some(verified) = reached.at {
+        let at = pair.cut(at, how)?;
+        if let Some(verified) = pair.reached(time_limit)?.at {
             figures.put("verified", (verified - at) as f64);
-            figures.put("verified_after_return", (verified - listening) as f64);
-        }
-        if point.subject.subscribes() {
-            let subscribed = pair.subscribed_since(at)?;
-            figures.put("evented_again", (subscribed - listening) as f64);
         }
     }
     // A change happens before a client reconnects.
@@ -370,35 +328,11 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     let (events, expected) = pair.plan(Changes::Deaths { pods: 1 })?;
     let at = soon();
     pair.wait_for(expected, events, time_limit)?;
-    let (at, _) = pair.cut(at, how)?;
-    let reached = pair.reached(time_limit)?;
-    match reached.at {
+    let at = pair.cut(at, how)?;
+    match pair.reached(time_limit)?.at {
         Some(seen) => figures.put("stale", (seen - at) as f64),
         None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
-    Ok(figures)
-}
-
-fn faulty_stream(run: &Run, point: &Point, faults: EventFaults) -> Result<Figures> {
-    let mut pair = run.start(point, &SubjectOptions::default())?;
-    let (events, expected) = pair.plan(Changes::Restarts { count: 500 })?;
-    pair.record()?;
-    let before = pair.counted()?;
-    let time_limit = Duration::from_secs(90);
-    pair.wait_for(expected, events, time_limit)?;
-    let played = pair.play(400.0, faults)?;
-    let reached = pair.reached(time_limit)?;
-    let counted = pair.counted()?.since(&before);
-    let mut figures = Figures::default();
-    figures.played(&played);
-    figures.asked(&counted);
-    match reached.at {
-        Some(at) => figures.put("after_last", (at - played.last) as f64),
-        None => figures.put("gave_up", time_limit.as_nanos() as f64),
-    }
-    figures.stale(&pair.stale(|_| true)?, &played);
-    figures.counted(&pair.recorded()?);
-    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 

@@ -267,7 +267,7 @@ impl<'a> Bench<'a> {
         let socket = node.daemon.endpoint.path().display().to_string();
         let args = ["subject", name.get_name(), "--socket", &socket].map(str::to_owned);
         let mut bench = Self {
-            process: Process::start(&std::env::current_exe()?, &args)?,
+            process: Process::start(&std::env::current_exe()?, &args, &[])?,
             node,
             clock: Clock::start(),
             before: None,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use pleg_runtime::clock::Clock;
 
 use super::groups::{Group, Parallelism, quick, smoke, standard};
@@ -62,8 +62,9 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
     let mut writer = Writer::open(out)?;
     writer.write(&Line::Machine(Machine::here(seed, mode.name())))?;
     listen()?;
-    let directory = Directory::new()?;
-    let run = Run::new(&directory.0, seed)?;
+    // For sockets. It is removed on drop.
+    let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
+    let run = Run::new(directory.path(), seed)?;
     let clock = Clock::start();
     let began = clock.now();
     let mut left = |points: &[Point], rep: u32| -> Vec<(Point, u32)> {
@@ -120,24 +121,6 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         }
     }
     Ok(())
-}
-
-/// A directory for sockets. It is removed on drop.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("pleg-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ pub struct Settings {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    calls: Mutex<Calls>,
+    /// The number of calls by method.
+    calls: Mutex<BTreeMap<&'static str, u64>>,
     subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, StreamReset>>>>,
     dropping: bool,
     latency: Duration,
@@ -76,20 +77,12 @@ struct Shared {
 #[error("event stream reset")]
 struct StreamReset;
 
-#[derive(Debug, Default)]
-struct Calls {
-    by_method: BTreeMap<&'static str, u64>,
-    subscribed: i64,
-}
-
 impl Shared {
     fn counted(&self) -> Counted {
         let calls = lock(&self.calls);
-        let by_method = calls.by_method.iter();
         Counted {
             usage: Usage::of_self(),
-            calls: by_method.map(|(m, n)| ((*m).to_owned(), *n)).collect(),
-            subscribed: calls.subscribed,
+            calls: calls.iter().map(|(m, n)| ((*m).to_owned(), *n)).collect(),
         }
     }
 
@@ -145,18 +138,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     while let Some(order) = orders.recv().await {
         let answer = match order? {
             RuntimeOrder::Plan { changes } => driver.plan(changes),
-            RuntimeOrder::Play {
-                rate,
-                faults,
-                cut_every,
-            } => {
-                let options = drive::PlayOptions {
-                    rate,
-                    faults,
-                    cut_every: (cut_every > 0).then(|| Duration::from_millis(cut_every)),
-                };
-                driver.play(options).await
-            }
+            RuntimeOrder::Play(play) => driver.play(play).await,
             RuntimeOrder::History => driver.history(),
             RuntimeOrder::SetCallFaults { faults } => {
                 *lock(&shared.call_faults) = faults;
@@ -183,10 +165,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                     // Clients must be able to reconnect, and at once if there is no downtime.
                     listening = listen(&settings, &shared)?;
                 }
-                RuntimeAnswer::Cut {
-                    at,
-                    listening: shared.now(),
-                }
+                RuntimeAnswer::Cut { at }
             }
             RuntimeOrder::Window { seconds } => {
                 let before = shared.counted();

@@ -1,15 +1,12 @@
 //! The generators as subjects: the ports of upstream's PLEGs, and this project's.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt as _;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{
-    Cause, Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime,
-};
+use pleg_core::{Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::Clock;
@@ -70,11 +67,6 @@ pub(super) trait Subject: Send + Sync + 'static {
     /// Returns the current relist period in ns, if the subject reports it.
     fn period(&self) -> Option<u64> {
         None
-    }
-
-    /// Returns the subject's own counts by name: reads by cause, and anomalies.
-    fn counts(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
     }
 }
 
@@ -218,28 +210,6 @@ impl Subject for Pleg {
 
     fn period(&self) -> Option<u64> {
         u64::try_from(self.health().current().period.as_nanos()).ok()
-    }
-
-    fn counts(&self) -> BTreeMap<String, u64> {
-        let counters = self.counters();
-        let by_cause = Cause::ALL.iter().map(|&cause| {
-            let name = format!("inspected_{cause:?}").to_lowercase();
-            (name, counters.inspections_by_cause[cause])
-        });
-        let others = [
-            ("exit_reads", counters.exit_reads),
-            ("events_taken", counters.events.total()),
-            ("events_incomplete", counters.events_incomplete),
-            ("events_implausible", counters.events_implausible),
-            ("missed", counters.missed.total()),
-            ("contradictions", counters.contradictions),
-            ("overruled", counters.overruled),
-            ("relists", counters.lists),
-            ("inspections", counters.inspections),
-            ("streams_lost", counters.streams_lost),
-        ];
-        let others = others.map(|(name, n)| (name.to_owned(), n));
-        by_cause.chain(others).filter(|(_, n)| *n > 0).collect()
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod control;
 mod generators;
-mod lags;
 mod plain;
 mod raw;
 mod receipts;
@@ -116,7 +115,7 @@ impl Settings {
 pub async fn run(settings: Settings, allocated: AllocationCounter) -> Result<()> {
     match settings.kind {
         Kind::Drain => raw::drain(&settings).await,
-        Kind::Decode => raw::decode(&settings, allocated).await,
+        Kind::Decode => raw::decode(&settings).await,
         Kind::Owned => raw::own(&settings, allocated).await,
         Kind::Calls => raw::call(&settings).await,
         _ => generators::run(&settings, allocated).await,
