@@ -340,14 +340,14 @@ async fn start<R: Runtime>(
     };
     match settings.kind {
         Kind::Generic => {
-            let start = if settings.by_hand {
-                Generic::by_hand
+            let start = if settings.without_timer {
+                Generic::without_timer
             } else {
                 Generic::start
             };
             let (generic, announcements) = start(runtime, GenericSettings::default());
             let subject = Arc::new(generic);
-            if settings.by_hand {
+            if settings.without_timer {
                 subject.relist().await;
             }
             let relist = |of: Arc<Generic<R>>| async move { of.relist().await };

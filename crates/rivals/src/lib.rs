@@ -37,7 +37,7 @@ mod stream;
 mod subject;
 mod time;
 
-pub use cache::{Cache, Entry};
+pub use cache::Cache;
 pub use channel::{Event, Fifo};
 pub use evented::{Evented, EventedSettings};
 pub use generic::{Generic, GenericSettings};
@@ -46,4 +46,4 @@ pub use ours::Ours;
 pub use relister::StatusTimestamps;
 pub use status::PodStatus;
 pub use subject::{Answer, Subject, Unhealthy};
-pub use time::{KubeletClock, Time};
+pub use time::Time;
