@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use clap::ValueEnum as _;
 use pleg_runtime::clock::wall;
 
-use super::child::Process;
+use super::child::{Process, Subject, expect};
 use super::{Point, Workload};
 use crate::node::{Changes, ExpectedPod};
 use crate::protocol::{
@@ -66,9 +65,7 @@ impl Run {
             args.push("--dropping".to_owned());
         }
         let runtime = Process::start(&self.executable, &args, &[])?;
-        let name = point.subject.to_possible_value();
-        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
-        let mut args = vec!["subject".to_owned(), name];
+        let mut args = vec!["subject".to_owned(), point.subject.argument()];
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
         args.extend(how.without_timer.then(|| "--without-timer".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
@@ -89,7 +86,7 @@ impl Run {
             synced_in: 0,
         };
         let expected = pair.expected()?;
-        pair.sync(expected)?;
+        pair.subject.sync(expected)?;
         pair.synced_in = wall().nanos_since(began);
         pair.first_event(point.subject)?;
         Ok(pair)
@@ -144,34 +141,16 @@ pub(super) struct Cut {
 /// A runtime and a subject. The subject is dropped first, so that it does not observe the end of the
 /// runtime.
 pub(super) struct Pair {
-    subject: Process<SubjectOrder, SubjectAnswer>,
+    pub(super) subject: Subject,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
     /// The time from the start of the subject until it was synced, in ns.
     pub(super) synced_in: i64,
-}
-
-/// Returns the value of the expected answer, or fails.
-macro_rules! expect {
-    ($answer:expr, $pattern:pat => $value:expr) => {
-        match $answer {
-            $pattern => $value,
-            other => bail!("unexpected answer: {other:?}"),
-        }
-    };
 }
 
 impl Pair {
     pub(super) fn expected(&mut self) -> Result<Vec<ExpectedPod>> {
         let answer = self.runtime.request(&RuntimeOrder::Expected)?;
         Ok(expect!(answer, RuntimeAnswer::Expected { expected } => expected))
-    }
-
-    fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
-        self.subject.send(&SubjectOrder::Sync { expected })?;
-        let answer = self.subject.receive(Duration::from_secs(450))?;
-        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
-        ensure!(synced, "the subject did not sync");
-        Ok(())
     }
 
     /// Sends the first events, as on a node that has been in use.
@@ -289,26 +268,11 @@ impl Pair {
         Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
-    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
-        let answer = self.subject.request(&SubjectOrder::Use)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
-    }
-
-    pub(super) fn record(&mut self) -> Result<Usage> {
-        let answer = self.subject.request(&SubjectOrder::Record)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
-    }
-
     /// Makes the subject discard the events and announcements that it received so far.
     pub(super) fn discard(&mut self) -> Result<()> {
         let answer = self.subject.request(&SubjectOrder::Discard)?;
         expect!(answer, SubjectAnswer::Used { .. } => {});
         Ok(())
-    }
-
-    pub(super) fn recorded(&mut self) -> Result<Recorded> {
-        let answer = self.subject.request(&SubjectOrder::Recorded)?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
     /// Measures the duration of reads of the subject's cache, while the plan is played at `rate`, if given.
