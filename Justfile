@@ -179,10 +179,6 @@ bench *ARGS: (_bench "run" ARGS)
 [group('measure')]
 bench-quick *ARGS: (_bench "quick" ARGS)
 
-# Every size and payload, for hours; goes on where it was interrupted.
-[group('measure')]
-bench-full *ARGS: (_bench "full" ARGS)
-
 # Ours and the rivals on real containerds, side by side (needs root on Linux, 4 GB; half an hour).
 [group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)

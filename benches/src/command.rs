@@ -27,8 +27,6 @@ enum Command {
     Quick(Measuring),
     /// Run the benchmarks of every table of the page, within 45 minutes.
     Run(Measuring),
-    /// Run everything, for hours. Continues an existing results file.
-    Full(Measuring),
     /// Run the benchmarks on real containerd with real pods.
     Real {
         #[command(flatten)]
@@ -55,7 +53,8 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Measuring {
-    /// The results file. The default is a new file named by date; `full` always uses the same file.
+    /// The results file. The default is a new file named by date. Points that the file
+    /// already contains are not measured again.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Run only points whose name contains this text.
@@ -94,34 +93,29 @@ pub fn main(allocated: AllocationCounter) -> ExitCode {
 }
 
 fn run(command: Command, allocated: AllocationCounter) -> Result<()> {
-    let measure = |mode, name: &str, with: Measuring| {
-        let day = crate::results::now().replace(':', "");
-        let file = if mode == Mode::Full {
-            name.to_owned()
-        } else {
-            format!("{day}-{name}")
-        };
-        let out = with
-            .out
-            .unwrap_or_else(|| format!("benches/results/{file}.jsonl").into());
-        tracing::info!("results go into {}", out.display());
+    let measure = |mode: Mode, with: Measuring| {
+        let out = results_file(with.out, mode.name());
         harness::run(mode, with.only.as_deref(), with.seed, &out)
     };
     match command {
-        Command::Smoke(with) => measure(Mode::Smoke, "smoke", with),
-        Command::Quick(with) => measure(Mode::Quick, "quick", with),
-        Command::Run(with) => measure(Mode::Run, "run", with),
-        Command::Full(with) => measure(Mode::Full, "full", with),
-        Command::Real { with, out } => {
-            let day = crate::results::now().replace(':', "");
-            let out = out.unwrap_or_else(|| format!("benches/results/{day}-real.jsonl").into());
-            tracing::info!("results go into {}", out.display());
-            harness::real(&with, 1, &out)
-        }
+        Command::Smoke(with) => measure(Mode::Smoke, with),
+        Command::Quick(with) => measure(Mode::Quick, with),
+        Command::Run(with) => measure(Mode::Run, with),
+        Command::Real { with, out } => harness::real(&with, 1, &results_file(out, "real")),
         Command::Report { results, out } => report::write(&results, &out),
         Command::Serve(settings) => on_one_thread(runtime::serve(settings)),
         Command::Subject(settings) => on_one_thread(subject::run(settings, allocated)),
     }
+}
+
+/// Returns the given results file, or a new one that is named by date.
+fn results_file(given: Option<PathBuf>, mode: &str) -> PathBuf {
+    let file = given.unwrap_or_else(|| {
+        let date = crate::results::now().replace(':', "");
+        format!("benches/results/{date}-{mode}.jsonl").into()
+    });
+    tracing::info!("results go into {}", file.display());
+    file
 }
 
 fn on_one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {

@@ -1,49 +1,11 @@
-//! The rows, statuses and events of pods. Their sizes are those of real nodes (`docs/benchmarks.md`
-//! gives the sizes that were measured here).
+//! The rows and statuses of pods: seven labels and eight annotations on the sandbox, five mounts. Their sizes
+//! are those of real nodes.
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use pleg_cri::v1;
-use serde::{Deserialize, Serialize};
 
 use crate::node::{Container, Pod};
-
-/// The metadata of a pod in addition to what the kubelet writes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    ValueEnum,
-    Serialize,
-    Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// No additional metadata.
-    Lean,
-    /// Seven labels, six annotations, five mounts.
-    #[default]
-    Typical,
-    /// As `Typical`, with the whole manifest in an annotation and with a service mesh.
-    Fat,
-}
-
-impl std::fmt::Display for Profile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Lean => "lean",
-            Self::Typical => "typical",
-            Self::Fat => "fat",
-        })
-    }
-}
 
 type Map = BTreeMap<String, String>;
 
@@ -54,7 +16,7 @@ fn insert<const N: usize>(map: &mut Map, entries: [(&str, &str); N]) {
     map.extend(entries.map(|(k, v)| (k.to_owned(), v.to_owned())));
 }
 
-fn sandbox_maps(profile: Profile, pod: &Pod) -> (Map, Map) {
+fn sandbox_maps(pod: &Pod) -> (Map, Map) {
     let (mut labels, mut annotations) = (Map::new(), Map::new());
     insert(
         &mut labels,
@@ -62,6 +24,10 @@ fn sandbox_maps(profile: Profile, pod: &Pod) -> (Map, Map) {
             ("io.kubernetes.pod.name", &pod.name),
             ("io.kubernetes.pod.namespace", &pod.namespace),
             ("io.kubernetes.pod.uid", &pod.uid),
+            ("app.kubernetes.io/name", "checkout-api"),
+            ("app.kubernetes.io/instance", "checkout-api-production"),
+            ("app.kubernetes.io/part-of", "payments-platform"),
+            ("pod-template-hash", "6c4d9f7b8d"),
         ],
     );
     insert(
@@ -72,23 +38,6 @@ fn sandbox_maps(profile: Profile, pod: &Pod) -> (Map, Map) {
                 "2026-03-01T09:30:00.123456789Z",
             ),
             ("kubernetes.io/config.source", "api"),
-        ],
-    );
-    if profile == Profile::Lean {
-        return (labels, annotations);
-    }
-    insert(
-        &mut labels,
-        [
-            ("app.kubernetes.io/name", "checkout-api"),
-            ("app.kubernetes.io/instance", "checkout-api-production"),
-            ("app.kubernetes.io/part-of", "payments-platform"),
-            ("pod-template-hash", "6c4d9f7b8d"),
-        ],
-    );
-    insert(
-        &mut annotations,
-        [
             ("prometheus.io/scrape", "true"),
             ("prometheus.io/port", "9090"),
             (
@@ -103,31 +52,10 @@ fn sandbox_maps(profile: Profile, pod: &Pod) -> (Map, Map) {
             ),
         ],
     );
-    if profile == Profile::Fat {
-        let manifest = format!(
-            r#"{{"kind":"Pod","of":"{}","spec":"{}"}}"#,
-            pod.name,
-            "x".repeat(4000)
-        );
-        let mesh = format!(
-            r#"{{"initContainers":["mesh-init"],"revision":"{}"}}"#,
-            "y".repeat(440)
-        );
-        insert(
-            &mut annotations,
-            [
-                (
-                    "kubectl.kubernetes.io/last-applied-configuration",
-                    &manifest,
-                ),
-                ("sidecar.mesh.example.org/status", &mesh),
-            ],
-        );
-    }
     (labels, annotations)
 }
 
-fn container_maps(profile: Profile, pod: &Pod, container: &Container) -> (Map, Map) {
+fn container_maps(pod: &Pod, container: &Container) -> (Map, Map) {
     let (mut labels, mut annotations) = (Map::new(), Map::new());
     insert(
         &mut labels,
@@ -152,12 +80,12 @@ fn container_maps(profile: Profile, pod: &Pod, container: &Container) -> (Map, M
             ),
             ("io.kubernetes.container.terminationMessagePolicy", "File"),
             ("io.kubernetes.pod.terminationGracePeriod", "30"),
+            (
+                "io.kubernetes.container.ports",
+                r#"[{"name":"http","containerPort":8080,"protocol":"TCP"}]"#,
+            ),
         ],
     );
-    if profile != Profile::Lean {
-        let ports = r#"[{"name":"http","containerPort":8080,"protocol":"TCP"}]"#;
-        insert(&mut annotations, [("io.kubernetes.container.ports", ports)]);
-    }
     (labels, annotations)
 }
 
@@ -197,8 +125,8 @@ fn sandbox_state(pod: &Pod) -> i32 {
 
 /// A row of ListPodSandbox.
 #[must_use]
-pub fn sandbox_row(profile: Profile, pod: &Pod) -> v1::PodSandbox {
-    let (labels, annotations) = sandbox_maps(profile, pod);
+pub fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
+    let (labels, annotations) = sandbox_maps(pod);
     v1::PodSandbox {
         labels,
         annotations,
@@ -220,8 +148,8 @@ pub fn sandbox_row_without_maps(pod: &Pod) -> v1::PodSandbox {
 
 /// A row of ListContainers.
 #[must_use]
-pub fn container_row(profile: Profile, pod: &Pod, container: &Container) -> v1::Container {
-    let (labels, annotations) = container_maps(profile, pod, container);
+pub fn container_row(pod: &Pod, container: &Container) -> v1::Container {
+    let (labels, annotations) = container_maps(pod, container);
     v1::Container {
         labels,
         annotations,
@@ -247,8 +175,8 @@ pub fn container_row_without_maps(pod: &Pod, container: &Container) -> v1::Conta
 
 /// The status of PodSandboxStatus.
 #[must_use]
-pub fn sandbox_status(profile: Profile, pod: &Pod) -> v1::PodSandboxStatus {
-    let (labels, annotations) = sandbox_maps(profile, pod);
+pub fn sandbox_status(pod: &Pod) -> v1::PodSandboxStatus {
+    let (labels, annotations) = sandbox_maps(pod);
     v1::PodSandboxStatus {
         id: pod.sandbox.clone(),
         metadata: sandbox_metadata(pod),
@@ -271,8 +199,8 @@ pub fn sandbox_status(profile: Profile, pod: &Pod) -> v1::PodSandboxStatus {
 
 /// The status of ContainerStatus.
 #[must_use]
-pub fn container_status(profile: Profile, pod: &Pod, container: &Container) -> v1::ContainerStatus {
-    let (labels, annotations) = container_maps(profile, pod, container);
+pub fn container_status(pod: &Pod, container: &Container) -> v1::ContainerStatus {
+    let (labels, annotations) = container_maps(pod, container);
     let exited = container.state == v1::ContainerState::ContainerExited;
     let reason = match (exited, container.exit_code) {
         (false, _) => "",
@@ -292,7 +220,7 @@ pub fn container_status(profile: Profile, pod: &Pod, container: &Container) -> v
         reason: reason.to_owned(),
         labels,
         annotations,
-        mounts: mounts(profile, pod, container),
+        mounts: mounts(pod, container),
         log_path: format!(
             "/var/log/pods/{}_{}_{}/{}/{}.log",
             pod.namespace, pod.name, pod.uid, container.name, container.attempt
@@ -302,7 +230,7 @@ pub fn container_status(profile: Profile, pod: &Pod, container: &Container) -> v
     }
 }
 
-fn mounts(profile: Profile, pod: &Pod, container: &Container) -> Vec<v1::Mount> {
+fn mounts(pod: &Pod, container: &Container) -> Vec<v1::Mount> {
     let of_pod = format!("/var/lib/kubelet/pods/{}", pod.uid);
     let name = &container.name;
     let all = [
@@ -321,13 +249,12 @@ fn mounts(profile: Profile, pod: &Pod, container: &Container) -> Vec<v1::Mount> 
         ),
         ("/data", format!("{of_pod}/volumes/kubernetes.io~csi/data")),
     ];
-    let how_many = if profile == Profile::Lean { 3 } else { 5 };
     let mount = |(container_path, host_path): (&str, String)| v1::Mount {
         container_path: container_path.to_owned(),
         host_path,
         ..Default::default()
     };
-    all.into_iter().take(how_many).map(mount).collect()
+    all.map(mount).into()
 }
 
 #[cfg(test)]
@@ -341,27 +268,16 @@ mod tests {
     #[test]
     fn payload_sizes_match_real_nodes() {
         let pod = pod(1, 7, 1);
-        let sizes = |profile| {
-            let container = &pod.containers[0];
-            [
-                container_row(profile, &pod, container).encoded_len(),
-                sandbox_row(profile, &pod).encoded_len(),
-                container_status(profile, &pod, container).encoded_len(),
-                sandbox_status(profile, &pod).encoded_len(),
-            ]
-        };
-        for (profile, expected) in [
-            (Profile::Lean, [952, 431, 1446, 477]),
-            (Profile::Typical, [1100, 1184, 1856, 1230]),
-            (Profile::Fat, [1100, 5871, 1856, 5917]),
-        ] {
-            for (is, expected) in sizes(profile).into_iter().zip(expected) {
-                let ratio = is as f64 / f64::from(expected);
-                assert!(
-                    (0.8..1.2).contains(&ratio),
-                    "{profile}: {is}, not {expected}"
-                );
-            }
+        let container = &pod.containers[0];
+        let sizes = [
+            container_row(&pod, container).encoded_len(),
+            sandbox_row(&pod).encoded_len(),
+            container_status(&pod, container).encoded_len(),
+            sandbox_status(&pod).encoded_len(),
+        ];
+        for (is, expected) in sizes.into_iter().zip([1100, 1184, 1856, 1230]) {
+            let ratio = is as f64 / f64::from(expected);
+            assert!((0.8..1.2).contains(&ratio), "{is}, not {expected}");
         }
     }
 }

@@ -23,15 +23,7 @@ pub enum RuntimeOrder {
         changes: Changes,
     },
     /// Applies the plan and sends its events. Answered by `Played` after the last event was sent.
-    Play {
-        /// Events per second; 0 for as fast as they are received.
-        rate: f64,
-        /// The faults of event delivery.
-        #[serde(flatten)]
-        faults: EventFaults,
-        /// The interval at which every connection is cut, in ms; 0 for never.
-        cut_every: u64,
-    },
+    Play(Play),
     /// Returns the changes of the last play or cut. Answered by `History`.
     History,
     /// Sets the faults of calls. Answered by `Ready`.
@@ -40,14 +32,12 @@ pub enum RuntimeOrder {
         #[serde(flatten)]
         faults: CallFaults,
     },
-    /// Cuts every connection. Answered by `Cut`.
+    /// Cuts every connection, and then applies the plan without events. Answered by `Cut`.
     Cut {
         /// The time of the cut.
         at: i64,
         /// How long the runtime does not listen after the cut, in ms; 0 for no downtime.
         down_ms: u64,
-        /// Whether the plan is applied after the cut, without events.
-        without_events: bool,
         /// Whether only the event streams are reset, and connections are kept.
         reset: bool,
     },
@@ -60,6 +50,18 @@ pub enum RuntimeOrder {
     Count,
     /// Returns what the cache must show. Answered by `Expected`.
     Expected,
+}
+
+/// How a plan is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Play {
+    /// Events per second; 0 for as fast as they are received.
+    pub rate: f64,
+    /// The faults of event delivery.
+    #[serde(flatten)]
+    pub faults: EventFaults,
+    /// The interval at which every connection is cut, in ms; 0 for never.
+    pub cut_every: u64,
 }
 
 /// Faults of event delivery, each in events per million.
@@ -116,26 +118,11 @@ pub enum RuntimeAnswer {
         expected: Vec<ExpectedPod>,
     },
     /// The plan was applied.
-    Played {
-        /// The number of events that were sent.
-        sent: u64,
-        /// The time of the first change.
-        first: i64,
-        /// The time of the last change.
-        last: i64,
-        /// The maximum delay that the runtime itself caused, in ns.
-        late: i64,
-        /// The longest time that sending one event took, in ns.
-        blocked: i64,
-        /// The number of events that were dropped because a queue was full.
-        dropped: u64,
-    },
+    Played(Played),
     /// The connections were cut.
     Cut {
         /// The time of the cut.
         at: i64,
-        /// The time at which the runtime listened again.
-        listening: i64,
     },
     /// The usage and calls.
     Counted(Counted),
@@ -153,8 +140,6 @@ pub struct Counted {
     pub usage: Usage,
     /// The number of calls by method.
     pub calls: BTreeMap<String, u64>,
-    /// The time of the last GetContainerEvents call; 0 if there was none.
-    pub subscribed: i64,
 }
 
 impl Counted {
@@ -170,7 +155,6 @@ impl Counted {
         Self {
             usage: self.usage.since(&before.usage),
             calls: calls.collect(),
-            subscribed: self.subscribed,
         }
     }
 
@@ -226,9 +210,9 @@ pub enum SubjectOrder {
     },
     /// Starts to record latencies. Answered by `Used`.
     Record,
-    /// Starts to count without recording, because recording costs time. Answered by `Used`.
-    Count,
-    /// Returns what was recorded or counted since. Answered by `Recorded`.
+    /// Discards the events and announcements that were received so far. Answered by `Used`.
+    Discard,
+    /// Returns what was recorded since `Record`, or received since `Discard`. Answered by `Recorded`.
     Recorded,
     /// Waits until the cache shows the expected pods. Answered by `Used` at once, and then by
     /// `Reached`.
@@ -314,26 +298,11 @@ pub enum SubjectAnswer {
         live_bytes: Option<u64>,
     },
     /// The relists are done.
-    Spent {
-        /// The resource usage of the relists.
-        usage: Usage,
-        /// The duration of each relist, in ns.
-        took: Vec<u64>,
-        /// The number of allocations, if they are counted.
-        allocations: Option<u64>,
-        /// The number of allocated bytes, if they are counted. For the raw decoder: the encoded size of
-        /// the lists.
-        bytes: Option<u64>,
-    },
+    Spent(Spent),
     /// The recorded latencies and counts.
     Recorded(Recorded),
     /// The result of a wait.
-    Reached {
-        /// The time at which the condition held; `None` after a time-out.
-        at: Option<i64>,
-        /// The resource usage until then.
-        usage: Usage,
-    },
+    Reached(Reached),
     /// How stale the cache was.
     Stale(Stale),
     /// The reported health.
@@ -347,6 +316,43 @@ pub enum SubjectAnswer {
     },
 }
 
+/// The result of a play.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Played {
+    /// The number of events that were sent.
+    pub sent: u64,
+    /// The time of the first change.
+    pub first: i64,
+    /// The time of the last change.
+    pub last: i64,
+    /// The longest time that sending one event took, in ns.
+    pub blocked: i64,
+    /// The number of events that were dropped because a queue was full.
+    pub dropped: u64,
+}
+
+/// The cost of relists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// The resource usage of the relists.
+    pub usage: Usage,
+    /// The duration of each relist, in ns.
+    pub took: Vec<u64>,
+    /// The number of allocations, if they are counted.
+    pub allocations: Option<u64>,
+    /// The number of allocated bytes, if they are counted.
+    pub bytes: Option<u64>,
+}
+
+/// The result of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The time at which the condition held; `None` after a time-out.
+    pub at: Option<i64>,
+    /// The resource usage until then.
+    pub usage: Usage,
+}
+
 /// How stale a cache was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
@@ -356,8 +362,6 @@ pub struct Stale {
     pub unseen: u64,
     /// The delay until each change was visible, or until now for a change that was not visible.
     pub lag: Histogram,
-    /// The delays of the earlier and of the later half of the changes.
-    pub halves: [Histogram; 2],
 }
 
 /// The health that a subject reported.
@@ -374,12 +378,6 @@ pub struct Watched {
 /// A histogram of latencies in ns: pairs of value and count.
 pub type Histogram = Vec<(u64, u64)>;
 
-/// The name of the number of exits that a consumer received after it read nothing for a while.
-pub const EXITS_RECEIVED: &str = "ends_taken";
-
-/// The name of the number of reads that did not show the reader's own change.
-pub const WRONG_READS: &str = "wrong_reads";
-
 /// What a subject recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
@@ -387,8 +385,10 @@ pub struct Recorded {
     pub end_to_end: Histogram,
     /// Latencies from the receipt of the event until the cache showed it, or the durations of reads.
     pub in_process: Histogram,
-    /// The subject's own counts, by name.
-    pub counts: BTreeMap<String, u64>,
+    /// The number of exits that a stalled consumer received when it read all announcements at last.
+    pub exits: u64,
+    /// The number of reads that did not show the reader's own change.
+    pub wrong_reads: u64,
 }
 
 /// Writes an answer to stdout.

@@ -43,7 +43,7 @@ pub struct Machine {
     pub versions: BTreeMap<String, String>,
     /// The seed of all random decisions.
     pub seed: u64,
-    /// The mode, for example `quick`, `run` or `full`.
+    /// The mode, for example `quick` or `run`.
     pub mode: String,
 }
 

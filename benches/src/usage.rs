@@ -11,8 +11,6 @@ pub struct Usage {
     pub cpu: i64,
     /// Voluntary context switches, which is the number of wake-ups.
     pub woken: i64,
-    /// Involuntary context switches.
-    pub preempted: i64,
     /// The peak of resident memory, in KiB.
     pub peak_kib: i64,
     /// The current resident memory, in KiB; 0 if the system does not report it.
@@ -23,15 +21,15 @@ impl Usage {
     /// Returns the usage of this process since its start.
     #[must_use]
     pub fn of_self() -> Self {
+        let resident = pleg_tests::usage::memory(std::process::id(), "VmRSS:");
         // This cannot fail for the calling process.
         getrusage(UsageWho::RUSAGE_SELF).map_or_else(
             |_| Self::default(),
             |of| Self {
                 cpu: of.user_time().num_nanoseconds() + of.system_time().num_nanoseconds(),
                 woken: of.voluntary_context_switches(),
-                preempted: of.involuntary_context_switches(),
                 peak_kib: of.max_rss(),
-                resident_kib: resident_kib(),
+                resident_kib: resident.map_or(0, u64::cast_signed),
             },
         )
     }
@@ -42,16 +40,8 @@ impl Usage {
         Self {
             cpu: self.cpu - before.cpu,
             woken: self.woken - before.woken,
-            preempted: self.preempted - before.preempted,
             peak_kib: self.peak_kib,
             resident_kib: self.resident_kib,
         }
     }
-}
-
-fn resident_kib() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
-    kib.unwrap_or(0)
 }

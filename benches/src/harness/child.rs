@@ -7,16 +7,33 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::signals::check_terminated;
+use crate::node::ExpectedPod;
+use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder};
+use crate::usage::Usage;
 
 /// The interval at which a wait for an answer checks for termination.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Returns the value of the expected answer, or fails.
+macro_rules! expect {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => $value,
+            other => anyhow::bail!("unexpected answer: {other:?}"),
+        }
+    };
+}
+pub(super) use expect;
+
+/// The process of a subject.
+pub(super) type Subject = Process<SubjectOrder, SubjectAnswer>;
 
 /// A process that receives orders `O` and returns answers `A`. It is killed on drop.
 #[derive(Debug)]
@@ -29,13 +46,8 @@ pub(super) struct Process<O, A> {
 }
 
 impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
-    /// Starts a process and waits for its first answer.
-    pub(super) fn start(executable: &Path, args: &[String]) -> Result<Self> {
-        Self::start_with(executable, args, &[])
-    }
-
-    /// Starts a process with environment variables.
-    pub(super) fn start_with(
+    /// Starts a process with these additional environment variables, and waits for its first answer.
+    pub(super) fn start(
         executable: &Path,
         args: &[String],
         environment: &[(&str, &str)],
@@ -106,6 +118,34 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
     pub(super) fn request(&mut self, order: &O) -> Result<A> {
         self.send(order)?;
         self.receive(Duration::from_secs(150))
+    }
+}
+
+impl Subject {
+    /// Waits until the cache shows these pods.
+    pub(super) fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
+        self.send(&SubjectOrder::Sync { expected })?;
+        let answer = self.receive(Duration::from_secs(450))?;
+        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
+        ensure!(synced, "the subject did not sync: {}", self.name);
+        Ok(())
+    }
+
+    /// Returns the usage, and the number of bytes that are not freed, if allocations are counted.
+    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
+        let answer = self.request(&SubjectOrder::Use)?;
+        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
+    }
+
+    /// Starts to record. Returns the usage so far.
+    pub(super) fn record(&mut self) -> Result<Usage> {
+        let answer = self.request(&SubjectOrder::Record)?;
+        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
+    }
+
+    pub(super) fn recorded(&mut self) -> Result<Recorded> {
+        let answer = self.request(&SubjectOrder::Recorded)?;
+        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The measurements of faults: hung pods, slow lists, stalled consumers, silent streams, flapping
-//! connections, a frozen runtime.
+//! The measurements of faults: hung pods, slow lists, stalled consumers, faulty and silent streams,
+//! flapping connections, a frozen runtime.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Point;
 use super::measure::{Figures, TIME_LIMIT, compare, offset_in_second};
 use super::run::{Pair, Run, SubjectOptions};
 use crate::node::Changes;
-use crate::protocol::{CallFaults, EXITS_RECEIVED, EventFaults};
+use crate::protocol::{CallFaults, EventFaults, Play};
 
 /// Events per second during a fault.
 const RATE: u32 = 100;
@@ -22,7 +22,7 @@ const VISIBILITY_LIMIT: Duration = Duration::from_millis(2500);
 /// takes three minutes, which is recorded as "gave up".
 const DETECTION_LIMIT: Duration = Duration::from_secs(10);
 
-/// The time limit until a cache is correct after connections were cut.
+/// The time limit until a cache is correct after faults of the event stream.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(90);
 
 const fn restarts(seconds: u32) -> u32 {
@@ -77,7 +77,7 @@ pub(super) fn stalled_consumer(
     let mut pair = run.start(point, &how)?;
     let count = rate * seconds / 4;
     let (events, expected) = pair.plan(Changes::Restarts { count })?;
-    pair.count()?;
+    pair.discard()?;
     let watching = Duration::from_secs(seconds.into());
     pair.begin_watch(watching, false)?;
     let played = pair.play(f64::from(rate), EventFaults::default())?;
@@ -87,11 +87,9 @@ pub(super) fn stalled_consumer(
     let mut figures = Figures::default();
     figures.played(&played);
     figures.put("unready", watched.unready as f64);
-    let recorded = pair.recorded()?;
     // A container exits with each restart.
-    let received = recorded.counts.get(EXITS_RECEIVED).copied().unwrap_or(0);
+    let received = pair.subject.recorded()?.exits;
     figures.put("ends_untold", f64::from(count) - received as f64);
-    figures.counted(&recorded);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
@@ -106,16 +104,14 @@ fn during(
     counts: impl Fn(&str) -> bool,
 ) -> Result<Figures> {
     pair.plan(changes)?;
-    pair.record()?;
+    pair.subject.record()?;
     let watching = Duration::from_secs(seconds.into()) + after;
     pair.begin_watch(watching, false)?;
     let played = pair.play(f64::from(RATE), EventFaults::default())?;
     let watched = pair.end_watch(watching)?;
     let mut figures = Figures::default();
-    figures.played(&played);
     figures.stale(&pair.stale(counts)?, &played);
     figures.put("unready", watched.unready as f64);
-    figures.counted(&pair.recorded()?);
     Ok(figures)
 }
 
@@ -184,24 +180,36 @@ fn settle(pair: &mut Pair, seconds: u32, longer: Duration) -> Result<(Duration, 
     Ok((Duration::from_nanos(period.unwrap_or(0)), figures))
 }
 
+/// Some events are lost, duplicated or late.
+pub(super) fn faulty_stream(run: &Run, point: &Point, faults: EventFaults) -> Result<Figures> {
+    let play = Play {
+        rate: 400.0,
+        faults,
+        cut_every: 0,
+    };
+    until_recovered(run, point, 500, play)
+}
+
+/// Every connection is cut once a second.
 pub(super) fn flapping(run: &Run, point: &Point, seconds: u32) -> Result<Figures> {
+    let play = Play {
+        rate: f64::from(RATE),
+        faults: EventFaults::default(),
+        cut_every: 1000,
+    };
+    until_recovered(run, point, restarts(seconds), play)
+}
+
+/// Measures the cache during `count` restarts, until it shows all of them.
+fn until_recovered(run: &Run, point: &Point, count: u32, play: Play) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    let count = restarts(seconds);
     let (events, expected) = pair.plan(Changes::Restarts { count })?;
-    pair.record()?;
-    let before = pair.counted()?;
+    pair.subject.record()?;
     pair.wait_for(expected, events, RECOVERY_LIMIT)?;
-    let played = pair.play_cut(f64::from(RATE), EventFaults::default(), 1000)?;
-    let reached = pair.reached(RECOVERY_LIMIT)?;
+    let played = pair.play_with(play)?;
+    pair.reached(RECOVERY_LIMIT)?;
     let mut figures = Figures::default();
-    figures.played(&played);
-    figures.asked(&pair.counted()?.since(&before));
-    match reached.at {
-        Some(at) => figures.put("after_last", (at - played.last) as f64),
-        None => figures.put("gave_up", RECOVERY_LIMIT.as_nanos() as f64),
-    }
     figures.stale(&pair.stale(|_| true)?, &played);
-    figures.counted(&pair.recorded()?);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }

@@ -1,7 +1,6 @@
 //! The points of each mode.
 
 use super::{Point, Workload};
-use crate::payload::Profile;
 use crate::subject::Kind;
 
 /// Points that are compared with each other, and their number of repetitions.
@@ -26,7 +25,6 @@ fn group(reps: u32, workload: Workload, pods: u32, subjects: &[Kind]) -> Group {
         subject,
         pods,
         containers: 1,
-        profile: Profile::Typical,
         latency: 0,
         page: None,
     };
@@ -60,7 +58,7 @@ impl Group {
 
 const GENERATORS: [Kind; 5] = [
     Kind::Generic,
-    Kind::BestGeneric,
+    Kind::Polling,
     Kind::Evented,
     Kind::Hint,
     Kind::Ours,
@@ -104,7 +102,7 @@ pub(super) fn quick() -> Vec<Group> {
         group(1, Flood { events: 20_000 }, 1000, &[Drain, Ours]),
         group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
         group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
-        group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(1, Memory, 1000, &[Kind::Statuses, Generic, Ours]),
         group(1, stalled_consumer(5), 1000, &[Ours]),
         group(1, Reads, 1000, &[Ours]),
         group(1, HungPod { seconds: 5 }, 1000, &[Generic, Ours]),
@@ -120,7 +118,7 @@ fn own_writes(reps: u32, parallel: u32, times: u32, latency: u64) -> Group {
     let workload = Workload::OwnWrites { parallel, times };
     let subjects: &[Kind] = match latency {
         // Without events: what the event of each change costs the thread that reads.
-        0 => &[Kind::Generic, Kind::BestGeneric, Kind::Ours],
+        0 => &[Kind::Generic, Kind::Polling, Kind::Ours],
         _ => &[Kind::Generic, Kind::Ours],
     };
     group(reps, workload, 1000, subjects).with(|p| p.latency = latency)
@@ -143,17 +141,17 @@ fn churn(reps: u32, per_hundred_seconds: u32, seconds: u32, sizes: &[u32]) -> Gr
     }
 }
 
-/// Returns the groups of pod workers for `run` and `full`.
-fn with_workers(reps: u32, seconds: u32) -> Vec<Group> {
+/// Returns the groups of pod workers that change the node.
+fn with_workers() -> Vec<Group> {
     let mut groups = Vec::new();
     // Enough reads for percentiles, as far as the time of the calls allows.
     for (parallel, times) in [(1, [500, 50, 10]), (10, [50, 20, 4]), (100, [5, 2, 1])] {
-        for ((reps, latency), times) in [(reps, 0), (reps, 5), (1, 50)].into_iter().zip(times) {
+        for ((reps, latency), times) in [(3, 0), (3, 5), (1, 50)].into_iter().zip(times) {
             groups.push(own_writes(reps, parallel, times, latency));
         }
     }
     for per_hundred_seconds in [25, 100, 300, 800] {
-        groups.push(churn(reps, per_hundred_seconds, seconds, &[110, 500, 1000]));
+        groups.push(churn(3, per_hundred_seconds, 20, &[110, 500, 1000]));
     }
     groups
 }
@@ -188,7 +186,7 @@ const LATE: Workload = Workload::Late {
 };
 
 pub(super) fn standard() -> Vec<Group> {
-    use Kind::{BestGeneric, Calls, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
+    use Kind::{Calls, Decode, Drain, Evented, Generic, Hint, Ours, Polling, Statuses};
     use Workload::{
         Cut, Dropping, ExitedContainers, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists,
         Reset, SlowList, Storm,
@@ -207,10 +205,10 @@ pub(super) fn standard() -> Vec<Group> {
         p.containers = 2;
         p.page = Some(5000);
     };
-    let subjects = [Calls, Generic, BestGeneric, Evented, Hint, Ours];
+    let subjects = [Calls, Generic, Polling, Evented, Hint, Ours];
     let idle = group(1, Idle { seconds: 180 }, 1000, &subjects).and(110, &[Calls, Generic, Ours]);
     let tens = |p: &mut Point| p.containers = 10;
-    let mut groups = with_workers(3, 20);
+    let mut groups = with_workers();
     groups.extend([
         group(5, MANY, 110, &[Decode, Generic, Ours]),
         group(9, MANY, 1000, &[Decode, Generic, Ours]),
@@ -227,7 +225,7 @@ pub(super) fn standard() -> Vec<Group> {
         // Short, and therefore dominated by the scheduler: it needs many repetitions.
         group(25, Storm, 1000, &[Drain, Ours]),
         // The result of subjects that list once a second depends on the offset in that second.
-        group(7, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
+        group(7, Storm, 1000, &[Generic, Polling, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
         group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
@@ -244,7 +242,7 @@ pub(super) fn standard() -> Vec<Group> {
         settled(5),
         group(1, Flapping { seconds: 6 }, 1000, &[Generic, Ours]),
         group(1, EXITED, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
-        group(2, Memory, 1000, &[Owned, Generic, Ours]),
+        group(2, Memory, 1000, &[Statuses, Generic, Ours]),
         group(1, stalled_consumer(60), 1000, &[Evented, Ours]),
         group(5, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),
@@ -269,108 +267,4 @@ fn settled(reps: u32) -> Group {
             .extend(group(1, workload, 1000, &[Kind::Ours]).points);
     }
     all.parallelism(Parallelism::Group)
-}
-
-pub(super) fn full() -> Vec<Group> {
-    use Kind::{Decode, Drain, Evented, Generic, GenericPlain, Hint, Ours};
-    use Workload::{
-        Cut, Dropping, Flood, Idle, Lifecycles, Lossy, Memory, Reads, Relists, Reset, Restarts,
-        Storm,
-    };
-    let mut groups = Vec::new();
-    for profile in [Profile::Lean, Profile::Typical, Profile::Fat] {
-        for pods in [110, 500, 1000, 5000, 10_000] {
-            for containers in [1, 2, 3] {
-                let set = |p: &mut Point| {
-                    (p.profile, p.containers) = (profile, containers);
-                    // Lists that do not fit into one message are streamed; fat rows in smaller pages.
-                    let rows = if profile == Profile::Fat { 2000 } else { 5000 };
-                    p.page = (pods * containers > 10_000 || pods > 2000).then_some(rows);
-                };
-                groups.push(
-                    group(10, Relists { relists: 200 }, pods, &[Decode, Generic, Ours]).with(set),
-                );
-            }
-        }
-    }
-    for pods in [110, 1000] {
-        for rate in [100, 1000, 10_000] {
-            let subjects = [Drain, Generic, GenericPlain, Evented, Hint, Ours];
-            groups.push(group(10, Restarts { rate, seconds: 20 }, pods, &subjects));
-        }
-        for per_ten_seconds in [1, 10, 160] {
-            groups.push(group(
-                3,
-                Lifecycles {
-                    per_ten_seconds,
-                    seconds: 60,
-                },
-                pods,
-                &GENERATORS,
-            ));
-        }
-        groups.push(
-            group(1, Idle { seconds: 600 }, pods, &GENERATORS).parallelism(Parallelism::Repetition),
-        );
-        groups.push(group(10, Memory, pods, &[Kind::Owned, Generic, Ours]));
-        groups.push(group(10, Storm, pods, &[Drain, Generic, Ours]));
-        for latency in [1, 10, 100] {
-            let slow = |p: &mut Point| p.latency = latency;
-            groups.push(group(3, Storm, pods, &[Generic, Hint, Ours]).with(slow));
-        }
-    }
-    groups.push(group(
-        5,
-        stalled_consumer(60),
-        1000,
-        &[Generic, Evented, Hint, Ours],
-    ));
-    groups.push(group(10, Reads, 1000, &[Generic, Ours]));
-    for per_million in [100, 10_000] {
-        groups.push(group(
-            3,
-            Lossy { per_million },
-            1000,
-            &[Generic, Evented, Hint, Ours],
-        ));
-    }
-    groups.push(group(3, LATE, 1000, &[Generic, Hint, Ours]));
-    for down_ms in [0, 400, 30_000] {
-        groups.push(group(
-            10,
-            Cut { down_ms },
-            1000,
-            &[Generic, Evented, Hint, Ours],
-        ));
-    }
-    groups.push(group(10, Reset, 1000, &[Evented, Hint, Ours]));
-    groups.push(group(10, Dropping, 1000, &[Generic, Evented, Hint, Ours]));
-    groups.push(group(10, Flood { events: 100_000 }, 1000, &[Drain, Ours]));
-    groups.extend(with_workers(10, 60));
-    groups.extend(full_faults());
-    groups
-}
-
-/// Returns faults of longer duration, on an idle node with rare lists.
-fn full_faults() -> Vec<Group> {
-    use Kind::{Evented, Generic, Hint, Ours};
-    use Workload::{ExitedContainers, Flapping, Frozen, HungPod, Probed, SilentStream, SlowList};
-    const SUBJECTS: [Kind; 4] = [Generic, Evented, Hint, Ours];
-    let slow = SlowList {
-        list_ms: 5000,
-        seconds: 60,
-    };
-    let exited = ExitedContainers {
-        relists: 200,
-        exited: 18_500,
-    };
-    vec![
-        group(3, HungPod { seconds: 200 }, 1000, &SUBJECTS),
-        group(3, slow, 1000, &SUBJECTS),
-        group(5, SilentStream { settled: 130 }, 1000, &SUBJECTS),
-        group(5, Frozen { settled: 130 }, 1000, &SUBJECTS),
-        group(5, Probed { settled: 130 }, 1000, &[Ours]),
-        group(5, Flapping { seconds: 6 }, 1000, &SUBJECTS),
-        group(10, exited, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
-    ]
 }

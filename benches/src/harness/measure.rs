@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use pleg_runtime::clock::wall;
 
-use super::run::{Cut, Pair, Played, Run, SubjectOptions};
+use super::run::{Cut, Pair, Run, SubjectOptions};
 use super::{Point, Workload, faults, workers};
 use crate::node::Changes;
-use crate::protocol::{Counted, EventFaults, Histogram, Recorded, Stale};
+use crate::protocol::{Counted, EventFaults, Histogram, Played, Stale};
 use crate::random::Random;
 use crate::results::{Sample, load, now};
 use crate::stats::quantile;
@@ -27,8 +27,8 @@ const READ_DURATION: Duration = Duration::from_secs(2);
 /// subject in one message.
 const MAX_HISTORY: u64 = 35_000;
 
-/// How long a node is idle before it is measured, in seconds: this project then lists once a minute.
-const SETTLE_TIME: f64 = 66.0;
+/// How long a node is idle before it is measured: this project then lists once a minute.
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(66);
 
 /// The number of windows in which an idle node is measured.
 const WINDOWS: u32 = 3;
@@ -80,20 +80,20 @@ pub(super) fn measure(run: &Run, point: &Point, rep: u32) -> Result<Vec<Sample>>
             cut(run, point, Cut { down_ms, reset }, rep)?
         }
         Workload::Lossy { per_million } => {
-            let faults = EventFaults {
+            let event_faults = EventFaults {
                 dropped: per_million,
                 duplicated: per_million,
                 ..EventFaults::default()
             };
-            faulty_stream(run, point, faults)?
+            faults::faulty_stream(run, point, event_faults)?
         }
         Workload::Late { per_million, by_ms } => {
-            let faults = EventFaults {
+            let event_faults = EventFaults {
                 late: per_million,
                 late_ms: by_ms,
                 ..EventFaults::default()
             };
-            faulty_stream(run, point, faults)?
+            faults::faulty_stream(run, point, event_faults)?
         }
         Workload::Memory => memory(run, point)?,
         Workload::StalledConsumer { rate, seconds } => {
@@ -134,7 +134,7 @@ impl Figures {
     }
 
     /// The quantiles of a distribution.
-    pub(super) fn spread(&mut self, name: &str, of: &Histogram) {
+    pub(super) fn quantiles(&mut self, name: &str, of: &Histogram) {
         let named = [
             ("p50", 0.5),
             ("p90", 0.9),
@@ -153,26 +153,14 @@ impl Figures {
         );
     }
 
-    fn used(&mut self, by: &str, usage: &Usage) {
-        self.put(&format!("{by}_cpu"), usage.cpu as f64);
-        self.put(&format!("{by}_woken"), usage.woken as f64);
-        self.put(&format!("{by}_preempted"), usage.preempted as f64);
-        self.put(&format!("{by}_peak_kib"), usage.peak_kib as f64);
-        self.put(&format!("{by}_resident_kib"), usage.resident_kib as f64);
-    }
-
-    pub(super) fn asked(&mut self, counted: &Counted) {
-        for (method, calls) in &counted.calls {
-            self.put(&format!("calls_{method}"), *calls as f64);
-        }
-        self.put("calls_lists", counted.lists() as f64);
-        self.put("calls_unary", counted.unary() as f64);
-    }
-
-    pub(super) fn counted(&mut self, recorded: &Recorded) {
-        for (name, count) in &recorded.counts {
-            self.put(&format!("own_{name}"), *count as f64);
-        }
+    /// The resource usage of the subject and of the runtime, and the number of calls.
+    fn used(&mut self, subject: &Usage, runtime: &Counted) {
+        self.put("subject_cpu", subject.cpu as f64);
+        self.put("subject_woken", subject.woken as f64);
+        self.put("subject_peak_kib", subject.peak_kib as f64);
+        self.put("subject_resident_kib", subject.resident_kib as f64);
+        self.put("runtime_cpu", runtime.usage.cpu as f64);
+        self.put("calls_unary", runtime.unary() as f64);
     }
 
     /// How stale the cache was: per minute of the workload, and for each change.
@@ -182,18 +170,12 @@ impl Figures {
             self.put("stale_per_minute", stale.wrong as f64 / minutes);
         }
         self.put("unseen", stale.unseen as f64);
-        self.spread("lag", &stale.lag);
-        for (half, of) in ["earlier", "later"].into_iter().zip(&stale.halves) {
-            if let Some(lag) = quantile(of, 0.5) {
-                self.put(&format!("lag_{half}_p50"), lag as f64);
-            }
-        }
+        self.quantiles("lag", &stale.lag);
     }
 
     pub(super) fn played(&mut self, played: &Played) {
         self.put("events", played.sent as f64);
         self.put("sent_in", (played.last - played.first) as f64);
-        self.put("generator_late", played.late as f64);
         self.put("send_blocked", played.blocked as f64);
         self.put("events_dropped", played.dropped as f64);
     }
@@ -207,11 +189,11 @@ fn each(values: &[u64]) -> Histogram {
 }
 
 fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
-    let by_hand = matches!(point.subject, Kind::Generic | Kind::GenericPlain);
+    let without_timer = point.subject == Kind::Generic;
     let mut pair = run.start(
         point,
         &SubjectOptions {
-            by_hand,
+            without_timer,
             ..SubjectOptions::default()
         },
     )?;
@@ -225,24 +207,17 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
         lists => lists as f64 / 2.0,
     };
     let made = f64::from(count) / f64::from(count + 1) * relists;
-    figures.put("relists", relists);
     figures.put("synced_in", pair.synced_in as f64);
-    if let (Kind::Decode, Some(bytes)) = (point.subject, spent.bytes) {
-        figures.put("wire_bytes", bytes as f64);
-    }
     figures.put("relist_cpu", spent.usage.cpu as f64 / made);
-    figures.put("relist_woken", spent.usage.woken as f64 / made);
     figures.put("runtime_relist_cpu", counted.usage.cpu as f64 / relists);
-    figures.spread("relist", &each(&spent.took));
-    figures.put("subject_peak_kib", spent.usage.peak_kib as f64);
-    figures.asked(&counted);
+    figures.quantiles("relist", &each(&spent.took));
     Ok(figures)
 }
 
 /// Measures an idle node. Each window is a repetition.
 fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    pair.window(SETTLE_TIME)?;
+    pair.window(SETTLE_TIME.as_secs_f64())?;
     let mut samples = Vec::new();
     for window in 0..WINDOWS {
         let mut sample = new_sample(point, rep * WINDOWS + window);
@@ -256,13 +231,11 @@ fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>>
 
 /// Measures usage and calls in a window.
 pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figures) -> Result<()> {
-    let before = pair.used()?.0;
+    let before = pair.subject.used()?.0;
     let counted = pair.window(seconds)?;
-    let usage = pair.used()?.0.since(&before);
+    let usage = pair.subject.used()?.0.since(&before);
     figures.put("seconds", seconds);
-    figures.used("subject", &usage);
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
+    figures.used(&usage, &counted);
     Ok(())
 }
 
@@ -282,24 +255,21 @@ fn planned_changes(run: &Run, point: &Point, changes: Changes, rate: f64) -> Res
         },
     )?;
     let (_, _) = pair.plan(changes)?;
-    let (before, used) = (pair.counted()?, pair.record()?);
+    let (before, used) = (pair.counted()?, pair.subject.record()?);
     let played = pair.play(rate, EventFaults::default())?;
     // The next relist shows the last changes.
     pair.window(1.5)?;
-    let usage = pair.used()?.0.since(&used);
+    let usage = pair.subject.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    if point.subject.shows() && played.sent <= MAX_HISTORY {
+    if point.subject.has_cache() && played.sent <= MAX_HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
-    let recorded = pair.recorded()?;
+    let recorded = pair.subject.recorded()?;
     figures.played(&played);
-    figures.used("subject", &usage);
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
-    figures.counted(&recorded);
-    figures.spread("latency", &recorded.end_to_end);
-    figures.spread("in_process", &recorded.in_process);
+    figures.used(&usage, &counted);
+    figures.quantiles("latency", &recorded.end_to_end);
+    figures.quantiles("in_process", &recorded.in_process);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
@@ -308,7 +278,7 @@ fn burst(run: &Run, point: &Point, changes: Changes, rep: u32) -> Result<Figures
     let mut pair = run.start(point, &SubjectOptions::default())?;
     let (events, expected) = pair.plan(changes)?;
     pair.window(offset_in_second(run, rep).as_secs_f64())?;
-    pair.count()?;
+    pair.discard()?;
     let before = pair.counted()?;
     let time_limit = TIME_LIMIT + Duration::from_millis(point.latency * u64::from(point.pods) * 4);
     let used = pair.wait_for(expected, events, time_limit)?;
@@ -317,17 +287,11 @@ fn burst(run: &Run, point: &Point, changes: Changes, rep: u32) -> Result<Figures
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     figures.played(&played);
-    figures.used("subject", &reached.usage.since(&used));
-    figures.used("runtime", &counted.usage);
-    figures.asked(&counted);
+    figures.used(&reached.usage.since(&used), &counted);
     match reached.at {
-        Some(at) => {
-            figures.put("consistent", (at - played.first) as f64);
-            figures.put("after_last", (at - played.last) as f64);
-        }
+        Some(at) => figures.put("consistent", (at - played.first) as f64),
         None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
-    figures.counted(&pair.recorded()?);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
@@ -353,15 +317,9 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
         pair.plan(Changes::Restarts { count: 0 })?;
         let at = soon();
         pair.wait_until_verified(at, uids, time_limit)?;
-        let (at, listening) = pair.cut(at, how)?;
-        let reached = pair.reached(time_limit)?;
-        if let Some(verified) = reached.at {
+        let at = pair.cut(at, how)?;
+        if let Some(verified) = pair.reached(time_limit)?.at {
             figures.put("verified", (verified - at) as f64);
-            figures.put("verified_after_return", (verified - listening) as f64);
-        }
-        if point.subject.subscribes() {
-            let subscribed = pair.subscribed_since(at)?;
-            figures.put("evented_again", (subscribed - listening) as f64);
         }
     }
     // A change happens before a client reconnects.
@@ -370,35 +328,11 @@ fn cut(run: &Run, point: &Point, how: Cut, rep: u32) -> Result<Figures> {
     let (events, expected) = pair.plan(Changes::Deaths { pods: 1 })?;
     let at = soon();
     pair.wait_for(expected, events, time_limit)?;
-    let (at, _) = pair.cut(at, how)?;
-    let reached = pair.reached(time_limit)?;
-    match reached.at {
+    let at = pair.cut(at, how)?;
+    match pair.reached(time_limit)?.at {
         Some(seen) => figures.put("stale", (seen - at) as f64),
         None => figures.put("gave_up", time_limit.as_nanos() as f64),
     }
-    Ok(figures)
-}
-
-fn faulty_stream(run: &Run, point: &Point, faults: EventFaults) -> Result<Figures> {
-    let mut pair = run.start(point, &SubjectOptions::default())?;
-    let (events, expected) = pair.plan(Changes::Restarts { count: 500 })?;
-    pair.record()?;
-    let before = pair.counted()?;
-    let time_limit = Duration::from_secs(90);
-    pair.wait_for(expected, events, time_limit)?;
-    let played = pair.play(400.0, faults)?;
-    let reached = pair.reached(time_limit)?;
-    let counted = pair.counted()?.since(&before);
-    let mut figures = Figures::default();
-    figures.played(&played);
-    figures.asked(&counted);
-    match reached.at {
-        Some(at) => figures.put("after_last", (at - played.last) as f64),
-        None => figures.put("gave_up", time_limit.as_nanos() as f64),
-    }
-    figures.stale(&pair.stale(|_| true)?, &played);
-    figures.counted(&pair.recorded()?);
-    compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
 
@@ -419,8 +353,8 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
             },
             &how,
         )?;
-        held.extend(pair.used()?.1);
-        if point.subject != Kind::Owned && pods == point.pods {
+        held.extend(pair.subject.used()?.1);
+        if point.subject != Kind::Statuses && pods == point.pods {
             let by = pair.relist(50)?;
             let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);
             figures.put("allocations", each(by.allocations));
@@ -442,15 +376,15 @@ fn reads(run: &Run, point: &Point) -> Result<Figures> {
     let quiet = pair.read(READ_DURATION, None)?;
     pair.plan(Changes::Restarts { count: 1000 })?;
     let busy = pair.read(READ_DURATION, Some(2000.0))?;
-    figures.spread("read_quiet", &quiet);
-    figures.spread("read_busy", &busy);
+    figures.quantiles("read_quiet", &quiet);
+    figures.quantiles("read_busy", &busy);
     Ok(figures)
 }
 
 /// Counts the containers that the cache lacks, shows in a wrong state, or shows although they do not
 /// exist.
 pub(super) fn compare(pair: &mut Pair, subject: Kind, figures: &mut Figures) -> Result<()> {
-    if subject.shows() {
+    if subject.has_cache() {
         let (lost, ghosts) = pair.compared()?;
         figures.put("lost", lost as f64);
         figures.put("ghosts", ghosts as f64);

@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use clap::ValueEnum as _;
 use pleg_runtime::clock::wall;
 
-use super::child::Process;
+use super::child::{Process, Subject, expect};
 use super::{Point, Workload};
 use crate::node::{Changes, ExpectedPod};
 use crate::protocol::{
-    CallFaults, Counted, EventFaults, Histogram, PodChange, Recorded, RuntimeAnswer, RuntimeOrder,
-    Stale, SubjectAnswer, SubjectOrder, Watched,
+    CallFaults, Counted, EventFaults, Histogram, Play, Played, PodChange, Reached, Recorded,
+    RuntimeAnswer, RuntimeOrder, Spent, Stale, SubjectAnswer, SubjectOrder, Watched,
 };
 use crate::subject::Kind;
 use crate::usage::Usage;
@@ -51,7 +50,6 @@ impl Run {
         arg("socket", socket.display().to_string());
         arg("pods", point.pods.to_string());
         arg("containers", point.containers.to_string());
-        arg("profile", point.profile.to_string());
         arg("seed", self.seed.to_string());
         // If pod workers change the node, calls become slow only after the subject is synced.
         if !matches!(point.workload, Workload::OwnWrites { .. }) {
@@ -66,12 +64,10 @@ impl Run {
         if matches!(point.workload, Workload::Dropping) {
             args.push("--dropping".to_owned());
         }
-        let runtime = Process::start(&self.executable, &args)?;
-        let name = point.subject.to_possible_value();
-        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
-        let mut args = vec!["subject".to_owned(), name];
+        let runtime = Process::start(&self.executable, &args, &[])?;
+        let mut args = vec!["subject".to_owned(), point.subject.argument()];
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
-        args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
+        args.extend(how.without_timer.then(|| "--without-timer".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
         args.extend(how.stalled.then(|| "--stalled".to_owned()));
         let workers = point.workload.has_workers();
@@ -83,14 +79,14 @@ impl Run {
             self.executable.clone()
         };
         let began = wall();
-        let subject = Process::start_with(&executable, &args, environment(&point.workload))?;
+        let subject = Process::start(&executable, &args, environment(&point.workload))?;
         let mut pair = Pair {
             subject,
             runtime,
             synced_in: 0,
         };
         let expected = pair.expected()?;
-        pair.sync(expected)?;
+        pair.subject.sync(expected)?;
         pair.synced_in = wall().nanos_since(began);
         pair.first_event(point.subject)?;
         Ok(pair)
@@ -123,7 +119,8 @@ const fn environment(workload: &Workload) -> &'static [(&'static str, &'static s
 /// How a subject is started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SubjectOptions {
-    pub(super) by_hand: bool,
+    /// Whether the subject relists only when ordered.
+    pub(super) without_timer: bool,
     pub(super) stamp: bool,
     pub(super) counting: bool,
     /// Whether the consumer does not read announcements.
@@ -144,48 +141,10 @@ pub(super) struct Cut {
 /// A runtime and a subject. The subject is dropped first, so that it does not observe the end of the
 /// runtime.
 pub(super) struct Pair {
-    subject: Process<SubjectOrder, SubjectAnswer>,
+    pub(super) subject: Subject,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
     /// The time from the start of the subject until it was synced, in ns.
     pub(super) synced_in: i64,
-}
-
-/// The result of a play.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Played {
-    pub(super) sent: u64,
-    pub(super) first: i64,
-    pub(super) last: i64,
-    pub(super) late: i64,
-    pub(super) blocked: i64,
-    pub(super) dropped: u64,
-}
-
-/// The result of a wait for the subject.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reached {
-    pub(super) at: Option<i64>,
-    /// The resource usage until then.
-    pub(super) usage: Usage,
-}
-
-/// The cost of relists.
-#[derive(Clone, Debug)]
-pub(super) struct Spent {
-    pub(super) usage: Usage,
-    pub(super) took: Vec<u64>,
-    pub(super) allocations: Option<u64>,
-    pub(super) bytes: Option<u64>,
-}
-
-/// Returns the value of the expected answer, or fails.
-macro_rules! expect {
-    ($answer:expr, $pattern:pat => $value:expr) => {
-        match $answer {
-            $pattern => $value,
-            other => bail!("unexpected answer: {other:?}"),
-        }
-    };
 }
 
 impl Pair {
@@ -194,21 +153,13 @@ impl Pair {
         Ok(expect!(answer, RuntimeAnswer::Expected { expected } => expected))
     }
 
-    fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
-        self.subject.send(&SubjectOrder::Sync { expected })?;
-        let answer = self.subject.receive(Duration::from_secs(450))?;
-        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
-        ensure!(synced, "the subject did not sync");
-        Ok(())
-    }
-
     /// Sends the first events, as on a node that has been in use.
     fn first_event(&mut self, subject: Kind) -> Result<()> {
-        if matches!(subject, Kind::Decode | Kind::Owned | Kind::Calls) {
+        if matches!(subject, Kind::Decode | Kind::Statuses | Kind::Calls) {
             return Ok(());
         }
         if subject.subscribes() {
-            self.subscribed_since(1)?;
+            self.wait_for_subscriber()?;
         }
         self.plan(Changes::Restarts { count: 2 })?;
         self.play(0.0, EventFaults::default())?;
@@ -217,13 +168,13 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits for a GetContainerEvents call after `after`. Returns its time.
-    pub(super) fn subscribed_since(&mut self, after: i64) -> Result<i64> {
+    /// Waits for the first GetContainerEvents call.
+    fn wait_for_subscriber(&mut self) -> Result<()> {
         for _ in 0..1000 {
-            let subscribed = self.window(0.01)?.subscribed;
-            if subscribed >= after {
-                return Ok(subscribed);
+            if self.counted()?.of(&["GetContainerEvents"]) > 0 {
+                return Ok(());
             }
+            self.window(0.01)?;
         }
         bail!("no subscriber within 10 s")
     }
@@ -239,41 +190,17 @@ impl Pair {
     }
 
     pub(super) fn play(&mut self, rate: f64, faults: EventFaults) -> Result<Played> {
-        self.play_cut(rate, faults, 0)
-    }
-
-    /// Plays, and cuts every connection each `cut_every` ms.
-    pub(super) fn play_cut(
-        &mut self,
-        rate: f64,
-        faults: EventFaults,
-        cut_every: u64,
-    ) -> Result<Played> {
-        self.runtime.send(&RuntimeOrder::Play {
+        self.play_with(Play {
             rate,
             faults,
-            cut_every,
-        })?;
-        let answer = self.runtime.receive(Duration::from_secs(1200))?;
-        let RuntimeAnswer::Played {
-            sent,
-            first,
-            last,
-            late,
-            blocked,
-            dropped,
-        } = answer
-        else {
-            bail!("unexpected answer: {answer:?}")
-        };
-        Ok(Played {
-            sent,
-            first,
-            last,
-            late,
-            blocked,
-            dropped,
+            cut_every: 0,
         })
+    }
+
+    pub(super) fn play_with(&mut self, play: Play) -> Result<Played> {
+        self.runtime.send(&RuntimeOrder::Play(play))?;
+        let answer = self.runtime.receive(Duration::from_secs(1200))?;
+        Ok(expect!(answer, RuntimeAnswer::Played(played) => played))
     }
 
     /// Sets the faults of the runtime's calls.
@@ -315,16 +242,14 @@ impl Pair {
         Ok(expect!(answer, SubjectAnswer::Watched(watched) => watched))
     }
 
-    /// Cuts all connections at time `at`, or only resets the event streams. Returns the time of the cut and
-    /// the time at which the runtime listened again.
-    pub(super) fn cut(&mut self, at: i64, how: Cut) -> Result<(i64, i64)> {
+    /// Cuts all connections at time `at`, or only resets the event streams. Returns the time of the cut.
+    pub(super) fn cut(&mut self, at: i64, how: Cut) -> Result<i64> {
         let answer = self.runtime.request(&RuntimeOrder::Cut {
             at,
             down_ms: u64::from(how.down_ms),
-            without_events: true,
             reset: how.reset,
         })?;
-        Ok(expect!(answer, RuntimeAnswer::Cut { at, listening } => (at, listening)))
+        Ok(expect!(answer, RuntimeAnswer::Cut { at } => at))
     }
 
     pub(super) fn counted(&mut self) -> Result<Counted> {
@@ -343,25 +268,11 @@ impl Pair {
         Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
-    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
-        let answer = self.subject.request(&SubjectOrder::Use)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
-    }
-
-    pub(super) fn record(&mut self) -> Result<Usage> {
-        let answer = self.subject.request(&SubjectOrder::Record)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
-    }
-
-    /// Starts to count; see [`SubjectOrder::Count`].
-    pub(super) fn count(&mut self) -> Result<Usage> {
-        let answer = self.subject.request(&SubjectOrder::Count)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
-    }
-
-    pub(super) fn recorded(&mut self) -> Result<Recorded> {
-        let answer = self.subject.request(&SubjectOrder::Recorded)?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+    /// Makes the subject discard the events and announcements that it received so far.
+    pub(super) fn discard(&mut self) -> Result<()> {
+        let answer = self.subject.request(&SubjectOrder::Discard)?;
+        expect!(answer, SubjectAnswer::Used { .. } => {});
+        Ok(())
     }
 
     /// Measures the duration of reads of the subject's cache, while the plan is played at `rate`, if given.
@@ -404,21 +315,7 @@ impl Pair {
     pub(super) fn relist(&mut self, count: u32) -> Result<Spent> {
         self.subject.send(&SubjectOrder::Relist { count })?;
         let answer = self.subject.receive(Duration::from_secs(600))?;
-        let SubjectAnswer::Spent {
-            usage,
-            took,
-            allocations,
-            bytes,
-        } = answer
-        else {
-            bail!("unexpected answer: {answer:?}")
-        };
-        Ok(Spent {
-            usage,
-            took,
-            allocations,
-            bytes,
-        })
+        Ok(expect!(answer, SubjectAnswer::Spent(spent) => spent))
     }
 
     /// Starts to wait until the subject shows the expected pods. Returns its usage so far.
@@ -455,7 +352,7 @@ impl Pair {
 
     pub(super) fn reached(&mut self, within: Duration) -> Result<Reached> {
         let answer = self.subject.receive(within + Duration::from_secs(30))?;
-        Ok(expect!(answer, SubjectAnswer::Reached { at, usage } => Reached { at, usage }))
+        Ok(expect!(answer, SubjectAnswer::Reached(reached) => reached))
     }
 
     /// Returns the number of containers that the cache lacks or shows in a wrong state, and the number of

@@ -3,18 +3,17 @@
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
 
-use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
+use anyhow::{Result, bail};
 use pleg_runtime::clock::Clock;
 
-use super::groups::{Group, Parallelism, full, quick, smoke, standard};
+use super::groups::{Group, Parallelism, quick, smoke, standard};
 use super::measure::measure;
 use super::signals::{check_terminated, listen};
 use super::{Point, Run};
 use crate::results::{Line, Machine, Results, Sample, Writer};
 
 /// The mode of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Seconds: a smoke test.
     Smoke,
@@ -22,8 +21,18 @@ pub enum Mode {
     Quick,
     /// At most 45 minutes on two cores: every table of the page.
     Run,
-    /// Hours: every node size and payload, and windows of ten minutes.
-    Full,
+}
+
+impl Mode {
+    /// Its name in results files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Run => "run",
+        }
+    }
 }
 
 /// Measures, and appends the results to a file. Points that the file already contains are not measured
@@ -36,7 +45,6 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Mode::Smoke => smoke(),
         Mode::Quick => quick(),
         Mode::Run => standard(),
-        Mode::Full => full(),
     };
     let mut all = groups.iter().flat_map(|group| &group.points);
     if let Some(only) = only
@@ -52,12 +60,11 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         Default::default()
     };
     let mut writer = Writer::open(out)?;
-    let name = mode.to_possible_value();
-    let name = name.as_ref().map_or("", |v| v.get_name());
-    writer.write(&Line::Machine(Machine::here(seed, name)))?;
+    writer.write(&Line::Machine(Machine::here(seed, mode.name())))?;
     listen()?;
-    let directory = Directory::new()?;
-    let run = Run::new(&directory.0, seed)?;
+    // For sockets. It is removed on drop.
+    let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
+    let run = Run::new(directory.path(), seed)?;
     let clock = Clock::start();
     let began = clock.now();
     let mut left = |points: &[Point], rep: u32| -> Vec<(Point, u32)> {
@@ -114,24 +121,6 @@ pub fn run(mode: Mode, only: Option<&str>, seed: u64, out: &Path) -> Result<()> 
         }
     }
     Ok(())
-}
-
-/// A directory for sockets. It is removed on drop.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("pleg-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

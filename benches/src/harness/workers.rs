@@ -21,19 +21,19 @@ pub(super) fn own_writes(run: &Run, point: &Point, parallel: u32, times: u32) ->
         call_ms: point.latency,
         ..CallFaults::default()
     })?;
-    let (before, used) = (pair.counted()?, pair.used()?.0);
+    let (before, used) = (pair.counted()?, pair.subject.used()?.0);
     let recorded = pair.restart(parallel, times)?;
     let counted = pair.counted()?.since(&before);
-    let used = pair.used()?.0.since(&used);
+    let used = pair.subject.used()?.0.since(&used);
     let mut figures = Figures::default();
     // A read of each pod comes before its first restart.
     let reads = f64::from(4 * times + 1) * f64::from(parallel);
     figures.put("calls_per_read", counted.reads() as f64 / reads);
     figures.put("cpu_per_read", used.cpu as f64 / reads);
     figures.put("runtime_cpu_per_read", counted.usage.cpu as f64 / reads);
-    figures.spread("read", &recorded.in_process);
-    figures.asked(&counted);
-    figures.counted(&recorded);
+    figures.quantiles("read", &recorded.in_process);
+    figures.put("calls_unary", counted.unary() as f64);
+    figures.put("own_wrong_reads", recorded.wrong_reads as f64);
     Ok(figures)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn churn(
     let mut figures = Figures::default();
     used_in_window(&mut pair, f64::from(seconds), &mut figures)?;
     let recorded = pair.take_reads()?;
-    figures.spread("read", &recorded.in_process);
-    figures.counted(&recorded);
+    figures.quantiles("read", &recorded.in_process);
+    figures.put("own_wrong_reads", recorded.wrong_reads as f64);
     Ok(figures)
 }

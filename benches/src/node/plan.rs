@@ -7,7 +7,7 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Container, Pod, Pods, apply, pod};
-use crate::payload::{self, Profile};
+use crate::payload;
 use crate::random::Random;
 use crate::wire::{self, Mapped as _};
 
@@ -112,13 +112,12 @@ impl Template {
 impl Plan {
     /// Plans these changes of a node.
     #[must_use]
-    pub fn new(changes: Changes, before: &Pods, profile: Profile, seed: u64) -> Self {
+    pub fn new(changes: Changes, before: &Pods, seed: u64) -> Self {
         let mut planner = Planner {
             plan: Self {
                 events: Vec::new(),
                 after: before.clone(),
             },
-            profile,
             random: Random::new(seed ^ 0x5eed),
         };
         match changes {
@@ -133,7 +132,6 @@ impl Plan {
 
 struct Planner {
     plan: Plan,
-    profile: Profile,
     random: Random,
 }
 
@@ -323,7 +321,7 @@ impl Planner {
             created_at: now,
             ..Default::default()
         };
-        let message = encode_event(&head, self.profile, pod, &mut self.random);
+        let message = encode_event(&head, pod, &mut self.random);
         debug_assert!(self.plan.events.len() < 1 << PLACEHOLDER_BITS);
         self.plan.events.push(PlannedChange {
             pod: number,
@@ -336,19 +334,14 @@ impl Planner {
 
 /// Encodes an event with the statuses of its sandbox and of the containers in it.
 #[must_use]
-pub fn encode_event(
-    head: &v1::ContainerEventResponse,
-    profile: Profile,
-    pod: &Pod,
-    random: &mut Random,
-) -> BytesMut {
+pub fn encode_event(head: &v1::ContainerEventResponse, pod: &Pod, random: &mut Random) -> BytesMut {
     let (mut message, mut part) = (BytesMut::new(), BytesMut::new());
     head.encode_raw(&mut message);
-    payload::sandbox_status(profile, pod).shuffled(random, &mut part);
+    payload::sandbox_status(pod).shuffled(random, &mut part);
     wire::nested(4, &part, &mut message);
     for container in &pod.containers {
         part.clear();
-        payload::container_status(profile, pod, container).shuffled(random, &mut part);
+        payload::container_status(pod, container).shuffled(random, &mut part);
         wire::nested(5, &part, &mut message);
     }
     message
@@ -370,7 +363,7 @@ mod tests {
     #[test]
     fn fill_sets_every_timestamp() {
         let before = pods(1, 3, 1);
-        let plan = Plan::new(Changes::Restarts { count: 2 }, &before, Profile::Typical, 1);
+        let plan = Plan::new(Changes::Restarts { count: 2 }, &before, 1);
         let start = 1_800_000_000_000_000_000;
         let timestamps: Vec<i64> = (0..8).map(|n| start + n).collect();
         let events: Vec<_> = plan
@@ -404,12 +397,7 @@ mod tests {
     #[test]
     fn first_pod_stops_without_events_and_is_not_restarted() {
         let before = pods(1, 5, 1);
-        let plan = Plan::new(
-            Changes::RestartsExceptFirst { count: 7 },
-            &before,
-            Profile::Lean,
-            9,
-        );
+        let plan = Plan::new(Changes::RestartsExceptFirst { count: 7 }, &before, 9);
         for planned in &plan.events {
             assert_eq!(planned.reported, planned.pod != 0);
         }
@@ -424,7 +412,7 @@ mod tests {
         let exited = |p: &Pod| p.containers.iter().filter(|c| !runs(c)).count();
         assert_eq!(before.values().map(exited).collect::<Vec<_>>(), [3, 2, 2]);
         assert!(before.values().all(|p| runs(&p.containers[0])));
-        let plan = Plan::new(Changes::Restarts { count: 5 }, &before, Profile::Lean, 9);
+        let plan = Plan::new(Changes::Restarts { count: 5 }, &before, 9);
         assert_eq!(plan.after.values().map(exited).sum::<usize>(), 7);
     }
 
@@ -437,7 +425,7 @@ mod tests {
             Changes::RestartsExceptFirst { count: 7 },
         ] {
             let mut pods = pods(1, 5, 2);
-            let plan = Plan::new(changes, &pods, Profile::Lean, 9);
+            let plan = Plan::new(changes, &pods, 9);
             for planned in &plan.events {
                 apply(&mut pods, planned.pod, &planned.change, 1);
             }

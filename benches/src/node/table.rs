@@ -8,7 +8,7 @@ use pleg_cri::v1;
 use prost::Message as _;
 
 use super::{Change, ExpectedPod, PlannedChange, Pods, apply, encode_event, expected_pods};
-use crate::payload::{self, Profile};
+use crate::payload;
 use crate::random::Random;
 use crate::wire::{self, Mapped};
 
@@ -30,7 +30,6 @@ pub type Frames = Vec<Bytes>;
 /// The state of the runtime, and its answers.
 #[derive(Debug)]
 pub struct Table {
-    profile: Profile,
     pods: Pods,
     /// The pod of each uid, sandbox id and container id.
     index: HashMap<String, u32>,
@@ -66,9 +65,8 @@ pub enum ListKind {
 impl Table {
     /// Creates the table of a node with these pods.
     #[must_use]
-    pub fn new(pods: Pods, profile: Profile, seed: u64) -> Self {
+    pub fn new(pods: Pods, seed: u64) -> Self {
         let mut table = Self {
-            profile,
             index: HashMap::new(),
             pods,
             orders: Default::default(),
@@ -138,7 +136,7 @@ impl Table {
             created_at: now,
             ..Default::default()
         };
-        let message = encode_event(&head, self.profile, pod, &mut self.random);
+        let message = encode_event(&head, pod, &mut self.random);
         Some(wire::framed(&message))
     }
 
@@ -169,8 +167,7 @@ impl Table {
         if kind == ListKind::Sandboxes {
             self.turn = (self.turn + 1) % ORDERS;
         }
-        let (turn, profile) = (self.turn, self.profile);
-        let Some(order) = self.orders.get_mut(turn) else {
+        let Some(order) = self.orders.get_mut(self.turn) else {
             return Vec::new();
         };
         let kept = match kind {
@@ -187,7 +184,7 @@ impl Table {
             let of_pod = order
                 .rows
                 .entry(*number)
-                .or_insert_with(|| encode(profile, pod, &mut self.random));
+                .or_insert_with(|| encode(pod, &mut self.random));
             match kind {
                 ListKind::Sandboxes => rows.push(of_pod.sandbox.clone()),
                 ListKind::Containers => rows.extend(of_pod.containers.iter().cloned()),
@@ -211,7 +208,7 @@ impl Table {
                 ListKind::Sandboxes => {
                     let item = black_box(payload::sandbox_row_without_maps(pod));
                     if item.id == of || pod.uid == of {
-                        let row = payload::sandbox_row(self.profile, pod);
+                        let row = payload::sandbox_row(pod);
                         rows.push(field(row, &mut self.random));
                     }
                 }
@@ -219,7 +216,7 @@ impl Table {
                     for container in &pod.containers {
                         let item = payload::container_row_without_maps(pod, container);
                         if black_box(item).pod_sandbox_id == of || pod.uid == of {
-                            let row = payload::container_row(self.profile, pod, container);
+                            let row = payload::container_row(pod, container);
                             rows.push(field(row, &mut self.random));
                         }
                     }
@@ -232,7 +229,7 @@ impl Table {
     /// Answers PodSandboxStatus; `None` if there is no such sandbox.
     pub fn sandbox_status(&mut self, id: &str) -> Option<Frames> {
         let pod = self.pods.get(self.index.get(id)?)?;
-        let status = (pod.sandbox == id).then(|| payload::sandbox_status(self.profile, pod))?;
+        let status = (pod.sandbox == id).then(|| payload::sandbox_status(pod))?;
         Some(self.status(status))
     }
 
@@ -240,7 +237,7 @@ impl Table {
     pub fn container_status(&mut self, id: &str) -> Option<Frames> {
         let pod = self.pods.get(self.index.get(id)?)?;
         let container = pod.containers.iter().find(|c| c.id == id)?;
-        let status = payload::container_status(self.profile, pod, container);
+        let status = payload::container_status(pod, container);
         Some(self.status(status))
     }
 
@@ -261,10 +258,10 @@ impl Table {
 }
 
 /// Encodes the rows of one pod as fields of a list.
-fn encode(profile: Profile, pod: &super::Pod, random: &mut Random) -> Rows {
-    let sandbox = field(payload::sandbox_row(profile, pod), random);
+fn encode(pod: &super::Pod, random: &mut Random) -> Rows {
+    let sandbox = field(payload::sandbox_row(pod), random);
     let containers = pod.containers.iter();
-    let containers = containers.map(|c| field(payload::container_row(profile, pod, c), random));
+    let containers = containers.map(|c| field(payload::container_row(pod, c), random));
     Rows {
         sandbox,
         containers: containers.collect(),
@@ -313,7 +310,7 @@ mod tests {
 
     #[test]
     fn lists_return_all_rows_in_different_map_orders() {
-        let mut table = Table::new(pods(1, 4, 2), Profile::Typical, 1);
+        let mut table = Table::new(pods(1, 4, 2), 1);
         let lists: BTreeSet<_> = (0..ORDERS)
             .map(|_| {
                 table.list(ListKind::Sandboxes, Page::Whole);
@@ -337,7 +334,7 @@ mod tests {
 
     #[test]
     fn change_is_in_every_answer() {
-        let mut table = Table::new(pods(1, 3, 1), Profile::Lean, 1);
+        let mut table = Table::new(pods(1, 3, 1), 1);
         table.prepare(Page::Whole);
         let id = table.pods()[&1].containers[0].id.clone();
         table.change(1, &Change::Stop(id.clone(), 3), 77);

@@ -1,7 +1,6 @@
 //! Samples of the same workload, by subject.
 
 use crate::harness::{Point, Workload};
-use crate::payload::Profile;
 use crate::results::Sample;
 use crate::stats::{Estimate, estimate};
 use crate::subject::Kind;
@@ -10,7 +9,7 @@ use crate::subject::Kind;
 #[derive(Debug, Default)]
 pub(super) struct Data(pub(super) Vec<(usize, Sample)>);
 
-/// Selects the samples of one workload on nodes of typical pods.
+/// Selects the samples of one workload on nodes of one size.
 #[derive(Clone, Copy)]
 pub(super) struct SampleFilter {
     pub(super) workload: fn(&Workload) -> bool,
@@ -65,7 +64,6 @@ impl SampleFilter {
             && (self.workload)(&point.workload)
             && point.pods == self.pods
             && point.containers == self.containers
-            && point.profile == Profile::Typical
             && point.latency == self.latency
     }
 }

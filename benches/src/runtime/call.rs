@@ -56,13 +56,7 @@ async fn call(shared: &Arc<Shared>, path: &str, message: Bytes) -> Result<Body, 
     if streams && shared.page.is_none() {
         return Err(Code::Unimplemented);
     }
-    {
-        let mut calls = lock(&shared.calls);
-        *calls.by_method.entry(method).or_default() += 1;
-        if method == EVENTS {
-            calls.subscribed = shared.now();
-        }
-    }
+    *lock(&shared.calls).entry(method).or_default() += 1;
     if method == EVENTS {
         let room = if shared.dropping {
             DROPPING_CHANNEL

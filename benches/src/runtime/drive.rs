@@ -11,7 +11,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Settings, Shared, lock};
 use crate::node::{Changes, ExpectedPod, Plan, PlannedChange, Pods, apply};
-use crate::protocol::{EventFaults, PodChange, RuntimeAnswer};
+use crate::protocol::{Play, Played, PodChange, RuntimeAnswer};
 use crate::random::Random;
 
 /// The resolution of the timer. An event that is later than this was delayed by a slow subscriber; its
@@ -35,30 +35,8 @@ struct History {
     timestamps: Vec<i64>,
 }
 
-/// The options of a play.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlayOptions {
-    /// Events per second; 0 for as fast as they are received.
-    pub(super) rate: f64,
-    /// The faults of event delivery.
-    pub(super) faults: EventFaults,
-    /// The interval at which every connection is cut.
-    pub(super) cut_every: Option<Duration>,
-}
-
 /// Delayed events by due time and index, as encoded at the time of the change.
 type Delayed = BTreeMap<(Instant, usize), Bytes>;
-
-/// The result of a play.
-#[derive(Default)]
-struct Played {
-    sent: u64,
-    first: i64,
-    last: i64,
-    late: i64,
-    blocked: i64,
-    dropped: u64,
-}
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, settings: &Settings) -> Self {
@@ -75,7 +53,7 @@ impl Driver {
         self.played += 1;
         let seed = self.settings.seed ^ (self.played << 32);
         let before = lock(&self.shared.table).pods().clone();
-        self.plan = Plan::new(changes, &before, self.settings.profile, seed);
+        self.plan = Plan::new(changes, &before, seed);
         self.history = History {
             before,
             ..History::default()
@@ -123,8 +101,9 @@ impl Driver {
         }
     }
 
-    pub(super) async fn play(&mut self, options: PlayOptions) -> RuntimeAnswer {
-        let PlayOptions { rate, faults, .. } = options;
+    pub(super) async fn play(&mut self, play: Play) -> RuntimeAnswer {
+        let Play { rate, faults, .. } = play;
+        let cut_every = (play.cut_every > 0).then(|| Duration::from_millis(play.cut_every));
         let events = std::mem::take(&mut self.plan.events);
         let mut timestamps = Vec::with_capacity(events.len());
         let mut random = Random::new(self.settings.seed ^ 0xfa017);
@@ -133,10 +112,10 @@ impl Driver {
         let mut late_by = |most: u32| delays.below(most as usize + 1) as u64;
         let (mut late, mut played) = (Delayed::new(), Played::default());
         let start = self.shared.clock.now();
-        let mut cut = options.cut_every.map(|every| start.after(every));
+        let mut cut = cut_every.map(|every| start.after(every));
         for (n, planned) in events.iter().enumerate() {
             // An event that is on time may have a later timestamp than the next one, which was due.
-            let now = self.due(start, n, rate, &mut played).await;
+            let now = self.due(start, n, rate).await;
             let now = now.max(played.last);
             timestamps.push(now);
             lock(&self.shared.table).apply(planned, now);
@@ -146,7 +125,7 @@ impl Driver {
             }
             if let Some(due) = cut.filter(|due| self.shared.clock.now() >= *due) {
                 self.shared.cut();
-                cut = options.cut_every.map(|every| due.after(every));
+                cut = cut_every.map(|every| due.after(every));
             }
             let by = self.shared.clock.now();
             self.send_delayed(&mut late, by, &mut played).await;
@@ -169,37 +148,19 @@ impl Driver {
             self.send_delayed(&mut late, due, &mut played).await;
         }
         (self.history.events, self.history.timestamps) = (events, timestamps);
-        let Played {
-            sent,
-            first,
-            last,
-            late,
-            blocked,
-            dropped,
-        } = played;
-        RuntimeAnswer::Played {
-            sent,
-            first,
-            last,
-            late,
-            blocked,
-            dropped,
-        }
+        RuntimeAnswer::Played(played)
     }
 
     /// Waits until event `n` is due. Returns the time of its change.
-    async fn due(&self, start: Instant, n: usize, rate: f64, played: &mut Played) -> i64 {
+    async fn due(&self, start: Instant, n: usize, rate: f64) -> i64 {
         let clock = self.shared.clock;
         if rate > 0.0 {
             let due = start.after(Duration::from_secs_f64(n as f64 / rate));
             let on_time = clock.now() < due;
             clock.sleep_until(due).await;
             let late = clock.now().since(due);
-            let late_nanos = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
-            if on_time {
-                played.late = played.late.max(late_nanos);
-            } else if late > TIMER_RESOLUTION {
-                return self.shared.now() - late_nanos;
+            if !on_time && late > TIMER_RESOLUTION {
+                return self.shared.now() - i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
             }
         }
         self.shared.now()

@@ -24,7 +24,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{Page, Table, add_exited_containers, pods};
-use crate::payload::Profile;
 use crate::protocol::{CallFaults, Counted, RuntimeAnswer, RuntimeOrder, orders, reply};
 use crate::usage::Usage;
 
@@ -40,9 +39,6 @@ pub struct Settings {
     /// The number of containers per pod.
     #[arg(long, default_value_t = 1)]
     pub containers: u32,
-    /// The size of the labels, annotations and mounts.
-    #[arg(long, value_enum, default_value_t)]
-    pub profile: Profile,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -64,7 +60,8 @@ pub struct Settings {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    calls: Mutex<Calls>,
+    /// The number of calls by method.
+    calls: Mutex<BTreeMap<&'static str, u64>>,
     subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, StreamReset>>>>,
     dropping: bool,
     latency: Duration,
@@ -80,20 +77,12 @@ struct Shared {
 #[error("event stream reset")]
 struct StreamReset;
 
-#[derive(Debug, Default)]
-struct Calls {
-    by_method: BTreeMap<&'static str, u64>,
-    subscribed: i64,
-}
-
 impl Shared {
     fn counted(&self) -> Counted {
         let calls = lock(&self.calls);
-        let by_method = calls.by_method.iter();
         Counted {
             usage: Usage::of_self(),
-            calls: by_method.map(|(m, n)| ((*m).to_owned(), *n)).collect(),
-            subscribed: calls.subscribed,
+            calls: calls.iter().map(|(m, n)| ((*m).to_owned(), *n)).collect(),
         }
     }
 
@@ -129,7 +118,7 @@ impl Shared {
 pub async fn serve(settings: Settings) -> Result<()> {
     let mut pods = pods(settings.seed, settings.pods, settings.containers);
     add_exited_containers(&mut pods, settings.seed, settings.exited);
-    let mut table = Table::new(pods, settings.profile, settings.seed);
+    let mut table = Table::new(pods, settings.seed);
     table.prepare(settings.page.map_or(Page::Whole, Page::Of));
     let shared = Arc::new(Shared {
         table: Mutex::new(table),
@@ -149,29 +138,13 @@ pub async fn serve(settings: Settings) -> Result<()> {
     while let Some(order) = orders.recv().await {
         let answer = match order? {
             RuntimeOrder::Plan { changes } => driver.plan(changes),
-            RuntimeOrder::Play {
-                rate,
-                faults,
-                cut_every,
-            } => {
-                let options = drive::PlayOptions {
-                    rate,
-                    faults,
-                    cut_every: (cut_every > 0).then(|| Duration::from_millis(cut_every)),
-                };
-                driver.play(options).await
-            }
+            RuntimeOrder::Play(play) => driver.play(play).await,
             RuntimeOrder::History => driver.history(),
             RuntimeOrder::SetCallFaults { faults } => {
                 *lock(&shared.call_faults) = faults;
                 RuntimeAnswer::Ready
             }
-            RuntimeOrder::Cut {
-                at,
-                down_ms,
-                without_events,
-                reset,
-            } => {
+            RuntimeOrder::Cut { at, down_ms, reset } => {
                 shared.clock.sleep_until(shared.instant(at)).await;
                 let at = shared.now();
                 if reset {
@@ -184,9 +157,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                 if down_ms > 0 {
                     std::fs::remove_file(&settings.socket)?;
                 }
-                if without_events {
-                    driver.apply_without_events();
-                }
+                driver.apply_without_events();
                 if down_ms > 0 {
                     shared.clock.sleep_until(until).await;
                 }
@@ -194,10 +165,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
                     // Clients must be able to reconnect, and at once if there is no downtime.
                     listening = listen(&settings, &shared)?;
                 }
-                RuntimeAnswer::Cut {
-                    at,
-                    listening: shared.now(),
-                }
+                RuntimeAnswer::Cut { at }
             }
             RuntimeOrder::Window { seconds } => {
                 let before = shared.counted();

@@ -126,7 +126,6 @@ fn create_container(
 mod tests {
     use super::*;
     use crate::node::pods;
-    use crate::payload::Profile;
 
     fn call(table: &mut Table, method: &str, request: &impl prost::Message) -> Changed {
         change(table, method, request.encode_to_vec().into(), 5).unwrap()
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn writes_change_the_node_and_send_their_events() {
-        let mut table = Table::new(pods(1, 2, 1), Profile::Lean, 1);
+        let mut table = Table::new(pods(1, 2, 1), 1);
         let sandbox = v1::RunPodSandboxRequest {
             config: Some(v1::PodSandboxConfig {
                 metadata: Some(v1::PodSandboxMetadata {

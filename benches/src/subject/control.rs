@@ -1,6 +1,6 @@
 //! Executes the harness's orders for a generator with a cache, and reads that cache as a consumer does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::workers::{Reads, Workers, churn, restart};
 use crate::AllocationCounter;
 use crate::node::ExpectedPod;
 use crate::protocol::{
-    EXITS_RECEIVED, PodChange, Recorded, Stale, SubjectAnswer, SubjectOrder, orders, reply,
+    PodChange, Reached, Recorded, Spent, Stale, SubjectAnswer, SubjectOrder, orders, reply,
 };
 use crate::usage::Usage;
 
@@ -56,7 +56,6 @@ pub(super) async fn control<P: Subject>(
         changed: Arc::default(),
         recording: Arc::default(),
         known: BTreeSet::new(),
-        counts: BTreeMap::new(),
         unread: None,
         client: options.client,
         reads: Reads::new()?,
@@ -162,8 +161,6 @@ struct Consumer<P, T> {
     recording: Recording,
     /// The uids of all pods that the harness named. Containers of a pod that no longer exists are ghosts.
     known: BTreeSet<String>,
-    /// The subject's counts when recording began.
-    counts: BTreeMap<String, u64>,
     /// The announcements that a stalled consumer reads only when it returns what was recorded.
     unread: Option<T>,
     client: CriClient,
@@ -193,7 +190,13 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                     }
                     used(allocated)
                 }
-                SubjectOrder::Relist { count } => self.relist(count, allocated).await,
+                SubjectOrder::Relist { count } => {
+                    let relist = async || {
+                        self.subject.relist().await;
+                        Ok(())
+                    };
+                    measure_relists(count, allocated, relist).await?
+                }
                 SubjectOrder::Record => {
                     let mut records = Records::new()?;
                     for uid in &self.known {
@@ -201,13 +204,10 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                         records.history.read_pod(&*self.subject, &uid, &mut |_| {});
                     }
                     *lock(&self.recording) = Some(records);
-                    self.counts = self.subject.counts();
                     used(allocated)
                 }
-                SubjectOrder::Count => {
-                    // Discard the announcements so far.
+                SubjectOrder::Discard => {
                     self.unread.as_mut().map(Announcements::count_exits);
-                    self.counts = self.subject.counts();
                     used(allocated)
                 }
                 SubjectOrder::Recorded => SubjectAnswer::Recorded(self.recorded()),
@@ -225,10 +225,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                             next == expected.len()
                         })
                         .await;
-                    SubjectAnswer::Reached {
-                        at,
-                        usage: Usage::of_self(),
-                    }
+                    reached(at)
                 }
                 SubjectOrder::Verify {
                     after,
@@ -251,10 +248,7 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
                             next == uids.len()
                         })
                         .await;
-                    SubjectAnswer::Reached {
-                        at,
-                        usage: Usage::of_self(),
-                    }
+                    reached(at)
                 }
                 SubjectOrder::Read { pods, millis } => {
                     let of = Duration::from_millis(millis);
@@ -330,37 +324,8 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         }
     }
 
-    async fn relist(&self, count: u32, allocated: AllocationCounter) -> SubjectAnswer {
-        // The first relist prepares state that later relists reuse, so it is not measured.
-        self.subject.relist().await;
-        let mut took = Vec::with_capacity(count as usize);
-        let (before, memory) = (Usage::of_self(), allocated());
-        for _ in 0..count {
-            let began = self.clock.now();
-            self.subject.relist().await;
-            let nanos = self.clock.now().nanos_since(began);
-            took.push(u64::try_from(nanos).unwrap_or(0));
-        }
-        let usage = Usage::of_self().since(&before);
-        let allocated = allocated()
-            .zip(memory)
-            .map(|(after, before)| after.since(&before));
-        SubjectAnswer::Spent {
-            usage,
-            took,
-            allocations: allocated.map(|a| a.count),
-            bytes: allocated.map(|a| a.bytes),
-        }
-    }
-
     fn recorded(&mut self) -> Recorded {
-        let mut counts = self.subject.counts();
-        for (name, count) in &mut counts {
-            *count -= self.counts.get(name).copied().unwrap_or(0);
-        }
-        if let Some(announcements) = &mut self.unread {
-            counts.insert(EXITS_RECEIVED.to_owned(), announcements.count_exits());
-        }
+        let exits = self.unread.as_mut().map(Announcements::count_exits);
         let records = lock(&self.recording).take();
         let taken = |of: fn(&Records) -> &Histogram<u64>| {
             let of = records.as_ref().map(of);
@@ -369,7 +334,8 @@ impl<P: Subject, T: Announcements> Consumer<P, T> {
         Recorded {
             end_to_end: taken(|records| &records.end_to_end),
             in_process: taken(|records| &records.in_process),
-            counts,
+            exits: exits.unwrap_or(0),
+            wrong_reads: 0,
         }
     }
 
@@ -420,7 +386,7 @@ async fn read<P: Subject>(
         let uids: Vec<PodUid> = pods.into_iter().map(PodUid::from).collect();
         for uid in uids.iter().cycle() {
             let before = clock.now();
-            subject.shows(uid, &mut |row| {
+            subject.visit_containers(uid, &mut |row| {
                 std::hint::black_box(row.state);
             });
             let after = clock.now();
@@ -446,7 +412,7 @@ struct ResolvedPod {
 
 fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
     let mut shown = HashMap::new();
-    subject.shows(uid, &mut |row| {
+    subject.visit_containers(uid, &mut |row| {
         shown.insert(row.id.clone(), row.state);
     });
     shown
@@ -454,7 +420,7 @@ fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
 
 fn agrees<P: Subject>(subject: &P, expected: &ResolvedPod) -> bool {
     let (mut right, mut wrong) = (0, 0);
-    subject.shows(&expected.uid, &mut |row| {
+    subject.visit_containers(&expected.uid, &mut |row| {
         if expected.containers.get(row.id) == Some(&row.state) {
             right += 1;
         } else {
@@ -468,7 +434,41 @@ fn shows_all<P: Subject>(subject: &P, expected: &[ResolvedPod]) -> bool {
     expected.iter().all(|of| agrees(subject, of))
 }
 
-fn used(allocated: AllocationCounter) -> SubjectAnswer {
+/// Makes relists one after the other. The first one prepares state that later ones reuse, so it is not
+/// measured.
+pub(super) async fn measure_relists(
+    count: u32,
+    allocated: AllocationCounter,
+    mut relist: impl AsyncFnMut() -> Result<()>,
+) -> Result<SubjectAnswer> {
+    let clock = Clock::start();
+    relist().await?;
+    let mut took = Vec::with_capacity(count as usize);
+    let (before, memory) = (Usage::of_self(), allocated());
+    for _ in 0..count {
+        let began = clock.now();
+        relist().await?;
+        let nanos = clock.now().nanos_since(began);
+        took.push(u64::try_from(nanos).unwrap_or(0));
+    }
+    let usage = Usage::of_self().since(&before);
+    let allocated = allocated()
+        .zip(memory)
+        .map(|(after, before)| after.since(&before));
+    Ok(SubjectAnswer::Spent(Spent {
+        usage,
+        took,
+        allocations: allocated.map(|a| a.count),
+        bytes: allocated.map(|a| a.bytes),
+    }))
+}
+
+pub(super) fn reached(at: Option<i64>) -> SubjectAnswer {
+    let usage = Usage::of_self();
+    SubjectAnswer::Reached(Reached { at, usage })
+}
+
+pub(super) fn used(allocated: AllocationCounter) -> SubjectAnswer {
     SubjectAnswer::Used {
         usage: Usage::of_self(),
         live_bytes: allocated().map(|a| a.live_bytes),

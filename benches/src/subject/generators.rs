@@ -1,15 +1,12 @@
 //! The generators as subjects: the ports of upstream's PLEGs, and this project's.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt as _;
 use pleg::{ContainerState, Delivery, Pleg, Subscription};
-use pleg_core::{
-    Cause, Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime,
-};
+use pleg_core::{Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::Clock;
@@ -19,7 +16,7 @@ use rivals::{
 };
 
 use super::control::{Options, control};
-use super::plain::FullDecode;
+use super::full_decode::FullDecode;
 use super::receipts::Receipts;
 use super::workers::Wake;
 use super::{Kind, Settings};
@@ -41,7 +38,7 @@ pub(super) struct Row<'a> {
 /// A generator with a cache.
 pub(super) trait Subject: Send + Sync + 'static {
     /// Calls `row` for every container of the pod in the cache.
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
 
     /// Whether the pod has evidence that was read after a wall-clock time. Always false for a subject
     /// without such evidence.
@@ -70,11 +67,6 @@ pub(super) trait Subject: Send + Sync + 'static {
     /// Returns the current relist period in ns, if the subject reports it.
     fn period(&self) -> Option<u64> {
         None
-    }
-
-    /// Returns the subject's own counts by name: reads by cause, and anomalies.
-    fn counts(&self) -> BTreeMap<String, u64> {
-        BTreeMap::new()
     }
 }
 
@@ -163,7 +155,7 @@ impl Announcements for Subscription {
 }
 
 impl Subject for Pleg {
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
         for container in &self.get(uid).status.containers {
             let details = &container.details;
             let (state, since) = match container.state {
@@ -219,28 +211,6 @@ impl Subject for Pleg {
     fn period(&self) -> Option<u64> {
         u64::try_from(self.health().current().period.as_nanos()).ok()
     }
-
-    fn counts(&self) -> BTreeMap<String, u64> {
-        let counters = self.counters();
-        let by_cause = Cause::ALL.iter().map(|&cause| {
-            let name = format!("inspected_{cause:?}").to_lowercase();
-            (name, counters.inspections_by_cause[cause])
-        });
-        let others = [
-            ("exit_reads", counters.exit_reads),
-            ("events_taken", counters.events.total()),
-            ("events_incomplete", counters.events_incomplete),
-            ("events_implausible", counters.events_implausible),
-            ("missed", counters.missed.total()),
-            ("contradictions", counters.contradictions),
-            ("overruled", counters.overruled),
-            ("relists", counters.lists),
-            ("inspections", counters.inspections),
-            ("streams_lost", counters.streams_lost),
-        ];
-        let others = others.map(|(name, n)| (name.to_owned(), n));
-        by_cause.chain(others).filter(|(_, n)| *n > 0).collect()
-    }
 }
 
 /// A port of an upstream PLEG, with functions that the common trait lacks.
@@ -257,7 +227,7 @@ where
     F: Future<Output = ()> + Send,
     V: Fn(&S, i64) -> bool + Send + Sync + 'static,
 {
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
         for report in &self.subject.get(uid).status.containers {
             let Details::Container(details) = &report.details else {
                 continue;
@@ -316,7 +286,7 @@ pub(super) async fn run(settings: &Settings, allocated: AllocationCounter) -> Re
     let runtime = settings.runtime()?;
     let client = runtime.client();
     match settings.kind {
-        Kind::BestGeneric | Kind::Ours => {
+        Kind::Polling | Kind::Ours => {
             Box::pin(start_with_runtime(runtime, client, settings, allocated)).await
         }
         _ => {
@@ -369,19 +339,15 @@ async fn start<R: Runtime>(
         client,
     };
     match settings.kind {
-        Kind::Generic | Kind::GenericPlain => {
-            let as_of_136 = GenericSettings {
-                on_demand: settings.kind == Kind::Generic,
-                ..GenericSettings::default()
-            };
-            let start = if settings.by_hand {
-                Generic::by_hand
+        Kind::Generic => {
+            let start = if settings.without_timer {
+                Generic::without_timer
             } else {
                 Generic::start
             };
-            let (generic, announcements) = start(runtime, as_of_136);
+            let (generic, announcements) = start(runtime, GenericSettings::default());
             let subject = Arc::new(generic);
-            if settings.by_hand {
+            if settings.without_timer {
                 subject.relist().await;
             }
             let relist = |of: Arc<Generic<R>>| async move { of.relist().await };
@@ -416,7 +382,7 @@ async fn start<R: Runtime>(
         }
         _ => {
             let mode = match settings.kind {
-                Kind::BestGeneric => Mode::Polling,
+                Kind::Polling => Mode::Polling,
                 _ => Mode::Evented,
             };
             let mut builder = Pleg::builder(runtime).mode(mode);

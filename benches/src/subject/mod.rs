@@ -2,9 +2,8 @@
 //! measured alone. All subjects run on one thread, with the same transport and allocator.
 
 mod control;
+mod full_decode;
 mod generators;
-mod lags;
-mod plain;
 mod raw;
 mod receipts;
 mod staleness;
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::AllocationCounter;
 
-/// The kind of a subject.
+/// The kind of a subject. Committed results contain the names of serde.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -31,15 +30,17 @@ pub enum Kind {
     /// Decodes both lists and drops the rows.
     Decode,
     /// Keeps the decoded statuses of all pods.
-    Owned,
+    #[serde(rename = "owned")]
+    #[value(name = "owned")]
+    Statuses,
     /// Makes the calls that this project makes on an idle node, and drops the answers.
     Calls,
     /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
-    /// Upstream's generic PLEG without on-demand relist.
-    GenericPlain,
     /// This project in polling mode.
-    BestGeneric,
+    #[serde(rename = "best-generic")]
+    #[value(name = "best-generic")]
+    Polling,
     /// Upstream's evented PLEG up to 1.36.
     Evented,
     /// Upstream's PLEG with events as hints (1.37).
@@ -57,8 +58,18 @@ impl Kind {
 
     /// Whether it has a cache.
     #[must_use]
-    pub const fn shows(self) -> bool {
-        !matches!(self, Self::Drain | Self::Decode | Self::Owned | Self::Calls)
+    pub const fn has_cache(self) -> bool {
+        !matches!(
+            self,
+            Self::Drain | Self::Decode | Self::Statuses | Self::Calls
+        )
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn argument(self) -> String {
+        let name = self.to_possible_value();
+        name.map_or_else(String::new, |name| name.get_name().to_owned())
     }
 
     /// Its name in reports.
@@ -67,11 +78,10 @@ impl Kind {
         match self {
             Self::Drain => "raw drain",
             Self::Decode => "prost decode",
-            Self::Owned => "decoded statuses",
+            Self::Statuses => "decoded statuses",
             Self::Calls => "calls alone",
             Self::Generic => "generic",
-            Self::GenericPlain => "generic without on-demand relist",
-            Self::BestGeneric => "pleg, polling",
+            Self::Polling => "pleg, polling",
             Self::Evented => "evented ≤ 1.36",
             Self::Hint => "hint 1.37",
             Self::Ours => "pleg",
@@ -90,7 +100,7 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Relist only when ordered.
     #[arg(long)]
-    pub by_hand: bool,
+    pub without_timer: bool,
     /// Record the time at which each event is received.
     #[arg(long)]
     pub stamp: bool,
@@ -103,16 +113,12 @@ pub struct Settings {
     /// Probe the runtime once a second, if the subject supports it.
     #[arg(long)]
     pub probing: bool,
-    /// The maximum size of a message, in MiB.
-    #[arg(long, default_value_t = 16)]
-    pub limit: usize,
 }
 
 impl Settings {
     fn runtime(&self) -> Result<CriRuntime> {
         let endpoint = format!("unix://{}", self.socket.display()).parse()?;
-        let config = CriConfig::new(endpoint).with_message_limit(self.limit << 20);
-        Ok(CriRuntime::new(config)?)
+        Ok(CriRuntime::new(CriConfig::new(endpoint))?)
     }
 }
 
@@ -123,8 +129,8 @@ impl Settings {
 pub async fn run(settings: Settings, allocated: AllocationCounter) -> Result<()> {
     match settings.kind {
         Kind::Drain => raw::drain(&settings).await,
-        Kind::Decode => raw::decode(&settings, allocated).await,
-        Kind::Owned => raw::own(&settings, allocated).await,
+        Kind::Decode => raw::decode(&settings).await,
+        Kind::Statuses => raw::statuses(&settings, allocated).await,
         Kind::Calls => raw::call(&settings).await,
         _ => generators::run(&settings, allocated).await,
     }

@@ -15,12 +15,14 @@ use tonic::transport::Endpoint;
 use tonic::{Request, Status, Streaming};
 
 use super::Settings;
-use super::control::{record, values};
+use super::control::{measure_relists, reached, record, used, values};
 use crate::AllocationCounter;
 use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder, orders, reply};
-use crate::usage::Usage;
 
-/// P0: receives events, decodes them, records their latency, drops them.
+/// Most subjects here never run in the executable that counts allocations.
+const NOT_COUNTED: AllocationCounter = || None;
+
+/// Receives events, decodes them, records their latency, drops them.
 pub(super) async fn drain(settings: &Settings) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut drained = Drained::subscribe(&mut client).await?;
@@ -34,36 +36,23 @@ pub(super) async fn drain(settings: &Settings) -> Result<()> {
             },
             taken = drained.take() => { taken?; continue }
         };
-        let usage = Usage::of_self();
         reply(&match order {
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
-            SubjectOrder::Use => SubjectAnswer::Used {
-                usage,
-                live_bytes: None,
-            },
-            SubjectOrder::Record | SubjectOrder::Count => {
+            SubjectOrder::Use => used(NOT_COUNTED),
+            SubjectOrder::Record | SubjectOrder::Discard => {
                 drained.reset()?;
-                SubjectAnswer::Used {
-                    usage,
-                    live_bytes: None,
-                }
+                used(NOT_COUNTED)
             }
             SubjectOrder::Recorded => SubjectAnswer::Recorded(Recorded {
                 end_to_end: values(&drained.latencies),
                 ..Recorded::default()
             }),
             SubjectOrder::Await { events, .. } => {
-                reply(&SubjectAnswer::Used {
-                    usage,
-                    live_bytes: None,
-                })?;
+                reply(&used(NOT_COUNTED))?;
                 while drained.count < events {
                     drained.take().await?;
                 }
-                SubjectAnswer::Reached {
-                    at: Some(wall().as_nanos()),
-                    usage: Usage::of_self(),
-                }
+                reached(Some(wall().as_nanos()))
             }
             SubjectOrder::Compare { .. } => SubjectAnswer::Compared { lost: 0, ghosts: 0 },
             other => bail!("this subject does not support {other:?}"),
@@ -126,13 +115,12 @@ impl Drained {
     }
 }
 
-/// P1: decodes the bytes of both lists, as often as ordered.
-pub(super) async fn decode(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
+/// Decodes the bytes of both lists, as often as ordered.
+pub(super) async fn decode(settings: &Settings) -> Result<()> {
     let mut orders = orders::<SubjectOrder>();
     let sandboxes = fetch(settings, "/runtime.v1.RuntimeService/ListPodSandbox").await?;
     let containers = fetch(settings, "/runtime.v1.RuntimeService/ListContainers").await?;
-    let clock = Clock::start();
-    let once = || -> Result<()> {
+    let both = async || -> Result<()> {
         drop(v1::ListPodSandboxResponse::decode(sandboxes.clone())?);
         drop(v1::ListContainersResponse::decode(containers.clone())?);
         Ok(())
@@ -141,31 +129,8 @@ pub(super) async fn decode(settings: &Settings, allocated: AllocationCounter) ->
     while let Some(order) = orders.recv().await {
         reply(&match order? {
             SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
-            SubjectOrder::Use => SubjectAnswer::Used {
-                usage: Usage::of_self(),
-                live_bytes: None,
-            },
-            SubjectOrder::Relist { count } => {
-                once()?;
-                let mut took = Vec::with_capacity(count as usize);
-                let (before, memory) = (Usage::of_self(), allocated());
-                for _ in 0..count {
-                    let began = clock.now();
-                    once()?;
-                    took.push(u64::try_from(clock.now().nanos_since(began)).unwrap_or(0));
-                }
-                let usage = Usage::of_self().since(&before);
-                let of = allocated()
-                    .zip(memory)
-                    .map(|(after, before)| after.since(&before));
-                SubjectAnswer::Spent {
-                    usage,
-                    took,
-                    allocations: of.map(|a| a.count),
-                    // The size of the encoded lists, to compare subjects with.
-                    bytes: Some((sandboxes.len() + containers.len()) as u64),
-                }
-            }
+            SubjectOrder::Use => used(NOT_COUNTED),
+            SubjectOrder::Relist { count } => measure_relists(count, NOT_COUNTED, &both).await?,
             other => bail!("this subject does not support {other:?}"),
         })?;
     }
@@ -173,7 +138,7 @@ pub(super) async fn decode(settings: &Settings, allocated: AllocationCounter) ->
 }
 
 /// Keeps the decoded statuses of all pods, like a cache of plain messages.
-pub(super) async fn own(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
+pub(super) async fn statuses(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut orders = orders::<SubjectOrder>();
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
@@ -201,10 +166,7 @@ pub(super) async fn own(settings: &Settings, allocated: AllocationCounter) -> Re
                 containers.shrink_to_fit();
                 SubjectAnswer::Synced { synced: true }
             }
-            SubjectOrder::Use => SubjectAnswer::Used {
-                usage: Usage::of_self(),
-                live_bytes: allocated().map(|a| a.live_bytes),
-            },
+            SubjectOrder::Use => used(allocated),
             other => bail!("this subject does not support {other:?}"),
         })?;
     }
@@ -242,10 +204,7 @@ pub(super) async fn call(settings: &Settings) -> Result<()> {
             };
             reply(&match order? {
                 SubjectOrder::Sync { .. } => SubjectAnswer::Synced { synced: true },
-                SubjectOrder::Use => SubjectAnswer::Used {
-                    usage: Usage::of_self(),
-                    live_bytes: None,
-                },
+                SubjectOrder::Use => used(NOT_COUNTED),
                 other => bail!("this subject does not support {other:?}"),
             })?;
         }

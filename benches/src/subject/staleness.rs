@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
+use hdrhistogram::Histogram;
 use pleg_core::PodUid;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::wall;
 
+use super::control::{record, values};
 use super::generators::{Row, Subject};
-use super::lags::Lags;
 use crate::node::ExpectedPod;
 use crate::protocol::{PodChange, Stale};
 
@@ -53,7 +54,7 @@ impl CacheHistory {
         each: &mut dyn FnMut(&Row<'_>),
     ) -> i64 {
         let mut fingerprint = 0;
-        subject.shows(uid, &mut |row| {
+        subject.visit_containers(uid, &mut |row| {
             fingerprint ^= container_fingerprint(row.id.as_str(), row.state);
             each(&row);
         });
@@ -94,21 +95,20 @@ impl CacheHistory {
                 of_pod.push((*at, changed));
             }
         }
-        let mut lags = Lags::default();
+        let mut lag = Histogram::new(3)?;
         let (mut wrong, mut unseen) = (0, 0);
         for (uid, versions) in versions {
             let shown = self.0.get(&PodUid::from(uid));
             let shown = shown.map_or(&[][..], Vec::as_slice);
             wrong += wrong_duration(&versions, shown, until);
             unseen += visit_lags(&versions, shown, until, &mut |since, at| {
-                lags.add(since, at);
+                record(&mut lag, u64::try_from(at - since).unwrap_or(0).max(1));
             });
         }
         Ok(Stale {
             wrong,
             unseen,
-            lag: lags.all()?,
-            halves: lags.halves()?,
+            lag: values(&lag),
         })
     }
 }

@@ -5,7 +5,7 @@
 //! waits with `GetNewerThan` and requests a relist of its pod after each sync that changed something
 //! (1.36); this project's calls `newer_than`. Runs that change nothing make no call in either.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use pleg_cri::{CriClient, v1};
 
 use super::control::{record, values};
 use super::generators::Subject;
-use crate::protocol::{Recorded, WRONG_READS};
+use crate::protocol::Recorded;
 
 /// How long a pod of [`churn`] runs.
 const LIFETIME: Duration = Duration::from_secs(3);
@@ -117,7 +117,7 @@ impl Reads {
         let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recorded = Recorded {
             in_process: values(&reads.0),
-            counts: BTreeMap::from([(WRONG_READS.to_owned(), reads.1)]),
+            wrong_reads: reads.1,
             ..Recorded::default()
         };
         reads.0.reset();
@@ -216,7 +216,7 @@ impl<P: Subject> OwnPod<P> {
         self.subject.newer_than(&self.uid, changed).await;
         let nanos = u64::try_from(clock.now().nanos_since(changed)).unwrap_or(0);
         let mut shown = Vec::new();
-        self.subject.shows(&self.uid, &mut |row| {
+        self.subject.visit_containers(&self.uid, &mut |row| {
             shown.push((row.id.clone(), row.state));
         });
         self.reads.add(

@@ -1,5 +1,5 @@
 //! Upstream's evented PLEG of 1.26 to 1.36 ("classic"): events write to the cache and to the
-//! channel, and so does a generic PLEG with a long period (reference, 2.1).
+//! channel, and so does a generic PLEG with a long period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,11 +25,6 @@ const CACHE_UPDATE_PERIOD: Duration = Duration::from_secs(5);
 const SLOW: Limits = Limits {
     period: Duration::from_secs(300),
     threshold: Duration::from_secs(600),
-};
-/// The limits of the generic PLEG after the stream was given up.
-const FAST: Limits = Limits {
-    period: Duration::from_secs(1),
-    threshold: Duration::from_secs(180),
 };
 
 /// The differences between releases of the classic design. The default is 1.36 on containerd.
@@ -144,7 +139,7 @@ impl<R: Runtime> Inner<R> {
         self.relister.gate.in_use.store(false, Ordering::Release);
         self.stop.cancel();
         self.relister.stop();
-        self.relister.set_limits(FAST);
+        self.relister.set_limits(Limits::GENERIC);
         self.relister.start();
     }
 

@@ -1,9 +1,8 @@
 //! Upstream's evented PLEG of 1.37 ("hint"): a STOPPED event only requests a relist of its pod. The
-//! generic PLEG is unchanged (reference, 2.2).
+//! generic PLEG is unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use pleg_core::EventType;
 use pleg_runtime::Runtime;
@@ -18,10 +17,6 @@ use crate::subject::Port;
 /// The settings of [`Hint`]. The defaults are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintSettings {
-    /// The time between the end of a relist of the node and the start of the next.
-    pub period: Duration,
-    /// The node is not ready after that time without a successful list.
-    pub threshold: Duration,
     /// How often the generator subscribes in total, without pauses.
     pub attempts: u32,
 }
@@ -29,8 +24,6 @@ pub struct HintSettings {
 impl Default for HintSettings {
     fn default() -> Self {
         Self {
-            period: Duration::from_secs(1),
-            threshold: Duration::from_secs(180),
             attempts: MAX_ATTEMPTS,
         }
     }
@@ -48,10 +41,7 @@ impl<R: Runtime> Hint<R> {
     /// Starts the generator. Must be called inside a tokio runtime.
     pub fn start(runtime: R, settings: &HintSettings) -> (Self, Fifo) {
         let config = RelisterConfig {
-            limits: Limits {
-                period: settings.period,
-                threshold: settings.threshold,
-            },
+            limits: Limits::GENERIC,
             gate: Gate::off(),
             on_demand: true,
             capacity: CAPACITY,

@@ -1,5 +1,5 @@
 //! The implementation of upstream's generic PLEG: the worker loop, the relist of the node and the
-//! relist of a pod (reference, 1.3 to 1.9). All three ports use it.
+//! relist of a pod. All three ports use it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +69,14 @@ pub(crate) struct Limits {
     pub(crate) period: Duration,
     /// The generator is unhealthy after that time without a successful list.
     pub(crate) threshold: Duration,
+}
+
+impl Limits {
+    /// Those of the generic PLEG (genericPlegRelistPeriod, genericPlegRelistThreshold).
+    pub(crate) const GENERIC: Self = Self {
+        period: Duration::from_secs(1),
+        threshold: Duration::from_secs(180),
+    };
 }
 
 /// The configuration of a relister.

@@ -1,5 +1,5 @@
-//! The parts of the kubelet that the failures need, and functions that start each generator. The tests use paused time: it advances when all tasks wait, and so does every wall
-//! clock.
+//! The parts of the kubelet that the failures need, and functions that start each generator. The tests use
+//! paused time: it advances when all tasks wait, and so does every wall clock.
 
 mod kubelet;
 
