@@ -22,7 +22,7 @@ use crate::usage::Usage;
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the value of the expected answer, or fails.
-macro_rules! expect {
+macro_rules! expect_answer {
     ($answer:expr, $pattern:pat => $value:expr) => {
         match $answer {
             $pattern => $value,
@@ -30,7 +30,7 @@ macro_rules! expect {
         }
     };
 }
-pub(super) use expect;
+pub(super) use expect_answer;
 
 /// The process of a subject.
 pub(super) type Subject = Process<SubjectOrder, SubjectAnswer>;
@@ -126,7 +126,7 @@ impl Subject {
     pub(super) fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
         self.send(&SubjectOrder::Sync { expected })?;
         let answer = self.receive(Duration::from_secs(450))?;
-        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
+        let synced = expect_answer!(answer, SubjectAnswer::Synced { synced } => synced);
         ensure!(synced, "the subject did not sync: {}", self.name);
         Ok(())
     }
@@ -134,18 +134,18 @@ impl Subject {
     /// Returns the usage, and the number of bytes that are not freed, if allocations are counted.
     pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
         let answer = self.request(&SubjectOrder::Use)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
+        Ok(expect_answer!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
     }
 
     /// Starts to record. Returns the usage so far.
     pub(super) fn record(&mut self) -> Result<Usage> {
         let answer = self.request(&SubjectOrder::Record)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
+        Ok(expect_answer!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
     pub(super) fn recorded(&mut self) -> Result<Recorded> {
         let answer = self.request(&SubjectOrder::Recorded)?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+        Ok(expect_answer!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 }
 
