@@ -23,6 +23,7 @@ mod probing;
 mod reading;
 mod removed;
 mod replay;
+mod silent_stream;
 mod telling;
 mod unknown;
 mod unknown_ids;

@@ -399,3 +399,22 @@ fn started_announced_after_the_exit_has_no_exit_code() {
     let reasons: Vec<_> = reasons.map(|s| s.reason.to_string()).collect();
     assert!(reasons.iter().any(String::is_empty), "{reasons:?}");
 }
+
+/// The loss of the stream is relative to the STARTED and STOPPED events with a plausible subject.
+#[test]
+fn only_plausible_started_and_stopped_count_as_expected() {
+    let mut t = Script::confirmed();
+    let mut expected = Vec::new();
+    let old = -60_000;
+    for (stamp, event) in [
+        (0, Created),
+        (0, Started),
+        (old, Started),
+        (0, Stopped),
+        (0, Deleted),
+    ] {
+        t.stamped(stamp, event, "s", ready(), &[]);
+        expected.push(t.health().loss.expected);
+    }
+    assert_eq!(expected, [0, 1, 1, 2, 2]);
+}

@@ -361,3 +361,17 @@ fn name_of_an_unknown_container_is_published() {
     let d = status.containers.iter().find(|c| c.id == "d".into());
     assert_eq!(d.map(|c| &*c.name), Some("d"));
 }
+
+/// Invariant 2: a read that began when a removal was recorded may have seen the id before it.
+#[test]
+fn row_without_status_contradicts_a_removal_only_if_its_read_began_later() {
+    for (begins_after, contradictions) in [(0, 0), (1, 1)] {
+        let mut t = read();
+        t.begins_after = begins_after;
+        t.request_relist("p");
+        t.event(Deleted, "c", Some(ready()), &[]);
+        let row = container("c", "p", ReportedState::Running);
+        t.inspect_unsettled(&[ready()], &[], &[row]);
+        assert_eq!(t.machine.counters().contradictions, contradictions);
+    }
+}

@@ -499,3 +499,59 @@ fn exit_code_is_owed_after_a_list_row_has_cleared_unknown() {
     t.wait("p", t.now());
     assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
 }
+
+/// An answer from the cache must be strictly newer than the instant, as to its details, too.
+#[test]
+fn waiter_for_details_is_answered_from_the_cache_if_all_were_read_since() {
+    let mut t = inspected();
+    let read = t.get("p").inspected.expect("it was inspected");
+    t.pass(10);
+    t.wait("p", t.now());
+    let unchanged = [("c", ReportedState::Running), ("s", ReportedState::Running)];
+    t.inspected(Inspection {
+        unchanged: unchanged.map(|(id, shown)| (id.into(), shown)).to_vec(),
+        ..Inspection::new(None)
+    });
+    assert!(t.get("p").as_of > Some(read), "the state is newer");
+    for (apart, answered) in [(-1, true), (0, false), (1, false)] {
+        let mut t = t.clone();
+        let after = Instant::from_nanos(read.as_nanos().wrapping_add_signed(apart));
+        let waiter = t.wait_for_details("p", after);
+        assert_eq!(t.answer_of(waiter).is_some(), answered, "{apart}");
+        assert_eq!(t.inspections_wanted() == 0, answered, "{apart}");
+    }
+}
+
+/// A status that is read outside an inspection ends the error of its pod, unless the lists of the pod
+/// fail.
+#[test]
+fn read_of_an_exit_reason_ends_the_error_of_the_pod_unless_its_lists_fail() {
+    for lists_fail in [false, true] {
+        let mut t = inspected();
+        let s = || sandbox("s", "p", ReportedState::Running);
+        let ended = exited("c", "p", 1, "Error");
+        t.event(EventType::Stopped, "c", Some(s()), &[ended.clone()]);
+        t.wait_for_details("p", t.now());
+        if lists_fail {
+            t.inspection_fails(&[]);
+        } else {
+            t.inspected(Inspection {
+                found: vec![s()],
+                failed: vec![failed(
+                    "c",
+                    Some(container("c", "p", ReportedState::Exited)),
+                )],
+                ..Inspection::new(None)
+            });
+            assert_eq!(t.machine.counters().inspections_failed, 1);
+        }
+        assert!(t.get("p").status.error.is_some());
+        t.pass(2_000);
+        let syncs = t.said(LifecycleType::PodSync, "p");
+        t.read(ended);
+        let error = &t.get("p").status.error;
+        assert_eq!(error.is_some(), lists_fail, "{error:?}");
+        let more = t.said(LifecycleType::PodSync, "p") - syncs;
+        assert_eq!(more, usize::from(!lists_fail));
+    }
+}

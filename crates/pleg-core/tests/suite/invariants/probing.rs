@@ -244,3 +244,36 @@ fn work_is_always_due() {
     t.pass(1_000);
     assert!(due(&t) <= seconds(2), "the deadline of Version");
 }
+
+#[test]
+fn runtime_is_silent_since_the_first_call_that_was_not_answered() {
+    let mut t = probed();
+    t.next_probe();
+    let asked = t.now();
+    t.pass(500);
+    t.probe_fails(CallErrorKind::DeadlineExceeded);
+    t.version_fails(CallErrorKind::DeadlineExceeded);
+    assert_eq!(t.health().silent_since, Some(asked));
+}
+
+/// A runtime that refuses a probe answers, so the list that failed is repeated at once. Reads of exit
+/// reasons run at the rate of the exits, so they do not cause lists.
+#[test]
+fn refused_probe_repeats_a_failed_list_and_a_refused_exit_read_does_not() {
+    for of_probe in [true, false] {
+        let mut t = if of_probe {
+            let mut t = probed();
+            t.next_probe();
+            t
+        } else {
+            reading_an_exit_reason()
+        };
+        while t.lists_wanted() > 0 {
+            t.answer_list();
+        }
+        t.relist();
+        t.list_fails(CallErrorKind::Unavailable);
+        t.probe_fails(CallErrorKind::NotFound);
+        assert_eq!(t.lists_wanted() == 1, of_probe);
+    }
+}

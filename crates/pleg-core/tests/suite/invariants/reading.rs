@@ -486,3 +486,15 @@ fn row_of_another_pod_does_not_concern_an_inspection() {
     unlabelled.identity.unlabelled = true;
     assert!(concerns(&[], &unlabelled), "its label does not say so");
 }
+
+/// The read in flight answers whoever needs nothing newer than its request.
+#[test]
+fn waiter_whose_instant_is_before_the_read_in_flight_causes_no_read() {
+    let mut t = Script::running();
+    let before = t.now();
+    t.pass(5);
+    let waiters = [t.wait("p", t.now()), t.wait("p", before)];
+    t.inspect(&Script::running_rows(), &[]);
+    assert!(waiters.iter().all(|w| t.answer_of(*w).is_some()));
+    assert_eq!(t.inspections_wanted(), 0);
+}

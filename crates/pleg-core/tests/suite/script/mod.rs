@@ -70,6 +70,8 @@ pub(crate) struct Script {
     pub(crate) hidden: Vec<Id>,
     /// Lists are answered with all rows fully decoded, whatever the request named.
     pub(crate) decodes_all_rows: bool,
+    /// How often the stream was to be ended and subscribed again.
+    pub(crate) resubscribes: u64,
     waiters: u64,
 }
 
@@ -162,6 +164,7 @@ impl Script {
             swept_as_of: None,
             hidden: Vec::new(),
             decodes_all_rows: false,
+            resubscribes: 0,
             waiters: 0,
         };
         script.drain();
@@ -304,7 +307,10 @@ impl Script {
                     );
                     self.answers.push((waiter, answer));
                 }
-                Output::Resubscribe => assert!(!self.polls, "while polling there is no stream"),
+                Output::Resubscribe => {
+                    assert!(!self.polls, "while polling there is no stream");
+                    self.resubscribes += 1;
+                }
                 _ => {}
             }
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pleg_core::{Details, EventProfile, EventType, ReportedState};
+use pleg_core::{Details, EventProfile, EventType, Report, ReportedState, StreamEnd};
 
 use super::{containerd, ended, in_s, listed, on_containerd, period, s};
-use crate::script::{Script, container, exited, status};
+use crate::script::{Script, container, exited, failure, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 /// The container exits, its STOPPED is lost, a list finds it, and the kubelet starts another one,
@@ -90,15 +90,20 @@ fn a2_late_event_withdraws_miss() {
     assert_eq!(t.machine.health(t.now()).loss.missed, 0);
 }
 
+/// The same report with a start time.
+fn with_start_time(mut report: Report) -> Report {
+    if let Details::Container(details) = &mut report.details {
+        Arc::make_mut(details).started_at = report.identity.created_at;
+    }
+    report
+}
+
 /// A STOPPED of an unknown container, with a start time: its STARTED was lost.
 #[test]
 fn a2_stopped_without_started_is_a_miss_unless_started_follows() {
     for late in [None, Some(Started)] {
         let mut t = on_containerd(&[]);
-        let mut own = exited("c", "p", 0, "Completed");
-        if let Details::Container(details) = &mut own.details {
-            Arc::make_mut(details).started_at = own.identity.created_at;
-        }
+        let own = with_start_time(exited("c", "p", 0, "Completed"));
         t.event(Stopped, "c", Some(s()), std::slice::from_ref(&own));
         t.node.push(in_s(own.clone()));
         let lists = t.machine.counters().lists;
@@ -126,4 +131,75 @@ fn a2_deleted_without_stopped_is_a_miss() {
     t.event(Deleted, "c", Some(s()), &[]);
     t.run(6_000);
     assert_eq!(t.missed(), 0, "an unknown runtime promises nothing");
+}
+
+/// A STOPPED proves that STARTED was lost only if the runtime promises STARTED, the id was unknown,
+/// and its own status has a start time.
+#[test]
+fn stopped_without_started_is_no_miss_if_started_was_not_due() {
+    let ended = || exited("c", "p", 0, "Completed");
+    let sibling = with_start_time(container("d", "p", ReportedState::Running));
+    for (case, profile, known, own) in [
+        (
+            "not promised",
+            EventProfile::UNKNOWN,
+            false,
+            with_start_time(ended()),
+        ),
+        ("known", containerd(), true, with_start_time(ended())),
+        ("no start time", containerd(), false, ended()),
+    ] {
+        let mut t = listed(if known { &["d", "c"] } else { &["d"] });
+        t.machine.handle_profile(t.now(), profile);
+        t.event(Stopped, "c", Some(s()), &[own.clone(), sibling.clone()]);
+        t.node.truncate(2);
+        t.node.push(in_s(own));
+        t.run(8_000);
+        assert_eq!(t.missed(), 0, "{case}");
+    }
+}
+
+/// An event from before the subscribe, or before the end of the baseline, proves nothing about this stream.
+#[test]
+fn deleted_without_stopped_is_no_miss_if_implausible_or_before_the_baseline() {
+    let mut t = on_containerd(&["c"]);
+    t.node.pop();
+    t.stamped(-600_000, Deleted, "c", Some(s()), &[]);
+    t.run(8_000);
+    assert_eq!(t.missed(), 0, "implausible");
+    let mut t = on_containerd(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    t.subscribe();
+    t.node.pop();
+    t.event(Deleted, "c", Some(s()), &[]);
+    t.run(8_000);
+    assert_eq!(t.missed(), 0, "before the baseline");
+}
+
+/// A list that shows the same state as an earlier read proves no miss: the event may have come before
+/// the baseline.
+#[test]
+fn state_first_shown_by_a_read_begun_before_the_baseline_is_no_miss() {
+    let mut t = on_containerd(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    t.subscribe();
+    t.request_relist("p");
+    t.answer_list();
+    t.pass(10);
+    t.relist();
+    t.node[1] = ended("c", 3, "Error");
+    t.answer_inspection_of("p");
+    t.run(8_000);
+    assert_eq!(t.missed(), 0);
+}
+
+/// Only an exit waits for its status: the container may have failed to start.
+#[test]
+fn started_is_missed_also_if_the_pod_cannot_be_read() {
+    let mut t = listed(&[]);
+    t.failing.insert("p".into(), failure(""));
+    t.node.push(container("c", "p", ReportedState::Running));
+    t.relist();
+    t.run(5_100);
+    assert_eq!(t.missed(), 1);
 }

@@ -114,3 +114,18 @@ fn a1_answer_contains_removed_id_that_is_listed() {
     assert_eq!(sandbox.state, SandboxState::NotReady);
     assert!(sandbox.unsettled);
 }
+
+/// The second read fails: its error answers who needs details, or a state newer than the first read.
+#[test]
+fn failed_second_read_fails_the_waiters_that_the_first_read_does_not_serve() {
+    let mut t = listed(&["c"]);
+    t.hidden = vec!["c".into()];
+    let details = t.wait_for_details("p", t.now());
+    t.settle();
+    let late = t.wait("p", t.now());
+    t.pass(100);
+    t.inspection_fails(&[]);
+    for waiter in [details, late] {
+        assert!(t.answer_of(waiter).expect("it is answered").is_err());
+    }
+}

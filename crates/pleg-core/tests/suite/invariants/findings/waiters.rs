@@ -27,3 +27,14 @@ fn a13_waiter_for_a_future_instant_is_not_failed_by_an_earlier_read() {
     t.inspection_fails(&[]);
     assert!(t.answer_of(waiter).is_none());
 }
+
+#[test]
+fn cancelled_waiter_leaves_the_timer_of_another_for_the_same_instant() {
+    let mut t = listed(&["c"]);
+    let after = t.now().after(Duration::from_secs(30));
+    let cancelled = t.wait("p", after);
+    let waiter = t.wait("p", after);
+    t.machine.cancel(cancelled);
+    t.run(31_000);
+    assert!(t.answer_of(waiter).is_some());
+}
