@@ -13,9 +13,11 @@
     reason = "tests"
 )]
 
+mod evented_events;
+mod evented_freshness;
 mod evented_read;
-mod evented_reported;
 mod generic;
+mod generic_health;
 mod life;
 mod scenarios;
 mod table;

@@ -1,22 +1,21 @@
 //! Feature `serde`: what is published can be written, and most of it read again.
 
 use pleg_core::{
-    CallErrorKind, Degraded, EventType, Health, Labels, NotReady, PodLifecycleEvent, ReportedState,
-    Resources, TerminalRecord,
+    CallErrorKind, Degraded, EventType, Health, Labels, NotReady, PodLifecycleEvent, Resources,
+    TerminalRecord,
 };
 use serde_json::{Value, json, to_value};
 
-use crate::script::{Script, exited, sandbox};
+use crate::script::{Script, exited, s};
 
 /// A pod with a dead container.
 fn dead() -> Script {
     let mut t = Script::confirmed();
-    let ready = || Some(sandbox("s", "p", ReportedState::Running));
-    t.event(EventType::Created, "s", ready(), &[]);
+    t.event(EventType::Created, "s", s(), &[]);
     t.event(
         EventType::Stopped,
         "c",
-        ready(),
+        s(),
         &[exited("c", "p", 3, "Error")],
     );
     t
@@ -57,7 +56,7 @@ fn status_and_health_are_written() {
     t.list_fails(CallErrorKind::Unavailable);
     let view: Value = to_value(t.view()).unwrap();
     assert_eq!(view["status"]["containers"][0]["state"], "Exited");
-    let health: Health = t.machine.health(t.now());
+    let health: Health = t.health();
     let degraded: Vec<Degraded> = health.degraded(t.now());
     assert_eq!(
         to_value(&health).unwrap()["list_error"]["kind"],

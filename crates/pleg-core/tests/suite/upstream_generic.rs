@@ -256,7 +256,7 @@ fn g9_a_removed_pod_leaves_an_empty_answer() {
 #[test]
 fn g10_healthy_means_listed_recently() {
     let mut t = Script::polling(|_| ());
-    let ready = |t: &Script| t.health().ready(t.now()).map_err(|why| why.to_string());
+    let ready = |t: &Script| t.ready().map_err(|why| why.to_string());
     let never = Err("pleg has yet to be successful".to_owned());
     assert_eq!(ready(&t), never);
     // The first list does not answer. Here it has a deadline, and the time-out is reported first.

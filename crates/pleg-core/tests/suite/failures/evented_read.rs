@@ -7,8 +7,8 @@ use std::time::Duration;
 use pleg_core::ReportedState::{Exited, Running};
 use pleg_core::{EventType, LifecycleType, Report, StreamEnd};
 
-use super::life::{c, in_sandbox, life, running, s};
-use crate::script::{Script, exited, sandbox, status};
+use super::life::{c, in_sandbox, life, running};
+use crate::script::{Script, exited, ready, s, sandbox, status};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
 
@@ -72,7 +72,7 @@ fn b2_late_event_does_not_restore_a_removed_pod() {
 #[test]
 fn b3_freshness_is_a_read_and_never_goes_back() {
     let mut t = running();
-    t.node = vec![sandbox("s", "p", Running), c(Running)];
+    t.node = vec![ready(), c(Running)];
     t.relist();
     let list_began = t.now();
     t.pass(50);
@@ -119,7 +119,7 @@ fn b3_freshness_is_a_read_and_never_goes_back() {
 #[test]
 fn b4_an_older_snapshot_with_a_newer_stamp_changes_nothing() {
     let mut t = running();
-    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.node = vec![ready(), c(Exited)];
     t.relist();
     t.settle();
     let read = t.get("p").status;
@@ -253,7 +253,7 @@ fn b7_a_status_is_the_whole_pod_newest_first() {
 #[test]
 fn b8_two_sources_announce_once() {
     let mut t = running();
-    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.node = vec![ready(), c(Exited)];
     // The list is in flight while the event comes, and comes after it.
     t.relist();
     t.pass(5);
@@ -267,9 +267,9 @@ fn b8_two_sources_announce_once() {
     // A reinspection, and an event that is newer than what it reads.
     let mut t = running();
     let request = t.request_reinspect("p");
-    t.node = vec![sandbox("s", "p", Running), c(Exited)];
+    t.node = vec![ready(), c(Exited)];
     t.tell(Stopped, "c");
-    t.inspect(&[sandbox("s", "p", Running), c(Running)], &[]);
+    t.inspect(&[ready(), c(Running)], &[]);
     assert!(t.answer_of(request).is_some());
     assert_eq!(t.said(PodSync, "p"), 1);
     assert_eq!(t.said(ContainerDied, "c"), 1);
@@ -291,7 +291,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
         let before = if at_start {
             vec![]
         } else {
-            vec![sandbox("s", "p", Running), c(Running)]
+            vec![ready(), c(Running)]
         };
         t.node = before;
         t.settle();
@@ -300,7 +300,7 @@ fn b11_what_happens_in_the_gap_is_found_at_once() {
             t.run(700);
         }
         // Lists have run, the stream is down, and no event will report this.
-        t.node = vec![sandbox("s", "p", Running), c(Exited)];
+        t.node = vec![ready(), c(Exited)];
         t.pass(100);
         let subscribed = t.now();
         t.subscribe();
@@ -395,7 +395,7 @@ fn b15_burst_of_crashes_causes_few_reads() {
     for complete in [true, false] {
         let mut t = Script::confirmed();
         t.event(Started, "s", s(), &[]);
-        t.node = vec![sandbox("s", "p", Running)];
+        t.node = vec![ready()];
         for n in 0..200 {
             let id = format!("c{n}");
             let own = in_sandbox(status(&id, "p", Running));

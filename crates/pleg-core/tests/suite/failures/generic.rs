@@ -1,72 +1,16 @@
-//! C1 to C22: the generic PLEG (C2, C5, C9, C12 to C14, C18 and C19 are in `pleg`, C9 and C17 in
-//! `pleg-cri`).
+//! C1 to C22: the generic PLEG (C1, C10 and C11 are in generic_health.rs; C2, C5, C9, C12 to C14,
+//! C18 and C19 are in `pleg`, C9 and C17 in `pleg-cri`).
 
 use std::collections::BTreeSet;
 use std::slice::from_ref;
-use std::time::Duration;
 
 use pleg_core::ReportedState::{Created as IsCreated, Exited, Running, Unknown};
-use pleg_core::{
-    CallErrorKind, ContainerState, Degraded, EventType, Inbox, LifecycleType, NotReady, Report,
-    Settings,
-};
+use pleg_core::{ContainerState, EventType, Inbox, LifecycleType, Report};
 
-use super::life::{c, in_sandbox, life, running, s};
-use crate::script::{Script, exited, sandbox, status, with_memory_limit};
-
+use super::life::{c, in_sandbox, life, polled, running};
+use crate::script::{Script, exited, ready, s, sandbox, status, with_memory_limit};
 use EventType::{Created, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync};
-
-fn degraded(t: &Script) -> Vec<&'static str> {
-    let health = t.machine.health(t.now());
-    health
-        .degraded(t.now())
-        .iter()
-        .map(Degraded::as_str)
-        .collect()
-}
-
-/// The pod "p" with "s" and "c", both running, as polling knows it.
-fn polled() -> Script {
-    Script::polled(vec![sandbox("s", "p", Running), c(Running)])
-}
-
-/// Upstream: "PLEG is not healthy" says for how long, not why. (k#45419, k#61117, k#77728, k#72533,
-/// containerd#9770)
-///
-/// Here: A slow list, a failed list, hung pods and failing pods are distinguished; the error is
-/// stored with the pod. (invariant 12)
-#[test]
-fn c1_health_says_what_is_wrong() {
-    let mut t = polled();
-    assert_eq!(degraded(&t), [""; 0]);
-    // A list that does not answer.
-    t.pass(1_000);
-    assert_eq!(t.lists_wanted(), 1);
-    t.pass(3_000);
-    assert_eq!(degraded(&t), ["list_slow"]);
-    t.list_fails(CallErrorKind::DeadlineExceeded);
-    assert_eq!(degraded(&t), ["list_failed"]);
-    let error = t.machine.health(t.now()).list_error.expect("it failed");
-    assert_eq!(
-        (error.operation, error.kind),
-        ("List", CallErrorKind::DeadlineExceeded)
-    );
-    t.run(2_000);
-    assert_eq!(degraded(&t), [""; 0]);
-    // A pod that does not answer, and one that fails.
-    t.wait("p", t.now());
-    t.pass(2_999);
-    while t.lists_wanted() > 0 {
-        let rows = t.node.clone();
-        t.list(&rows);
-    }
-    assert_eq!(degraded(&t), ["pods_hung"]);
-    t.inspection_fails(&[]);
-    assert_eq!(degraded(&t), ["pods_failing"]);
-    assert!(t.get("p").status.error.is_some());
-    assert_eq!(t.machine.health(t.now()).ready(t.now()), Ok(()));
-}
 
 /// Upstream: At first a full channel blocked for ever; now an event that does not fit is dropped
 /// and never generated again. (k#72482, k#72709, k#104117, k#103732, k#136408)
@@ -181,8 +125,7 @@ fn c6_a_failed_inspection_keeps_the_last_good_status() {
         while t.inspections_wanted() == 0 {
             t.pass(1);
             while t.lists_wanted() > 0 {
-                let rows = t.node.clone();
-                t.list(&rows);
+                t.answer_list();
             }
         }
         let waited = t.now().since(failed).as_millis();
@@ -253,82 +196,12 @@ fn c8_a_change_of_resources_is_announced() {
     // A list meanwhile shows the pod unchanged, and does not replace the reinspection.
     t.pass(5);
     t.relist();
-    let rows = [sandbox("s", "p", Running), c(Running)];
+    let rows = [ready(), c(Running)];
     t.list(&rows);
     assert_eq!(t.answer_of(request), None);
     t.settle();
     assert!(t.answer_of(request).is_some_and(Result::is_ok));
     assert_eq!(t.said(PodSync, "p"), 3);
-}
-
-/// Upstream: Period and threshold are constants. (k#45278, k#106047, k#107916, k#58279, KEP-2903)
-///
-/// Here: Both are settings and are validated against each other.
-#[test]
-fn c10_period_and_threshold_are_settings() {
-    let mut t = Script::polling(|s| {
-        s.relist_period = Duration::from_millis(2_500);
-        s.unready_after = Duration::from_secs(70);
-    });
-    t.settle();
-    let last = t.now();
-    t.pass(2_498);
-    assert_eq!(t.lists_wanted(), 0);
-    t.pass(3);
-    assert_eq!(t.lists_wanted(), 1);
-    let ready = |t: &Script| t.machine.health(t.now()).ready(t.now());
-    for _ in 0..67_400 {
-        t.pass(1);
-        if t.lists_wanted() > 0 {
-            t.list_fails(CallErrorKind::Unavailable);
-        }
-    }
-    assert_eq!(ready(&t), Ok(()));
-    t.pass(200);
-    let why = ready(&t).expect_err("nothing was listed").to_string();
-    assert!(why.ends_with(" ago; threshold is 1m10s"), "{why}");
-    assert!(t.now().since(last) > Duration::from_secs(70));
-    let mut senseless = Settings::default();
-    senseless.unready_after = senseless.relist_period_max;
-    let refused = senseless.validate().expect_err("it would flap");
-    assert_eq!(refused.setting, "unready_after");
-}
-
-/// Upstream: The time of the last list was once set before the list had succeeded, so a hanging
-/// runtime looked alive. (k#45496)
-///
-/// Here: Only a complete list sets it, to its begin. (invariant 12)
-#[test]
-fn c11_only_a_complete_list_counts() {
-    let mut t = polled();
-    let last = t.machine.health(t.now()).last_list;
-    assert!(last.is_some());
-    let ready = |t: &Script| t.machine.health(t.now()).ready(t.now());
-    for n in 0..30 {
-        assert!(t.lists_wanted() <= 1);
-        t.pass(7_000);
-        if n % 3 == 2 {
-            t.list_fails(CallErrorKind::Unavailable);
-        }
-        assert_eq!(t.machine.health(t.now()).last_list, last);
-        let silent = t.now().since(last.expect("it was listed"));
-        assert_eq!(
-            ready(&t).is_ok(),
-            silent <= Duration::from_secs(180),
-            "{silent:?}"
-        );
-    }
-    assert!(matches!(ready(&t), Err(NotReady::Stale { .. })));
-    t.run(1_500);
-    assert_eq!(ready(&t), Ok(()));
-    // However long it took, it counts from its begin.
-    t.relist();
-    let asked = t.now();
-    t.pass(5_000);
-    t.settle();
-    let listed = t.machine.health(t.now()).last_list;
-    assert!(listed >= Some(asked) && listed < Some(asked.after(Duration::from_millis(1))));
-    assert_eq!(ready(&Script::new()), Err(NotReady::NeverListed));
 }
 
 /// Upstream: Created and unknown change the cache and are not sent. (found by reading)
@@ -414,7 +287,7 @@ fn c20_reinspection_of_an_unknown_uid_leaves_no_state() {
         t.inspection_fails(&[]);
         t.run(70_000);
         assert!(!format!("{:?}", t.machine).contains("nobody"));
-        assert_eq!(degraded(&t), [""; 0]);
+        assert_eq!(t.degraded(), [""; 0]);
     }
 }
 
@@ -440,10 +313,7 @@ fn c21_what_never_ran_is_not_started() {
         t.events.last().and_then(|e| e.subject.as_ref()?.exit_code),
         Some(2)
     );
-    t.node = vec![
-        sandbox("s", "p", Running),
-        in_sandbox(exited("c", "p", 1, "Error")),
-    ];
+    t.node = vec![ready(), in_sandbox(exited("c", "p", 1, "Error"))];
     t.pass(1_990);
     assert!(!t.read_wanted());
     t.run(100);
@@ -461,10 +331,7 @@ fn c21_what_never_ran_is_not_started() {
 
     // The same if a list showed it first.
     let mut t = Script::polling(|_| ());
-    t.node = vec![
-        sandbox("s", "p", Running),
-        in_sandbox(exited("c", "p", 1, "StartError")),
-    ];
+    t.node = vec![ready(), in_sandbox(exited("c", "p", 1, "StartError"))];
     t.run(5_000);
     assert_eq!(
         (t.said(ContainerStarted, "c"), t.said(ContainerDied, "c")),
@@ -487,7 +354,7 @@ fn c22_wall_clock_step_changes_no_order() {
         // Known ids go on as before, at the same instants.
         let mut pods = [t, steady];
         for t in &mut pods {
-            t.node = vec![sandbox("s", "p", Running), c(Exited)];
+            t.node = vec![ready(), c(Exited)];
             t.tell(Stopped, "c");
             let sync = t.wait("p", t.now());
             t.settle();

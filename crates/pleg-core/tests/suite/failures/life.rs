@@ -3,7 +3,7 @@
 
 use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, Report, ReportedState};
 
-use crate::script::{Script, exited, sandbox, status};
+use crate::script::{Script, exited, ready, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved, ContainerStarted};
 
@@ -11,11 +11,6 @@ pub(crate) struct Step {
     pub(crate) event: EventType,
     pub(crate) id: &'static str,
     pub(crate) node: Vec<Report>,
-}
-
-/// The ready sandbox, as in an event.
-pub(crate) fn s() -> Option<Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
 }
 
 /// The container status.
@@ -33,7 +28,6 @@ pub(crate) fn in_sandbox(mut report: Report) -> Report {
 }
 
 pub(crate) fn life() -> Vec<Step> {
-    let ready = || sandbox("s", "p", ReportedState::Running);
     let over = sandbox("s", "p", ReportedState::Exited);
     let step = |event, id, node| Step { event, id, node };
     vec![
@@ -96,4 +90,9 @@ pub(crate) fn running() -> Script {
     life()[..4].iter().for_each(|step| t.live(step));
     assert_eq!(t.inspections_wanted(), 0);
     t
+}
+
+/// The pod "p" with "s" and "c", both running, as polling knows it.
+pub(crate) fn polled() -> Script {
+    Script::polled(vec![ready(), c(ReportedState::Running)])
 }

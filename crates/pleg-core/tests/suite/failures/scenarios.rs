@@ -2,10 +2,10 @@
 //! each with its deviation. E4 to E6 are about the reader: `pleg-evented`, tests/suite/failures.rs.
 
 use pleg_core::ReportedState::{Exited, Running};
-use pleg_core::{Degraded, EventType, LifecycleType, Report, ReportedState};
+use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
-use super::life::{c, in_sandbox, running, s};
-use crate::script::{Script, exited, nameless, sandbox, status, with_ips};
+use super::life::{c, in_sandbox, running};
+use crate::script::{Script, exited, nameless, ready, s, sandbox, status, with_ips};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::PodSync;
 
@@ -16,15 +16,7 @@ use LifecycleType::PodSync;
 #[test]
 fn e1_backlog_is_reported_and_the_node_stays_ready() {
     let mut t = Script::confirmed();
-    let degraded = |t: &Script| {
-        let health = t.machine.health(t.now());
-        let all: Vec<_> = health
-            .degraded(t.now())
-            .iter()
-            .map(Degraded::as_str)
-            .collect();
-        (all, health.ready(t.now()))
-    };
+    let degraded = |t: &Script| (t.degraded(), t.ready());
     t.machine.handle_backlog(t.now(), true);
     t.run(1_900);
     assert_eq!(
@@ -164,7 +156,7 @@ fn e7_only_incomplete_events_cause_a_read() {
 /// one read and one PodSync, for pods that run, have ended or do not exist, and leaves no state.
 #[test]
 fn g20_conditions_are_asked_for_again_by_the_caller() {
-    let mut t = Script::polled(vec![sandbox("s", "p", Running), c(Running)]);
+    let mut t = Script::polled(vec![ready(), c(Running)]);
     let reads = |t: &Script| t.machine.counters().inspections;
     // None is set: no list inspects a pod that did not change.
     let before = reads(&t);

@@ -1,17 +1,13 @@
 //! Invariant 9: a terminal record is kept until every consumer that was registered when the end was
 //! announced has acknowledged it.
 
-use pleg_core::{ConsumerId, EventType, LifecycleType, Report, ReportedState};
+use pleg_core::{ConsumerId, EventType, LifecycleType, ReportedState};
 
-use crate::script::{Script, exited, sandbox, status};
+use crate::script::{Script, exited, ready, s, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 const WORKER: ConsumerId = ConsumerId::new(1);
 const PROBER: ConsumerId = ConsumerId::new(2);
-
-fn s() -> Option<Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
-}
 
 /// A container runs, and those consumers are registered.
 fn running(consumers: &[ConsumerId]) -> Script {
@@ -87,7 +83,7 @@ fn container_that_has_not_ended_is_not_acknowledged() {
 #[test]
 fn end_that_is_not_announced_yet_is_not_acknowledged() {
     let mut t = running(&[]);
-    t.relist_shows(&[s().unwrap(), exited("c", "p", 1, "Error")]);
+    t.relist_shows(&[ready(), exited("c", "p", 1, "Error")]);
     assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 0);
     assert!(!is_acknowledged(&t));
 }

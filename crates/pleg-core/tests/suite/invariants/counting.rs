@@ -4,20 +4,18 @@ use pleg_core::{
     CallErrorKind, Cause, EventType, LifecycleType, ReportedState, Settings, StreamEnd,
 };
 
-use crate::script::{Script, container, exited, nameless, sandbox, status};
+use crate::script::{
+    Script, container, exited, nameless, ready, rows, s, sandbox, status, statuses,
+};
 use EventType::{Created, Deleted, Other, Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerRemoved};
-
-fn ready() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
-}
 
 /// A pod with one running container, reported by events.
 fn told() -> Script {
     let mut t = Script::confirmed();
-    t.event(Created, "s", ready(), &[]);
+    t.event(Created, "s", s(), &[]);
     let running = [status("c", "p", ReportedState::Running)];
-    t.event(Started, "c", ready(), &running);
+    t.event(Started, "c", s(), &running);
     t
 }
 
@@ -27,9 +25,9 @@ fn events_are_counted_by_type() {
     let running = [status("c", "p", ReportedState::Running)];
     t.event(Stopped, "c", None, &[exited("c", "p", 1, "Error")]);
     t.event(Deleted, "c", None, &[]);
-    t.event(Deleted, "x", ready(), &[]);
-    t.event(Other(9), "c", ready(), &running);
-    t.stamped(-60_000, Other(9), "c", ready(), &running);
+    t.event(Deleted, "x", s(), &[]);
+    t.event(Other(9), "c", s(), &running);
+    t.stamped(-60_000, Other(9), "c", s(), &running);
     let counters = t.machine.counters();
     let e = counters.events;
     let events = [e.created, e.started, e.stopped, e.deleted, e.other];
@@ -72,7 +70,7 @@ fn only_incomplete_events_cause_an_inspection() {
     ];
     for (event, id, with_sandbox, containers, asks) in cases {
         let mut t = told();
-        let sandbox = ready().filter(|_| with_sandbox);
+        let sandbox = s().filter(|_| with_sandbox);
         t.event(event, id, sandbox, &containers);
         let counters = t.machine.counters();
         let incomplete = counters.inspections_by_cause[Cause::Incomplete];
@@ -87,7 +85,7 @@ fn only_incomplete_events_cause_an_inspection() {
 #[test]
 fn event_of_a_removed_id_causes_no_inspection() {
     let mut t = told();
-    t.event(Deleted, "c", ready(), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.event(Stopped, "c", None, &[]);
     assert_eq!(t.inspections_wanted(), 0);
     assert_eq!(t.machine.counters().events_incomplete, 0);
@@ -104,7 +102,7 @@ fn deleted_that_contradicts_itself_is_a_hint() {
         let mut t = told();
         match id {
             "s" => t.event(Deleted, "s", Some(sandbox("s", "p", shown)), &[]),
-            _ => t.event(Deleted, "c", ready(), &[exited("c", "p", 1, "Error")]),
+            _ => t.event(Deleted, "c", s(), &[exited("c", "p", 1, "Error")]),
         }
         assert_eq!(t.said(ContainerRemoved, id) == 1, removed, "{id} {shown:?}");
         let hints = t.machine.counters().inspections_by_cause[Cause::Hint];
@@ -119,34 +117,22 @@ fn died_waits_for_its_exit_code() {
     t.event(
         Stopped,
         "c",
-        ready(),
+        s(),
         &[status("c", "p", ReportedState::Running)],
     );
     assert_eq!(t.said(ContainerDied, "c"), 0);
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            exited("c", "p", 5, "Error"),
-        ],
-        &[],
-    );
+    t.inspect(&[ready(), exited("c", "p", 5, "Error")], &[]);
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(5)));
     // A sandbox has no exit code to wait for, and a known exit code needs no wait.
     for (id, sandbox, containers) in [
         ("s", Some(sandbox("s", "p", ReportedState::Exited)), vec![]),
-        ("c", ready(), vec![exited("c", "p", 5, "Error")]),
+        ("c", s(), vec![exited("c", "p", 5, "Error")]),
     ] {
         let mut t = told();
         t.event(Stopped, id, sandbox, &containers);
         assert_eq!(t.said(ContainerDied, id), 1, "{id}");
     }
-    // Nor does Died wait if the pod cannot be read.
-    let mut t = told();
-    t.wait("p", t.now());
-    t.inspection_fails(&[]);
-    t.event(Stopped, "c", ready(), &[]);
-    assert_eq!(t.said(ContainerDied, "c"), 1);
 }
 
 /// Orphans are counted, and cause at most one list a second.
@@ -162,17 +148,8 @@ fn ids_without_a_pod_cause_one_list_a_second() {
     t.pass(1_000);
     assert_eq!(t.machine.counters().lists, lists + 1);
     // The list shows one of them, and its event is joined.
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("a", "p", ReportedState::Running),
-    ]);
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            exited("a", "p", 2, "Error"),
-        ],
-        &[],
-    );
+    t.list(&[ready(), container("a", "p", ReportedState::Running)]);
+    t.inspect(&[ready(), exited("a", "p", 2, "Error")], &[]);
     assert_eq!((t.said(ContainerDied, "a"), t.missed()), (1, 0));
     // An id whose status names no pod is an orphan, too.
     t.event(
@@ -197,9 +174,7 @@ fn reads_are_counted() {
     assert_eq!(counters.inspections_cancelled, 0);
     assert!(counters.inspections >= before.inspections + 2);
     assert!(counters.inspections_by_cause[Cause::Waiter] >= 2);
-    while t.lists_wanted() == 0 {
-        t.pass(1_000);
-    }
+    t.pass_to_list();
     t.list_fails(CallErrorKind::Failed);
     t.pass(1_000);
     t.list_fails(CallErrorKind::Failed);
@@ -236,8 +211,8 @@ fn cancelled_inspection_is_counted_as_failed() {
 fn exit_reason_is_read_again_once() {
     for (code, reason, reads) in [(1, "Error", 1), (0, "Completed", 0), (137, "OOMKilled", 0)] {
         let mut t = told();
-        t.event(Stopped, "c", ready(), &[exited("c", "p", code, reason)]);
-        t.pass(2_100);
+        t.event(Stopped, "c", s(), &[exited("c", "p", code, reason)]);
+        t.pass(5_000);
         assert_eq!(t.reads_wanted(), reads, "{code} {reason}");
         assert_eq!(t.machine.counters().exit_reads, reads as u64);
     }
@@ -250,24 +225,13 @@ fn reconciler_is_idle_when_every_read_has_answered() {
     assert!(t.machine.is_idle());
     t.wait("p", t.now());
     assert!(!t.machine.is_idle());
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            status("c", "p", ReportedState::Running),
-        ],
-        &[],
-    );
+    t.inspect(&statuses(ReportedState::Running), &[]);
     assert!(t.machine.is_idle());
-    while t.lists_wanted() == 0 {
-        t.pass(1_000);
-    }
+    t.pass_to_list();
     assert!(!t.machine.is_idle());
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ]);
+    t.list(&rows(ReportedState::Running));
     assert!(t.machine.is_idle());
-    t.event(Stopped, "c", ready(), &[exited("c", "p", 1, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     t.pass(2_100);
     assert!(t.read_wanted() && !t.machine.is_idle());
     t.read(exited("c", "p", 1, "OOMKilled"));
@@ -285,10 +249,7 @@ fn waiters_during_a_read_share_the_next_read() {
     t.wait("p", asked);
     t.wait("p", asked);
     assert_eq!(t.inspections_wanted(), 1);
-    let node = [
-        sandbox("s", "p", ReportedState::Running),
-        status("c", "p", ReportedState::Running),
-    ];
+    let node = statuses(ReportedState::Running);
     t.inspect(&node, &[]);
     t.pass(5);
     // One more read for waiters whose instant is that of the first read.
@@ -306,12 +267,9 @@ fn waiters_during_a_read_share_the_next_read() {
 /// A lost stream shortens the relist period; a new one causes a list at once.
 #[test]
 fn lost_stream_shortens_the_period() {
-    let period = |t: &Script| t.machine.health(t.now()).period.as_secs();
+    let period = |t: &Script| t.health().period.as_secs();
     let mut t = told();
-    let rows = [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ];
+    let rows = rows(ReportedState::Running);
     t.pass_reading(100_000, &rows, &rows);
     assert!(period(&t) > 10);
     assert_eq!(t.lists_wanted(), 0);
@@ -332,16 +290,16 @@ fn health_shows_since_when_a_backlog_exists() {
     t.machine.handle_backlog(began, true);
     t.pass(50);
     t.machine.handle_backlog(t.now(), true);
-    assert_eq!(t.machine.health(t.now()).behind_since, Some(began));
+    assert_eq!(t.health().behind_since, Some(began));
     t.machine.handle_backlog(t.now(), false);
-    assert_eq!(t.machine.health(t.now()).behind_since, None);
+    assert_eq!(t.health().behind_since, None);
 }
 
 /// The cache is synced when each pod of the first list was inspected or failed once.
 #[test]
 fn synced_after_every_listed_pod_was_inspected() {
     let mut t = Script::new();
-    let synced = |t: &Script| t.machine.health(t.now()).synced;
+    let synced = |t: &Script| t.health().synced;
     let running = |pod: &str| container(&format!("c{pod}"), pod, ReportedState::Running);
     assert!(!synced(&t));
     t.list(&[running("p"), running("q")]);
@@ -355,7 +313,7 @@ fn synced_after_every_listed_pod_was_inspected() {
 /// A status has the pod's names and the container's sandbox, whichever source reported them.
 #[test]
 fn status_has_the_names_of_event_and_list() {
-    let mut named = sandbox("s", "p", ReportedState::Running);
+    let mut named = ready();
     named.identity.namespace = Some("ns".into());
     named.identity.pod_name = Some("web".into());
     let mut t = Script::confirmed();
@@ -382,15 +340,10 @@ fn status_has_the_names_of_event_and_list() {
 #[test]
 fn started_announced_after_the_exit_has_no_exit_code() {
     let mut t = Script::confirmed();
-    while t.lists_wanted() == 0 {
-        t.pass(1_000);
-    }
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ]);
+    t.pass_to_list();
+    t.list(&rows(ReportedState::Running));
     assert!(t.announced.is_empty(), "held until it is inspected");
-    t.event(Stopped, "c", ready(), &[exited("c", "p", 3, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     let of_c = t.announced.iter().filter(|a| a.1 == "c");
     let of_c: Vec<_> = of_c.map(|a| (a.0, a.3)).collect();
     let started = (LifecycleType::ContainerStarted, None);
@@ -413,7 +366,7 @@ fn only_plausible_started_and_stopped_count_as_expected() {
         (0, Stopped),
         (0, Deleted),
     ] {
-        t.stamped(stamp, event, "s", ready(), &[]);
+        t.stamped(stamp, event, "s", Some(ready()), &[]);
         expected.push(t.health().loss.expected);
     }
     assert_eq!(expected, [0, 1, 1, 2, 2]);

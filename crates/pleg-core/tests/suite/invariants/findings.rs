@@ -11,13 +11,9 @@ mod waiters;
 
 use pleg_core::{EventProfile, Mode, Report, ReportedState, Settings, StreamEnd};
 
-use crate::script::{Script, container, exited, sandbox};
+use crate::script::{Script, container, exited, ready};
 
 const MINUTE: u64 = 60_000;
-
-fn s() -> Report {
-    sandbox("s", "p", ReportedState::Running)
-}
 
 /// A list row of the report.
 fn in_s(mut report: Report) -> Report {
@@ -41,7 +37,7 @@ fn listed_with(settings: Settings, containers: &[&str]) -> Script {
         false => Script::confirmed_with(settings),
     };
     let running = |id: &&str| container(id, "p", ReportedState::Running);
-    t.node = vec![s()];
+    t.node = vec![ready()];
     t.node.extend(containers.iter().map(running));
     if !polling {
         // What exists is in the baseline of a new stream, so no event is expected for it.
@@ -69,5 +65,5 @@ fn on_containerd(containers: &[&str]) -> Script {
 }
 
 fn period(t: &Script) -> u64 {
-    t.machine.health(t.now()).period.as_secs()
+    t.health().period.as_secs()
 }

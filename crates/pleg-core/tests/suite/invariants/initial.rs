@@ -2,7 +2,7 @@
 
 use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
 
-use crate::script::{Script, container, exited, sandbox, status};
+use crate::script::{Script, container, exited, ready, rows, sandbox, status};
 
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
 
@@ -17,7 +17,7 @@ fn marks(t: &Script, id: &str) -> Vec<(LifecycleType, bool)> {
 
 fn node() -> Vec<Report> {
     vec![
-        sandbox("s", "p", ReportedState::Running),
+        ready(),
         status("runs", "p", ReportedState::Running),
         status("waits", "p", ReportedState::Created),
         exited("ended", "p", 3, "Error"),
@@ -61,17 +61,8 @@ fn change_after_the_first_list_is_not_initial() {
 #[test]
 fn death_before_the_first_inspection_is_not_initial() {
     let mut t = Script::new();
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ]);
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            exited("c", "p", 1, "Error"),
-        ],
-        &[],
-    );
+    t.list(&rows(ReportedState::Running));
+    t.inspect(&[ready(), exited("c", "p", 1, "Error")], &[]);
     let expected = [(ContainerStarted, true), (ContainerDied, false)];
     assert_eq!(marks(&t, "c"), expected);
 }
@@ -90,7 +81,7 @@ fn unknown_at_the_start_is_initial_when_it_is_known() {
 fn event_before_the_first_list_is_not_initial() {
     let mut t = Script::new();
     t.subscribe();
-    let s = sandbox("s", "p", ReportedState::Running);
+    let s = ready();
     let c = status("c", "p", ReportedState::Running);
     t.event(
         EventType::Started,
@@ -107,18 +98,15 @@ fn event_before_the_first_list_is_not_initial() {
 #[test]
 fn initial_exit_is_not_read_again_for_its_reason() {
     let mut t = started_on(node());
-    t.pass(3_000);
+    t.run(10_000);
     assert_eq!(t.machine.counters().exit_reads, 0);
 }
 
 #[test]
 fn synced_follows_the_last_initial_event() {
     let mut t = Script::new();
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        sandbox("z", "q", ReportedState::Running),
-    ]);
-    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
+    t.list(&[ready(), sandbox("z", "q", ReportedState::Running)]);
+    t.inspect(&[ready()], &[]);
     assert_eq!(t.synced_after, None, "q was not inspected");
     t.inspect(&[sandbox("z", "q", ReportedState::Running)], &[]);
     assert_eq!(t.synced_after, Some(t.events.len()));

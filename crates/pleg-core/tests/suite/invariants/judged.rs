@@ -1,13 +1,11 @@
 //! The effects of one observation on an id and its pod, and the counters.
 
-use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, ReportedState, Settings};
+use pleg_core::{CallErrorKind, EventType, Id, LifecycleType, Report, ReportedState};
 
-use crate::script::{Script, container, exited, nameless, sandbox, status};
+use crate::script::{
+    Script, container, exited, nameless, ready, rows, s, sandbox, status, statuses,
+};
 use EventType::{Created, Deleted, Started, Stopped};
-
-fn ready() -> Report {
-    sandbox("s", "p", ReportedState::Running)
-}
 
 /// A pod with one running container, read by a list and an inspection.
 fn read() -> Script {
@@ -56,7 +54,7 @@ fn event_confirms_only_its_subject() {
     for (event, id, looked_at) in [(Created, "s", false), (Started, "c", true)] {
         let mut t = Script::confirmed();
         let own = [status("c", "p", ReportedState::Running)];
-        t.event(event, id, Some(ready()), if id == "c" { &own } else { &[] });
+        t.event(event, id, s(), if id == "c" { &own } else { &[] });
         assert_eq!(t.inspections_wanted(), 0, "{event:?}");
         t.pass(1_100);
         assert_eq!(t.inspections_wanted() > 0, looked_at, "{event:?}");
@@ -76,12 +74,7 @@ fn only_a_sandbox_deleted_proves_that_the_stream_reports_sandbox_removals() {
         let gone = sandbox("x", "q", ReportedState::Exited);
         let ended = sandbox("s", "p", ReportedState::Exited);
         let sandbox = if told.1 == "x" { gone } else { ended };
-        t.event(
-            Stopped,
-            "c",
-            Some(ready()),
-            &[exited("c", "p", 0, "Completed")],
-        );
+        t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
         t.event(told.0, told.1, Some(sandbox), &[]);
         t.event(
             Stopped,
@@ -106,18 +99,8 @@ fn implausible_event_of_an_unknown_container_causes_an_inspection() {
         status("d", "p", ReportedState::Running),
         status("c", "p", ReportedState::Running),
     ];
-    t.stamped(-60_000, Started, "d", Some(ready()), &own);
+    t.stamped(-60_000, Started, "d", s(), &own);
     assert_eq!(t.inspections_wanted(), 1);
-}
-
-/// The reason of an exit may arrive late, also after a STOPPED without statuses.
-#[test]
-fn exit_reason_is_read_again_after_stopped_without_statuses() {
-    let mut t = read();
-    t.event(Stopped, "c", None, &[]);
-    t.inspect(&[ready(), exited("c", "p", 137, "Error")], &[]);
-    t.pass(2_100);
-    assert_eq!(t.reads_wanted(), 1);
 }
 
 /// The number of orphans is bounded, and dropped ones are counted.
@@ -147,7 +130,7 @@ fn deleted_without_statuses_is_not_counted_as_incomplete() {
     t.event(
         Stopped,
         "c",
-        Some(ready()),
+        s(),
         &[status("c", "p", ReportedState::Unknown)],
     );
     assert_eq!(t.machine.counters().events_incomplete, 1);
@@ -191,7 +174,7 @@ fn name_from_a_status_read_is_published() {
     let mut t = read();
     let mut ended = exited("d", "p", 1, "Error");
     ended.identity.name = None;
-    t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&ended));
+    t.event(Stopped, "d", s(), std::slice::from_ref(&ended));
     while t.inspection_wanted().is_some() {
         t.inspect(
             &[
@@ -219,42 +202,20 @@ fn name_from_a_status_read_is_published() {
     assert_eq!(d.map(|c| &*c.name), Some("d"));
 }
 
-/// Invariant 3: a list that shows an earlier state than an event since does not confirm the pod.
-#[test]
-fn list_overtaken_by_an_event_confirms_nothing() {
-    let mut t = read();
-    let before = t.get("p").as_of;
-    t.relist();
-    t.pass(1);
-    t.event(
-        Stopped,
-        "c",
-        Some(ready()),
-        &[exited("c", "p", 0, "Completed")],
-    );
-    t.list(&[ready(), container("c", "p", ReportedState::Running)]);
-    assert_eq!(t.get("p").as_of, before);
-}
-
 /// A contradiction is counted, and the same kind of call is repeated: a list for a list, an
 /// inspection for an inspection.
 #[test]
 fn contradiction_is_repeated_by_the_same_kind_of_call() {
     for listed in [true, false] {
         let mut t = read();
-        t.relist_shows(&[ready(), container("c", "p", ReportedState::Running)]);
-        t.event(
-            Stopped,
-            "c",
-            Some(ready()),
-            &[exited("c", "p", 0, "Completed")],
-        );
+        t.relist_shows(&rows(ReportedState::Running));
+        t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
         let lists = t.machine.counters().lists;
         if listed {
-            t.relist_shows(&[ready(), container("c", "p", ReportedState::Running)]);
+            t.relist_shows(&rows(ReportedState::Running));
         } else {
             t.request_relist("p");
-            t.inspect(&[ready(), status("c", "p", ReportedState::Running)], &[]);
+            t.inspect(&statuses(ReportedState::Running), &[]);
         }
         let counters = t.machine.counters();
         assert_eq!(counters.contradictions, 1);
@@ -264,24 +225,11 @@ fn contradiction_is_repeated_by_the_same_kind_of_call() {
     }
 }
 
-/// A tombstone that is dropped early for a newer one is counted.
-#[test]
-fn tombstones_over_the_maximum_are_dropped_and_counted() {
-    let mut settings = Settings::default();
-    settings.tombstones_max = 2;
-    let mut t = Script::confirmed_with(settings);
-    for n in 0..5 {
-        t.event(Deleted, &format!("c{n}"), None, &[]);
-    }
-    let counters = t.machine.counters();
-    assert_eq!((counters.tombstones, counters.tombstones_dropped), (2, 3));
-}
-
 /// A detail that a status read changed is announced as PodSync.
 #[test]
 fn changed_detail_is_announced_as_pod_sync() {
     let mut t = read();
-    t.event(Stopped, "c", Some(ready()), &[exited("c", "p", 1, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     t.pass(3_000);
     let before = t.said(LifecycleType::PodSync, "p");
     t.read(exited("c", "p", 1, "OOMKilled"));
@@ -307,7 +255,7 @@ fn container_found_exited_is_missed_and_sandbox_first_seen_not_ready_is_not() {
 fn stopped_of_an_unknown_container_is_provisional() {
     let mut t = read();
     let own = [exited("d", "p", 0, "Completed")];
-    t.event(Stopped, "d", Some(ready()), &own);
+    t.event(Stopped, "d", s(), &own);
     assert_eq!(t.inspections_wanted(), 0);
     t.pass(1_100);
     assert_eq!(t.inspections_wanted(), 1);
@@ -317,9 +265,9 @@ fn stopped_of_an_unknown_container_is_provisional() {
 #[test]
 fn unknown_row_causes_one_inspection() {
     let mut t = read();
-    let rows = [ready(), container("c", "p", ReportedState::Unknown)];
+    let rows = rows(ReportedState::Unknown);
     t.relist_shows(&rows);
-    t.inspect(&[ready(), status("c", "p", ReportedState::Unknown)], &[]);
+    t.inspect(&statuses(ReportedState::Unknown), &[]);
     t.relist_shows(&rows);
     assert_eq!(t.inspections_wanted(), 0);
 }
@@ -330,7 +278,7 @@ fn unknown_since_its_end() -> (Script, Report) {
     let mut t = read();
     let mut d = exited("d", "p", 1, "Error");
     d.identity.name = None;
-    t.event(Stopped, "d", Some(ready()), std::slice::from_ref(&d));
+    t.event(Stopped, "d", s(), std::slice::from_ref(&d));
     d.shown = ReportedState::Unknown;
     t.request_relist("p");
     let alive = status("c", "p", ReportedState::Running);

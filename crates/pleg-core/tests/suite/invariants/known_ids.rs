@@ -2,13 +2,10 @@
 
 use pleg_core::{EventType, Report, ReportedState};
 
-use crate::script::{Script, container, exited, sandbox};
+use crate::script::{Script, container, exited, ready};
 
 fn node() -> [Report; 2] {
-    [
-        container("c", "p", ReportedState::Running),
-        sandbox("s", "p", ReportedState::Running),
-    ]
+    [container("c", "p", ReportedState::Running), ready()]
 }
 
 /// A node that was listed and inspected.

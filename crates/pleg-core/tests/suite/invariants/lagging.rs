@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use pleg_core::{EventType, Inbox, LifecycleType, PodLifecycleEvent, ReportedState};
 
-use crate::script::{Script, container, sandbox, status};
+use crate::script::{Script, container, exited, s, status};
 use LifecycleType::{ContainerDied, ContainerRemoved, PodSync};
 use pleg_proof::rng::Rng;
 
 /// Announcements as the reconciler makes them: containers of two names come and go.
 fn announcements(rng: &mut Rng) -> Vec<PodLifecycleEvent> {
     let mut t = Script::confirmed();
-    let s = || Some(sandbox("s", "p", ReportedState::Running));
     t.event(EventType::Created, "s", s(), &[]);
     let mut alive: Vec<(String, u64)> = Vec::new();
     for n in 0..rng.between(10, 60) {
@@ -30,10 +29,7 @@ fn announcements(rng: &mut Rng) -> Vec<PodLifecycleEvent> {
                     EventType::Started,
                     vec![container(id, "p", ReportedState::Running)],
                 ),
-                2 => (
-                    EventType::Stopped,
-                    vec![crate::script::exited(id, "p", 1, "Error")],
-                ),
+                2 => (EventType::Stopped, vec![exited(id, "p", 1, "Error")]),
                 _ => (EventType::Deleted, vec![]),
             };
             t.event(event, id, s(), &shown);

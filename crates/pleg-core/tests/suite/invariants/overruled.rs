@@ -3,28 +3,16 @@
 
 use pleg_core::{EventType, LifecycleType, Report, ReportedState};
 
-use crate::script::{Script, container, exited, sandbox, status};
+use crate::script::{Script, exited, ready, rows, s, statuses};
 use EventType::{Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerRemoved, ContainerStarted};
-
-fn ready() -> Report {
-    sandbox("s", "p", ReportedState::Running)
-}
 
 /// The same, and the container has exited.
 fn ended() -> Script {
     let mut t = Script::running();
     let own = [exited("c", "p", 0, "Completed")];
-    t.event(Stopped, "c", Some(ready()), &own);
+    t.event(Stopped, "c", s(), &own);
     t
-}
-
-fn rows(shown: ReportedState) -> [Report; 2] {
-    [ready(), container("c", "p", shown)]
-}
-
-fn found(shown: ReportedState) -> [Report; 2] {
-    [ready(), status("c", "p", shown)]
 }
 
 /// Time passes; every inspection returns `found`, and no list is answered.
@@ -42,11 +30,11 @@ fn pass_inspecting(t: &mut Script, ms: u64, found: &[Report]) {
 #[test]
 fn list_that_supported_a_removal_must_contradict_it_twice() {
     let mut t = Script::running();
-    t.event(Deleted, "c", Some(ready()), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.relist_shows(&[ready()]);
     t.relist_shows(&rows(ReportedState::Running));
     t.wait("p", t.now());
-    pass_inspecting(&mut t, 25_000, &found(ReportedState::Running));
+    pass_inspecting(&mut t, 25_000, &statuses(ReportedState::Running));
     assert_eq!(t.machine.counters().overruled, 0);
     // The one in flight began too soon after the first.
     t.list(&rows(ReportedState::Running));
@@ -65,7 +53,7 @@ fn overruling_is_announced_by_the_new_state() {
         let mut t = ended();
         t.announced.clear();
         t.wait("p", t.now());
-        pass_inspecting(&mut t, 300, &found(shown));
+        pass_inspecting(&mut t, 300, &statuses(shown));
         assert_eq!(t.machine.counters().overruled, 1, "{shown:?}");
         assert_eq!(t.said(ContainerChanged, "c"), changed, "{shown:?}");
         assert_eq!(t.said(ContainerStarted, "c"), started, "{shown:?}");
@@ -79,16 +67,16 @@ fn overruling_by_a_list_causes_an_inspection() {
     let mut by_list = ended();
     by_list.relist_shows(&rows(ReportedState::Running));
     by_list.pass(100);
-    by_list.inspect(&found(ReportedState::Running), &[]);
+    by_list.inspect(&statuses(ReportedState::Running), &[]);
     by_list.list(&rows(ReportedState::Running));
     assert_eq!(by_list.machine.counters().overruled, 1);
     assert_eq!(by_list.inspections_wanted(), 1);
 
     let mut by_inspection = ended();
     by_inspection.wait("p", by_inspection.now());
-    by_inspection.inspect(&found(ReportedState::Running), &[]);
+    by_inspection.inspect(&statuses(ReportedState::Running), &[]);
     by_inspection.pass(100);
-    by_inspection.inspect(&found(ReportedState::Running), &[]);
+    by_inspection.inspect(&statuses(ReportedState::Running), &[]);
     assert_eq!(by_inspection.machine.counters().overruled, 1);
     assert_eq!(by_inspection.inspections_wanted(), 0);
 }
@@ -98,9 +86,9 @@ fn overruling_by_a_list_causes_an_inspection() {
 #[test]
 fn overruled_removal_leaves_no_tombstone() {
     let mut t = Script::running();
-    t.event(Deleted, "c", Some(ready()), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.wait("p", t.now());
-    t.node = found(ReportedState::Running).to_vec();
+    t.node = statuses(ReportedState::Running).to_vec();
     t.run(300_000);
     assert_eq!(t.machine.counters().overruled, 1);
     let mut removed = t.clone();
@@ -110,15 +98,10 @@ fn overruled_removal_leaves_no_tombstone() {
     assert_eq!(t.get("p").status.containers.len(), 1);
 
     removed.node.pop();
-    removed.event(Deleted, "c", Some(ready()), &[]);
+    removed.event(Deleted, "c", s(), &[]);
     removed.run(400_000);
     assert_eq!(removed.machine.counters().tombstones, 1);
-    removed.event(
-        Started,
-        "c",
-        Some(ready()),
-        &found(ReportedState::Running)[1..],
-    );
+    removed.event(Started, "c", s(), &statuses(ReportedState::Running)[1..]);
     assert_eq!(removed.said(ContainerStarted, "c"), 2);
 }
 

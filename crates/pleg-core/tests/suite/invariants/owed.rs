@@ -2,11 +2,13 @@
 //! (invariant 3).
 
 use pleg_core::{
-    CallError, CallErrorKind, Degraded, EventType, FailedStatus, HeldId, Inspection, Instant,
-    LifecycleType, Output, PodRead, Report, ReportedState, WaiterId,
+    CallErrorKind, Degraded, EventType, FailedStatus, HeldId, Inspection, Instant, LifecycleType,
+    Output, PodRead, Report, ReportedState, WaiterId,
 };
 
-use crate::script::{Script, container, exited, nameless, sandbox, status};
+use crate::script::{
+    Script, container, exited, failure, nameless, ready, rows, s, sandbox, status, statuses,
+};
 
 /// The held ids in the last inspection request, and whether each is owed.
 fn owed(t: &Script) -> Vec<(String, bool)> {
@@ -14,20 +16,10 @@ fn owed(t: &Script) -> Vec<(String, bool)> {
     held.iter().map(|h| (h.id.to_string(), h.owed)).collect()
 }
 
-fn rows() -> [Report; 2] {
-    [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ]
-}
-
 /// A pod that was listed and inspected.
 fn inspected() -> Script {
     let mut t = Script::confirmed();
-    t.node = vec![
-        sandbox("s", "p", ReportedState::Running),
-        status("c", "p", ReportedState::Running),
-    ];
+    t.node = statuses(ReportedState::Running).to_vec();
     t.relist();
     t.settle();
     t
@@ -37,7 +29,7 @@ fn failed(id: &str, row: Option<Report>) -> FailedStatus {
     FailedStatus {
         id: id.into(),
         row,
-        error: CallError::new("ContainerStatus", CallErrorKind::Failed, "broken"),
+        error: failure("broken"),
     }
 }
 
@@ -77,12 +69,8 @@ fn waiter_for_details_owes_every_status() {
 #[test]
 fn unknown_exit_code_is_owed_until_a_status_succeeds() {
     let mut t = inspected();
-    let ended = [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Exited),
-    ];
-    t.relist();
-    t.list(&ended);
+    let ended = rows(ReportedState::Exited);
+    t.relist_shows(&ended);
     t.inspected(Inspection {
         failed: vec![failed("c", Some(ended[1].clone()))],
         unchanged: vec![("s".into(), ReportedState::Running)],
@@ -121,7 +109,7 @@ fn failed_status_does_not_withhold_the_state() {
     );
     assert!(view.status.sandboxes[0].error.is_none());
     assert_eq!(view.inspected, old, "the least of the pod's ids");
-    let reasons = t.machine.health(t.now()).degraded(t.now());
+    let reasons = t.health().degraded(t.now());
     let named = reasons.iter().any(|reason| match reason {
         Degraded::PodsFailing { pods, .. } => pods[0].uid.as_str() == "p",
         _ => false,
@@ -165,7 +153,7 @@ fn failed_status_is_repeated_when_its_retry_is_due() {
 fn pod_with_a_failing_status() -> Script {
     let mut t = Script::confirmed();
     t.node = vec![
-        sandbox("s", "p", ReportedState::Running),
+        ready(),
         status("c", "p", ReportedState::Running),
         status("d", "p", ReportedState::Running),
     ];
@@ -244,7 +232,7 @@ fn failed_status_fails_a_waiter_for_details() {
     t.pass(10);
     let waiter = t.wait_for_details("p", t.now());
     t.inspected(Inspection {
-        found: vec![sandbox("s", "p", ReportedState::Running)],
+        found: vec![ready()],
         failed: vec![failed(
             "c",
             Some(container("c", "p", ReportedState::Running)),
@@ -262,7 +250,7 @@ fn unlabelled(mut report: Report) -> Report {
 /// A pod without the pod-uid label that was read, and nothing is requested.
 fn unlabelled_pod() -> Script {
     let mut t = Script::confirmed();
-    t.node = rows().map(unlabelled).to_vec();
+    t.node = rows(ReportedState::Running).map(unlabelled).to_vec();
     t.relist();
     t.settle();
     t.pass(10);
@@ -346,18 +334,17 @@ fn inspection_before_the_list_does_not_answer_for_a_pod_without_a_label() {
 #[test]
 fn status_of_a_running_container_without_a_name_is_owed() {
     let mut t = Script::confirmed();
-    let s = || sandbox("s", "p", ReportedState::Running);
     let running = || status("c", "p", ReportedState::Running);
     let mut unnamed = running();
     unnamed.identity.name = None;
-    t.event(EventType::Created, "s", Some(s()), &[]);
-    t.event(EventType::Created, "c", Some(s()), &[]);
-    t.event(EventType::Started, "c", Some(s()), &[unnamed]);
+    t.event(EventType::Created, "s", s(), &[]);
+    t.event(EventType::Created, "c", s(), &[]);
+    t.event(EventType::Started, "c", s(), &[unnamed]);
     // What the event that lacked the status has caused.
     t.inspection_fails(&[]);
     let waiter = t.wait("p", t.now());
     assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
-    t.inspect(&[s(), running()], &[]);
+    t.inspect(&[ready(), running()], &[]);
     let name = t.view_for(waiter).status.containers[0].name.clone();
     assert_eq!(Some(name), running().identity.name);
 }
@@ -389,15 +376,10 @@ fn waiter_of_a_changed_pod_without_a_label_does_not_wait_out_the_backoff() {
 #[test]
 fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     let mut t = Script::confirmed();
-    t.event(
-        EventType::Started,
-        "s",
-        Some(nameless(sandbox("s", "p", ReportedState::Running))),
-        &[],
-    );
+    t.event(EventType::Started, "s", Some(nameless(ready())), &[]);
     t.wait("s", t.now());
     assert_eq!(t.lists_wanted(), 1);
-    t.list(&[sandbox("s", "p", ReportedState::Running)]);
+    t.list(&[ready()]);
     t.settle();
     t.pass(10);
     t.wait("p", t.now());
@@ -462,14 +444,13 @@ fn request_names_the_recorded_state() {
 #[test]
 fn failed_status_of_an_older_read_does_not_count() {
     let mut t = Script::confirmed();
-    let s = || sandbox("s", "p", ReportedState::Running);
-    t.event(EventType::Stopped, "c", Some(nameless(s())), &[]);
+    t.event(EventType::Stopped, "c", Some(nameless(ready())), &[]);
     assert_eq!(t.inspections_wanted(), 1, "of the stand-in pod");
     t.pass(10);
-    t.event(EventType::Started, "s", Some(s()), &[]);
+    t.event(EventType::Started, "s", s(), &[]);
     assert_eq!(t.inspections_wanted(), 2);
     t.postpone_inspection();
-    t.inspect(&[s(), exited("c", "p", 0, "")], &[]);
+    t.inspect(&[ready(), exited("c", "p", 0, "")], &[]);
     t.inspected(Inspection {
         failed: vec![failed("s", None)],
         ..Inspection::new(None)
@@ -490,12 +471,11 @@ fn failed_status_of_an_older_read_does_not_count() {
 #[test]
 fn exit_code_is_owed_after_a_list_row_has_cleared_unknown() {
     let mut t = inspected();
-    let s = || sandbox("s", "p", ReportedState::Running);
-    t.event(EventType::Stopped, "c", Some(s()), &[]);
-    t.inspect(&[s(), status("c", "p", ReportedState::Unknown)], &[]);
-    t.relist();
-    t.list(&[s(), container("c", "p", ReportedState::Exited)]);
-    t.inspection_fails(&[s()]);
+    t.event(EventType::Stopped, "c", s(), &[]);
+    t.inspect(&statuses(ReportedState::Unknown), &[]);
+    t.relist_shows(&rows(ReportedState::Exited));
+    assert_eq!(t.inspection_wanted(), Some(&"p".into()));
+    t.inspection_fails(&[ready()]);
     t.wait("p", t.now());
     assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
 }

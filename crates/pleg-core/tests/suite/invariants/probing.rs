@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pleg_core::{CallErrorKind, Cause, Degraded, EventType, ReportedState, Settings};
 
-use crate::script::{Script, exited, sandbox, status};
+use crate::script::{Script, exited, ready, s, sandbox, status};
 
 /// Pods `p` and `q` with a sandbox each and a container in `p`, all inspected.
 fn probed() -> Script {
@@ -16,13 +16,12 @@ fn probed_with(mut settings: Settings) -> Script {
     settings.probe_period = Duration::from_secs(16);
     let mut t = Script::confirmed_with(settings);
     let rows = [
-        sandbox("s", "p", ReportedState::Running),
+        ready(),
         status("c", "p", ReportedState::Running),
         sandbox("z", "q", ReportedState::Running),
     ];
     t.node = rows.to_vec();
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(90));
-    t.drain();
+    t.relist();
     t.settle();
     t
 }
@@ -51,9 +50,8 @@ fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
     while t.next_probe() == "c" {
         t.probe_answers();
     }
-    let s = sandbox("s", "p", ReportedState::Running);
     let ended = [exited("c", "p", 137, "Error")];
-    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.event(EventType::Stopped, "c", s(), &ended);
     t.pass(2_000);
     assert_eq!(t.reads_wanted(), 2, "the probe and the exit");
 }
@@ -61,9 +59,8 @@ fn hanging_probe_does_not_delay_the_read_of_an_exit_reason() {
 /// A container has failed, and the read of its late reason is in flight.
 fn reading_an_exit_reason() -> Script {
     let mut t = probed();
-    let s = sandbox("s", "p", ReportedState::Running);
     let ended = [exited("c", "p", 1, "Error")];
-    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.event(EventType::Stopped, "c", s(), &ended);
     t.pass(2_000);
     assert_eq!(t.read_wanted_of(), Some("c".into()));
     t
@@ -77,7 +74,7 @@ fn hanging_read_of_an_exit_reason_is_named_within_three_seconds() {
     t.version_answers();
     assert_eq!(t.inspection_wanted(), Some(&"p".into()));
     t.pass(2_000);
-    let degraded = t.machine.health(t.now()).degraded(t.now());
+    let degraded = t.health().degraded(t.now());
     let names_it = |reason: &Degraded| match reason {
         Degraded::PodsHung { pods, .. } => pods.iter().any(|pod| pod.uid == "p".into()),
         _ => false,
@@ -90,7 +87,7 @@ fn hanging_read_of_an_exit_reason_is_not_blamed_on_the_pod_if_the_runtime_is_sil
     let mut t = reading_an_exit_reason();
     t.pass(1_000);
     t.version_fails(CallErrorKind::DeadlineExceeded);
-    assert!(t.machine.health(t.now()).silent_since.is_some());
+    assert!(t.health().silent_since.is_some());
     assert_eq!(t.inspection_wanted(), None);
 }
 
@@ -113,14 +110,8 @@ fn exit_reason_is_read_after_a_probe_of_the_same_container_has_ended() {
     while t.next_probe() != "c" {
         t.probe_answers();
     }
-    let s = sandbox("s", "p", ReportedState::Running);
     let ended = exited("c", "p", 137, "Error");
-    t.event(
-        EventType::Stopped,
-        "c",
-        Some(s),
-        std::slice::from_ref(&ended),
-    );
+    t.event(EventType::Stopped, "c", s(), std::slice::from_ref(&ended));
     t.pass(2_000);
     assert_eq!(t.reads_wanted(), 1);
     t.read(ended);
@@ -139,7 +130,7 @@ fn version_without_an_answer_means_that_the_runtime_is_silent() {
     assert_eq!(t.versions_wanted(), 1);
     t.pass(2_000);
     t.version_fails(CallErrorKind::DeadlineExceeded);
-    let health = t.machine.health(t.now());
+    let health = t.health();
     assert_eq!(health.silent_since, Some(asked));
     assert!(
         health
@@ -148,7 +139,7 @@ fn version_without_an_answer_means_that_the_runtime_is_silent() {
     );
     assert_eq!(t.inspection_wanted(), None, "the pod is not to blame");
     t.probe_answers();
-    assert_eq!(t.machine.health(t.now()).silent_since, None);
+    assert_eq!(t.health().silent_since, None);
 }
 
 /// A runtime that refuses a call answers.
@@ -158,17 +149,16 @@ fn error_of_the_runtime_ends_its_silence() {
     t.next_probe();
     t.probe_answers();
     t.pass(15_000);
-    let s = sandbox("s", "p", ReportedState::Running);
     let ended = [exited("c", "p", 1, "Error")];
-    t.event(EventType::Stopped, "c", Some(s), &ended);
+    t.event(EventType::Stopped, "c", s(), &ended);
     t.pass(1_000);
     t.probe_fails(CallErrorKind::DeadlineExceeded);
     t.version_fails(CallErrorKind::DeadlineExceeded);
-    assert!(t.machine.health(t.now()).silent_since.is_some());
+    assert!(t.health().silent_since.is_some());
     t.pass(1_000);
     assert_eq!(t.read_wanted_of(), Some("c".into()));
     t.probe_fails(CallErrorKind::NotFound);
-    assert_eq!(t.machine.health(t.now()).silent_since, None);
+    assert_eq!(t.health().silent_since, None);
 }
 
 #[test]
@@ -181,7 +171,7 @@ fn answered_version_means_that_the_pod_hangs() {
     assert_eq!(t.inspection_wanted(), Some(&uid.into()));
     let counters = t.machine.counters();
     assert_eq!(counters.inspections_by_cause[Cause::Probe], 1);
-    assert_eq!(t.machine.health(t.now()).silent_since, None);
+    assert_eq!(t.health().silent_since, None);
 }
 
 /// A runtime that refuses a call works.
@@ -199,7 +189,7 @@ fn refused_status_or_version_is_no_silence() {
     t.probe_fails(CallErrorKind::Unavailable);
     assert_eq!(t.versions_wanted(), 1);
     t.version_fails(CallErrorKind::Unimplemented);
-    assert_eq!(t.machine.health(t.now()).silent_since, None);
+    assert_eq!(t.health().silent_since, None);
 }
 
 /// So is an answer to another call that ended after the probe began.
@@ -208,12 +198,11 @@ fn any_answer_since_the_probe_ends_the_silence() {
     let mut t = probed();
     t.next_probe();
     t.pass(1_000);
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(91));
-    t.drain();
+    t.relist();
     let rows = t.node.clone();
     t.list(&rows);
     t.version_fails(CallErrorKind::DeadlineExceeded);
-    assert_eq!(t.machine.health(t.now()).silent_since, None);
+    assert_eq!(t.health().silent_since, None);
 }
 
 /// The probe finds details that change without an event, within one round.
@@ -237,7 +226,7 @@ fn probe_finds_details_that_changed_without_an_event() {
 fn work_is_always_due() {
     let mut t = probed();
     let seconds = |n| Duration::from_secs(n);
-    let due = |t: &Script| t.machine.health(t.now()).due.since(t.now());
+    let due = |t: &Script| t.health().due.since(t.now());
     assert!(due(&t) <= seconds(16), "{:?}", due(&t));
     t.next_probe();
     assert!(due(&t) <= seconds(1), "Version is called");

@@ -2,15 +2,11 @@
 
 use pleg_core::{
     CallErrorKind, EventType, HeldId, Instant, Kind, LifecycleType, PodRead, PodUid, Report,
-    ReportedState, Settings, StreamEnd, WaiterId,
+    ReportedState, Settings, StreamEnd,
 };
 
-use crate::script::{Script, container, list_deadline, sandbox, status};
+use crate::script::{Script, container, exited, list_deadline, ready, rows, s, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
-
-fn s() -> Option<Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
-}
 
 /// An event that reports a removal satisfies no waiter, not even one for an earlier instant.
 #[test]
@@ -19,9 +15,7 @@ fn event_with_a_removal_answers_no_waiter() {
     let before = t.now();
     t.pass(5);
     t.event(Created, "s", s(), &[]);
-    t.machine.relist_now(t.now(), WaiterId::new(77));
-    t.drain();
-    t.list(&[sandbox("s", "p", ReportedState::Running)]);
+    t.relist_shows(&[ready()]);
     t.event(Deleted, "s", None, &[]);
     t.wait("p", before);
     assert!(t.answers.is_empty());
@@ -35,9 +29,7 @@ fn event_with_a_removal_answers_no_waiter() {
 #[test]
 fn orphan_event_does_not_resolve_a_contradiction_by_a_list() {
     let mut t = Script::confirmed();
-    t.machine.relist_now(t.now(), WaiterId::new(77));
-    t.drain();
-    t.list(&[]);
+    t.relist_shows(&[]);
     // The list for the orphan runs a second after the first list.
     t.event(Started, "s", None, &[]);
     t.event(Deleted, "s", None, &[]);
@@ -57,7 +49,7 @@ fn read_begun_earlier_does_not_answer_a_later_waiter() {
     t.pass(10);
     let late = t.now();
     t.wait("p", late);
-    let found = [sandbox("s", "p", ReportedState::Running)];
+    let found = [ready()];
     t.inspect(&found, &[]);
     assert_eq!(t.answers.len(), 1);
     t.inspect(&found, &[]);
@@ -112,29 +104,13 @@ fn orphan_events_cause_one_list_a_second() {
     }
 }
 
-/// After an outage a list runs at once with the first successful call.
-#[test]
-fn first_successful_call_after_an_outage_starts_a_list() {
-    let mut t = Script::confirmed();
-    t.machine.relist_now(t.now(), WaiterId::new(77));
-    t.drain();
-    t.list_fails(CallErrorKind::Unavailable);
-    t.pass(100);
-    assert_eq!(t.lists_wanted(), 0);
-    t.machine.relist(t.now(), WaiterId::new(78), &"p".into());
-    t.drain();
-    t.inspect(&[], &[]);
-    assert_eq!(t.lists_wanted(), 1);
-}
-
 /// A cancelled inspection does not show that the runtime answers.
 #[test]
 fn cancelled_inspection_does_not_end_an_outage() {
     let mut settings = Settings::default();
     settings.overdue_max = 1;
     let mut t = Script::confirmed_with(settings);
-    t.machine.relist_now(t.now(), WaiterId::new(77));
-    t.drain();
+    t.relist();
     t.list_fails(CallErrorKind::Unavailable);
     t.wait("p", t.now());
     t.wait("q", t.now());
@@ -203,15 +179,10 @@ fn complete_events_cause_no_inspection_and_no_miss() {
         let c = format!("c{n}");
         t.event(Created, &c, s(), &[status(&c, "p", ReportedState::Created)]);
         t.event(Started, &c, s(), &[status(&c, "p", ReportedState::Running)]);
-        t.event(
-            Stopped,
-            &c,
-            s(),
-            &[crate::script::exited(&c, "p", 0, "Completed")],
-        );
+        t.event(Stopped, &c, s(), &[exited(&c, "p", 0, "Completed")]);
         t.event(Deleted, &c, s(), &[]);
     }
-    t.pass_reading(400_000, &[sandbox("s", "p", ReportedState::Running)], &[]);
+    t.pass_reading(400_000, &[ready()], &[]);
     let after = t.machine.counters();
     assert_eq!(after.inspections - before.inspections, 0);
     assert_eq!(after.exit_reads, 0);
@@ -241,20 +212,11 @@ fn one_lost_event_is_one_miss() {
         s(),
         &[status("c", "p", ReportedState::Running)],
     );
-    let running = [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Running),
-    ];
-    let ended = [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Exited),
-    ];
-    let found = [
-        sandbox("s", "p", ReportedState::Running),
-        crate::script::exited("c", "p", 1, "Error"),
-    ];
+    let running = rows(ReportedState::Running);
+    let ended = rows(ReportedState::Exited);
+    let found = [ready(), exited("c", "p", 1, "Error")];
     t.pass_reading(130_000, &running, &running);
-    assert_eq!(t.machine.health(t.now()).period.as_secs(), 60);
+    assert_eq!(t.health().period.as_secs(), 60);
     t.pass_reading(62_000, &ended, &found);
     t.pass_reading(4_000, &ended, &found);
     assert_eq!(t.missed(), 1);
@@ -268,10 +230,7 @@ fn one_lost_event_is_one_miss() {
 /// came late).
 #[test]
 fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
-    let rows = [
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Exited),
-    ];
+    let rows = rows(ReportedState::Exited);
     for (code, reason, missed) in [(128, "StartError", 0), (128, "Error", 1)] {
         let mut t = Script::confirmed();
         t.event(Created, "s", s(), &[]);
@@ -286,8 +245,8 @@ fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
         while t.inspection_wanted().is_none() {
             t.pass(1_000);
         }
-        let end = crate::script::exited("c", "p", code, reason);
-        t.inspect(&[sandbox("s", "p", ReportedState::Running), end], &[]);
+        let end = exited("c", "p", code, reason);
+        t.inspect(&[ready(), end], &[]);
         t.pass(1_001);
         assert_eq!(t.missed(), missed, "{reason}");
     }
@@ -298,7 +257,7 @@ fn exit_found_by_a_list_is_judged_after_its_status_was_read() {
 fn implausible_event_settles_pending_event() {
     let mut t = Script::confirmed();
     t.stamped(5_000, Created, "s", s(), &[]);
-    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
+    t.inspect(&[ready()], &[]);
     t.pass(6_000);
     assert_eq!(t.missed(), 0);
 }
@@ -320,7 +279,7 @@ fn waiters_do_not_multiply_retries_of_a_failing_pod() {
             t.inspection_fails(&[]);
         }
         while t.lists_wanted() > 0 {
-            t.list(&[sandbox("s", "p", ReportedState::Running)]);
+            t.list(&[ready()]);
         }
     }
     let reads = t.machine.counters().inspections - before;
@@ -339,9 +298,9 @@ fn successful_inspection_clears_the_error() {
     t.inspection_fails(&[]);
     assert!(t.view().status.error.is_some());
     t.pass(1_100);
-    t.inspect(&[sandbox("s", "p", ReportedState::Running)], &[]);
+    t.inspect(&[ready()], &[]);
     assert!(t.view().status.error.is_none());
-    assert_eq!(t.machine.health(t.now()).failing, 0);
+    assert_eq!(t.health().failing, 0);
 }
 
 /// CRI-O does not report the removal of a sandbox: ended pods are inspected, also those that ended
@@ -364,23 +323,11 @@ fn pod_that_ended_during_an_outage_is_inspected_for_removal() {
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
-/// How long until the next list is requested, in milliseconds. The list is answered.
-fn next_list(t: &mut Script, rows: &[Report]) -> u64 {
-    let mut waited = 0;
-    while t.lists_wanted() == 0 {
-        t.pass(1);
-        waited += 1;
-        assert!(waited < 100_000, "no list for 100 s");
-    }
-    t.list(rows);
-    waited
-}
-
 /// A failed list shortens the period; the verdict on an older list made it longer again.
 #[test]
 fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
-    let rows = [sandbox("s", "p", ReportedState::Running)];
+    let rows = [ready()];
     t.event(
         Created,
         "x",
@@ -388,9 +335,9 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
         &[],
     );
     // The list shows a sandbox that events report only later, so its verdict waits.
-    next_list(&mut t, &rows);
-    t.machine.relist_now(t.now(), WaiterId::new(77));
-    t.drain();
+    t.pass_to_list();
+    t.list(&rows);
+    t.relist();
     t.list_fails(CallErrorKind::Unavailable);
     // The first successful call starts a list at once, which fails as well.
     t.event(
@@ -401,7 +348,7 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
     );
     t.list_fails(CallErrorKind::Unavailable);
     t.event(Started, "s", s(), &[]);
-    let waited = next_list(&mut t, &rows);
+    let waited = t.pass_to_list();
     assert!(waited <= 1_000, "{waited} ms after a list that failed");
 }
 
@@ -409,8 +356,9 @@ fn verdict_on_a_list_before_a_failed_list_does_not_lengthen_the_period() {
 #[test]
 fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
     let mut t = Script::confirmed();
-    let rows = [sandbox("s", "p", ReportedState::Running)];
-    next_list(&mut t, &rows);
+    let rows = [ready()];
+    t.pass_to_list();
+    t.list(&rows);
     t.inspect(&rows, &[]);
     // No event reports the sandbox: 5 s later that is a miss, while a list is in flight.
     t.pass(4_500);
@@ -418,13 +366,12 @@ fn list_in_flight_at_a_miss_does_not_lengthen_the_period() {
         t.list(&rows);
     }
     if t.lists_wanted() == 0 {
-        t.machine.relist_now(t.now(), WaiterId::new(77));
-        t.drain();
+        t.relist();
     }
     t.pass(1_000);
     assert_eq!(t.missed(), 1);
     t.list(&rows);
-    let waited = next_list(&mut t, &rows);
+    let waited = t.pass_to_list();
     assert!(waited <= 1_000, "{waited} ms after a miss");
 }
 
@@ -437,7 +384,8 @@ fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
     settings.unready_after = std::time::Duration::from_secs(6);
     let mut t = Script::confirmed_with(settings);
     for _ in 0..6 {
-        let waited = next_list(&mut t, &[]);
+        let waited = t.pass_to_list();
+        t.list(&[]);
         assert!(waited <= 4_000, "{waited} ms between two lists");
     }
 }
@@ -447,17 +395,16 @@ fn period_of_an_unproven_stream_does_not_exceed_the_maximum() {
 #[test]
 fn inspection_that_omits_a_known_id_does_not_answer() {
     let mut t = Script::confirmed();
-    let sandbox = || sandbox("s", "p", ReportedState::Running);
     t.event(Created, "s", s(), &[]);
     let running = [status("c", "p", ReportedState::Running)];
     t.event(Started, "c", s(), &running);
     let asked = t.now();
     t.wait("p", asked);
-    t.inspect(&[sandbox()], &[]);
+    t.inspect(&[ready()], &[]);
     assert!(t.view().as_of <= Some(asked), "{:?}", t.view());
     assert!(t.answers.is_empty(), "{:?}", t.answers);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
-    t.inspect(&[sandbox()], &["c"]);
+    t.inspect(&[ready()], &["c"]);
     let (_, answer) = t.answers.pop().expect("an answer");
     let view = answer.expect("a view");
     assert!(view.as_of > Some(asked) && view.status.containers.is_empty());
@@ -494,7 +441,7 @@ fn waiter_whose_instant_is_before_the_read_in_flight_causes_no_read() {
     let before = t.now();
     t.pass(5);
     let waiters = [t.wait("p", t.now()), t.wait("p", before)];
-    t.inspect(&Script::running_rows(), &[]);
+    t.inspect(&rows(ReportedState::Running), &[]);
     assert!(waiters.iter().all(|w| t.answer_of(*w).is_some()));
     assert_eq!(t.inspections_wanted(), 0);
 }

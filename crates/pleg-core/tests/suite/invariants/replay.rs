@@ -3,16 +3,12 @@
 
 use pleg_core::{EventType, LifecycleType, ReportedState, Source};
 
-use crate::script::{Script, exited, sandbox, status};
+use crate::script::{Script, exited, ready, s, status};
 use EventType::{Started, Stopped};
 use LifecycleType::{ContainerDied, ContainerStarted};
 
 /// A minute old, from long before the subscribe.
 const OLD: i64 = -60_000;
-
-fn s() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
-}
 
 /// Before the first complete list, an old event causes no inspection: the list shows its pod.
 #[test]
@@ -22,10 +18,7 @@ fn replay_before_the_first_list_waits_for_it() {
     t.stamped(OLD, Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!(t.inspections_wanted(), 0);
     assert!(t.announced.is_empty());
-    let node = [
-        sandbox("s", "p", ReportedState::Running),
-        exited("c", "p", 3, "Error"),
-    ];
+    let node = [ready(), exited("c", "p", 3, "Error")];
     t.list(&node);
     t.inspect(&node, &[]);
     assert_eq!(t.said(ContainerStarted, "s"), 1);
@@ -46,10 +39,7 @@ fn replay_after_the_first_list_is_a_hint() {
 fn replayed_started_of_an_exited_container_is_not_announced() {
     let mut t = Script::new();
     t.subscribe();
-    let node = [
-        sandbox("s", "p", ReportedState::Running),
-        exited("c", "p", 3, "Error"),
-    ];
+    let node = [ready(), exited("c", "p", 3, "Error")];
     t.list(&node);
     t.stamped(
         OLD,

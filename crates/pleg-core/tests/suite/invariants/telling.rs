@@ -2,13 +2,9 @@
 
 use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
 
-use crate::script::{Script, exited, nameless, sandbox, status};
+use crate::script::{Script, exited, nameless, ready, s, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, PodSync};
-
-fn s() -> Option<pleg_core::Report> {
-    Some(sandbox("s", "p", ReportedState::Running))
-}
 
 /// A kubelet cannot start a container whose name it does not know: when it becomes known, that is
 /// announced (found by seed 30461).
@@ -20,10 +16,7 @@ fn name_that_becomes_known_after_the_state_is_announced_as_pod_sync() {
     assert_eq!(t.said(ContainerChanged, "c"), 1);
     let before = t.said(PodSync, "p");
     let named = status("c", "p", ReportedState::Created);
-    t.inspect(
-        &[sandbox("s", "p", ReportedState::Running), named.clone()],
-        &[],
-    );
+    t.inspect(&[ready(), named.clone()], &[]);
     assert_eq!(
         Some(&t.view().status.containers[0].name),
         named.identity.name.as_ref()
@@ -36,7 +29,7 @@ fn name_that_becomes_known_after_the_state_is_announced_as_pod_sync() {
 #[test]
 fn terminal_record_moves_with_its_container_to_the_pod_named_later() {
     let mut t = Script::confirmed();
-    let unnamed = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
+    let unnamed = || Some(nameless(ready()));
     let mut end = exited("c", "p", 5, "Error");
     t.event(Created, "s", unnamed(), &[]);
     t.event(Stopped, "c", unnamed(), &[nameless(end.clone())]);
@@ -91,52 +84,32 @@ fn exit_code_after_the_removal_is_announced() {
 /// The reason of an exit may arrive late, also after a STOPPED without statuses.
 #[test]
 fn exit_reason_is_read_again_after_two_seconds() {
-    let mut t = Script::running();
-    t.event(Stopped, "c", s(), &[]);
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            exited("c", "p", 137, "Error"),
-        ],
-        &[],
-    );
-    t.pass(2_000);
-    assert!(t.read_wanted());
-    t.read(exited("c", "p", 137, "OOMKilled"));
-    assert_eq!(&*t.view().status.containers[0].details.reason, "OOMKilled");
-    t.pass(5_000);
-    assert!(!t.read_wanted());
+    for sandbox in [s(), None] {
+        let mut t = Script::running();
+        t.event(Stopped, "c", sandbox, &[]);
+        let found = [ready(), exited("c", "p", 137, "Error")];
+        t.inspect(&found, &[]);
+        t.pass(2_000);
+        assert_eq!(t.reads_wanted(), 1);
+        t.read(exited("c", "p", 137, "OOMKilled"));
+        assert_eq!(&*t.view().status.containers[0].details.reason, "OOMKilled");
+        t.pass(5_000);
+        assert!(!t.read_wanted());
+    }
 }
 
-/// A zero exit is not read again.
+/// Died does not wait for the exit code of a pod that cannot be read. The code is announced when a
+/// read returns it.
 #[test]
-fn zero_exit_is_not_read_again() {
-    let mut t = Script::running();
-    t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
-    t.pass(5_000);
-    assert!(!t.read_wanted());
-}
-
-/// Died does not wait for the exit code of a pod that cannot be read.
-#[test]
-fn died_of_a_failing_pod_is_announced_at_once() {
+fn died_of_a_failing_pod_is_announced_at_once_and_its_exit_code_later() {
     let mut t = Script::running();
     t.wait("p", t.now());
     t.inspection_fails(&[]);
     t.event(Stopped, "c", s(), &[]);
     assert_eq!(t.said(ContainerDied, "c"), 1);
-}
-
-/// Its exit code is announced when a read returns it.
-#[test]
-fn exit_code_read_after_died_is_announced() {
-    let mut t = Script::running();
-    t.wait("p", t.now());
-    t.inspection_fails(&[]);
-    t.event(Stopped, "c", s(), &[]);
     t.wait("p", t.now());
     t.announced.clear();
-    t.inspect(&[s().expect("ready"), exited("c", "p", 3, "Error")], &[]);
+    t.inspect(&[ready(), exited("c", "p", 3, "Error")], &[]);
     let said: Vec<_> = t.announced.iter().map(|a| (a.0, a.3)).collect();
     assert_eq!(said, [(ContainerChanged, Some(3)), (PodSync, None)]);
 }

@@ -2,7 +2,7 @@
 
 use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState, SandboxState};
 
-use crate::script::{Script, container, exited, sandbox, status};
+use crate::script::{Script, exited, rows, s, sandbox, status, statuses};
 use EventType::{Created, Deleted, Stopped};
 use LifecycleType::ContainerChanged;
 
@@ -10,20 +10,9 @@ use LifecycleType::ContainerChanged;
 #[test]
 fn removed_id_inspected_as_unknown_is_in_the_answer() {
     let mut t = Script::running();
-    t.event(
-        Deleted,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
+    t.event(Deleted, "c", s(), &[]);
     t.wait("p", t.now());
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            status("c", "p", ReportedState::Unknown),
-        ],
-        &[],
-    );
+    t.inspect(&statuses(ReportedState::Unknown), &[]);
     let (_, answer) = t.answers.pop().expect("an answer");
     assert_eq!(answer.expect("a view").status.containers.len(), 1);
     assert_ne!(t.view().as_of, Some(t.now()));
@@ -33,8 +22,7 @@ fn removed_id_inspected_as_unknown_is_in_the_answer() {
 #[test]
 fn older_list_does_not_clear_unknown() {
     let mut t = Script::running();
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
+    t.relist();
     t.pass(5);
     t.wait("p", t.now());
     t.inspect(
@@ -44,7 +32,7 @@ fn older_list_does_not_clear_unknown() {
         ],
         &[],
     );
-    t.list(&Script::running_rows());
+    t.list(&rows(ReportedState::Running));
     let unknown = SandboxState::Unknown {
         last_ready: Some(true),
     };
@@ -56,42 +44,11 @@ fn older_list_does_not_clear_unknown() {
 #[test]
 fn unknown_from_a_status_read_is_inspected_again() {
     let mut t = Script::running();
-    t.event(
-        Stopped,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[exited("c", "p", 1, "Error")],
-    );
+    t.event(Stopped, "c", s(), &[exited("c", "p", 1, "Error")]);
     t.pass(2_000);
     assert!(t.read_wanted());
     t.read(status("c", "p", ReportedState::Unknown));
     t.pass(1_100);
-    assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
-}
-
-/// A row that clears UNKNOWN has no details: the exit code was never read.
-#[test]
-fn list_row_that_clears_unknown_causes_an_inspection() {
-    let mut t = Script::running();
-    t.event(
-        Stopped,
-        "c",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
-    t.inspect(
-        &[
-            sandbox("s", "p", ReportedState::Running),
-            status("c", "p", ReportedState::Unknown),
-        ],
-        &[],
-    );
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
-    t.list(&[
-        sandbox("s", "p", ReportedState::Running),
-        container("c", "p", ReportedState::Exited),
-    ]);
     assert_eq!(t.inspection_wanted(), Some(&PodUid::from("p")));
 }
 
@@ -100,17 +57,16 @@ fn list_row_that_clears_unknown_causes_an_inspection() {
 #[test]
 fn late_event_does_not_clear_unknown_unless_it_reports_an_end() {
     let mut t = Script::confirmed();
-    let s = || sandbox("s", "p", ReportedState::Running);
     t.wait("p", t.now());
-    t.inspect(&[s(), status("c", "p", ReportedState::Unknown)], &[]);
+    t.inspect(&statuses(ReportedState::Unknown), &[]);
     t.event(
         Created,
         "c",
-        Some(s()),
+        s(),
         &[status("c", "p", ReportedState::Created)],
     );
     let state = |t: &Script| t.view().status.containers[0].state;
     assert!(matches!(state(&t), ContainerState::Unknown { .. }));
-    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!(state(&t), ContainerState::Exited);
 }

@@ -2,7 +2,7 @@
 
 use pleg_core::{EventType, LifecycleType, PodUid, ReportedState};
 
-use crate::script::{Script, nameless, sandbox, status};
+use crate::script::{Script, nameless, ready, rows, s, status};
 use EventType::{Created, Other, Started, Stopped};
 use LifecycleType::ContainerStarted;
 
@@ -14,7 +14,7 @@ fn container_without_sandbox_and_pod_moves_to_its_pod() {
     let alone = nameless(status("c", "p", ReportedState::Running));
     let mut in_sandbox = alone.clone();
     in_sandbox.identity.sandbox = Some("s".into());
-    let node = Script::running_rows();
+    let node = rows(ReportedState::Running);
     for found in [&[alone][..], &[in_sandbox], &node] {
         t.pass_reading(70_000, found, found);
     }
@@ -45,17 +45,12 @@ fn id_without_a_pod_is_kept_as_orphan_until_a_list() {
 #[test]
 fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     let mut t = Script::confirmed();
-    t.event(
-        Created,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
+    t.event(Created, "s", s(), &[]);
     t.event(Stopped, "c", None, &[]);
     t.event(Other(9), "c", None, &[]);
     t.pass(1_100);
-    t.list(&Script::running_rows());
-    t.inspect(&Script::running_rows(), &[]);
+    t.list(&rows(ReportedState::Running));
+    t.inspect(&rows(ReportedState::Running), &[]);
     assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
     t.pass(6_000);
     assert_eq!(t.missed(), 0);
@@ -67,8 +62,7 @@ fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {
     // Older than containerd holds events, from before the subscribe, from the future.
     for stamp in [-3_600_000, -10_000, 5_000] {
         let mut t = Script::confirmed();
-        let s = Some(sandbox("s", "p", ReportedState::Running));
-        t.stamped(stamp, Created, "s", s, &[]);
+        t.stamped(stamp, Created, "s", s(), &[]);
         t.inspect(&[], &[]);
         assert!(t.announced.is_empty() && t.published.is_empty(), "{stamp}");
     }
@@ -81,7 +75,7 @@ fn provisional_id_is_inspected_after_a_second() {
     t.event(
         Started,
         "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
+        s(),
         &[status("c", "p", ReportedState::Running)],
     );
     t.pass(900);
@@ -95,7 +89,7 @@ fn provisional_id_is_inspected_after_a_second() {
 #[test]
 fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
     let mut t = Script::running();
-    let bare = nameless(sandbox("s", "p", ReportedState::Running));
+    let bare = nameless(ready());
     t.event(
         Created,
         "d",
@@ -110,19 +104,9 @@ fn sandbox_status_without_metadata_belongs_to_the_known_pod() {
 #[test]
 fn sandbox_moves_to_its_pod_when_the_pod_becomes_known() {
     let mut t = Script::confirmed();
-    t.event(
-        Created,
-        "s",
-        Some(nameless(sandbox("s", "p", ReportedState::Running))),
-        &[],
-    );
+    t.event(Created, "s", Some(nameless(ready())), &[]);
     assert_eq!(t.view().status.uid, PodUid::from("s"));
-    t.event(
-        Started,
-        "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
-        &[],
-    );
+    t.event(Started, "s", s(), &[]);
     assert_eq!(t.view().status.uid, PodUid::from("p"));
     assert_eq!(t.withdrawn, [PodUid::from("s")]);
     assert_eq!(t.said(ContainerStarted, "s"), 1);
@@ -135,11 +119,11 @@ fn container_moves_to_its_pod_when_the_pod_becomes_known() {
     t.event(
         Created,
         "s",
-        Some(nameless(sandbox("s", "p", ReportedState::Running))),
+        Some(nameless(ready())),
         &[nameless(status("c", "p", ReportedState::Running))],
     );
     t.wait("p", t.now());
-    t.list(&Script::running_rows());
+    t.list(&rows(ReportedState::Running));
     assert_eq!(t.view().status.uid, PodUid::from("p"));
     assert_eq!(t.view().status.containers.len(), 1);
     assert_eq!(t.withdrawn, [PodUid::from("s")]);
@@ -160,11 +144,9 @@ fn identity_that_becomes_known_is_published() {
     t.event(
         Started,
         "s",
-        Some(sandbox("s", "p", ReportedState::Running)),
+        s(),
         &[status("c", "p", ReportedState::Running)],
     );
-    t.machine.relist_now(t.now(), pleg_core::WaiterId::new(77));
-    t.drain();
-    t.list(&Script::running_rows());
+    t.relist_shows(&rows(ReportedState::Running));
     assert!(t.view().status.containers[0].active);
 }

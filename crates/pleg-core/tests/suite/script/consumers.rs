@@ -1,8 +1,8 @@
 //! What consumers ask for and are told.
 
 use pleg_core::{
-    CallError, ContainerState, Health, Instant, Kind, LifecycleType, PodLifecycleEvent, PodView,
-    Reconciler, SandboxState, WaiterId,
+    CallError, ContainerState, Degraded, Health, Instant, Kind, LifecycleType, NotReady,
+    PodLifecycleEvent, PodView, Reconciler, SandboxState, WaiterId,
 };
 
 use super::{Script, nothing};
@@ -62,6 +62,15 @@ impl Script {
 
     pub(crate) fn health(&self) -> Health {
         self.machine.health(self.now())
+    }
+
+    pub(crate) fn ready(&self) -> Result<(), NotReady> {
+        self.health().ready(self.now())
+    }
+
+    pub(crate) fn degraded(&self) -> Vec<&'static str> {
+        let reasons = self.health().degraded(self.now());
+        reasons.iter().map(Degraded::as_str).collect()
     }
 
     /// Invariant 9: the cache shows an announcement already, and each incarnation starts, dies and

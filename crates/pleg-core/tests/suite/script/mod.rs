@@ -20,7 +20,8 @@ use pleg_core::{
 
 pub(crate) use consumers::in_short;
 pub(crate) use reports::{
-    container, exited, failure, nameless, sandbox, status, with_ips, with_memory_limit,
+    container, exited, failure, nameless, ready, rows, s, sandbox, status, statuses, with_ips,
+    with_memory_limit,
 };
 
 const WALL: i64 = 1_700_000_000_000_000_000;
@@ -88,20 +89,11 @@ impl Script {
     /// A pod "p" with the sandbox "s" and the container "c", both running, reported by events.
     pub(crate) fn running() -> Self {
         let mut t = Self::confirmed();
-        let s = || Some(sandbox("s", "p", ReportedState::Running));
         let c = |shown| [status("c", "p", shown)];
         t.event(EventType::Created, "s", s(), &[]);
         t.event(EventType::Created, "c", s(), &c(ReportedState::Created));
         t.event(EventType::Started, "c", s(), &c(ReportedState::Running));
         t
-    }
-
-    /// The rows of that pod.
-    pub(crate) fn running_rows() -> [Report; 2] {
-        [
-            sandbox("s", "p", ReportedState::Running),
-            container("c", "p", ReportedState::Running),
-        ]
     }
 
     pub(crate) fn new() -> Self {

@@ -11,6 +11,26 @@ pub(crate) fn sandbox(id: &str, pod: &str, shown: ReportedState) -> Report {
     report(Kind::Sandbox, id, pod, shown)
 }
 
+/// The ready sandbox "s" of the pod "p".
+pub(crate) fn ready() -> Report {
+    sandbox("s", "p", ReportedState::Running)
+}
+
+/// The same, as in an event.
+pub(crate) fn s() -> Option<Report> {
+    Some(ready())
+}
+
+/// The list rows of that sandbox and its container "c".
+pub(crate) fn rows(c: ReportedState) -> [Report; 2] {
+    [ready(), container("c", "p", c)]
+}
+
+/// The statuses of that sandbox and its container "c".
+pub(crate) fn statuses(c: ReportedState) -> [Report; 2] {
+    [ready(), status("c", "p", c)]
+}
+
 /// A list row of a container in the sandbox "s".
 pub(crate) fn container(id: &str, pod: &str, shown: ReportedState) -> Report {
     let mut report = report(Kind::Container, id, pod, shown);

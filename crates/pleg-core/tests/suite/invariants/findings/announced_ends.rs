@@ -3,8 +3,8 @@
 
 use pleg_core::{EventType, Inbox, LifecycleType, ReportedState};
 
-use super::{ended, listed, s};
-use crate::script::{container, exited, status};
+use super::{ended, listed};
+use crate::script::{container, exited, ready, rows, s, status};
 use EventType::Stopped;
 use LifecycleType::ContainerDied;
 
@@ -14,11 +14,11 @@ use LifecycleType::ContainerDied;
 fn a10_first_status_releases_died() {
     for reads in [true, false] {
         let mut t = listed(&["c"]);
-        t.relist_shows(&[s(), container("c", "p", ReportedState::Exited)]);
+        t.relist_shows(&rows(ReportedState::Exited));
         t.event(Stopped, "c", None, &[]);
         assert_eq!(t.said(ContainerDied, "c"), 0);
         match reads {
-            true => t.inspect(&[s(), ended("c", 3, "Error")], &[]),
+            true => t.inspect(&[ready(), ended("c", 3, "Error")], &[]),
             false => t.inspection_fails(&[]),
         }
         assert_eq!(t.said(ContainerDied, "c"), 1);
@@ -34,7 +34,7 @@ fn a10_inspection_in_flight_releases_died() {
     t.pass(5);
     t.event(Stopped, "c", None, &[]);
     assert_eq!(t.said(ContainerDied, "c"), 0);
-    t.inspect(&[s(), ended("c", 3, "Error")], &[]);
+    t.inspect(&[ready(), ended("c", 3, "Error")], &[]);
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
 }
@@ -44,7 +44,7 @@ fn a10_inspection_in_flight_releases_died() {
 fn a10_partial_inspection_releases_what_it_read() {
     let mut t = listed(&["c", "d"]);
     t.relist_shows(&[
-        s(),
+        ready(),
         container("c", "p", ReportedState::Exited),
         container("d", "p", ReportedState::Exited),
     ]);
@@ -66,7 +66,7 @@ fn a10_stopped_with_unknown_status_waits_for_the_exit_code() {
     t.event(
         Stopped,
         "c",
-        Some(s()),
+        s(),
         &[status("c", "p", ReportedState::Unknown)],
     );
     t.run(3_000);
@@ -80,7 +80,7 @@ fn a11_inbox_is_bounded_whatever_ends_an_incarnation() {
     let mut t = listed(&["c"]);
     let from = t.events.len();
     for _ in 0..2_000 {
-        t.event(Stopped, "c", Some(s()), &[exited("c", "p", 0, "")]);
+        t.event(Stopped, "c", s(), &[exited("c", "p", 0, "")]);
         for _ in 0..2 {
             t.relist();
             t.settle();

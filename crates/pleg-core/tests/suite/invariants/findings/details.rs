@@ -2,9 +2,8 @@
 
 use pleg_core::{ContainerDetails, EventType, Mode, PodView, ReportedState, Settings};
 
-use super::{MINUTE, ended, listed, listed_with, s};
-use crate::script::{Script, container, exited, status, with_memory_limit};
-
+use super::{MINUTE, ended, listed, listed_with};
+use crate::script::{container, exited, ready, s, status, with_memory_limit};
 use EventType::Stopped;
 
 /// containerd before 2.3: the reason becomes OOMKilled after the event.
@@ -30,7 +29,7 @@ fn a5_late_reason_is_read_whoever_saw_the_end_first() {
             "poll" => t.run(1_100),
             _ => {
                 t.settle();
-                t.event(Stopped, "c", Some(s()), &[exited("c", "p", 137, "Error")]);
+                t.event(Stopped, "c", s(), &[exited("c", "p", 137, "Error")]);
                 t.run(500);
             }
         }
@@ -39,15 +38,6 @@ fn a5_late_reason_is_read_whoever_saw_the_end_first() {
         assert_eq!(&*of(&t.get("p"), "c").reason, "OOMKilled", "{first}");
         assert_eq!(t.machine.counters().exit_reads, 1, "{first}");
     }
-}
-
-#[test]
-fn a5_reason_of_initial_exit_is_not_read_again() {
-    let mut t = Script::new();
-    t.node = vec![s(), ended("c", 137, "Error")];
-    t.settle();
-    t.run(10_000);
-    assert_eq!(t.machine.counters().exit_reads, 0);
 }
 
 fn of<'a>(view: &'a PodView, id: &str) -> &'a ContainerDetails {
@@ -72,7 +62,7 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
     for during in [true, false] {
         let mut t = listed(&[]);
         let old = with_memory_limit(container("c", "p", ReportedState::Running), 200);
-        t.node = vec![s(), old, container("d", "p", ReportedState::Running)];
+        t.node = vec![ready(), old, container("d", "p", ReportedState::Running)];
         t.relist();
         t.settle();
         assert_eq!(memory(&t.get("p")), 200);
@@ -85,7 +75,7 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
         t.pass(5);
         let stale = with_memory_limit(status("c", "p", ReportedState::Running), 200);
         let statuses = [stale, exited("d", "p", 0, "Completed")];
-        t.event(Stopped, "d", Some(s()), &statuses);
+        t.event(Stopped, "d", s(), &statuses);
         t.node[2] = ended("d", 0, "Completed");
         if !during {
             assert_eq!(memory(&t.get("p")), 400, "what was inspected stands");
@@ -105,7 +95,7 @@ fn a7_older_status_in_an_event_does_not_hide_a_resize() {
 fn a7_event_during_a_read_of_a_resize_does_not_hide_it() {
     let mut t = listed(&[]);
     let old = with_memory_limit(container("c", "p", ReportedState::Running), 200);
-    t.node = vec![s(), old];
+    t.node = vec![ready(), old];
     t.relist();
     t.settle();
     let resized = with_memory_limit(container("c", "p", ReportedState::Running), 400);
@@ -114,12 +104,12 @@ fn a7_event_during_a_read_of_a_resize_does_not_hide_it() {
     t.event(
         Stopped,
         "c",
-        Some(s()),
+        s(),
         &[with_memory_limit(exited("c", "p", 1, "Error"), 200)],
     );
     t.node[1] = with_memory_limit(ended("c", 1, "Error"), 400);
     let before = t.now();
-    t.inspect(&[s(), resized], &[]);
+    t.inspect(&[ready(), resized], &[]);
     assert!(
         t.get("p").inspected < Some(before),
         "the old limit is not as of this read"

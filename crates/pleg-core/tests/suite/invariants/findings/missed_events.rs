@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pleg_core::{Details, EventProfile, EventType, Report, ReportedState, StreamEnd};
 
-use super::{containerd, ended, in_s, listed, on_containerd, period, s};
-use crate::script::{Script, container, exited, failure, status};
+use super::{containerd, ended, in_s, listed, on_containerd, period};
+use crate::script::{Script, container, exited, failure, s, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 /// The container exits, its STOPPED is lost, a list finds it, and the kubelet starts another one,
@@ -17,10 +17,10 @@ fn restart_after_lost_stop(t: &mut Script) {
     let dead = exited("c", "p", 3, "Error");
     t.node.push(container("d", "p", ReportedState::Created));
     let created = [dead.clone(), status("d", "p", ReportedState::Created)];
-    t.event(Created, "d", Some(s()), &created);
+    t.event(Created, "d", s(), &created);
     t.node[2] = container("d", "p", ReportedState::Running);
     let started = [dead, status("d", "p", ReportedState::Running)];
-    t.event(Started, "d", Some(s()), &started);
+    t.event(Started, "d", s(), &started);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a2_removal_does_not_settle_pending_event() {
         t.event(
             Deleted,
             "c",
-            Some(s()),
+            s(),
             &[status("d", "p", ReportedState::Running)],
         );
         t.run(6_000);
@@ -62,7 +62,7 @@ fn a2_event_of_sibling_during_a_list_does_not_settle_pending_event() {
         exited("c", "p", 3, "Error"),
         status("d", "p", ReportedState::Created),
     ];
-    t.event(Created, "d", Some(s()), &statuses);
+    t.event(Created, "d", s(), &statuses);
     t.node.push(container("d", "p", ReportedState::Created));
     t.settle();
     t.run(6_000);
@@ -74,7 +74,7 @@ fn a2_own_event_settles_pending_event() {
     let mut t = on_containerd(&["c"]);
     restart_after_lost_stop(&mut t);
     t.pass(4_000);
-    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     t.run(6_000);
     assert_eq!(t.missed(), 0);
 }
@@ -85,9 +85,9 @@ fn a2_late_event_withdraws_miss() {
     restart_after_lost_stop(&mut t);
     t.run(8_000);
     assert_eq!((t.missed(), t.machine.counters().missed_withdrawn), (1, 0));
-    t.event(Stopped, "c", Some(s()), &[exited("c", "p", 3, "Error")]);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!((t.missed(), t.machine.counters().missed_withdrawn), (1, 1));
-    assert_eq!(t.machine.health(t.now()).loss.missed, 0);
+    assert_eq!(t.health().loss.missed, 0);
 }
 
 /// The same report with a start time.
@@ -104,12 +104,12 @@ fn a2_stopped_without_started_is_a_miss_unless_started_follows() {
     for late in [None, Some(Started)] {
         let mut t = on_containerd(&[]);
         let own = with_start_time(exited("c", "p", 0, "Completed"));
-        t.event(Stopped, "c", Some(s()), std::slice::from_ref(&own));
+        t.event(Stopped, "c", s(), std::slice::from_ref(&own));
         t.node.push(in_s(own.clone()));
         let lists = t.machine.counters().lists;
         t.pass(900);
         if let Some(late) = late {
-            t.event(late, "c", Some(s()), &[own]);
+            t.event(late, "c", s(), &[own]);
         }
         t.run(200);
         let relisted = t.machine.counters().lists > lists;
@@ -123,12 +123,12 @@ fn a2_stopped_without_started_is_a_miss_unless_started_follows() {
 fn a2_deleted_without_stopped_is_a_miss() {
     let mut t = on_containerd(&["c"]);
     t.node.pop();
-    t.event(Deleted, "c", Some(s()), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.run(6_000);
     assert_eq!(t.missed(), 1);
     let mut t = listed(&["c"]);
     t.node.pop();
-    t.event(Deleted, "c", Some(s()), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.run(6_000);
     assert_eq!(t.missed(), 0, "an unknown runtime promises nothing");
 }
@@ -151,7 +151,7 @@ fn stopped_without_started_is_no_miss_if_started_was_not_due() {
     ] {
         let mut t = listed(if known { &["d", "c"] } else { &["d"] });
         t.machine.handle_profile(t.now(), profile);
-        t.event(Stopped, "c", Some(s()), &[own.clone(), sibling.clone()]);
+        t.event(Stopped, "c", s(), &[own.clone(), sibling.clone()]);
         t.node.truncate(2);
         t.node.push(in_s(own));
         t.run(8_000);
@@ -164,14 +164,14 @@ fn stopped_without_started_is_no_miss_if_started_was_not_due() {
 fn deleted_without_stopped_is_no_miss_if_implausible_or_before_the_baseline() {
     let mut t = on_containerd(&["c"]);
     t.node.pop();
-    t.stamped(-600_000, Deleted, "c", Some(s()), &[]);
+    t.stamped(-600_000, Deleted, "c", s(), &[]);
     t.run(8_000);
     assert_eq!(t.missed(), 0, "implausible");
     let mut t = on_containerd(&["c"]);
     t.stream_ends(StreamEnd::Ended(None));
     t.subscribe();
     t.node.pop();
-    t.event(Deleted, "c", Some(s()), &[]);
+    t.event(Deleted, "c", s(), &[]);
     t.run(8_000);
     assert_eq!(t.missed(), 0, "before the baseline");
 }

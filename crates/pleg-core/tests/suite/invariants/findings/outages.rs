@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pleg_core::{CallErrorKind, EventType, LifecycleType, StreamEnd};
 
-use super::{ended, listed, s};
+use super::{ended, listed};
+use crate::script::s;
 use EventType::Stopped;
 use LifecycleType::ContainerDied;
 
@@ -54,7 +55,7 @@ fn a4_exit_code_is_read_after_an_outage() {
     t.subscribe();
     t.run(20_000);
     t.node[1] = ended("c", 3, "Error");
-    t.event(Stopped, "c", Some(s()), &[]);
+    t.event(Stopped, "c", s(), &[]);
     t.run(100);
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
@@ -71,7 +72,7 @@ fn a4_failure_in_an_outage_does_not_count_against_the_pod() {
         }
         t.wait("p", t.now());
         t.inspection_fails(&[]);
-        let failing = t.machine.health(t.now()).failing;
+        let failing = t.health().failing;
         assert_eq!(failing, usize::from(!outage));
     }
 }
