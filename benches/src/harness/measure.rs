@@ -189,11 +189,11 @@ fn each(values: &[u64]) -> Histogram {
 }
 
 fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
-    let by_hand = point.subject == Kind::Generic;
+    let without_timer = point.subject == Kind::Generic;
     let mut pair = run.start(
         point,
         &SubjectOptions {
-            by_hand,
+            without_timer,
             ..SubjectOptions::default()
         },
     )?;

@@ -70,7 +70,7 @@ impl Run {
         let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
         let mut args = vec!["subject".to_owned(), name];
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
-        args.extend(how.by_hand.then(|| "--by-hand".to_owned()));
+        args.extend(how.without_timer.then(|| "--without-timer".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
         args.extend(how.stalled.then(|| "--stalled".to_owned()));
         let workers = point.workload.has_workers();
@@ -122,7 +122,8 @@ const fn environment(workload: &Workload) -> &'static [(&'static str, &'static s
 /// How a subject is started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SubjectOptions {
-    pub(super) by_hand: bool,
+    /// Whether the subject relists only when ordered.
+    pub(super) without_timer: bool,
     pub(super) stamp: bool,
     pub(super) counting: bool,
     /// Whether the consumer does not read announcements.

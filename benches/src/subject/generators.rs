@@ -11,9 +11,7 @@ use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::{MapEvents, Runtime};
-use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject as Rival,
-};
+use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Subject as Rival};
 
 use super::control::{Options, control};
 use super::plain::FullDecode;
@@ -340,14 +338,14 @@ async fn start<R: Runtime>(
     };
     match settings.kind {
         Kind::Generic => {
-            let start = if settings.by_hand {
-                Generic::by_hand
+            let start = if settings.without_timer {
+                Generic::without_timer
             } else {
                 Generic::start
             };
             let (generic, announcements) = start(runtime, GenericSettings::default());
             let subject = Arc::new(generic);
-            if settings.by_hand {
+            if settings.without_timer {
                 subject.relist().await;
             }
             let relist = |of: Arc<Generic<R>>| async move { of.relist().await };
@@ -371,7 +369,7 @@ async fn start<R: Runtime>(
             control(port, announcements, options).await
         }
         Kind::Hint => {
-            let (hint, announcements) = Hint::start(runtime, &HintSettings::default());
+            let (hint, announcements) = Hint::start(runtime);
             let subject = Arc::new(hint);
             let port = Port {
                 subject,

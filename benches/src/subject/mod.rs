@@ -86,7 +86,7 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Relist only when ordered.
     #[arg(long)]
-    pub by_hand: bool,
+    pub without_timer: bool,
     /// Record the time at which each event is received.
     #[arg(long)]
     pub stamp: bool,

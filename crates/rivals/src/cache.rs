@@ -27,15 +27,13 @@ struct State {
     waiting: BTreeMap<PodUid, Vec<Waiter>>,
 }
 
-/// The cache entry of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The status, and the error of the last read.
-    pub answer: Answer,
+#[derive(Debug)]
+struct Entry {
+    answer: Answer,
     /// The timestamp that the writer set.
-    pub modified: Time,
+    modified: Time,
     /// The start of the last relist of this pod.
-    pub observed: Time,
+    observed: Time,
 }
 
 #[derive(Debug)]
@@ -60,10 +58,10 @@ impl Cache {
         self.read().answer(uid)
     }
 
-    /// The entry of a pod.
+    /// Whether the pod is cached.
     #[must_use]
-    pub fn entry(&self, uid: &PodUid) -> Option<Entry> {
-        self.read().entries.get(uid).cloned()
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.read().entries.contains_key(uid)
     }
 
     /// The global timestamp.

@@ -26,11 +26,6 @@ const SLOW: Limits = Limits {
     period: Duration::from_secs(300),
     threshold: Duration::from_secs(600),
 };
-/// The limits of the generic PLEG after the stream was given up.
-const FAST: Limits = Limits {
-    period: Duration::from_secs(1),
-    threshold: Duration::from_secs(180),
-};
 
 /// The differences between releases of the classic design. The default is 1.36 on containerd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +139,7 @@ impl<R: Runtime> Inner<R> {
         self.relister.gate.in_use.store(false, Ordering::Release);
         self.stop.cancel();
         self.relister.stop();
-        self.relister.set_limits(FAST);
+        self.relister.set_limits(Limits::GENERIC);
         self.relister.start();
     }
 

@@ -16,9 +16,6 @@ use crate::subject::Port;
 pub struct GenericSettings {
     /// The time between the end of a relist and the start of the next (genericPlegRelistPeriod).
     pub period: Duration,
-    /// The node is not ready after that time without a successful list
-    /// (genericPlegRelistThreshold).
-    pub threshold: Duration,
     /// The feature gate PLEGOnDemandRelist (1.36): whether a single pod can be relisted.
     pub on_demand: bool,
     /// The capacity of the channel (plegChannelCapacity).
@@ -28,8 +25,7 @@ pub struct GenericSettings {
 impl Default for GenericSettings {
     fn default() -> Self {
         Self {
-            period: Duration::from_secs(1),
-            threshold: Duration::from_secs(180),
+            period: Limits::GENERIC.period,
             on_demand: true,
             capacity: CAPACITY,
         }
@@ -47,17 +43,17 @@ impl<R: Runtime> Generic<R> {
     /// Starts a generator that relists at once and then periodically. Must be called inside a tokio
     /// runtime.
     pub fn start(runtime: R, settings: GenericSettings) -> (Self, Fifo) {
-        let (generic, fifo) = Self::by_hand(runtime, settings);
+        let (generic, fifo) = Self::without_timer(runtime, settings);
         generic.relister.start();
         (generic, fifo)
     }
 
     /// Creates a generator that relists only when [`relist`](Self::relist) is called.
-    pub fn by_hand(runtime: R, settings: GenericSettings) -> (Self, Fifo) {
+    pub fn without_timer(runtime: R, settings: GenericSettings) -> (Self, Fifo) {
         let config = RelisterConfig {
             limits: Limits {
                 period: settings.period,
-                threshold: settings.threshold,
+                ..Limits::GENERIC
             },
             gate: Gate::off(),
             on_demand: settings.on_demand,
@@ -75,6 +71,12 @@ impl<R: Runtime> Generic<R> {
     /// Lists the node and handles all changes. Returns when all changed pods were inspected.
     pub async fn relist(&self) {
         self.relister.relist().await;
+    }
+
+    /// The number of events that did not fit into the channel.
+    #[must_use]
+    pub fn discarded(&self) -> u64 {
+        self.relister.channel.discarded()
     }
 
     /// The cache.

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use pleg_core::EventType;
 use pleg_runtime::Runtime;
@@ -15,27 +14,6 @@ use crate::relister::{Gate, Limits, Relister, RelisterConfig};
 use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
 use crate::subject::Port;
 
-/// The settings of [`Hint`]. The defaults are upstream's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HintSettings {
-    /// The time between the end of a relist of the node and the start of the next.
-    pub period: Duration,
-    /// The node is not ready after that time without a successful list.
-    pub threshold: Duration,
-    /// How often the generator subscribes in total, without pauses.
-    pub attempts: u32,
-}
-
-impl Default for HintSettings {
-    fn default() -> Self {
-        Self {
-            period: Duration::from_secs(1),
-            threshold: Duration::from_secs(180),
-            attempts: MAX_ATTEMPTS,
-        }
-    }
-}
-
 /// Upstream's hint design, with the generic PLEG. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Hint<R> {
@@ -46,12 +24,14 @@ pub struct Hint<R> {
 
 impl<R: Runtime> Hint<R> {
     /// Starts the generator. Must be called inside a tokio runtime.
-    pub fn start(runtime: R, settings: &HintSettings) -> (Self, Fifo) {
+    pub fn start(runtime: R) -> (Self, Fifo) {
+        Self::with_attempts(runtime, MAX_ATTEMPTS)
+    }
+
+    /// Starts a generator that subscribes so often in total, without pauses.
+    pub fn with_attempts(runtime: R, attempts: u32) -> (Self, Fifo) {
         let config = RelisterConfig {
-            limits: Limits {
-                period: settings.period,
-                threshold: settings.threshold,
-            },
+            limits: Limits::GENERIC,
             gate: Gate::off(),
             on_demand: true,
             capacity: CAPACITY,
@@ -60,11 +40,7 @@ impl<R: Runtime> Hint<R> {
         relister.start();
         let subscribes = Arc::new(AtomicU64::new(0));
         let (send, mut received) = mpsc::channel(QUEUE_CAPACITY);
-        let (runtime, counter, attempts) = (
-            relister.runtime.clone(),
-            subscribes.clone(),
-            settings.attempts,
-        );
+        let (runtime, counter) = (relister.runtime.clone(), subscribes.clone());
         relister.spawn(async move {
             // There is no pause, and a successful attempt counts, too (A7, B15).
             for _ in 0..attempts {

@@ -37,13 +37,13 @@ mod stream;
 mod subject;
 mod time;
 
-pub use cache::{Cache, Entry};
+pub use cache::Cache;
 pub use channel::{Event, Fifo};
 pub use evented::{Evented, EventedSettings};
 pub use generic::{Generic, GenericSettings};
-pub use hint::{Hint, HintSettings};
+pub use hint::Hint;
 pub use ours::Ours;
 pub use relister::StatusTimestamps;
 pub use status::PodStatus;
 pub use subject::{Answer, Subject, Unhealthy};
-pub use time::{KubeletClock, Time};
+pub use time::Time;

@@ -1,4 +1,4 @@
-//! This project's generator with the same trait, so that a scenario or benchmark runs on both.
+//! This project's generator with the same trait, so that a test runs on both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +32,6 @@ impl Ours {
         let fifo = Fifo::ours(builder.upstream_fifo());
         let pleg = builder.spawn()?;
         Ok((Self { pleg }, fifo))
-    }
-
-    /// The generator itself, for benchmarks without the conversion to upstream's types.
-    #[must_use]
-    pub const fn pleg(&self) -> &Pleg {
-        &self.pleg
     }
 }
 
@@ -84,11 +78,6 @@ impl Subject for Ours {
     fn healthy(&self) -> Result<(), Unhealthy> {
         let ready = self.pleg.health().ready();
         ready.map_err(|reason| Unhealthy(reason.to_string()))
-    }
-
-    /// This generator counts them only in a metric.
-    fn discarded(&self) -> Option<u64> {
-        None
     }
 
     async fn shutdown(&self) {

@@ -71,6 +71,14 @@ pub(crate) struct Limits {
     pub(crate) threshold: Duration,
 }
 
+impl Limits {
+    /// Those of the generic PLEG (genericPlegRelistPeriod, genericPlegRelistThreshold).
+    pub(crate) const GENERIC: Self = Self {
+        period: Duration::from_secs(1),
+        threshold: Duration::from_secs(180),
+    };
+}
+
 /// The configuration of a relister.
 #[derive(Debug)]
 pub(crate) struct RelisterConfig {

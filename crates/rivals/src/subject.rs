@@ -57,9 +57,6 @@ pub trait Subject: Send + Sync + 'static {
     /// If the generator is not healthy.
     fn healthy(&self) -> Result<(), Unhealthy>;
 
-    /// The number of events that did not fit into the channel, if the generator counts them.
-    fn discarded(&self) -> Option<u64>;
-
     /// The time that a pod worker of the release passes to [`newer_than`](Self::newer_than) after a
     /// sync that ended at `ended`. Before k#120942 (1.29), a kubelet with events did not require a
     /// newer status (A1).
@@ -119,10 +116,6 @@ impl<P: Port> Subject for P {
 
     fn healthy(&self) -> Result<(), Unhealthy> {
         Port::healthy(self)
-    }
-
-    fn discarded(&self) -> Option<u64> {
-        Some(self.relister().channel.discarded())
     }
 
     fn last_sync_time(&self, ended: Instant) -> Instant {

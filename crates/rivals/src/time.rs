@@ -26,7 +26,7 @@ impl Time {
 /// The kubelet's clock. It starts with the time of the wall clock and advances with tokio's clock,
 /// so that it stands still in paused time.
 #[derive(Clone, Copy, Debug)]
-pub struct KubeletClock {
+pub(crate) struct KubeletClock {
     clock: Clock,
     /// The wall clock's time at the clock's origin.
     origin: i64,
@@ -34,8 +34,7 @@ pub struct KubeletClock {
 
 impl KubeletClock {
     /// Creates a clock that starts now.
-    #[must_use]
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let clock = Clock::start();
         let since_origin = clock.now().since(Instant::ORIGIN);
         Self {
@@ -45,27 +44,23 @@ impl KubeletClock {
     }
 
     /// The current time.
-    #[must_use]
-    pub fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.time(self.clock.now())
     }
 
     /// Converts an instant of [`clock`](Self::clock).
-    #[must_use]
-    pub fn time(&self, at: Instant) -> Time {
+    pub(crate) fn time(&self, at: Instant) -> Time {
         let since = i64::try_from(at.as_nanos()).unwrap_or(i64::MAX);
         Time(self.origin.saturating_add(since))
     }
 
     /// The current wall clock time.
-    #[must_use]
-    pub fn wall(&self) -> WallTime {
+    pub(crate) fn wall(&self) -> WallTime {
         WallTime::from_nanos(self.now().as_nanos())
     }
 
     /// The clock for instants.
-    #[must_use]
-    pub const fn clock(&self) -> Clock {
+    pub(crate) const fn clock(&self) -> Clock {
         self.clock
     }
 }

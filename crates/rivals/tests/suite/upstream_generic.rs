@@ -9,8 +9,8 @@ use crate::support::{
 use pleg_core::{Report, ReportedState};
 use rivals::{Fifo, Generic, GenericSettings, Subject};
 
-fn by_hand(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
-    Generic::by_hand(node.clone(), GenericSettings::default())
+fn without_timer(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
+    Generic::without_timer(node.clone(), GenericSettings::default())
 }
 
 /// Relists and returns the lifecycle events, sorted: upstream has no order between pods.
@@ -52,7 +52,7 @@ fn set_node_state(
 async fn g1_g2_g3_g12_relisting() {
     for create in [container, sandbox] {
         let node = FakeRuntime::new();
-        let (generic, mut fifo) = by_hand(&node);
+        let (generic, mut fifo) = without_timer(&node);
         set_node_state(&node, create, false);
         let first = ["p1 Died p1-c1", "p1 Started p1-c2", "p2 Died p2-c1"];
         assert_eq!(relist(&generic, &mut fifo).await, first);
@@ -78,12 +78,12 @@ async fn g4_event_channel_full() {
         capacity: 4,
         ..GenericSettings::default()
     };
-    let (generic, mut fifo) = Generic::by_hand(node.clone(), settings);
+    let (generic, mut fifo) = Generic::without_timer(node.clone(), settings);
     set_node_state(&node, container, false);
     assert_eq!(relist(&generic, &mut fifo).await.len(), 3);
     set_node_state(&node, container, true);
     assert_eq!(relist(&generic, &mut fifo).await.len(), 4);
-    assert_eq!(generic.discarded(), Some(1));
+    assert_eq!(generic.discarded(), 1);
     assert!(relist(&generic, &mut fifo).await.is_empty());
 }
 
@@ -92,7 +92,7 @@ async fn g4_event_channel_full() {
 async fn g5_g6_detecting_container_deaths() {
     for relists in [1, 3] {
         let node = FakeRuntime::new();
-        let (generic, mut fifo) = by_hand(&node);
+        let (generic, mut fifo) = without_timer(&node);
         node.put(container("p", "c1", ReportedState::Running));
         node.put(container("p", "c2", ReportedState::Running));
         node.put(container("p", "c3", ReportedState::Exited));
@@ -117,7 +117,7 @@ async fn g5_g6_detecting_container_deaths() {
 #[tokio::test(start_paused = true)]
 async fn g7_g8_relist_with_cache() {
     let node = FakeRuntime::new();
-    let (generic, mut fifo) = by_hand(&node);
+    let (generic, mut fifo) = without_timer(&node);
     node.run_pod("p0");
     node.run_pod("p1");
     node.fail(Op::pod("p1"), DOWN);
@@ -142,7 +142,7 @@ async fn g7_g8_relist_with_cache() {
 #[tokio::test(start_paused = true)]
 async fn container_removed_before_its_status_call_is_omitted() {
     let node = FakeRuntime::new();
-    let (generic, _fifo) = by_hand(&node);
+    let (generic, _fifo) = without_timer(&node);
     node.run_pod("p");
     node.delay(Op::pod("p"), SECOND);
     let removal = async {
@@ -160,21 +160,21 @@ async fn container_removed_before_its_status_call_is_omitted() {
 #[tokio::test(start_paused = true)]
 async fn g9_remove_cache_entry() {
     let node = FakeRuntime::new();
-    let (generic, mut fifo) = by_hand(&node);
+    let (generic, mut fifo) = without_timer(&node);
     node.put(container("p", "c", ReportedState::Running));
     relist(&generic, &mut fifo).await;
     node.remove("p-c");
     relist(&generic, &mut fifo).await;
     let answer = generic.get(&"p".into());
     assert!(answer.status.is_empty() && answer.error.is_none());
-    assert_eq!(generic.cache().entry(&"p".into()), None);
+    assert!(!generic.cache().contains(&"p".into()));
 }
 
 /// G10, TestHealthy: unhealthy before the first relist, healthy for three minutes after each.
 #[tokio::test(start_paused = true)]
 async fn g10_healthy() {
     let node = FakeRuntime::new();
-    let (generic, _fifo) = by_hand(&node);
+    let (generic, _fifo) = without_timer(&node);
     let never = "pleg has yet to be successful";
     assert_eq!(generic.healthy().unwrap_err().to_string(), never);
     sleep(&generic, 10 * MINUTE).await;
@@ -196,7 +196,7 @@ async fn g10_healthy() {
 #[tokio::test(start_paused = true)]
 async fn g11_reinspect() {
     let node = FakeRuntime::new();
-    let (generic, mut fifo) = by_hand(&node);
+    let (generic, mut fifo) = without_timer(&node);
     node.run_pod("p");
     relist(&generic, &mut fifo).await;
     let uid = "p".into();
@@ -217,7 +217,7 @@ async fn g11_reinspect() {
 #[tokio::test(start_paused = true)]
 async fn g13_addresses_are_kept() {
     let node = FakeRuntime::new();
-    let (generic, mut fifo) = by_hand(&node);
+    let (generic, mut fifo) = without_timer(&node);
     let ready = sandbox("p", "s", ReportedState::Running);
     node.put(with_ips(ready, &["10.0.0.1", "fd00::1"]));
     node.put(container("p", "c", ReportedState::Running));
