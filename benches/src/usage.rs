@@ -21,6 +21,7 @@ impl Usage {
     /// Returns the usage of this process since its start.
     #[must_use]
     pub fn of_self() -> Self {
+        let resident = pleg_tests::usage::memory(std::process::id(), "VmRSS:");
         // This cannot fail for the calling process.
         getrusage(UsageWho::RUSAGE_SELF).map_or_else(
             |_| Self::default(),
@@ -28,7 +29,7 @@ impl Usage {
                 cpu: of.user_time().num_nanoseconds() + of.system_time().num_nanoseconds(),
                 woken: of.voluntary_context_switches(),
                 peak_kib: of.max_rss(),
-                resident_kib: resident_kib(),
+                resident_kib: resident.map_or(0, u64::cast_signed),
             },
         )
     }
@@ -43,11 +44,4 @@ impl Usage {
             resident_kib: self.resident_kib,
         }
     }
-}
-
-fn resident_kib() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
-    kib.unwrap_or(0)
 }

@@ -1,8 +1,10 @@
-//! What a process uses, from /proc.
+//! The memory and the CPU time of a process.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 /// A line of `/proc/PID/status` such as `VmRSS:` or `VmHWM:`, in KiB.
 ///
@@ -15,21 +17,16 @@ pub fn memory(pid: u32, line: &str) -> anyhow::Result<u64> {
     Ok(number.with_context(|| format!("no {line}"))?.parse()?)
 }
 
-/// The CPU time of all its threads, also those that have ended. The resolution is a clock tick, 10 ms.
+/// The CPU time of all its threads, also those that have ended.
 ///
 /// # Errors
 /// If there is no such process.
 pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second field is the name, in parentheses. It may contain any character.
-    let (_, fields) = stat.rsplit_once(')').context("no name")?;
-    let ticks = |n: usize| -> anyhow::Result<u64> {
-        let field = fields.split_whitespace().nth(n);
-        Ok(field.context("too few fields")?.parse()?)
-    };
-    let second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?;
-    let second = u64::try_from(second.context("no clock tick")?)?;
-    Ok(Duration::from_millis(
-        (ticks(11)? + ticks(12)?) * 1000 / second,
-    ))
+    // 0 would be the calling process.
+    anyhow::ensure!(pid > 0, "the process has no id");
+    let clock = clock_getcpuclockid(Pid::from_raw(pid.try_into()?));
+    let time = clock.and_then(clock_gettime);
+    Ok(time
+        .with_context(|| format!("cannot read the CPU time of process {pid}"))?
+        .into())
 }

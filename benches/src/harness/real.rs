@@ -17,14 +17,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 use futures::{StreamExt as _, TryStreamExt as _};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
 use pleg_cri::v1::ContainerState;
 use pleg_runtime::Runtime as _;
 use pleg_runtime::clock::Clock;
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::lives;
+use pleg_tests::{lives, usage};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -192,7 +190,7 @@ struct Node {
     kubelet: Kubelet,
     daemon: Daemon,
     /// The daemon's process.
-    pid: Pid,
+    pid: u32,
     /// The name and version that the daemon reports.
     name: String,
     subject: Kind,
@@ -236,18 +234,18 @@ async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
 }
 
 /// Returns the process id of the daemon.
-async fn server_of(daemon: &Daemon) -> Result<Pid> {
+async fn server_of(daemon: &Daemon) -> Result<u32> {
     let stream = UnixStream::connect(daemon.endpoint.path()).await?;
     let pid = stream.peer_cred()?.pid();
     let pid = pid.context("the process of the socket is unknown")?;
-    Ok(Pid::from_raw(pid))
+    Ok(u32::try_from(pid)?)
 }
 
 /// The usage of a subject and a daemon at the start of a phase.
 struct Before {
     at: pleg_core::Instant,
     subject: Usage,
-    daemon: i64,
+    daemon: Duration,
 }
 
 /// A subject on its node.
@@ -310,12 +308,14 @@ impl<'a> Bench<'a> {
         phase.clone_into(&mut self.sample.phase);
         self.sample.at = results::now();
         self.sample.load = results::load();
-        let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Record)? else {
+        let SubjectAnswer::Used { usage: subject, .. } =
+            self.process.request(&SubjectOrder::Record)?
+        else {
             bail!("unexpected answer")
         };
         self.before = Some(Before {
-            subject: usage,
-            daemon: cpu_of(self.node.pid)?,
+            subject,
+            daemon: usage::cpu(self.node.pid)?,
             at: self.clock.now(),
         });
         Ok(())
@@ -323,32 +323,26 @@ impl<'a> Bench<'a> {
 
     fn end(&mut self) -> Result<RealSample> {
         let before = self.before.take().context("the phase was not started")?;
-        let SubjectAnswer::Used { usage, .. } = self.process.request(&SubjectOrder::Use)? else {
+        let SubjectAnswer::Used { usage: after, .. } = self.process.request(&SubjectOrder::Use)?
+        else {
             bail!("unexpected answer")
         };
         let seconds = self.clock.now().since(before.at).as_secs_f64();
-        let daemon_cpu = cpu_of(self.node.pid)? - before.daemon;
+        let daemon_cpu = usage::cpu(self.node.pid)? - before.daemon;
         let SubjectAnswer::Recorded(Recorded { end_to_end, .. }) =
             self.process.request(&SubjectOrder::Recorded)?
         else {
             bail!("unexpected answer")
         };
-        let used = usage.since(&before.subject);
+        let used = after.since(&before.subject);
         Ok(RealSample {
             seconds,
             cpu: used.cpu,
             woken: used.woken,
             peak_kib: used.peak_kib,
-            daemon_cpu,
+            daemon_cpu: i64::try_from(daemon_cpu.as_nanos())?,
             latency: end_to_end,
             ..self.sample.clone()
         })
     }
-}
-
-/// Returns the CPU time of all threads of a process, in ns.
-fn cpu_of(pid: Pid) -> Result<i64> {
-    let time = clock_getcpuclockid(pid).and_then(clock_gettime);
-    let time = time.with_context(|| format!("cannot read the CPU time of process {pid}"))?;
-    Ok(time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }

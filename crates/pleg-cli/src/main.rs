@@ -25,6 +25,7 @@ mod meter;
 mod observer;
 mod page;
 mod pods;
+mod process;
 mod record;
 mod runtime_calls;
 mod signals;

@@ -9,83 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::unistd::{SysconfVar, sysconf};
-
-/// A process, as its `stat` shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: u32,
-    /// At most 15 characters.
-    pub(super) name: String,
-    /// As in `ps`: R, S, D, T, t, Z or I.
-    pub(super) state: char,
-    pub(super) parent: u32,
-    pub(super) threads: u64,
-    /// CPU time, in clock ticks.
-    ticks: u64,
-    /// When it started, in clock ticks since the boot. It tells apart two processes with the same PID.
-    started: u64,
-    pages: u64,
-}
-
-impl Process {
-    /// Parses `/proc/PID/stat`.
-    fn parse(stat: &str) -> Option<Self> {
-        // The second field is the name, in parentheses. It may contain any character.
-        let (head, rest) = stat.rsplit_once(')')?;
-        let (pid, name) = head.split_once(" (")?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
-        Some(Self {
-            pid: pid.trim().parse().ok()?,
-            name: name.to_owned(),
-            state: fields.first()?.chars().next()?,
-            parent: fields.get(1)?.parse().ok()?,
-            threads: number(17)?,
-            ticks: number(11)?.checked_add(number(12)?)?,
-            started: number(19)?,
-            pages: number(21)?,
-        })
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        matches!(self.state, 'T' | 't')
-    }
-
-    /// Whether it has ended and nobody has reaped it. A process whose first thread has ended looks the same,
-    /// but has others.
-    pub(super) fn is_dead(&self) -> bool {
-        self.state == 'X' || self.state == 'Z' && self.threads <= 1
-    }
-
-    /// The same process, and not another with its PID.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.pid == other.pid && self.started == other.started
-    }
-
-    /// The CPU time that it has used since an earlier sample, in seconds.
-    pub(super) fn cpu_since(&self, before: &Self) -> f64 {
-        seconds(self.ticks.saturating_sub(before.ticks))
-    }
-
-    /// How long it exists, if the system has been up for `uptime` seconds.
-    pub(super) fn age(&self, uptime: f64) -> f64 {
-        (uptime - seconds(self.started)).max(0.0)
-    }
-
-    /// Its resident memory in bytes.
-    pub(super) fn resident(&self) -> u64 {
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-        let page = page.and_then(|bytes| u64::try_from(bytes).ok());
-        self.pages.saturating_mul(page.unwrap_or(4096))
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "it is shown")]
-fn seconds(ticks: u64) -> f64 {
-    let second = sysconf(SysconfVar::CLK_TCK).ok().flatten();
-    ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
-}
+pub(super) use crate::process::Process;
 
 /// A thread in state D. If it is in that state later and has not run in between, it was blocked all the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,26 +142,6 @@ fn number(line: &str, field: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::doctor::host::fake::FakeHost;
-
-    #[test]
-    fn name_with_spaces_and_parentheses_is_parsed() {
-        let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 0 16 0";
-        let process = Process::parse(stat).unwrap();
-        assert_eq!(process.name, "a) b (c");
-        assert_eq!(
-            (process.pid, process.state, process.parent, process.threads),
-            (42, 'D', 7, 3)
-        );
-        assert!((process.age(19.0) - 10.0).abs() < 1e-9, "{process:?}");
-        assert_eq!(process.resident() % 16, 0);
-    }
-
-    #[test]
-    fn malformed_stat_is_no_process() {
-        for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
-            assert_eq!(Process::parse(stat), None, "{stat}");
-        }
-    }
 
     #[test]
     fn own_process_is_read() {
