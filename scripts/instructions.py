@@ -5,8 +5,8 @@ one takes over 3 % more instructions, or more allocations, than benches/instruct
   instructions.py            count and compare (needs valgrind and a release build)
   instructions.py --write    count and commit to the file what was counted
 
-Each path of benches/hot/hot.rs is walked N and 2N times; the difference is what N rounds take,
-without the preparations. Nothing in it depends on time or threads, and libc is told to use the same
+Each path of benches/hot/hot.rs runs N and 2N rounds; the difference is what N rounds take, without
+the preparations. Nothing in it depends on time or threads, and libc is told to use the same
 routines on every processor. The seeds of hash maps are random, and now and then one costs 2 % more:
 the least of three counts is taken, and a tenth of an allocation more (of tables that had to grow,
 by their seeds) is none. Another compiler gives other figures: write them anew with it.
@@ -67,8 +67,7 @@ def count(program: Path, path: str, rounds: int) -> int:
 def allocations(program: Path) -> dict[str, float]:
     """What the program itself has counted, for each path."""
     out = subprocess.run([program], check=True, text=True, stdout=subprocess.PIPE).stdout
-    counted, _, _ = out.partition("bytes kept per pod")
-    return {path: float(n) for path, n in re.findall(r"^  (\S+) +([\d.]+)$", counted, re.M)}
+    return {path: float(n) for path, n in re.findall(r"^  (\S+) +([\d.]+)$", out, re.M)}
 
 
 def per_round(program: Path, path: str) -> int:

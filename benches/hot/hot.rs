@@ -1,9 +1,9 @@
-//! The hot paths one by one: how many allocations each takes, and, under valgrind, how many
-//! instructions.
+//! The hot paths one by one: how many allocations each makes, and, under valgrind, how many
+//! instructions it executes.
 //!
-//! Without arguments it prints allocations per round of each path and the bytes that 1,000 pods
-//! keep. `hot PATH ROUNDS` only walks one path that often; `scripts/instructions.py` counts it.
-//! Deterministic: no clock, no thread, no random numbers.
+//! Without arguments it prints the allocations per round of each path. `hot PATH ROUNDS` only runs one
+//! path that often; `scripts/instructions.py` counts its instructions. Deterministic: no clock, no
+//! thread, no random numbers.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -35,19 +35,15 @@ const PODS: u64 = 1000;
 const WALL: i64 = typical::CREATED + 60_000_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-type Walk = fn(usize) -> Walked;
+/// Runs so many rounds and returns the number of allocations, without those of the preparations.
+type Path = fn(usize) -> usize;
 
-/// What a path took, from after its preparations.
-struct Walked {
-    allocations: usize,
-}
-
-const PATHS: [(&str, Walk); 8] = [
+const PATHS: [(&str, Path); 8] = [
     ("prost", prost),
     ("convert", convert),
     ("decode", decode),
     ("known", known),
-    ("stopped", stopped_one_by_one),
+    ("stopped", exits),
     ("list-convert", list_convert),
     ("relist", relist),
     ("relist-full", relist_in_full),
@@ -59,97 +55,30 @@ fn main() {
         (None, _) => report(),
         (Some(name), rounds) => {
             let rounds = rounds.and_then(|r| r.parse().ok()).unwrap_or(1);
-            let (_, walk) = PATHS
+            let (_, path) = PATHS
                 .into_iter()
                 .find(|(n, _)| *n == name)
                 .expect("the name of a path");
-            black_box(walk(rounds).allocations);
+            black_box(path(rounds));
         }
     }
 }
 
 fn report() {
     println!("allocations per round");
-    for (name, walk) in PATHS {
+    for (name, path) in PATHS {
         let rounds = 100;
-        let more = walk(2 * rounds).allocations - walk(rounds).allocations;
+        let more = path(2 * rounds) - path(rounds);
         println!("  {name:<16} {:>10.2}", more as f64 / rounds as f64);
     }
-    println!("bytes kept per pod");
-    println!(
-        "  as messages      {:>10.0}",
-        kept(|| {
-            (0..PODS)
-                .map(|n| {
-                    (
-                        decoded(&typical::sandbox_row(n)),
-                        decoded(&typical::container_row(n)),
-                        decoded(&typical::sandbox_status(n)),
-                        decoded(&typical::container_status(
-                            n,
-                            v1::ContainerState::ContainerRunning,
-                        )),
-                    )
-                })
-                .collect::<Vec<_>>()
-        })
-    );
-    println!(
-        "  statuses alone   {:>10.0}",
-        kept(|| {
-            (0..PODS)
-                .map(|n| {
-                    (
-                        decoded(&typical::sandbox_status(n)),
-                        decoded(&typical::container_status(
-                            n,
-                            v1::ContainerState::ContainerRunning,
-                        )),
-                    )
-                })
-                .collect::<Vec<_>>()
-        })
-    );
-    println!(
-        "  in the machine   {:>10.0}",
-        kept(|| {
-            let node = settled();
-            (node.machine, node.decoder)
-        })
-    );
-    let sizes = [
-        ("PodSandbox", typical::sandbox_row(1).encoded_len()),
-        ("Container", typical::container_row(1).encoded_len()),
-        ("PodSandboxStatus", typical::sandbox_status(1).encoded_len()),
-        (
-            "ContainerStatus",
-            typical::container_status(1, v1::ContainerState::ContainerRunning).encoded_len(),
-        ),
-        ("event", stopped(1).len()),
-    ];
-    println!("bytes on the wire: {sizes:?}");
 }
 
-/// What a client of prost keeps: what it has decoded, not what somebody else has built.
-fn decoded<M: prost::Message + Default>(message: &M) -> M {
-    M::decode(&*message.encode_to_vec()).expect("what was encoded")
-}
-
-fn kept<T>(make: impl FnOnce() -> T) -> f64 {
+/// Returns the number of allocations.
+fn counted(work: impl FnOnce()) -> usize {
     let region = Region::new(COUNTED);
-    let kept = make();
+    work();
     let stats = region.change();
-    drop(kept);
-    (stats.bytes_allocated as f64 - stats.bytes_deallocated as f64) / PODS as f64
-}
-
-fn counted(walk: impl FnOnce()) -> Walked {
-    let region = Region::new(COUNTED);
-    walk();
-    let stats = region.change();
-    Walked {
-        allocations: stats.allocations + stats.reallocations,
-    }
+    stats.allocations + stats.reallocations
 }
 
 fn stopped(n: u64) -> Vec<u8> {
@@ -168,8 +97,8 @@ fn started(n: u64) -> Vec<u8> {
     typical::event(n, what, state, WALL).encode_to_vec()
 }
 
-/// The floor: only prost's own structs.
-fn prost(rounds: usize) -> Walked {
+/// The lower bound: prost decodes an event into its own structs.
+fn prost(rounds: usize) -> usize {
     let bytes = started(7);
     counted(|| {
         for _ in 0..rounds {
@@ -178,8 +107,8 @@ fn prost(rounds: usize) -> Walked {
     })
 }
 
-/// The plain way from the wire to the domain.
-fn convert(rounds: usize) -> Walked {
+/// An event is decoded with prost and then converted.
+fn convert(rounds: usize) -> usize {
     let bytes = started(7);
     counted(|| {
         for _ in 0..rounds {
@@ -189,8 +118,8 @@ fn convert(rounds: usize) -> Walked {
     })
 }
 
-/// The fast one, of an event that tells nothing new.
-fn decode(rounds: usize) -> Walked {
+/// The decoder of this project decodes an event that it has seen before.
+fn decode(rounds: usize) -> usize {
     let mut decoder = EventDecoder::new();
     let bytes = started(7);
     black_box(decoder.read(&bytes).expect("a message"));
@@ -201,8 +130,8 @@ fn decode(rounds: usize) -> Walked {
     })
 }
 
-/// An event that tells nothing new, from the wire to what the machine wants done.
-fn known(rounds: usize) -> Walked {
+/// An event without a change, from its bytes to the outputs of the reconciler.
+fn known(rounds: usize) -> usize {
     let mut node = settled();
     let bytes = started(7);
     node.take(&bytes);
@@ -213,9 +142,9 @@ fn known(rounds: usize) -> Walked {
     })
 }
 
-/// The end of one container after the other, from the wire to what the machine wants done. Nothing
-/// was told of them before.
-fn stopped_one_by_one(rounds: usize) -> Walked {
+/// The exits of containers, one event for each, from the bytes to the outputs of the reconciler. No event
+/// named these containers before.
+fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(stopped).collect();
     counted(|| {
@@ -225,8 +154,8 @@ fn stopped_one_by_one(rounds: usize) -> Walked {
     })
 }
 
-/// The rows of one pod, from the wire to the domain.
-fn list_convert(rounds: usize) -> Walked {
+/// The rows of one pod are decoded with prost and then converted.
+fn list_convert(rounds: usize) -> usize {
     let sandbox = typical::sandbox_row(7).encode_to_vec();
     let container = typical::container_row(7).encode_to_vec();
     let interner = &mut Interner::default();
@@ -240,8 +169,8 @@ fn list_convert(rounds: usize) -> Walked {
     })
 }
 
-/// Lists of 1,000 pods that show nothing new, from the wire to the verdict.
-fn relist(rounds: usize) -> Walked {
+/// Lists of 1,000 unchanged pods, from their bytes to the outputs of the reconciler.
+fn relist(rounds: usize) -> usize {
     let mut node = settled();
     let sandboxes = v1::ListPodSandboxResponse {
         items: (0..PODS).map(typical::sandbox_row).collect(),
@@ -259,13 +188,13 @@ fn relist(rounds: usize) -> Walked {
         rows::containers(&containers, &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
-    // The rows are met for the first time.
+    // The first list: no row is known.
     list();
     counted(|| (0..rounds).for_each(|_| list()))
 }
 
-/// The same lists, as rows that are decoded already.
-fn relist_in_full(rounds: usize) -> Walked {
+/// The same lists, with rows that are decoded in advance.
+fn relist_in_full(rounds: usize) -> usize {
     let mut node = settled();
     let rows = rows();
     let lists: Vec<_> = (0..rounds).map(|_| rows.clone()).collect();
@@ -288,9 +217,9 @@ fn rows() -> Vec<Report> {
     rows
 }
 
-/// A machine and its driver's part of it.
+/// A reconciler, and what a driver keeps for it.
 struct Node {
-    machine: Reconciler,
+    reconciler: Reconciler,
     now: Instant,
     list: Option<(Ticket, KnownIds)>,
     decoder: EventDecoder,
@@ -305,8 +234,8 @@ impl Node {
             arrived: self.now,
             wall: WallTime::from_nanos(WALL),
         };
-        self.machine.handle_event(self.now, arrival);
-        while let Some(output) = self.machine.poll_output() {
+        self.reconciler.handle_event(self.now, arrival);
+        while let Some(output) = self.reconciler.poll_output() {
             black_box(output);
         }
     }
@@ -322,9 +251,9 @@ impl Node {
             if let Some(list) = self.list.take() {
                 return list;
             }
-            let due = self.machine.poll_timeout().unwrap_or(self.now);
+            let due = self.reconciler.poll_timeout().unwrap_or(self.now);
             self.now = due.max(self.now).after(MS);
-            self.machine.handle_timeout(self.now);
+            self.reconciler.handle_timeout(self.now);
         }
     }
 
@@ -338,12 +267,12 @@ impl Node {
             ended,
             rows: Ok(rows),
         };
-        self.machine.handle_list(self.now, list);
+        self.reconciler.handle_list(self.now, list);
         self.perform();
     }
 
     fn perform(&mut self) {
-        while let Some(output) = self.machine.poll_output() {
+        while let Some(output) = self.reconciler.poll_output() {
             match output {
                 Output::List { ticket, known, .. } => self.list = Some((ticket, known)),
                 Output::Inspect { ticket, held, .. } => {
@@ -356,7 +285,7 @@ impl Node {
                         ..Inspection::new(None)
                     };
                     self.now = self.now.after(Duration::from_micros(10));
-                    self.machine.handle_inspection(self.now, inspection);
+                    self.reconciler.handle_inspection(self.now, inspection);
                 }
                 _ => {}
             }
@@ -364,7 +293,7 @@ impl Node {
     }
 }
 
-/// What the status calls answer.
+/// The statuses that status calls return.
 fn statuses() -> BTreeMap<Id, Report> {
     let mut interner = Interner::default();
     let of = |n| {
@@ -378,21 +307,21 @@ fn statuses() -> BTreeMap<Id, Report> {
     all.map(|report| (report.id.clone(), report)).collect()
 }
 
-/// A machine that knows the node of 1,000 pods, all inspected, and has nothing to do.
+/// A reconciler that has listed and inspected a node of 1,000 pods, and is idle.
 fn settled() -> Node {
     let now = Instant::from_nanos(1_000_000);
-    let machine = Reconciler::new(Settings::default(), now).expect("the defaults are valid");
+    let reconciler = Reconciler::new(Settings::default(), now).expect("the defaults are valid");
     let mut node = Node {
-        machine,
+        reconciler,
         now,
         list: None,
         decoder: EventDecoder::new(),
         statuses: statuses(),
     };
     let wall = WallTime::from_nanos(WALL);
-    node.machine
+    node.reconciler
         .handle_stream(now, StreamChange::Subscribed { at: now, wall });
-    while !(node.machine.health(node.now).synced && node.machine.is_idle()) {
+    while !(node.reconciler.health(node.now).synced && node.reconciler.is_idle()) {
         let ticket = node.next_list();
         node.answer_list(ticket.0, rows().into_iter().collect());
     }

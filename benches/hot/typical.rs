@@ -1,5 +1,5 @@
 //! A typical pod of one container, as a runtime reports it: seven labels and six annotations on the
-//! sandbox, the kubelet's own on the container, five mounts. Sizes as in the reference's section 2.1.
+//! sandbox, the kubelet's own on the container, five mounts. Its size is that of pods on real nodes.
 
 use std::collections::BTreeMap;
 

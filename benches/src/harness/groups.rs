@@ -58,7 +58,7 @@ impl Group {
 
 const GENERATORS: [Kind; 5] = [
     Kind::Generic,
-    Kind::BestGeneric,
+    Kind::Polling,
     Kind::Evented,
     Kind::Hint,
     Kind::Ours,
@@ -102,7 +102,7 @@ pub(super) fn quick() -> Vec<Group> {
         group(1, Flood { events: 20_000 }, 1000, &[Drain, Ours]),
         group(1, Cut { down_ms: 0 }, 1000, &[Generic, Evented, Ours]),
         group(1, Cut { down_ms: 400 }, 1000, &[Ours]),
-        group(1, Memory, 1000, &[Kind::Owned, Generic, Ours]),
+        group(1, Memory, 1000, &[Kind::Statuses, Generic, Ours]),
         group(1, stalled_consumer(5), 1000, &[Ours]),
         group(1, Reads, 1000, &[Ours]),
         group(1, HungPod { seconds: 5 }, 1000, &[Generic, Ours]),
@@ -118,7 +118,7 @@ fn own_writes(reps: u32, parallel: u32, times: u32, latency: u64) -> Group {
     let workload = Workload::OwnWrites { parallel, times };
     let subjects: &[Kind] = match latency {
         // Without events: what the event of each change costs the thread that reads.
-        0 => &[Kind::Generic, Kind::BestGeneric, Kind::Ours],
+        0 => &[Kind::Generic, Kind::Polling, Kind::Ours],
         _ => &[Kind::Generic, Kind::Ours],
     };
     group(reps, workload, 1000, subjects).with(|p| p.latency = latency)
@@ -185,7 +185,7 @@ const LATE: Workload = Workload::Late {
 };
 
 pub(super) fn standard() -> Vec<Group> {
-    use Kind::{BestGeneric, Calls, Decode, Drain, Evented, Generic, Hint, Ours, Owned};
+    use Kind::{Calls, Decode, Drain, Evented, Generic, Hint, Ours, Polling, Statuses};
     use Workload::{
         Cut, Dropping, ExitedContainers, Flapping, Flood, HungPod, Idle, Memory, Reads, Relists,
         Reset, SlowList, Storm,
@@ -204,7 +204,7 @@ pub(super) fn standard() -> Vec<Group> {
         p.containers = 2;
         p.page = Some(5000);
     };
-    let subjects = [Calls, Generic, BestGeneric, Evented, Hint, Ours];
+    let subjects = [Calls, Generic, Polling, Evented, Hint, Ours];
     let idle = group(1, Idle { seconds: 180 }, 1000, &subjects).and(110, &[Calls, Generic, Ours]);
     let tens = |p: &mut Point| p.containers = 10;
     let mut groups = with_workers();
@@ -224,7 +224,7 @@ pub(super) fn standard() -> Vec<Group> {
         // Short, and therefore dominated by the scheduler: it needs many repetitions.
         group(25, Storm, 1000, &[Drain, Ours]),
         // The result of subjects that list once a second depends on the offset in that second.
-        group(7, Storm, 1000, &[Generic, BestGeneric, Evented, Hint]),
+        group(7, Storm, 1000, &[Generic, Polling, Evented, Hint]),
         group(5, Storm, 1000, &[Generic, Ours]).with(|p| p.latency = 1),
         group(7, Flood { events: 40_000 }, 1000, &[Drain, Ours]),
         group(5, Cut { down_ms: 0 }, 1000, &[Generic, Ours]),
@@ -241,7 +241,7 @@ pub(super) fn standard() -> Vec<Group> {
         settled(5),
         group(1, Flapping { seconds: 6 }, 1000, &[Generic, Ours]),
         group(1, EXITED, 1000, &[Generic, Ours]).with(|p| p.page = Some(5000)),
-        group(2, Memory, 1000, &[Owned, Generic, Ours]),
+        group(2, Memory, 1000, &[Statuses, Generic, Ours]),
         group(1, stalled_consumer(60), 1000, &[Evented, Ours]),
         group(5, Reads, 1000, &[Ours]),
         group(1, Reads, 1000, &[Generic]),

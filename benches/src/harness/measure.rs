@@ -134,7 +134,7 @@ impl Figures {
     }
 
     /// The quantiles of a distribution.
-    pub(super) fn spread(&mut self, name: &str, of: &Histogram) {
+    pub(super) fn quantiles(&mut self, name: &str, of: &Histogram) {
         let named = [
             ("p50", 0.5),
             ("p90", 0.9),
@@ -170,7 +170,7 @@ impl Figures {
             self.put("stale_per_minute", stale.wrong as f64 / minutes);
         }
         self.put("unseen", stale.unseen as f64);
-        self.spread("lag", &stale.lag);
+        self.quantiles("lag", &stale.lag);
     }
 
     pub(super) fn played(&mut self, played: &Played) {
@@ -210,7 +210,7 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
     figures.put("synced_in", pair.synced_in as f64);
     figures.put("relist_cpu", spent.usage.cpu as f64 / made);
     figures.put("runtime_relist_cpu", counted.usage.cpu as f64 / relists);
-    figures.spread("relist", &each(&spent.took));
+    figures.quantiles("relist", &each(&spent.took));
     Ok(figures)
 }
 
@@ -262,14 +262,14 @@ fn planned_changes(run: &Run, point: &Point, changes: Changes, rate: f64) -> Res
     let usage = pair.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
-    if point.subject.shows() && played.sent <= MAX_HISTORY {
+    if point.subject.has_cache() && played.sent <= MAX_HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
     let recorded = pair.recorded()?;
     figures.played(&played);
     figures.used(&usage, &counted);
-    figures.spread("latency", &recorded.end_to_end);
-    figures.spread("in_process", &recorded.in_process);
+    figures.quantiles("latency", &recorded.end_to_end);
+    figures.quantiles("in_process", &recorded.in_process);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
 }
@@ -354,7 +354,7 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
             &how,
         )?;
         held.extend(pair.used()?.1);
-        if point.subject != Kind::Owned && pods == point.pods {
+        if point.subject != Kind::Statuses && pods == point.pods {
             let by = pair.relist(50)?;
             let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);
             figures.put("allocations", each(by.allocations));
@@ -376,15 +376,15 @@ fn reads(run: &Run, point: &Point) -> Result<Figures> {
     let quiet = pair.read(READ_DURATION, None)?;
     pair.plan(Changes::Restarts { count: 1000 })?;
     let busy = pair.read(READ_DURATION, Some(2000.0))?;
-    figures.spread("read_quiet", &quiet);
-    figures.spread("read_busy", &busy);
+    figures.quantiles("read_quiet", &quiet);
+    figures.quantiles("read_busy", &busy);
     Ok(figures)
 }
 
 /// Counts the containers that the cache lacks, shows in a wrong state, or shows although they do not
 /// exist.
 pub(super) fn compare(pair: &mut Pair, subject: Kind, figures: &mut Figures) -> Result<()> {
-    if subject.shows() {
+    if subject.has_cache() {
         let (lost, ghosts) = pair.compared()?;
         figures.put("lost", lost as f64);
         figures.put("ghosts", ghosts as f64);

@@ -22,54 +22,54 @@ pub use schedule::{Mode, run};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
 pub enum Workload {
-    /// W1: full lists one after the other on an idle node.
+    /// Full lists one after the other on an idle node.
     Relists {
         /// The number of lists.
         relists: u32,
     },
-    /// W1: an idle node. All subjects of a repetition run in parallel.
+    /// An idle node. All subjects of a repetition run in parallel.
     Idle {
         /// The duration.
         seconds: u32,
     },
-    /// W2: containers are restarted.
+    /// Containers are restarted.
     Restarts {
         /// Events per second.
         rate: u32,
         /// The duration.
         seconds: u32,
     },
-    /// W2: pods are created and removed.
+    /// Pods are created and removed.
     Lifecycles {
         /// New pods in ten seconds.
         per_ten_seconds: u32,
         /// The duration.
         seconds: u32,
     },
-    /// W3: every container of every pod exits at once.
+    /// Every container of every pod exits at once.
     Storm,
     /// Events as fast as they are received.
     Flood {
         /// The number of events.
         events: u32,
     },
-    /// W5: every connection is cut, and a container exits before a client reconnects.
+    /// Every connection is cut, and a container exits before a client reconnects.
     Cut {
         /// How long the runtime does not listen, in ms; 0 for no downtime.
         down_ms: u32,
     },
-    /// W5: only the event stream is reset (RST_STREAM), and a container exits before a client subscribes
+    /// Only the event stream is reset (RST_STREAM), and a container exits before a client subscribes
     /// again.
     Reset,
-    /// W3 with a runtime that drops events that do not fit into a subscriber's queue (CRI-O): every
-    /// container of every pod exits at once.
+    /// Every container of every pod exits at once, and the runtime drops events that do not fit into a
+    /// subscriber's queue (CRI-O).
     Dropping,
-    /// W6: restarts. Some events are not sent, and some are sent twice.
+    /// Restarts. Some events are not sent, and some are sent twice.
     Lossy {
         /// Lost events, and duplicated events, per million.
         per_million: u32,
     },
-    /// W6: restarts. Some events are sent late, and therefore out of order.
+    /// Restarts. Some events are sent late, and therefore out of order.
     Late {
         /// Late events per million.
         per_million: u32,
@@ -78,7 +78,7 @@ pub enum Workload {
     },
     /// The memory of each additional pod, and the allocations of each relist.
     Memory,
-    /// W8: Restarts, while the consumer does not read announcements.
+    /// Restarts, while the consumer does not read announcements.
     #[serde(rename = "stalled")]
     StalledConsumer {
         /// Events per second.
@@ -88,26 +88,26 @@ pub enum Workload {
     },
     /// Reads of the cache, on an idle node and on a busy node.
     Reads,
-    /// W4: one pod stops without events, and its status calls never return; 100 events/s of the other
+    /// One pod stops without events, and its status calls never return; 100 events/s of the other
     /// pods.
     HungPod {
         /// The duration.
         seconds: u32,
     },
-    /// W4: 100 events/s, with slow lists of containers.
+    /// 100 events/s, with slow lists of containers.
     SlowList {
         /// The additional duration of a list, in ms.
         list_ms: u32,
         /// The duration.
         seconds: u32,
     },
-    /// W5: The event stream stays open and delivers nothing, and a pod ends.
+    /// The event stream stays open and delivers nothing, and a pod ends.
     #[serde(rename = "stall")]
     SilentStream {
         /// How long the node is idle before, in seconds, so that lists are rare.
         settled: u32,
     },
-    /// W5: the runtime's process is stopped; its socket and connections stay open (half-open).
+    /// The runtime's process is stopped; its socket and connections stay open (half-open).
     Frozen {
         /// How long the node is idle before, in seconds.
         settled: u32,
@@ -117,7 +117,7 @@ pub enum Workload {
         /// How long the node is idle before, in seconds.
         settled: u32,
     },
-    /// W9: 100 events/s, while every connection is cut once a second.
+    /// 100 events/s, while every connection is cut once a second.
     Flapping {
         /// The duration.
         seconds: u32,
@@ -136,7 +136,7 @@ pub enum Workload {
         /// The duration.
         seconds: u32,
     },
-    /// W7: full lists one after the other, with many exited containers.
+    /// Full lists one after the other, with many exited containers.
     #[serde(rename = "bloat")]
     ExitedContainers {
         /// The number of lists.

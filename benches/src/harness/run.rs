@@ -176,7 +176,7 @@ impl Pair {
 
     /// Sends the first events, as on a node that has been in use.
     fn first_event(&mut self, subject: Kind) -> Result<()> {
-        if matches!(subject, Kind::Decode | Kind::Owned | Kind::Calls) {
+        if matches!(subject, Kind::Decode | Kind::Statuses | Kind::Calls) {
             return Ok(());
         }
         if subject.subscribes() {

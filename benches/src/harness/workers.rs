@@ -31,7 +31,7 @@ pub(super) fn own_writes(run: &Run, point: &Point, parallel: u32, times: u32) ->
     figures.put("calls_per_read", counted.reads() as f64 / reads);
     figures.put("cpu_per_read", used.cpu as f64 / reads);
     figures.put("runtime_cpu_per_read", counted.usage.cpu as f64 / reads);
-    figures.spread("read", &recorded.in_process);
+    figures.quantiles("read", &recorded.in_process);
     figures.put("calls_unary", counted.unary() as f64);
     figures.put("own_wrong_reads", recorded.wrong_reads as f64);
     Ok(figures)
@@ -54,7 +54,7 @@ pub(super) fn churn(
     let mut figures = Figures::default();
     used_in_window(&mut pair, f64::from(seconds), &mut figures)?;
     let recorded = pair.take_reads()?;
-    figures.spread("read", &recorded.in_process);
+    figures.quantiles("read", &recorded.in_process);
     figures.put("own_wrong_reads", recorded.wrong_reads as f64);
     Ok(figures)
 }

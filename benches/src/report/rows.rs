@@ -8,7 +8,7 @@ use crate::harness::Workload::{
     Lossy, Memory, OwnWrites, Probed, Reads, Relists, Reset, Restarts, SilentStream, SlowList,
     StalledConsumer, Storm,
 };
-use crate::subject::Kind::{self, BestGeneric, Calls, Decode, Drain, Generic, Ours, Owned};
+use crate::subject::Kind::{self, Calls, Decode, Drain, Generic, Ours, Polling, Statuses};
 
 /// A table.
 pub(super) struct Table {
@@ -79,7 +79,7 @@ const fn group(title: &'static str, filter: SampleFilter, rows: &'static [Row]) 
 const IDLE: &[Row] = &[
     row("CPU", PerHour("subject_cpu"), nanos).ratios(&[
         (Generic, Ours),
-        (BestGeneric, Ours),
+        (Polling, Ours),
         (Generic, Calls),
     ]),
     row("CPU of the runtime", PerHour("runtime_cpu"), nanos).ratios(&[(Generic, Ours)]),
@@ -122,7 +122,7 @@ const LARGE_RELIST: &[Row] = &[
 const MEMORY: &[Row] = &[
     row("held", Value("held"), bytes).ratios(&[(Ours, Generic)]),
     row("held for each further pod", Value("held_more"), bytes)
-        .ratios(&[(Ours, Generic), (Ours, Owned)]),
+        .ratios(&[(Ours, Generic), (Ours, Statuses)]),
     row(
         "allocations of an unchanged relist",
         Value("allocations"),

@@ -10,10 +10,10 @@ use crate::subject::Kind;
 const SUBJECTS: [Kind; 9] = [
     Kind::Drain,
     Kind::Decode,
-    Kind::Owned,
+    Kind::Statuses,
     Kind::Calls,
     Kind::Generic,
-    Kind::BestGeneric,
+    Kind::Polling,
     Kind::Evented,
     Kind::Hint,
     Kind::Ours,

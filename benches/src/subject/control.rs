@@ -386,7 +386,7 @@ async fn read<P: Subject>(
         let uids: Vec<PodUid> = pods.into_iter().map(PodUid::from).collect();
         for uid in uids.iter().cycle() {
             let before = clock.now();
-            subject.shows(uid, &mut |row| {
+            subject.visit_containers(uid, &mut |row| {
                 std::hint::black_box(row.state);
             });
             let after = clock.now();
@@ -412,7 +412,7 @@ struct ResolvedPod {
 
 fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
     let mut shown = HashMap::new();
-    subject.shows(uid, &mut |row| {
+    subject.visit_containers(uid, &mut |row| {
         shown.insert(row.id.clone(), row.state);
     });
     shown
@@ -420,7 +420,7 @@ fn shown<P: Subject>(subject: &P, uid: &PodUid) -> HashMap<Id, i32> {
 
 fn agrees<P: Subject>(subject: &P, expected: &ResolvedPod) -> bool {
     let (mut right, mut wrong) = (0, 0);
-    subject.shows(&expected.uid, &mut |row| {
+    subject.visit_containers(&expected.uid, &mut |row| {
         if expected.containers.get(row.id) == Some(&row.state) {
             right += 1;
         } else {

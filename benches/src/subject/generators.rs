@@ -14,7 +14,7 @@ use pleg_runtime::{MapEvents, Runtime};
 use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Subject as Rival};
 
 use super::control::{Options, control};
-use super::plain::FullDecode;
+use super::full_decode::FullDecode;
 use super::receipts::Receipts;
 use super::workers::Wake;
 use super::{Kind, Settings};
@@ -36,7 +36,7 @@ pub(super) struct Row<'a> {
 /// A generator with a cache.
 pub(super) trait Subject: Send + Sync + 'static {
     /// Calls `row` for every container of the pod in the cache.
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>));
 
     /// Whether the pod has evidence that was read after a wall-clock time. Always false for a subject
     /// without such evidence.
@@ -153,7 +153,7 @@ impl Announcements for Subscription {
 }
 
 impl Subject for Pleg {
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
         for container in &self.get(uid).status.containers {
             let details = &container.details;
             let (state, since) = match container.state {
@@ -225,7 +225,7 @@ where
     F: Future<Output = ()> + Send,
     V: Fn(&S, i64) -> bool + Send + Sync + 'static,
 {
-    fn shows(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
+    fn visit_containers(&self, uid: &PodUid, row: &mut dyn FnMut(Row<'_>)) {
         for report in &self.subject.get(uid).status.containers {
             let Details::Container(details) = &report.details else {
                 continue;
@@ -284,7 +284,7 @@ pub(super) async fn run(settings: &Settings, allocated: AllocationCounter) -> Re
     let runtime = settings.runtime()?;
     let client = runtime.client();
     match settings.kind {
-        Kind::BestGeneric | Kind::Ours => {
+        Kind::Polling | Kind::Ours => {
             Box::pin(start_with_runtime(runtime, client, settings, allocated)).await
         }
         _ => {
@@ -380,7 +380,7 @@ async fn start<R: Runtime>(
         }
         _ => {
             let mode = match settings.kind {
-                Kind::BestGeneric => Mode::Polling,
+                Kind::Polling => Mode::Polling,
                 _ => Mode::Evented,
             };
             let mut builder = Pleg::builder(runtime).mode(mode);

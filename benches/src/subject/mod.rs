@@ -2,8 +2,8 @@
 //! measured alone. All subjects run on one thread, with the same transport and allocator.
 
 mod control;
+mod full_decode;
 mod generators;
-mod plain;
 mod raw;
 mod receipts;
 mod staleness;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::AllocationCounter;
 
-/// The kind of a subject.
+/// The kind of a subject. Committed results contain the names of serde.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -30,13 +30,17 @@ pub enum Kind {
     /// Decodes both lists and drops the rows.
     Decode,
     /// Keeps the decoded statuses of all pods.
-    Owned,
+    #[serde(rename = "owned")]
+    #[value(name = "owned")]
+    Statuses,
     /// Makes the calls that this project makes on an idle node, and drops the answers.
     Calls,
     /// Upstream's generic PLEG with on-demand relist (1.36).
     Generic,
     /// This project in polling mode.
-    BestGeneric,
+    #[serde(rename = "best-generic")]
+    #[value(name = "best-generic")]
+    Polling,
     /// Upstream's evented PLEG up to 1.36.
     Evented,
     /// Upstream's PLEG with events as hints (1.37).
@@ -54,8 +58,11 @@ impl Kind {
 
     /// Whether it has a cache.
     #[must_use]
-    pub const fn shows(self) -> bool {
-        !matches!(self, Self::Drain | Self::Decode | Self::Owned | Self::Calls)
+    pub const fn has_cache(self) -> bool {
+        !matches!(
+            self,
+            Self::Drain | Self::Decode | Self::Statuses | Self::Calls
+        )
     }
 
     /// Its name in reports.
@@ -64,10 +71,10 @@ impl Kind {
         match self {
             Self::Drain => "raw drain",
             Self::Decode => "prost decode",
-            Self::Owned => "decoded statuses",
+            Self::Statuses => "decoded statuses",
             Self::Calls => "calls alone",
             Self::Generic => "generic",
-            Self::BestGeneric => "pleg, polling",
+            Self::Polling => "pleg, polling",
             Self::Evented => "evented ≤ 1.36",
             Self::Hint => "hint 1.37",
             Self::Ours => "pleg",
@@ -116,7 +123,7 @@ pub async fn run(settings: Settings, allocated: AllocationCounter) -> Result<()>
     match settings.kind {
         Kind::Drain => raw::drain(&settings).await,
         Kind::Decode => raw::decode(&settings).await,
-        Kind::Owned => raw::own(&settings, allocated).await,
+        Kind::Statuses => raw::statuses(&settings, allocated).await,
         Kind::Calls => raw::call(&settings).await,
         _ => generators::run(&settings, allocated).await,
     }

@@ -138,7 +138,7 @@ pub(super) async fn decode(settings: &Settings) -> Result<()> {
 }
 
 /// Keeps the decoded statuses of all pods, like a cache of plain messages.
-pub(super) async fn own(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
+pub(super) async fn statuses(settings: &Settings, allocated: AllocationCounter) -> Result<()> {
     let mut client = settings.runtime()?.runtime_client();
     let mut orders = orders::<SubjectOrder>();
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());

@@ -54,7 +54,7 @@ impl CacheHistory {
         each: &mut dyn FnMut(&Row<'_>),
     ) -> i64 {
         let mut fingerprint = 0;
-        subject.shows(uid, &mut |row| {
+        subject.visit_containers(uid, &mut |row| {
             fingerprint ^= container_fingerprint(row.id.as_str(), row.state);
             each(&row);
         });

@@ -216,7 +216,7 @@ impl<P: Subject> OwnPod<P> {
         self.subject.newer_than(&self.uid, changed).await;
         let nanos = u64::try_from(clock.now().nanos_since(changed)).unwrap_or(0);
         let mut shown = Vec::new();
-        self.subject.shows(&self.uid, &mut |row| {
+        self.subject.visit_containers(&self.uid, &mut |row| {
             shown.push((row.id.clone(), row.state));
         });
         self.reads.add(

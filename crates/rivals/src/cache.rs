@@ -1,4 +1,4 @@
-//! Upstream's pod cache (reference, 1.10): one lock, a timestamp per entry and a global timestamp.
+//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp.
 //! A change of either wakes waiters.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! Upstream's evented PLEG of 1.26 to 1.36 ("classic"): events write to the cache and to the
-//! channel, and so does a generic PLEG with a long period (reference, 2.1).
+//! channel, and so does a generic PLEG with a long period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Upstream's evented PLEG of 1.37 ("hint"): a STOPPED event only requests a relist of its pod. The
-//! generic PLEG is unchanged (reference, 2.2).
+//! generic PLEG is unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

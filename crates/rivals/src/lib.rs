@@ -4,8 +4,7 @@
 //! The ports have two purposes: they show that a test of the failure catalogue can fail (the port
 //! fails it as upstream does), and benchmarks compare with them. They are not for use on a node.
 //! Faults of upstream must not be fixed here: a missing fault is a bug of the port. Comments name
-//! the entry of the catalogue (`docs/failures.md`) for each fault, and "reference" is the
-//! description of upstream's code from which the ports were written.
+//! the entry of the catalogue (`docs/failures.md`) for each fault.
 //!
 //! | subject | upstream |
 //! | --- | --- |
@@ -21,7 +20,7 @@
 //! twice at the same time (upstream's B9 needs a data race).
 //!
 //! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime
-//! that decodes every row and does nothing else (`benches/src/subject/plain.rs`).
+//! that decodes every row and does nothing else (`benches/src/subject/full_decode.rs`).
 
 mod cache;
 mod channel;

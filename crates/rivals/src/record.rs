@@ -1,4 +1,4 @@
-//! The pods in the last two lists, and upstream's table of transitions (reference, 1.6).
+//! The pods in the last two lists, and upstream's table of transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

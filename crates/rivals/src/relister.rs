@@ -1,5 +1,5 @@
 //! The implementation of upstream's generic PLEG: the worker loop, the relist of the node and the
-//! relist of a pod (reference, 1.3 to 1.9). All three ports use it.
+//! relist of a pod. All three ports use it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -55,7 +55,7 @@ impl PodStatus {
         self.containers.iter().find(has_name)
     }
 
-    /// Upstream keeps the last addresses of a pod without a ready sandbox (reference, 1.8), because
+    /// Upstream keeps the last addresses of a pod without a ready sandbox, because
     /// the teardown of the network races with the read of the status.
     pub(crate) fn keep_addresses(&mut self, previous: &[Text]) {
         let is_ready = |s: &Report| s.shown == ReportedState::Running;
