@@ -7,16 +7,33 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::signals::check_terminated;
+use crate::node::ExpectedPod;
+use crate::protocol::{Recorded, SubjectAnswer, SubjectOrder};
+use crate::usage::Usage;
 
 /// The interval at which a wait for an answer checks for termination.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Returns the value of the expected answer, or fails.
+macro_rules! expect_answer {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => $value,
+            other => anyhow::bail!("unexpected answer: {other:?}"),
+        }
+    };
+}
+pub(super) use expect_answer;
+
+/// The process of a subject.
+pub(super) type Subject = Process<SubjectOrder, SubjectAnswer>;
 
 /// A process that receives orders `O` and returns answers `A`. It is killed on drop.
 #[derive(Debug)]
@@ -101,6 +118,34 @@ impl<O: Serialize, A: DeserializeOwned> Process<O, A> {
     pub(super) fn request(&mut self, order: &O) -> Result<A> {
         self.send(order)?;
         self.receive(Duration::from_secs(150))
+    }
+}
+
+impl Subject {
+    /// Waits until the cache shows these pods.
+    pub(super) fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
+        self.send(&SubjectOrder::Sync { expected })?;
+        let answer = self.receive(Duration::from_secs(450))?;
+        let synced = expect_answer!(answer, SubjectAnswer::Synced { synced } => synced);
+        ensure!(synced, "the subject did not sync: {}", self.name);
+        Ok(())
+    }
+
+    /// Returns the usage, and the number of bytes that are not freed, if allocations are counted.
+    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
+        let answer = self.request(&SubjectOrder::Use)?;
+        Ok(expect_answer!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
+    }
+
+    /// Starts to record. Returns the usage so far.
+    pub(super) fn record(&mut self) -> Result<Usage> {
+        let answer = self.request(&SubjectOrder::Record)?;
+        Ok(expect_answer!(answer, SubjectAnswer::Used { usage, .. } => usage))
+    }
+
+    pub(super) fn recorded(&mut self) -> Result<Recorded> {
+        let answer = self.request(&SubjectOrder::Recorded)?;
+        Ok(expect_answer!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn stalled_consumer(
     figures.played(&played);
     figures.put("unready", watched.unready as f64);
     // A container exits with each restart.
-    let received = pair.recorded()?.exits;
+    let received = pair.subject.recorded()?.exits;
     figures.put("ends_untold", f64::from(count) - received as f64);
     compare(&mut pair, point.subject, &mut figures)?;
     Ok(figures)
@@ -104,7 +104,7 @@ fn during(
     counts: impl Fn(&str) -> bool,
 ) -> Result<Figures> {
     pair.plan(changes)?;
-    pair.record()?;
+    pair.subject.record()?;
     let watching = Duration::from_secs(seconds.into()) + after;
     pair.begin_watch(watching, false)?;
     let played = pair.play(f64::from(RATE), EventFaults::default())?;
@@ -204,7 +204,7 @@ pub(super) fn flapping(run: &Run, point: &Point, seconds: u32) -> Result<Figures
 fn until_recovered(run: &Run, point: &Point, count: u32, play: Play) -> Result<Figures> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
     let (events, expected) = pair.plan(Changes::Restarts { count })?;
-    pair.record()?;
+    pair.subject.record()?;
     pair.wait_for(expected, events, RECOVERY_LIMIT)?;
     let played = pair.play_with(play)?;
     pair.reached(RECOVERY_LIMIT)?;

@@ -27,8 +27,8 @@ const READ_DURATION: Duration = Duration::from_secs(2);
 /// subject in one message.
 const MAX_HISTORY: u64 = 35_000;
 
-/// How long a node is idle before it is measured, in seconds: this project then lists once a minute.
-const SETTLE_TIME: f64 = 66.0;
+/// How long a node is idle before it is measured: this project then lists once a minute.
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(66);
 
 /// The number of windows in which an idle node is measured.
 const WINDOWS: u32 = 3;
@@ -217,7 +217,7 @@ fn relists(run: &Run, point: &Point, count: u32) -> Result<Figures> {
 /// Measures an idle node. Each window is a repetition.
 fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>> {
     let mut pair = run.start(point, &SubjectOptions::default())?;
-    pair.window(SETTLE_TIME)?;
+    pair.window(SETTLE_TIME.as_secs_f64())?;
     let mut samples = Vec::new();
     for window in 0..WINDOWS {
         let mut sample = new_sample(point, rep * WINDOWS + window);
@@ -231,9 +231,9 @@ fn idle(run: &Run, point: &Point, seconds: u32, rep: u32) -> Result<Vec<Sample>>
 
 /// Measures usage and calls in a window.
 pub(super) fn used_in_window(pair: &mut Pair, seconds: f64, figures: &mut Figures) -> Result<()> {
-    let before = pair.used()?.0;
+    let before = pair.subject.used()?.0;
     let counted = pair.window(seconds)?;
-    let usage = pair.used()?.0.since(&before);
+    let usage = pair.subject.used()?.0.since(&before);
     figures.put("seconds", seconds);
     figures.used(&usage, &counted);
     Ok(())
@@ -255,17 +255,17 @@ fn planned_changes(run: &Run, point: &Point, changes: Changes, rate: f64) -> Res
         },
     )?;
     let (_, _) = pair.plan(changes)?;
-    let (before, used) = (pair.counted()?, pair.record()?);
+    let (before, used) = (pair.counted()?, pair.subject.record()?);
     let played = pair.play(rate, EventFaults::default())?;
     // The next relist shows the last changes.
     pair.window(1.5)?;
-    let usage = pair.used()?.0.since(&used);
+    let usage = pair.subject.used()?.0.since(&used);
     let counted = pair.counted()?.since(&before);
     let mut figures = Figures::default();
     if point.subject.has_cache() && played.sent <= MAX_HISTORY {
         figures.stale(&pair.stale(|_| true)?, &played);
     }
-    let recorded = pair.recorded()?;
+    let recorded = pair.subject.recorded()?;
     figures.played(&played);
     figures.used(&usage, &counted);
     figures.quantiles("latency", &recorded.end_to_end);
@@ -353,7 +353,7 @@ fn memory(run: &Run, point: &Point) -> Result<Figures> {
             },
             &how,
         )?;
-        held.extend(pair.used()?.1);
+        held.extend(pair.subject.used()?.1);
         if point.subject != Kind::Statuses && pods == point.pods {
             let by = pair.relist(50)?;
             let each = |of: Option<u64>| of.map_or(f64::NAN, |of| of as f64 / 50.0);

@@ -14,8 +14,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use clap::ValueEnum as _;
+use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use pleg_cri::v1::ContainerState;
 use pleg_runtime::Runtime as _;
@@ -26,16 +25,14 @@ use pleg_tests::{lives, usage};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::child::Process;
+use super::child::{Process, Subject};
+use super::measure::SETTLE_TIME;
 use super::signals::terminated;
 use crate::node::ExpectedPod;
-use crate::protocol::{Histogram, Recorded, SubjectAnswer, SubjectOrder};
+use crate::protocol::Histogram;
 use crate::results::{self, Line, Machine, Writer};
 use crate::subject::Kind;
 use crate::usage::Usage;
-
-/// How long a node is idle before it is measured: this project then lists once a minute.
-const SETTLE_TIME: Duration = Duration::from_secs(66);
 
 /// The number of pods that are created in parallel.
 const PARALLEL_PODS: usize = 5;
@@ -250,7 +247,7 @@ struct Before {
 
 /// A subject on its node.
 struct Bench<'a> {
-    process: Process<SubjectOrder, SubjectAnswer>,
+    process: Subject,
     node: &'a Node,
     clock: Clock,
     before: Option<Before>,
@@ -260,10 +257,9 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// Starts a subject. It is synced and has received the events of one pod.
     async fn start(node: &'a Node, rep: u32) -> Result<Self> {
-        let name = node.subject.to_possible_value();
-        let name = name.context("the subject has no name")?;
+        let name = node.subject.argument();
         let socket = node.daemon.endpoint.path().display().to_string();
-        let args = ["subject", name.get_name(), "--socket", &socket].map(str::to_owned);
+        let args = ["subject", &name, "--socket", &socket].map(str::to_owned);
         let mut bench = Self {
             process: Process::start(&std::env::current_exe()?, &args, &[])?,
             node,
@@ -285,34 +281,19 @@ impl<'a> Bench<'a> {
                 latency: Histogram::new(),
             },
         };
-        bench.sync()?;
+        let expected = || node.idle_pods.clone();
+        bench.process.sync(expected())?;
         // This project lists less often after the stream has delivered an event.
         Box::pin(lives::life_of_a_pod(&node.kubelet, 0, Duration::ZERO)).await?;
-        bench.sync()?;
+        bench.process.sync(expected())?;
         Ok(bench)
-    }
-
-    /// Waits until the subject shows the idle pods.
-    fn sync(&mut self) -> Result<()> {
-        let expected = self.node.idle_pods.clone();
-        self.process.send(&SubjectOrder::Sync { expected })?;
-        let SubjectAnswer::Synced { synced } = self.process.receive(Duration::from_secs(450))?
-        else {
-            bail!("unexpected answer")
-        };
-        ensure!(synced, "{} did not sync", self.node.subject.name());
-        Ok(())
     }
 
     fn begin(&mut self, phase: &str) -> Result<()> {
         phase.clone_into(&mut self.sample.phase);
         self.sample.at = results::now();
         self.sample.load = results::load();
-        let SubjectAnswer::Used { usage: subject, .. } =
-            self.process.request(&SubjectOrder::Record)?
-        else {
-            bail!("unexpected answer")
-        };
+        let subject = self.process.record()?;
         self.before = Some(Before {
             subject,
             daemon: usage::cpu(self.node.pid)?,
@@ -323,25 +304,17 @@ impl<'a> Bench<'a> {
 
     fn end(&mut self) -> Result<RealSample> {
         let before = self.before.take().context("the phase was not started")?;
-        let SubjectAnswer::Used { usage: after, .. } = self.process.request(&SubjectOrder::Use)?
-        else {
-            bail!("unexpected answer")
-        };
+        let used = self.process.used()?.0.since(&before.subject);
         let seconds = self.clock.now().since(before.at).as_secs_f64();
         let daemon_cpu = usage::cpu(self.node.pid)? - before.daemon;
-        let SubjectAnswer::Recorded(Recorded { end_to_end, .. }) =
-            self.process.request(&SubjectOrder::Recorded)?
-        else {
-            bail!("unexpected answer")
-        };
-        let used = after.since(&before.subject);
+        let latency = self.process.recorded()?.end_to_end;
         Ok(RealSample {
             seconds,
             cpu: used.cpu,
             woken: used.woken,
             peak_kib: used.peak_kib,
             daemon_cpu: i64::try_from(daemon_cpu.as_nanos())?,
-            latency: end_to_end,
+            latency,
             ..self.sample.clone()
         })
     }

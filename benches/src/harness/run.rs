@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use clap::ValueEnum as _;
 use pleg_runtime::clock::wall;
 
-use super::child::Process;
+use super::child::{Process, Subject, expect_answer};
 use super::{Point, Workload};
 use crate::node::{Changes, ExpectedPod};
 use crate::protocol::{
@@ -66,9 +65,7 @@ impl Run {
             args.push("--dropping".to_owned());
         }
         let runtime = Process::start(&self.executable, &args, &[])?;
-        let name = point.subject.to_possible_value();
-        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
-        let mut args = vec!["subject".to_owned(), name];
+        let mut args = vec!["subject".to_owned(), point.subject.argument()];
         args.extend(["--socket".to_owned(), socket.display().to_string()]);
         args.extend(how.without_timer.then(|| "--without-timer".to_owned()));
         args.extend(how.stamp.then(|| "--stamp".to_owned()));
@@ -89,7 +86,7 @@ impl Run {
             synced_in: 0,
         };
         let expected = pair.expected()?;
-        pair.sync(expected)?;
+        pair.subject.sync(expected)?;
         pair.synced_in = wall().nanos_since(began);
         pair.first_event(point.subject)?;
         Ok(pair)
@@ -144,34 +141,16 @@ pub(super) struct Cut {
 /// A runtime and a subject. The subject is dropped first, so that it does not observe the end of the
 /// runtime.
 pub(super) struct Pair {
-    subject: Process<SubjectOrder, SubjectAnswer>,
+    pub(super) subject: Subject,
     runtime: Process<RuntimeOrder, RuntimeAnswer>,
     /// The time from the start of the subject until it was synced, in ns.
     pub(super) synced_in: i64,
 }
 
-/// Returns the value of the expected answer, or fails.
-macro_rules! expect {
-    ($answer:expr, $pattern:pat => $value:expr) => {
-        match $answer {
-            $pattern => $value,
-            other => bail!("unexpected answer: {other:?}"),
-        }
-    };
-}
-
 impl Pair {
     pub(super) fn expected(&mut self) -> Result<Vec<ExpectedPod>> {
         let answer = self.runtime.request(&RuntimeOrder::Expected)?;
-        Ok(expect!(answer, RuntimeAnswer::Expected { expected } => expected))
-    }
-
-    fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
-        self.subject.send(&SubjectOrder::Sync { expected })?;
-        let answer = self.subject.receive(Duration::from_secs(450))?;
-        let synced = expect!(answer, SubjectAnswer::Synced { synced } => synced);
-        ensure!(synced, "the subject did not sync");
-        Ok(())
+        Ok(expect_answer!(answer, RuntimeAnswer::Expected { expected } => expected))
     }
 
     /// Sends the first events, as on a node that has been in use.
@@ -207,7 +186,9 @@ impl Pair {
 
     pub(super) fn plan(&mut self, changes: Changes) -> Result<(u64, Vec<ExpectedPod>)> {
         let answer = self.runtime.request(&RuntimeOrder::Plan { changes })?;
-        Ok(expect!(answer, RuntimeAnswer::Planned { events, expected } => (events, expected)))
+        Ok(
+            expect_answer!(answer, RuntimeAnswer::Planned { events, expected } => (events, expected)),
+        )
     }
 
     pub(super) fn play(&mut self, rate: f64, faults: EventFaults) -> Result<Played> {
@@ -221,7 +202,7 @@ impl Pair {
     pub(super) fn play_with(&mut self, play: Play) -> Result<Played> {
         self.runtime.send(&RuntimeOrder::Play(play))?;
         let answer = self.runtime.receive(Duration::from_secs(1200))?;
-        Ok(expect!(answer, RuntimeAnswer::Played(played) => played))
+        Ok(expect_answer!(answer, RuntimeAnswer::Played(played) => played))
     }
 
     /// Sets the faults of the runtime's calls.
@@ -229,7 +210,7 @@ impl Pair {
         let answer = self
             .runtime
             .request(&RuntimeOrder::SetCallFaults { faults })?;
-        expect!(answer, RuntimeAnswer::Ready => {});
+        expect_answer!(answer, RuntimeAnswer::Ready => {});
         Ok(())
     }
 
@@ -243,13 +224,13 @@ impl Pair {
     pub(super) fn stale(&mut self, counts: impl Fn(&str) -> bool) -> Result<Stale> {
         let answer = self.runtime.request(&RuntimeOrder::History)?;
         let (mut before, mut changes): (Vec<ExpectedPod>, Vec<PodChange>) =
-            expect!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
+            expect_answer!(answer, RuntimeAnswer::History { before, changes } => (before, changes));
         before.retain(|of| counts(&of.uid));
         changes.retain(|of| counts(&of.pod.uid));
         let answer = self
             .subject
             .request(&SubjectOrder::Stale { before, changes })?;
-        Ok(expect!(answer, SubjectAnswer::Stale(stale) => stale))
+        Ok(expect_answer!(answer, SubjectAnswer::Stale(stale) => stale))
     }
 
     /// Starts to watch the subject's health, until the first problem if `first`.
@@ -260,7 +241,7 @@ impl Pair {
 
     pub(super) fn end_watch(&mut self, during: Duration) -> Result<Watched> {
         let answer = self.subject.receive(during + Duration::from_secs(30))?;
-        Ok(expect!(answer, SubjectAnswer::Watched(watched) => watched))
+        Ok(expect_answer!(answer, SubjectAnswer::Watched(watched) => watched))
     }
 
     /// Cuts all connections at time `at`, or only resets the event streams. Returns the time of the cut.
@@ -270,12 +251,12 @@ impl Pair {
             down_ms: u64::from(how.down_ms),
             reset: how.reset,
         })?;
-        Ok(expect!(answer, RuntimeAnswer::Cut { at } => at))
+        Ok(expect_answer!(answer, RuntimeAnswer::Cut { at } => at))
     }
 
     pub(super) fn counted(&mut self) -> Result<Counted> {
         let answer = self.runtime.request(&RuntimeOrder::Count)?;
-        Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
+        Ok(expect_answer!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
     pub(super) fn begin_window(&mut self, seconds: f64) -> Result<()> {
@@ -286,29 +267,14 @@ impl Pair {
         let answer = self
             .runtime
             .receive(Duration::from_secs_f64(seconds + 30.0))?;
-        Ok(expect!(answer, RuntimeAnswer::Counted(counted) => counted))
-    }
-
-    pub(super) fn used(&mut self) -> Result<(Usage, Option<u64>)> {
-        let answer = self.subject.request(&SubjectOrder::Use)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, live_bytes } => (usage, live_bytes)))
-    }
-
-    pub(super) fn record(&mut self) -> Result<Usage> {
-        let answer = self.subject.request(&SubjectOrder::Record)?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
+        Ok(expect_answer!(answer, RuntimeAnswer::Counted(counted) => counted))
     }
 
     /// Makes the subject discard the events and announcements that it received so far.
     pub(super) fn discard(&mut self) -> Result<()> {
         let answer = self.subject.request(&SubjectOrder::Discard)?;
-        expect!(answer, SubjectAnswer::Used { .. } => {});
+        expect_answer!(answer, SubjectAnswer::Used { .. } => {});
         Ok(())
-    }
-
-    pub(super) fn recorded(&mut self) -> Result<Recorded> {
-        let answer = self.subject.request(&SubjectOrder::Recorded)?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
     /// Measures the duration of reads of the subject's cache, while the plan is played at `rate`, if given.
@@ -320,7 +286,7 @@ impl Pair {
             self.play(rate, EventFaults::default())?;
         }
         let answer = self.subject.receive(during + Duration::from_secs(30))?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded.in_process))
+        Ok(expect_answer!(answer, SubjectAnswer::Recorded(recorded) => recorded.in_process))
     }
 
     /// Runs pod workers that restart their pods. Returns their reads.
@@ -328,7 +294,7 @@ impl Pair {
         self.subject
             .send(&SubjectOrder::Restart { parallel, times })?;
         let answer = self.subject.receive(Duration::from_secs(600))?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+        Ok(expect_answer!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
     /// Starts pod workers that create, stop and remove pods.
@@ -338,20 +304,20 @@ impl Pair {
             pods_per_second,
             millis,
         })?;
-        expect!(answer, SubjectAnswer::Used { .. } => {});
+        expect_answer!(answer, SubjectAnswer::Used { .. } => {});
         Ok(())
     }
 
     /// Returns the reads of the pod workers since the last call.
     pub(super) fn take_reads(&mut self) -> Result<Recorded> {
         let answer = self.subject.request(&SubjectOrder::TakeReads)?;
-        Ok(expect!(answer, SubjectAnswer::Recorded(recorded) => recorded))
+        Ok(expect_answer!(answer, SubjectAnswer::Recorded(recorded) => recorded))
     }
 
     pub(super) fn relist(&mut self, count: u32) -> Result<Spent> {
         self.subject.send(&SubjectOrder::Relist { count })?;
         let answer = self.subject.receive(Duration::from_secs(600))?;
-        Ok(expect!(answer, SubjectAnswer::Spent(spent) => spent))
+        Ok(expect_answer!(answer, SubjectAnswer::Spent(spent) => spent))
     }
 
     /// Starts to wait until the subject shows the expected pods. Returns its usage so far.
@@ -367,7 +333,7 @@ impl Pair {
             events,
             within,
         })?;
-        Ok(expect!(answer, SubjectAnswer::Used { usage, .. } => usage))
+        Ok(expect_answer!(answer, SubjectAnswer::Used { usage, .. } => usage))
     }
 
     /// Starts to wait until every pod has evidence that was read after `after`.
@@ -388,7 +354,7 @@ impl Pair {
 
     pub(super) fn reached(&mut self, within: Duration) -> Result<Reached> {
         let answer = self.subject.receive(within + Duration::from_secs(30))?;
-        Ok(expect!(answer, SubjectAnswer::Reached(reached) => reached))
+        Ok(expect_answer!(answer, SubjectAnswer::Reached(reached) => reached))
     }
 
     /// Returns the number of containers that the cache lacks or shows in a wrong state, and the number of
@@ -396,7 +362,7 @@ impl Pair {
     pub(super) fn compared(&mut self) -> Result<(u64, u64)> {
         let expected = self.expected()?;
         let answer = self.subject.request(&SubjectOrder::Compare { expected })?;
-        Ok(expect!(answer, SubjectAnswer::Compared { lost, ghosts } => (lost, ghosts)))
+        Ok(expect_answer!(answer, SubjectAnswer::Compared { lost, ghosts } => (lost, ghosts)))
     }
 }
 

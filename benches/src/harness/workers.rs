@@ -21,10 +21,10 @@ pub(super) fn own_writes(run: &Run, point: &Point, parallel: u32, times: u32) ->
         call_ms: point.latency,
         ..CallFaults::default()
     })?;
-    let (before, used) = (pair.counted()?, pair.used()?.0);
+    let (before, used) = (pair.counted()?, pair.subject.used()?.0);
     let recorded = pair.restart(parallel, times)?;
     let counted = pair.counted()?.since(&before);
-    let used = pair.used()?.0.since(&used);
+    let used = pair.subject.used()?.0.since(&used);
     let mut figures = Figures::default();
     // A read of each pod comes before its first restart.
     let reads = f64::from(4 * times + 1) * f64::from(parallel);

@@ -1,6 +1,6 @@
 //! Numbers as text.
 
-use crate::stats::Estimate;
+use crate::stats::{Estimate, median};
 
 /// Three significant digits, with separators of thousands.
 fn digits(value: f64) -> String {
@@ -62,6 +62,13 @@ pub(super) fn nanos(value: f64) -> String {
         _ => (value, "ns"),
     };
     format!("{} {unit}", digits(value))
+}
+
+/// Load averages: the median and the maximum.
+pub(super) fn loads(values: &[f64]) -> String {
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let usual = median(values).unwrap_or(0.0);
+    format!("{usual:.1} (median), {most:.1} (most)")
 }
 
 /// A median with its interval.

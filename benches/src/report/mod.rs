@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::results::{Machine, Results};
-use crate::stats::median;
 use data::Data;
 
 const PAGE: &str = include_str!("page.md");
@@ -80,11 +79,10 @@ fn list(file: &Path, machines: &[Machine]) -> String {
 
 fn load(data: &Data) -> String {
     let loads: Vec<f64> = data.0.iter().map(|(_, sample)| sample.load).collect();
-    let most = loads.iter().copied().fold(0.0, f64::max);
-    let usual = median(&loads).unwrap_or(0.0);
     format!(
-        "* Load average of the machine before each measurement: {usual:.1} (median), {most:.1} (most). \
-         The two processes of a measurement are included; much more than 2 means that something else ran."
+        "* Load average of the machine before each measurement: {}. \
+         The two processes of a measurement are included; much more than 2 means that something else ran.",
+        format::loads(&loads)
     )
 }
 

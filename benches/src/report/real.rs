@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::format::{count, nanos, times};
+use super::format::{count, loads, nanos, times};
 use crate::harness::RealSample;
 use crate::protocol::Histogram;
 use crate::stats::{median, quantile};
@@ -66,12 +66,11 @@ pub(super) fn section(samples: &[RealSample]) -> String {
             let _ = writeln!(out, "{}", row(subject, pods, of, generic));
         }
     }
-    let loads: Vec<f64> = samples.iter().map(|s| s.load).collect();
-    let most = loads.iter().copied().fold(0.0, f64::max);
-    let usual = median(&loads).unwrap_or(0.0);
+    let of_phases: Vec<f64> = samples.iter().map(|s| s.load).collect();
     let _ = write!(
         out,
-        "\nLoad average of the machine before each phase: {usual:.1} (median), {most:.1} (most).\n{ELSEWHERE}"
+        "\nLoad average of the machine before each phase: {}.\n{ELSEWHERE}",
+        loads(&of_phases)
     );
     out
 }

@@ -65,6 +65,13 @@ impl Kind {
         )
     }
 
+    /// Its name on the command line.
+    #[must_use]
+    pub fn argument(self) -> String {
+        let name = self.to_possible_value();
+        name.map_or_else(String::new, |name| name.get_name().to_owned())
+    }
+
     /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
