@@ -11,9 +11,7 @@ use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::{MapEvents, Runtime};
-use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Subject as Rival,
-};
+use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Subject as Rival};
 
 use super::control::{Options, control};
 use super::full_decode::FullDecode;
@@ -371,7 +369,7 @@ async fn start<R: Runtime>(
             control(port, announcements, options).await
         }
         Kind::Hint => {
-            let (hint, announcements) = Hint::start(runtime, &HintSettings::default());
+            let (hint, announcements) = Hint::start(runtime);
             let subject = Arc::new(hint);
             let port = Port {
                 subject,

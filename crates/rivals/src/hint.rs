@@ -14,21 +14,6 @@ use crate::relister::{Gate, Limits, Relister, RelisterConfig};
 use crate::stream::{MAX_ATTEMPTS, QUEUE_CAPACITY, receive};
 use crate::subject::Port;
 
-/// The settings of [`Hint`]. The defaults are upstream's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HintSettings {
-    /// How often the generator subscribes in total, without pauses.
-    pub attempts: u32,
-}
-
-impl Default for HintSettings {
-    fn default() -> Self {
-        Self {
-            attempts: MAX_ATTEMPTS,
-        }
-    }
-}
-
 /// Upstream's hint design, with the generic PLEG. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Hint<R> {
@@ -39,7 +24,12 @@ pub struct Hint<R> {
 
 impl<R: Runtime> Hint<R> {
     /// Starts the generator. Must be called inside a tokio runtime.
-    pub fn start(runtime: R, settings: &HintSettings) -> (Self, Fifo) {
+    pub fn start(runtime: R) -> (Self, Fifo) {
+        Self::with_attempts(runtime, MAX_ATTEMPTS)
+    }
+
+    /// Starts a generator that subscribes so often in total, without pauses.
+    pub fn with_attempts(runtime: R, attempts: u32) -> (Self, Fifo) {
         let config = RelisterConfig {
             limits: Limits::GENERIC,
             gate: Gate::off(),
@@ -50,11 +40,7 @@ impl<R: Runtime> Hint<R> {
         relister.start();
         let subscribes = Arc::new(AtomicU64::new(0));
         let (send, mut received) = mpsc::channel(QUEUE_CAPACITY);
-        let (runtime, counter, attempts) = (
-            relister.runtime.clone(),
-            subscribes.clone(),
-            settings.attempts,
-        );
+        let (runtime, counter) = (relister.runtime.clone(), subscribes.clone());
         relister.spawn(async move {
             // There is no pause, and a successful attempt counts, too (A7, B15).
             for _ in 0..attempts {

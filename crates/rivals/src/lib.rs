@@ -40,7 +40,7 @@ pub use cache::Cache;
 pub use channel::{Event, Fifo};
 pub use evented::{Evented, EventedSettings};
 pub use generic::{Generic, GenericSettings};
-pub use hint::{Hint, HintSettings};
+pub use hint::Hint;
 pub use ours::Ours;
 pub use relister::StatusTimestamps;
 pub use status::PodStatus;

@@ -3,7 +3,7 @@
 use pleg::core::{Id, LifecycleType, ReportedState};
 use pleg::{Pleg, PodUid};
 use pleg_cri::CriRuntime;
-use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings};
+use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint};
 use rivals::{Ours, Subject};
 
 use crate::{Node, SOON};
@@ -71,7 +71,7 @@ async fn evented_port_announces_and_caches_container() -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hint_port_announces_and_caches_container() -> anyhow::Result<()> {
-    announces_and_caches_a_container(|runtime| Hint::start(runtime, &HintSettings::default())).await
+    announces_and_caches_a_container(Hint::start).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

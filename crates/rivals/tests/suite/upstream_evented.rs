@@ -6,7 +6,7 @@ use crate::support::{
     without_sandbox,
 };
 use pleg_core::{EventType, ReportedState, RuntimeEvent};
-use rivals::{Fifo, Hint, HintSettings, Subject};
+use rivals::{Fifo, Hint, Subject};
 
 /// E1, TestHealthyEventedPLEG: healthy until the channel is full.
 #[tokio::test(start_paused = true)]
@@ -94,11 +94,7 @@ async fn e4_e5_hint_gives_up_after_all_attempts() {
     for attempts in [1, 2] {
         let node = FakeRuntime::new();
         node.fail(Op::Subscribe, DOWN);
-        let settings = HintSettings {
-            attempts,
-            ..HintSettings::default()
-        };
-        let (hint, _fifo) = Hint::start(node.clone(), &settings);
+        let (hint, _fifo) = Hint::with_attempts(node.clone(), attempts);
         sleep(&hint, MS).await;
         assert_eq!(hint.subscribes(), u64::from(attempts));
         sleep(&hint, MINUTE).await;

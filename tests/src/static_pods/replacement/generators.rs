@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use pleg::core::{Id, Instant, LifecycleType, Mode, ReportedState};
 use rivals::{
-    Answer, Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours,
-    Subject,
+    Answer, Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, Subject,
 };
 
 use super::alone::{Alone, nanos};
@@ -37,7 +36,7 @@ pub(super) async fn measure(
     let (generator, events) = Generic::start(daemon.runtime()?, GenericSettings::default());
     let times = Worker::new(generator, events).run(alone, deaths).await?;
     measured.push(("generic 1.36", times));
-    let (generator, events) = Hint::start(daemon.runtime()?, &HintSettings::default());
+    let (generator, events) = Hint::start(daemon.runtime()?);
     let times = Worker::new(generator, events).run(alone, deaths).await?;
     measured.push(("hint 1.37", times));
     let (generator, events) = Evented::start(daemon.runtime()?, &EventedSettings::default());

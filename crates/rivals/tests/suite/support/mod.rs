@@ -9,8 +9,7 @@ use pleg::Pleg;
 use pleg_core::{CallErrorKind, EventType, Report, ReportedState, RuntimeEvent, WallTime};
 use pleg_runtime::clock::{Clock, wall};
 use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, HintSettings, Ours,
-    StatusTimestamps, Subject,
+    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, StatusTimestamps, Subject,
 };
 
 pub(crate) use kubelet::{Action, PodWorker, SyncLoop};
@@ -94,7 +93,7 @@ pub(crate) fn generic(node: &FakeRuntime) -> (Generic<FakeRuntime>, Fifo) {
 
 /// Upstream's hint design of 1.37.
 pub(crate) fn hint(node: &FakeRuntime) -> (Hint<FakeRuntime>, Fifo) {
-    Hint::start(node.clone(), &HintSettings::default())
+    Hint::start(node.clone())
 }
 
 /// Waits for that time.
