@@ -1,14 +1,14 @@
 //! The resource usage of this process, and the CPU time of the runtime from /proc.
 
-use std::fs;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
 use pleg_cri::Endpoint;
 use tokio::net::UnixStream;
+
+use crate::proc::Proc;
 
 /// The resources used since the start of the process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +37,7 @@ impl Usage {
         Self {
             cpu: cpu.map_or(Duration::ZERO, Duration::from),
             wake_ups: wake_ups(),
-            runtime_cpu: runtime.and_then(cpu_of),
+            runtime_cpu: runtime.and_then(|pid| Some(Proc::of_this_host().process(pid)?.cpu())),
             calls: Calls::now(metrics),
         }
     }
@@ -93,18 +93,6 @@ fn wake_ups() -> u64 {
     switches.map_or(0, |n| u64::try_from(n).unwrap_or(0))
 }
 
-/// The CPU time of another process, with the resolution of a clock tick.
-fn cpu_of(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name, in parentheses. It may contain any character.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let ticks = |field: usize| rest.split_whitespace().nth(field)?.parse::<u64>().ok();
-    let (user, system) = (ticks(11)?, ticks(12)?);
-    let second = sysconf(SysconfVar::CLK_TCK).ok()??;
-    let second = u64::try_from(second).ok().filter(|ticks| *ticks > 0)?;
-    Some(Duration::from_millis((user + system) * 1000 / second))
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -134,11 +122,11 @@ mod tests {
 
     #[test]
     fn cpu_time_of_own_process_is_read_from_proc() {
-        let used = cpu_of(std::process::id()).expect("its own stat is readable");
+        let own = Proc::of_this_host()
+            .own()
+            .expect("its own stat is readable");
         let clock = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a valid clock");
-        assert!(
-            used <= Duration::from(clock) + Duration::from_millis(20),
-            "{used:?}"
-        );
+        let most = Duration::from(clock) + Duration::from_millis(20);
+        assert!(own.cpu() <= most, "{own:?}");
     }
 }

@@ -13,16 +13,18 @@ use nix::unistd::{SysconfVar, sysconf};
 
 /// A process, as its `stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: u32,
+pub(crate) struct Process {
+    pub(crate) pid: u32,
     /// At most 15 characters.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// As in `ps`: R, S, D, T, t, Z or I.
-    pub(super) state: char,
-    pub(super) parent: u32,
-    pub(super) threads: u64,
+    pub(crate) state: char,
+    pub(crate) parent: u32,
+    pub(crate) threads: u64,
     /// CPU time, in clock ticks.
     ticks: u64,
+    /// Its virtual memory in bytes.
+    pub(crate) memory: u64,
     /// When it started, in clock ticks since the boot. It tells apart two processes with the same PID.
     started: u64,
     pages: u64,
@@ -44,37 +46,48 @@ impl Process {
             threads: number(17)?,
             ticks: number(11)?.checked_add(number(12)?)?,
             started: number(19)?,
+            memory: number(20)?,
             pages: number(21)?,
         })
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 
     /// Whether it has ended and nobody has reaped it. A process whose first thread has ended looks the same,
     /// but has others.
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
 
     /// The same process, and not another with its PID.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         self.pid == other.pid && self.started == other.started
     }
 
+    /// The CPU time that it has used, with the resolution of a clock tick.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_secs_f64(seconds(self.ticks))
+    }
+
     /// The CPU time that it has used since an earlier sample, in seconds.
-    pub(super) fn cpu_since(&self, before: &Self) -> f64 {
+    pub(crate) fn cpu_since(&self, before: &Self) -> f64 {
         seconds(self.ticks.saturating_sub(before.ticks))
     }
 
+    /// When it started, in seconds of Unix time, if the system started at `boot`.
+    pub(crate) fn started_at(&self, boot: f64) -> f64 {
+        boot + seconds(self.started)
+    }
+
     /// How long it exists, if the system has been up for `uptime` seconds.
-    pub(super) fn age(&self, uptime: f64) -> f64 {
+    pub(crate) fn age(&self, uptime: f64) -> f64 {
         (uptime - seconds(self.started)).max(0.0)
     }
 
     /// Its resident memory in bytes.
-    pub(super) fn resident(&self) -> u64 {
+    pub(crate) fn resident(&self) -> u64 {
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
         let page = page.and_then(|bytes| u64::try_from(bytes).ok());
         self.pages.saturating_mul(page.unwrap_or(4096))
@@ -89,44 +102,48 @@ fn seconds(ticks: u64) -> f64 {
 
 /// A thread in state D. If it is in that state later and has not run in between, it was blocked all the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Blocked {
+pub(crate) struct Blocked {
     /// How often it has been switched out.
     switches: Option<u64>,
     /// The function of the kernel in which it waits.
-    pub(super) at: Option<String>,
+    pub(crate) at: Option<String>,
 }
 
 impl Blocked {
-    pub(super) fn since(&self, before: &Self) -> bool {
+    pub(crate) fn since(&self, before: &Self) -> bool {
         self.switches.is_some() && self.switches == before.switches
     }
 }
 
 /// The `/proc` below a root.
 #[derive(Clone, Debug)]
-pub(super) struct Proc(PathBuf);
+pub(crate) struct Proc(PathBuf);
 
 impl Proc {
-    pub(super) fn below(root: &Path) -> Self {
+    pub(crate) fn below(root: &Path) -> Self {
         Self(root.join("proc"))
     }
 
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn of_this_host() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path)
     }
 
     /// Whether the processes of the host are visible from here.
-    pub(super) fn shows_host(&self) -> bool {
+    pub(crate) fn shows_host(&self) -> bool {
         crate::kubelet::host_is_visible(&self.0)
     }
 
-    pub(super) fn read(&self, path: &str) -> io::Result<String> {
+    pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let bytes = fs::read(self.path(path))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// All processes.
-    pub(super) fn processes(&self) -> io::Result<BTreeMap<u32, Process>> {
+    pub(crate) fn processes(&self) -> io::Result<BTreeMap<u32, Process>> {
         let entries = fs::read_dir(&self.0)?.flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         // A process may end at any time.
@@ -134,32 +151,42 @@ impl Proc {
         Ok(processes.collect())
     }
 
-    pub(super) fn process(&self, pid: u32) -> Option<Process> {
-        Process::parse(&self.read(&format!("{pid}/stat")).ok()?)
+    pub(crate) fn process(&self, pid: u32) -> Option<Process> {
+        self.stat(&pid.to_string())
     }
 
-    pub(super) fn arguments(&self, pid: u32) -> Option<Vec<String>> {
+    /// The present process.
+    pub(crate) fn own(&self) -> Option<Process> {
+        self.stat("self")
+    }
+
+    /// The process or thread of this directory.
+    fn stat(&self, dir: &str) -> Option<Process> {
+        Process::parse(&self.read(&format!("{dir}/stat")).ok()?)
+    }
+
+    pub(crate) fn arguments(&self, pid: u32) -> Option<Vec<String>> {
         let line = self.read(&format!("{pid}/cmdline")).ok()?;
         let line = line.strip_suffix('\0').unwrap_or(&line);
         Some(line.split('\0').map(str::to_owned).collect())
     }
 
     /// The threads of a process that are in state D.
-    pub(super) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
+    pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
         let Ok(entries) = fs::read_dir(self.path(&format!("{pid}/task"))) else {
             return BTreeMap::new();
         };
         let threads = entries.flatten().filter_map(|entry| {
             let thread: u32 = entry.file_name().to_str()?.parse().ok()?;
             let dir = format!("{pid}/task/{thread}");
-            let stat = Process::parse(&self.read(&format!("{dir}/stat")).ok()?)?;
+            let stat = self.stat(&dir)?;
             (stat.state == 'D').then(|| (thread, self.blocked(&dir)))
         });
         threads.collect()
     }
 
     /// How long the threads of a process have waited for a CPU.
-    pub(super) fn waited(&self, pid: u32) -> Option<Duration> {
+    pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
         let entries = fs::read_dir(self.path(&format!("{pid}/task"))).ok()?;
         let waited = entries.flatten().filter_map(|entry| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
@@ -171,7 +198,7 @@ impl Proc {
     }
 
     /// Why the process or thread of this directory is in state D.
-    pub(super) fn blocked(&self, dir: &str) -> Blocked {
+    pub(crate) fn blocked(&self, dir: &str) -> Blocked {
         let status = self.read(&format!("{dir}/status")).unwrap_or_default();
         let count = |field: &str| status.lines().find_map(|line| number(line, field));
         let at = self.read(&format!("{dir}/wchan")).ok();
@@ -184,7 +211,7 @@ impl Proc {
     }
 
     /// The number of open descriptors of a process and its soft limit.
-    pub(super) fn descriptors(&self, pid: u32) -> Option<(u64, u64)> {
+    pub(crate) fn descriptors(&self, pid: u32) -> Option<(u64, u64)> {
         let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
         let limits = self.read(&format!("{pid}/limits")).ok()?;
         let limit = limits
@@ -194,15 +221,22 @@ impl Proc {
     }
 
     /// The open files of the system and their limit.
-    pub(super) fn files(&self) -> Option<(u64, u64)> {
+    pub(crate) fn files(&self) -> Option<(u64, u64)> {
         let text = self.read("sys/fs/file-nr").ok()?;
         let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
         let (open, _, limit) = (numbers.next()?, numbers.next()?, numbers.next()?);
         Some((open?, limit?))
     }
 
+    /// When the system started, in seconds of Unix time.
+    pub(crate) fn boot(&self) -> Option<f64> {
+        let text = self.read("stat").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+        line.trim().parse().ok()
+    }
+
     /// How long the system has been up, in seconds.
-    pub(super) fn uptime(&self) -> Option<f64> {
+    pub(crate) fn uptime(&self) -> Option<f64> {
         let text = self.read("uptime").ok()?;
         text.split_whitespace().next()?.parse().ok()
     }
@@ -217,11 +251,10 @@ fn number(line: &str, field: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
 
     #[test]
     fn name_with_spaces_and_parentheses_is_parsed() {
-        let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 0 16 0";
+        let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
         let process = Process::parse(stat).unwrap();
         assert_eq!(process.name, "a) b (c");
         assert_eq!(
@@ -229,7 +262,12 @@ mod tests {
             (42, 'D', 7, 3)
         );
         assert!((process.age(19.0) - 10.0).abs() < 1e-9, "{process:?}");
-        assert_eq!(process.resident() % 16, 0);
+        assert!(
+            (process.started_at(1000.0) - 1009.0).abs() < 1e-9,
+            "{process:?}"
+        );
+        assert_eq!(process.cpu(), Duration::from_secs(3));
+        assert_eq!((process.memory, process.resident() % 16), (4_096_000, 0));
     }
 
     #[test]
@@ -241,8 +279,10 @@ mod tests {
 
     #[test]
     fn own_process_is_read() {
-        let proc = Proc::below(Path::new("/"));
+        let proc = Proc::of_this_host();
         let own = proc.process(std::process::id()).unwrap();
+        assert!(proc.own().unwrap().is(&own));
+        assert!(own.started_at(proc.boot().unwrap()) > 1e9);
         assert!(proc.waited(own.pid).is_some());
         assert!(own.threads > 1 && own.resident() > 1 << 20, "{own:?}");
         assert!(own.age(proc.uptime().unwrap()) < 3600.0 * 24.0);
@@ -250,22 +290,5 @@ mod tests {
         assert!(open > 2 && open < limit, "{open} of {limit}");
         assert!(proc.processes().unwrap().contains_key(&own.pid));
         assert!(proc.files().is_some_and(|(open, limit)| open < limit));
-    }
-
-    #[test]
-    fn thread_is_blocked_if_it_has_not_run_in_between() {
-        let host = FakeHost::new();
-        host.process(10, "containerd", 'S', 1);
-        host.thread(10, 11, 'D', 5, "nfs_wait");
-        host.thread(10, 12, 'D', 5, "io_schedule");
-        host.thread(10, 13, 'S', 5, "futex");
-        let proc = Proc::below(host.root());
-        let before = proc.blocked_threads(10);
-        assert_eq!(before.keys().collect::<Vec<_>>(), [&11, &12]);
-        assert_eq!(before[&11].at.as_deref(), Some("nfs_wait"));
-        host.thread(10, 12, 'D', 6, "io_schedule");
-        let after = proc.blocked_threads(10);
-        assert!(after[&11].since(&before[&11]));
-        assert!(!after[&12].since(&before[&12]));
     }
 }
