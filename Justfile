@@ -79,11 +79,10 @@ image ARCHIVE="target/pleg-image.tar":
         cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
 
-# At full length what CI runs in a short form: denied statuses, an outage, 120 containers of a pod (needs root).
+# At full length what CI runs in a short form: denied statuses, 120 containers of a pod (needs root).
 [group('test')]
 test-long:
     PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
-    PLEG_OUTAGE_SECONDS=60 cargo test -p pleg-tests --test simulated -- --include-ignored --nocapture outage::
     PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=2 --nocapture stress
 
 # Publish the crates, without the upload, and use the packages in a project outside of the workspace.

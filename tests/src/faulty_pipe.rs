@@ -129,15 +129,6 @@ impl FaultyPipe {
         self.break_after(0, how);
     }
 
-    /// Whether the latest connection has broken.
-    pub fn is_broken(&self) -> bool {
-        let broken = |connection: &mut State| {
-            let fault = connection.fault;
-            fault.is_some_and(|(at, _)| connection.carried >= at)
-        };
-        self.latest(broken).unwrap_or(false)
-    }
-
     /// Resumes a stalled connection.
     pub fn resume(&self) {
         self.latest(|connection| {

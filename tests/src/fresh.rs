@@ -49,8 +49,7 @@ pub async fn read_your_writes(
     let mut answers = Answers::default();
     for n in 0..rounds {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
         let mut shows = async |id: &Id, expected: &[ReportedState]| {
             answers.wait(generator, &pod, id, expected).await
         };

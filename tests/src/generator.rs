@@ -229,8 +229,7 @@ impl Generator {
             code: 9,
             after_ms: 20,
         };
-        let job = kubelet.create(&pod, "job", 0, life).await?;
-        kubelet.start(&job).await?;
+        let job = kubelet.run(&pod, "job", 0, life).await?;
         let waited = until(
             SOON,
             "the stream reports the end of a new container",

@@ -270,6 +270,16 @@ impl Kubelet {
         Ok(id)
     }
 
+    /// Creates and starts a container.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub async fn run(&self, pod: &Pod, name: &str, attempt: u32, life: Life) -> anyhow::Result<Id> {
+        let id = self.create(pod, name, attempt, life).await?;
+        self.start(&id).await?;
+        Ok(id)
+    }
+
     /// StartContainer.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! connections that break on command ([`faulty_pipe`]), separate ones for calls and events
 //! ([`split`]), a generator under test ([`generator`]), and
 //! the checks of what was announced and cached against what was done and is listed ([`check`]). Scripts
-//! that run on real and simulated runtimes: [`fresh`], [`outage`], [`second_subscriber`].
+//! that run on real and simulated runtimes: [`fresh`], [`second_subscriber`].
 //! The mini-kubelet `static_pods` as a process on a daemon: [`static_pods`], through [`stream_proxy`] if
 //! its event stream is to fail. What a process uses: [`usage`].
 
@@ -26,7 +26,6 @@ pub mod fuse;
 pub mod generator;
 pub mod kubelet;
 pub mod lives;
-pub mod outage;
 pub mod recording;
 pub mod second_subscriber;
 pub mod split;

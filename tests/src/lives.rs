@@ -37,8 +37,7 @@ pub async fn churn(
 /// If a call fails.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-    let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-    kubelet.start(&app).await?;
+    let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
     let code = i32::try_from(n)? + 1;
     // Polling announces Started only for containers that run during a list.
     let linger_ms = u64::try_from(linger.as_millis())?;
@@ -46,16 +45,14 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
         code,
         after_ms: linger_ms.max(u64::from(n % 5) * 50),
     };
-    let job = kubelet.create(&pod, "job", 0, crash).await?;
-    kubelet.start(&job).await?;
+    let job = kubelet.run(&pod, "job", 0, crash).await?;
     ended(kubelet, &job).await?;
     linger_for(linger).await;
     let second_crash = Life::Exit {
         code: code + 100,
         after_ms: linger_ms,
     };
-    let again = kubelet.create(&pod, "job", 1, second_crash).await?;
-    kubelet.start(&again).await?;
+    let again = kubelet.run(&pod, "job", 1, second_crash).await?;
     ended(kubelet, &again).await?;
     linger_for(linger).await;
     kubelet.stop(&app).await?;

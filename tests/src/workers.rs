@@ -259,8 +259,7 @@ impl<'a> Worker<'a> {
             APP => Life::UntilStopped,
             _ => self.all.plan.job(self.n, *attempt),
         };
-        let id = kubelet.create(pod, name, *attempt, life).await?;
-        kubelet.start(&id).await?;
+        kubelet.run(pod, name, *attempt, life).await?;
         *attempt += 1;
         let running = kubelet.running(pod, name).await?;
         self.all.observe(|o| {

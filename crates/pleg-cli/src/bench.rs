@@ -20,10 +20,12 @@ use tokio::process::{Child, Command};
 use crate::agent::install_metrics;
 use crate::args::{BenchArgs, EventsPolicy, Output};
 use crate::connect::Target;
+use crate::figures::{millis, quantile};
 use crate::json;
 use crate::log::notice;
 use crate::record::Record;
 use crate::table::{self, Cell, colour, dim};
+use crate::text::latency;
 use crate::usage::{Calls, Usage, server_of};
 
 /// How long to wait for the start of the simulated node, and for the inspections after the first
@@ -160,7 +162,6 @@ async fn measure(
     // This ends early only if the generator ends.
     let _ = tokio::time::timeout(duration, receiving).await;
     let usage = Usage::now(server, metrics).since(&before);
-    latencies.sort_by(f64::total_cmp);
     let cost = Cost {
         mode,
         duration: pleg.now().since(began),
@@ -199,10 +200,9 @@ impl Cost {
         }
     }
 
-    /// A quantile of the latencies, in per mille.
-    fn latency(&self, per_mille: usize) -> Option<f64> {
-        let last = self.latencies.len().checked_sub(1)?;
-        self.latencies.get(last * per_mille / 1000).copied()
+    /// The latency below which this share of the others is.
+    fn latency(&self, share: f64) -> Option<f64> {
+        quantile(self.latencies.iter().copied(), share)
     }
 
     fn object(&self) -> Object {
@@ -218,19 +218,15 @@ impl Cost {
             lists,
             statuses,
             subscribes,
-            cpu_ms: ms(self.usage.cpu),
+            cpu_ms: millis(self.usage.cpu),
             wake_ups: self.usage.wake_ups,
-            runtime_cpu_ms: self.usage.runtime_cpu.map(ms),
+            runtime_cpu_ms: self.usage.runtime_cpu.map(millis),
             list_period_seconds: self.period.as_secs_f64(),
             announced: self.announced,
-            known_after_ms_median: self.latency(500),
-            known_after_ms_p99: self.latency(990),
+            known_after_ms_median: self.latency(0.5),
+            known_after_ms_p99: self.latency(0.99),
         }
     }
-}
-
-fn ms(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// The JSON object of a mode.
@@ -266,16 +262,16 @@ const ROWS: [Row; 10] = [
     ),
     ("  lists", |c| Some(c.usage.calls.lists as f64), count),
     ("  statuses", |c| Some(c.usage.calls.statuses as f64), count),
-    ("CPU time of pleg", |c| Some(ms(c.usage.cpu)), millis),
+    ("CPU time of pleg", |c| Some(millis(c.usage.cpu)), latency),
     ("wake-ups of pleg", |c| Some(c.usage.wake_ups as f64), count),
     (
         "CPU time of the runtime",
-        |c| c.usage.runtime_cpu.map(ms),
-        millis,
+        |c| c.usage.runtime_cpu.map(millis),
+        latency,
     ),
     ("events announced", |c| Some(c.announced as f64), count),
-    ("latency, median", |c| c.latency(500), millis),
-    ("latency, 99th percentile", |c| c.latency(990), millis),
+    ("latency, median", |c| c.latency(0.5), latency),
+    ("latency, 99th percentile", |c| c.latency(0.99), latency),
     (
         "list calls per hour at the last period",
         |c| Some(2.0 * 3600.0 / c.period.as_secs_f64()),
@@ -323,13 +319,4 @@ fn show(costs: &[Cost]) -> io::Result<()> {
 
 fn count(n: f64) -> String {
     format!("{n:.0}")
-}
-
-fn millis(ms: f64) -> String {
-    match ms {
-        ms if ms < 1.0 => format!("{:.0} µs", ms * 1000.0),
-        ms if ms < 100.0 => format!("{ms:.1} ms"),
-        ms if ms < 10_000.0 => format!("{ms:.0} ms"),
-        ms => format!("{:.1} s", ms / 1000.0),
-    }
 }

@@ -12,6 +12,7 @@ mod connect;
 #[cfg(test)]
 mod deploy;
 mod doctor;
+mod figures;
 mod filter;
 mod find;
 mod generate;
@@ -25,7 +26,7 @@ mod meter;
 mod observer;
 mod page;
 mod pods;
-mod process;
+mod proc;
 mod record;
 mod runtime_calls;
 mod signals;

@@ -1,13 +1,14 @@
-//! The resource usage of this process, and the CPU time of the runtime.
+//! The resource usage of this process, and the CPU time of the runtime from /proc.
 
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
+use nix::time::{ClockId, clock_gettime};
 use pleg_cri::Endpoint;
 use tokio::net::UnixStream;
+
+use crate::proc::Proc;
 
 /// The resources used since the start of the process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +37,7 @@ impl Usage {
         Self {
             cpu: cpu.map_or(Duration::ZERO, Duration::from),
             wake_ups: wake_ups(),
-            runtime_cpu: runtime.and_then(cpu_of),
+            runtime_cpu: runtime.and_then(|pid| Some(Proc::of_this_host().process(pid)?.cpu())),
             calls: Calls::now(metrics),
         }
     }
@@ -83,22 +84,13 @@ impl Calls {
 /// The process that serves the socket, if it is known.
 pub(crate) async fn server_of(endpoint: &Endpoint) -> Option<u32> {
     let stream = UnixStream::connect(endpoint.path()).await.ok()?;
-    let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
-    // 0 is a process of another PID namespace.
-    (pid > 0).then_some(pid)
+    u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
 /// `/proc/self/task` would not show the threads that have ended; tokio ends idle blocking threads.
 fn wake_ups() -> u64 {
     let switches = getrusage(UsageWho::RUSAGE_SELF).map(|u| u.voluntary_context_switches());
     switches.map_or(0, |n| u64::try_from(n).unwrap_or(0))
-}
-
-/// The CPU time of another process, including threads that have ended.
-fn cpu_of(pid: u32) -> Option<Duration> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
-    let time = clock_getcpuclockid(pid).and_then(clock_gettime);
-    time.ok().map(Duration::from)
 }
 
 #[cfg(test)]
@@ -129,11 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_own_process_is_read_by_its_id() {
-        let before = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a valid clock");
-        let used = cpu_of(std::process::id()).expect("its own clock is readable");
-        assert!(used >= Duration::from(before), "{used:?}");
-        let after = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a valid clock");
-        assert!(used <= Duration::from(after), "{used:?}");
+    fn cpu_time_of_own_process_is_read_from_proc() {
+        let own = Proc::of_this_host()
+            .own()
+            .expect("its own stat is readable");
+        let clock = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a valid clock");
+        let most = Duration::from(clock) + Duration::from_millis(20);
+        assert!(own.cpu() <= most, "{own:?}");
     }
 }

@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, Details, EventType, HeldId, Id, Identity, Kind,
-    PodCall, PodRead, PodUid, Report, ReportedState, Resources, RuntimeEvent, Text, WallTime,
+    Output, PodCall, PodRead, PodUid, PodView, Report, ReportedState, Resources, RuntimeEvent,
+    Text, WallTime,
 };
 
 use crate::coverage::Coverage;
@@ -311,6 +312,33 @@ pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Stri
     let row = |r: &Report| format!("{}:{:?}", r.id, r.shown);
     let rows: Vec<String> = reports.into_iter().map(row).collect();
     format!("[{}]", rows.join(" "))
+}
+
+/// An output of the reconciler as text.
+pub fn format_output(output: &Output) -> String {
+    match output {
+        Output::Publish { uid, view } => {
+            let s = &view.status;
+            let sandboxes = s.sandboxes.iter();
+            let sandboxes = sandboxes.map(|x| format!("{}:{:?}", x.id, x.state));
+            let containers = s.containers.iter();
+            let containers = containers.map(|x| format!("{}:{:?}", x.id, x.state));
+            let all: Vec<String> = sandboxes.chain(containers).collect();
+            format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
+        }
+        Output::Announce(e) => {
+            let subject = e.subject.as_ref();
+            let what = subject.map(|s| (&s.id, s.incarnation, s.exit_code));
+            format!("announce {} {} {what:?}", e.event, e.uid)
+        }
+        Output::Answer { waiter, answer } => {
+            let count =
+                |v: &PodView| (v.as_of, v.status.sandboxes.len(), v.status.containers.len());
+            format!("answer {waiter:?} {:?}", answer.as_ref().map(count))
+        }
+        Output::Terminals { uid, records } => format!("{} ends of {uid}", records.len()),
+        other => format!("{other:?}"),
+    }
 }
 
 /// How long a call takes.

@@ -220,11 +220,6 @@ impl Sim {
         self.wait_for(|now| now.subscribers == count).await;
     }
 
-    /// Returns when at least that many events are held, or the simulator has ended.
-    pub async fn wait_for_held_events(&self, count: usize) {
-        self.wait_for(|now| now.held >= count).await;
-    }
-
     /// Ends everything: cuts connections, cancels calls in progress and stops all tasks. Returns
     /// when no task is left. The simulator serves nothing afterwards.
     pub async fn shutdown(&self) {

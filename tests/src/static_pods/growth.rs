@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use pleg::core::Mode;
 use pleg_cri::v1::ContainerFilter;
 
 use crate::daemon::Daemon;
 use crate::environment::number;
 use crate::kubelet::Kubelet;
+use crate::usage;
 use crate::wait::pass_time;
 
 use super::manifests::{self, Kind};
@@ -119,19 +120,13 @@ fn is_flat(samples: &[Sample]) -> anyhow::Result<()> {
 }
 
 async fn sample(kubelet: &StaticPods, client: &Kubelet) -> anyhow::Result<Sample> {
-    let process = format!("/proc/{}", kubelet.pid()?);
-    let status = std::fs::read_to_string(format!("{process}/status"))?;
-    let field = |name: &str| -> anyhow::Result<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let value = line.and_then(|line| line.split_whitespace().next());
-        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
-    };
+    let pid = kubelet.pid()?;
     let metrics = kubelet.get("/metrics").await?;
     let is_end = |line: &super::process::Line| matches!(line.event, Event::Ended { .. });
     Ok(Sample {
-        resident_kib: field("VmRSS:")?,
-        descriptors: std::fs::read_dir(format!("{process}/fd"))?.count(),
-        threads: field("Threads:")?,
+        resident_kib: usage::status(pid, "VmRSS:")?,
+        descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
+        threads: usage::status(pid, "Threads:")?,
         tasks: metric(&metrics, "static_pods_alive_tasks"),
         tombstones: metric(&metrics, "pleg_tombstones"),
         ended: kubelet.lines().iter().filter(|line| is_end(line)).count(),

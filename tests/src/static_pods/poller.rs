@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::kubelet::Kubelet;
+use crate::usage;
 
 const EVERY: Duration = Duration::from_millis(25);
 
@@ -297,12 +298,7 @@ impl Observer {
 /// Why the process of a container does not run, although its status names one; `None` if it runs.
 pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
     let process = kubelet.process(id).await;
-    // Field 3, after the name in parentheses.
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    match state {
+    match usage::state(process) {
         _ if process == 0 => None,
         None => Some(format!("its process {process} is gone")),
         Some('Z' | 'X') => Some(format!("its process {process} has ended")),

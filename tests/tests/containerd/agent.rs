@@ -31,12 +31,11 @@ async fn idle_node_with_110_pods() -> anyhow::Result<()> {
             let kubelet = &kubelet;
             async move {
                 let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-                let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-                kubelet.start(&id).await
+                kubelet.run(&pod, "app", 0, Life::UntilStopped).await
             }
         };
         let created = stream::iter(0..PODS).map(create).buffer_unordered(4);
-        let _: Vec<()> = created.try_collect().await?;
+        let _: Vec<_> = created.try_collect().await?;
 
         let endpoint = daemon.endpoint.to_string();
         let mut agent = Command::new(program)
@@ -71,7 +70,7 @@ async fn idle_node_with_110_pods() -> anyhow::Result<()> {
         }
         let (used, elapsed) = (usage::cpu(pid)? - before, clock.now().since(began));
         let share = used.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
-        let most = usage::memory(pid, "VmHWM:")?;
+        let most = usage::status(pid, "VmHWM:")?;
         println!(
             "{PODS} pods on containerd, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core; \
              RSS at most {most} KiB"

@@ -90,8 +90,7 @@ async fn run_pods(kubelet: &Kubelet, number: usize) -> anyhow::Result<Vec<(Pod, 
     let mut pods = Vec::new();
     for n in 0..number {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
         pods.push((pod, id));
     }
     Ok(pods)

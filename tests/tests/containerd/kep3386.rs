@@ -109,8 +109,7 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
             Err(error) => println!("{name} is tried again: {error:#}"),
         }
     }
-    let id = kubelet.create(pod, &name, ATTEMPTS, life).await?;
-    kubelet.start(&id).await?;
+    let id = kubelet.run(pod, &name, ATTEMPTS, life).await?;
     Ok(id)
 }
 
@@ -124,8 +123,7 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
     let mut ids = Vec::new();
     for (n, code) in [0, 3].into_iter().enumerate() {
         let life = Life::UntilTerminated { code };
-        let id = kubelet.create(&pod, &format!("job-{n}"), 0, life).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(&pod, &format!("job-{n}"), 0, life).await?;
         ids.push(id);
     }
     generator
@@ -339,8 +337,7 @@ async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<V
     for n in 0..LOST {
         let pod = kubelet.run_pod(&format!("lost-{n}")).await?;
         let life = Life::UntilTerminated { code: 4 };
-        let job = kubelet.create(&pod, "job", 0, life).await?;
-        kubelet.start(&job).await?;
+        let job = kubelet.run(&pod, "job", 0, life).await?;
         until(SOON, "its STARTED is received", || {
             let started = generator.recorder.log().has(&job, EventType::Started);
             async move { started.then_some(()) }

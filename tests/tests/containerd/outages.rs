@@ -143,8 +143,7 @@ async fn populate(kubelet: &Kubelet, count: usize) -> anyhow::Result<Vec<Pod>> {
     let mut pods = Vec::new();
     for n in 0..count {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-        kubelet.start(&app).await?;
+        kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
         pods.push(pod);
     }
     Ok(pods)

@@ -42,8 +42,7 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
         let mut ids = Vec::new();
         for attempt in 0..2 {
             let life = Life::UntilTerminated { code: 7 };
-            let id = kubelet.create(&pod, "app", attempt, life).await?;
-            kubelet.start(&id).await?;
+            let id = kubelet.run(&pod, "app", attempt, life).await?;
             ids.push(id);
         }
         until(SOON, "they are seen running", || async {

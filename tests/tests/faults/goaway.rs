@@ -48,7 +48,7 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     node.calls = pipe;
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     for n in 1..=5 {
         node.faults.slow_down("StreamContainers", SECOND);
         let pleg = generator.pleg.clone();
@@ -62,9 +62,7 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     }
     assert_eq!(generator.pleg.counters().lists_failed, 0);
     assert!(generator.is_well());
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 /// GOAWAY to the event stream: it continues until the connection ends. Then a new one is requested at
@@ -95,9 +93,7 @@ async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
         }
     }
     assert_eq!(generator.missed(), 0);
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 /// A server that takes a call and answers with GOAWAY.
@@ -136,7 +132,7 @@ async fn goaway_for_a_minute(why: Reason, of_the_stream: bool) -> anyhow::Result
     } else {
         node.calls = pipe;
     }
-    let mut generator = node.spawn(Settings::default())?;
+    let generator = node.spawn(Settings::default())?;
     let reported_after = node
         .until(3 * SECOND, "it is reported", || {
             !generator.degraded().is_empty()
@@ -160,9 +156,7 @@ async fn goaway_for_a_minute(why: Reason, of_the_stream: bool) -> anyhow::Result
         generator.is_well()
     })
     .await?;
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 #[tokio::test(start_paused = true)]

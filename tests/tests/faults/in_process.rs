@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::Builder;
-use pleg::core::{Id, Mode, Settings, WallTime};
+use pleg::core::{Mode, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::Sim;
-use pleg_tests::faulty_pipe::{Accepting, Break, FaultyPipe};
+use pleg_tests::faulty_pipe::FaultyPipe;
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::outage::Interruptible;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
 use pleg_tests::split::SplitRuntime;
 
@@ -148,34 +147,25 @@ impl InProcess {
         let mut all = Vec::new();
         for n in 0..pods {
             let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-            let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-            kubelet.start(&app).await?;
+            kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
             all.push(pod);
         }
         Ok(all)
     }
 
-    pub(crate) async fn end(self, generator: Generator) {
-        generator.pleg.shutdown().await;
-        self.sim.shutdown().await;
-    }
-}
-
-impl Interruptible for InProcess {
-    async fn cut_off(&mut self) {
-        for pipe in [&self.events, &self.calls] {
-            pipe.set_accepting(Accepting::Refused);
-            pipe.break_now(Break::Reset);
-        }
-    }
-
-    fn reconnect(&mut self) -> anyhow::Result<()> {
-        self.events.set_accepting(Accepting::Served);
-        self.calls.set_accepting(Accepting::Served);
+    /// Compares the cache and what was announced with what was done, and ends.
+    pub(crate) async fn check_and_end(
+        self,
+        mut generator: Generator,
+        kubelet: &Kubelet,
+    ) -> anyhow::Result<()> {
+        generator.check(kubelet).await?;
+        self.end(generator).await;
         Ok(())
     }
 
-    fn kill_container(&self, id: &Id, code: i32) -> bool {
-        self.sim.kill_container(id.as_str(), code)
+    pub(crate) async fn end(self, generator: Generator) {
+        generator.pleg.shutdown().await;
+        self.sim.shutdown().await;
     }
 }

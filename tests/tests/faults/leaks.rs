@@ -155,8 +155,7 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
             code: 0,
             after_ms: 1,
         };
-        let id = kubelet.create(pod, "short", attempt, life).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(pod, "short", attempt, life).await?;
         pleg_tests::lives::ended(kubelet, &id).await?;
         kubelet.remove(&id).await?;
     }
@@ -242,8 +241,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
     subscribed(&all, 0, "it has subscribed").await?;
     for n in 0..3 {
         let pod = kubelet.run_pod(&format!("pod-{round}-{n}")).await?;
-        let app = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-        kubelet.start(&app).await?;
+        let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
         faults.hang_id(app.as_str());
     }
     serving.stop().await;

@@ -63,7 +63,7 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, hung + healthy).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     let (bad, good) = pods.split_at(hung);
     bad.iter()
         .for_each(|p| node.faults.hang_id(p.sandbox.as_str()));
@@ -118,9 +118,7 @@ async fn hung_pods(hung: usize, healthy: usize) -> anyhow::Result<()> {
         .until(2 * MINUTE, "nothing is degraded", || generator.is_well())
         .await?;
     println!("{hung} hung pods: recovered {recovered_after:?} after they answer again");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +136,7 @@ async fn hung_list_is_reported_and_delays_no_answer() -> anyhow::Result<()> {
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     node.faults.hang_calls("StreamPodSandboxes", 1);
     let (pleg, asked) = (generator.pleg.clone(), node.clock.now());
     let list = tokio::spawn(async move { pleg.relist_now().await });
@@ -158,9 +156,7 @@ async fn hung_list_is_reported_and_delays_no_answer() -> anyhow::Result<()> {
         .until(2 * SECOND, "nothing is degraded", || generator.is_well())
         .await?;
     println!("a hung list: recovered {recovered_after:?} after its deadline");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 /// No list is answered. The node is ready for three minutes to the millisecond. Then it is unready, with
@@ -170,7 +166,7 @@ async fn node_is_unready_after_three_minutes_of_hung_lists() -> anyhow::Result<(
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 3).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     node.faults.hang_calls("StreamPodSandboxes", u64::MAX);
     let last = generator.health().last_list;
     let unready = last.map_or(node.clock.now(), |l| l.after(UNREADY_AFTER));
@@ -194,9 +190,7 @@ async fn node_is_unready_after_three_minutes_of_hung_lists() -> anyhow::Result<(
         })
         .await?;
     println!("hung lists: ready and recovered {recovered_after:?} after they answer again");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +198,7 @@ async fn cut_stream_is_reported_and_leaves_the_node_ready() -> anyhow::Result<()
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     let pods = node.run_pods(&kubelet, 60).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     node.events.set_accepting(Accepting::Refused);
     node.events.break_now(Break::Reset);
     let reported_after = node
@@ -226,9 +220,7 @@ async fn cut_stream_is_reported_and_leaves_the_node_ready() -> anyhow::Result<()
         })
         .await?;
     println!("a cut stream: recovered {recovered_after:?} after connections are accepted again");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 /// Starts containers of the pod one after the other. Each exits and is removed.
@@ -238,8 +230,7 @@ async fn restarts(kubelet: &Kubelet, pod: &Pod, times: u32) -> anyhow::Result<()
             code: 3,
             after_ms: 1,
         };
-        let id = kubelet.create(pod, "loop", attempt, life).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(pod, "loop", attempt, life).await?;
         pleg_tests::lives::ended(kubelet, &id).await?;
         kubelet.remove(&id).await?;
     }
@@ -318,7 +309,5 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
     let dropped =
         matches!(discarded, Some(metrics_util::debugging::DebugValue::Counter(n)) if n > 1000);
     assert!(dropped, "{discarded:?}");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }

@@ -67,9 +67,7 @@ async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
         .await?;
     println!("  afterwards: listed after {listed:?}, confirmed after {evented:?}");
     assert_eq!(generator.missed(), 0);
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +167,7 @@ async fn silent_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
     node.run_pods(&kubelet, 2).await?;
     node.events.set_accepting(Accepting::Silent);
     node.calls.set_accepting(Accepting::Silent);
-    let mut generator = node.spawn(Settings::default())?;
+    let generator = node.spawn(Settings::default())?;
     let reported_after = node
         .until(3 * SECOND, "it is reported", || {
             generator.is_degraded("list_slow")
@@ -198,7 +196,5 @@ async fn silent_server_is_reported_and_dialled_rarely() -> anyhow::Result<()> {
         generator.is_well()
     })
     .await?;
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }

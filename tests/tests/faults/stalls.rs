@@ -67,7 +67,7 @@ async fn node_is_unready_after_three_minutes_without_a_list() -> anyhow::Result<
     let node = InProcess::up();
     let kubelet = node.kubelet()?;
     node.run_pods(&kubelet, 1).await?;
-    let mut generator = node.start(Settings::default()).await?;
+    let generator = node.start(Settings::default()).await?;
     node.calls.break_now(Break::Stall);
     let last = generator.health().last_list;
     for _ in 0..400 {
@@ -91,9 +91,7 @@ async fn node_is_unready_after_three_minutes_without_a_list() -> anyhow::Result<
         })
         .await?;
     println!("ready {back:?} after the dead connection was cut");
-    generator.check(&kubelet).await?;
-    node.end(generator).await;
-    Ok(())
+    node.check_and_end(generator, &kubelet).await
 }
 
 async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
@@ -102,8 +100,7 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
         code: 9,
         after_ms: 30_000,
     };
-    let job = kubelet.create(&pod, "job", 0, life).await?;
-    kubelet.start(&job).await?;
+    let job = kubelet.run(&pod, "job", 0, life).await?;
     Ok(job)
 }
 

@@ -38,8 +38,7 @@ async fn churn(mode: Mode, linger: Duration, at_once: usize) -> anyhow::Result<(
         code: 3,
         after_ms: u64::try_from(linger.as_millis())?,
     };
-    let crashed = kubelet.create(&kept, "job", 0, life).await?;
-    kubelet.start(&crashed).await?;
+    let crashed = kubelet.run(&kept, "job", 0, life).await?;
     lives::ended(&kubelet, &crashed).await?;
 
     generator

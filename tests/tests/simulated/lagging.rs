@@ -95,8 +95,7 @@ async fn crash_loop(kubelet: &Kubelet, name: String, times: i32) -> anyhow::Resu
     for code in 1..=times {
         let life = Life::Exit { code, after_ms: 0 };
         let attempt = u32::try_from(code - 1)?;
-        let id = kubelet.create(&pod, "app", attempt, life).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(&pod, "app", attempt, life).await?;
         lives::ended(kubelet, &id).await?;
         all.push(id);
     }

@@ -11,20 +11,17 @@ mod churn;
 mod connect;
 mod fresh;
 mod lagging;
-mod outage;
 mod parity;
 mod rivals;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use pleg::Builder;
-use pleg::core::{Id, Mode, Settings, StreamState};
+use pleg::core::{Mode, Settings, StreamState};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
-use pleg_sim::{Serving, Sim};
+use pleg_sim::Sim;
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::Kubelet;
-use pleg_tests::outage::Interruptible;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
 use tempfile::TempDir;
 
@@ -34,7 +31,6 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// A simulated runtime.
 pub(crate) struct Node {
     pub(crate) sim: Sim,
-    serving: Option<Serving>,
     endpoint: Endpoint,
     dir: TempDir,
 }
@@ -43,21 +39,13 @@ impl Node {
     pub(crate) fn up() -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("pleg").tempdir()?;
         let path = dir.path().join("cri.sock");
-        let mut node = Self {
-            sim: Sim::builder().seed(2).build(),
-            serving: None,
+        let sim = Sim::builder().seed(2).build();
+        let _serving = sim.serve_unix(&path, std::future::pending())?;
+        Ok(Self {
+            sim,
             endpoint: format!("unix://{}", path.display()).parse()?,
             dir,
-        };
-        node.serve()?;
-        Ok(node)
-    }
-
-    /// Serves its socket, for the first time or again.
-    pub(crate) fn serve(&mut self) -> anyhow::Result<()> {
-        let path: PathBuf = self.endpoint.path().to_owned();
-        self.serving = Some(self.sim.serve_unix(path, std::future::pending())?);
-        Ok(())
+        })
     }
 
     pub(crate) fn runtime(&self) -> anyhow::Result<CriRuntime> {
@@ -97,22 +85,6 @@ impl Node {
 
     pub(crate) async fn down(self) {
         self.sim.shutdown().await;
-    }
-}
-
-impl Interruptible for Node {
-    async fn cut_off(&mut self) {
-        if let Some(serving) = self.serving.take() {
-            serving.stop().await;
-        }
-    }
-
-    fn reconnect(&mut self) -> anyhow::Result<()> {
-        self.serve()
-    }
-
-    fn kill_container(&self, id: &Id, code: i32) -> bool {
-        self.sim.kill_container(id.as_str(), code)
     }
 }
 

@@ -20,8 +20,7 @@ async fn announces_and_caches_a_container<S: Subject>(
     }
     let kubelet = node.kubelet()?;
     let pod = kubelet.run_pod("pod").await?;
-    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
-    kubelet.start(&id).await?;
+    let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
     announced(&mut fifo, LifecycleType::ContainerStarted, &id).await?;
     assert_eq!(cached(&subject, &pod.uid), Some(ReportedState::Running));
     assert!(node.sim.kill_container(id.as_str(), 3));

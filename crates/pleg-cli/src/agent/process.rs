@@ -7,7 +7,7 @@ use metrics::{describe_counter, describe_gauge, gauge};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::process::Process;
+use crate::proc::Proc;
 
 const BUILD: &str = "pleg_build_info";
 const CPU: &str = "process_cpu_seconds_total";
@@ -41,14 +41,13 @@ pub(super) fn show() {
         // One of them reads the directory.
         gauge!(OPEN_FILES).set(open.count().saturating_sub(1) as f64);
     }
-    let stat = fs::read_to_string("/proc/self/stat");
-    if let Some(own) = stat.ok().as_deref().and_then(Process::parse) {
+    let proc = Proc::of_this_host();
+    if let Some(own) = proc.own() {
         gauge!(RESIDENT).set(own.resident() as f64);
         gauge!(VIRTUAL).set(own.memory as f64);
         gauge!(THREADS).set(own.threads as f64);
-        let host = fs::read_to_string("/proc/stat").unwrap_or_default();
-        if let Some(boot) = boot_time(&host) {
-            gauge!(STARTED).set(own.start_time(boot));
+        if let Some(boot) = proc.boot() {
+            gauge!(STARTED).set(own.started_at(boot));
         }
     }
 }
@@ -63,24 +62,4 @@ pub(super) fn cpu() -> String {
             format!("# HELP {CPU} {CPU_HELP}\n# TYPE {CPU} counter\n{CPU} {seconds}\n\n")
         },
     )
-}
-
-/// The Unix time of the boot, from `/proc/stat`.
-fn boot_time(stat: &str) -> Option<f64> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
-    line.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn boot_time_is_found() {
-        assert_eq!(
-            boot_time("cpu  1 2\nbtime 1000\nprocesses 5\n"),
-            Some(1000.0)
-        );
-        assert_eq!(boot_time("cpu  1 2\n"), None);
-    }
 }

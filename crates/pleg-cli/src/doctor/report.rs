@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Examination;
 use super::finding::{Finding, Severity};
 use super::runtime::State;
-use super::runtime::figures::{bytes, millis, span};
+use crate::figures::{bytes, millis, span};
 use crate::json;
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{duration, safe};

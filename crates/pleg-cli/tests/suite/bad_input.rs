@@ -7,11 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{TestDir, pleg};
+use crate::support::{TestDir, pleg, serve};
 use pleg::runtime::clock::Clock;
 use pleg_cri::v1;
-use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
-use tokio_stream::wrappers::UnixListenerStream;
+use pleg_cri::v1::runtime_service_server::RuntimeService;
 use tonic::{Request, Response, Status};
 
 /// Runs the command, which must exit within 15 s.
@@ -154,13 +153,12 @@ fn other_protocol_fails_at_once() {
     }
 }
 
-#[test]
-fn message_above_limit_fails_at_once() {
+#[tokio::test(flavor = "multi_thread")]
+async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
-    let serving = serve(&socket);
+    serve(Huge, &socket);
     fails_at_once_with(pods_at(&socket), &["ListPodSandbox", "16777216"]);
-    drop(serving);
 }
 
 #[test]
@@ -281,18 +279,4 @@ impl RuntimeService for Huge {
             items: vec![sandbox],
         }))
     }
-}
-
-/// Serves [`Huge`] until the returned runtime is dropped.
-fn serve(socket: &Path) -> tokio::runtime::Runtime {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let _entered = runtime.enter();
-    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
-    let service = RuntimeServiceServer::new(Huge).max_encoding_message_size(64 << 20);
-    let server = tonic::transport::Server::builder()
-        .add_service(service)
-        .serve_with_incoming(UnixListenerStream::new(listener));
-    runtime.spawn(server);
-    drop(_entered);
-    runtime
 }

@@ -37,10 +37,6 @@ impl Subscribers {
         }
     }
 
-    pub const fn is_lagging(&self) -> bool {
-        !self.lagging.is_empty()
-    }
-
     /// An announcement; `present` ids exist, in `pods` pods with `names` names each, one of them the
     /// sandbox's.
     ///

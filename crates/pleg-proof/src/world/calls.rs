@@ -449,29 +449,3 @@ pub(super) fn format_reports(rows: &Result<Vec<Report>, CallError>) -> String {
         Err(error) => format!("{error:?}"),
     }
 }
-
-pub(super) fn format_output(output: &Output) -> String {
-    match output {
-        Output::Publish { uid, view } => {
-            let s = &view.status;
-            let sandboxes = s.sandboxes.iter();
-            let sandboxes = sandboxes.map(|x| format!("{}:{:?}", x.id, x.state));
-            let containers = s.containers.iter();
-            let containers = containers.map(|x| format!("{}:{:?}", x.id, x.state));
-            let all: Vec<String> = sandboxes.chain(containers).collect();
-            format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
-        }
-        Output::Announce(e) => {
-            let subject = e.subject.as_ref();
-            let what = subject.map(|s| (&s.id, s.incarnation, s.exit_code));
-            format!("announce {} {} {what:?}", e.event, e.uid)
-        }
-        Output::Answer { waiter, answer } => {
-            let count = |v: &pleg_core::PodView| {
-                (v.as_of, v.status.sandboxes.len(), v.status.containers.len())
-            };
-            format!("answer {waiter:?} {:?}", answer.as_ref().map(count))
-        }
-        other => format!("{other:?}"),
-    }
-}

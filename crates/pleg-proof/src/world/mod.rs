@@ -383,7 +383,7 @@ impl World {
     fn drain(&mut self) -> CheckResult {
         while let Some(output) = self.reconciler.poll_output() {
             self.checks.trace.log(self.now, || {
-                format!("      -> {}", calls::format_output(&output))
+                format!("      -> {}", runtime::format_output(&output))
             });
             self.perform(output)?;
         }

@@ -6,6 +6,7 @@ use pleg_core::{
     Output, PodUid, QueueBounds, Reconciler, Report, Rows, StatusRead, StreamChange, StreamEnd,
     StreamObservation, StreamQueue, Ticket, Version, WaiterId, WallTime,
 };
+use pleg_proof::runtime::{format_output, format_reports, mark_unknown};
 
 use super::checks::{Checks, Input};
 use super::kubelet::Kubelet;
@@ -198,12 +199,12 @@ impl Harness {
     ) -> Result<(), Violation> {
         let event = reports::event(node, transition, how, late);
         self.checks.note(self.now, || {
-            let with: Vec<_> = event.sandbox.iter().chain(&event.containers).collect();
+            let with = event.sandbox.iter().chain(&event.containers);
             format!(
                 "  event {:?} {} with {}",
                 event.event,
                 event.id,
-                format_reports(&with)
+                format_reports(with)
             )
         });
         self.checks.pushed(&event);
@@ -484,49 +485,10 @@ fn mark_first_unknown(reports: &mut [Report], outcome: Outcome) {
     if outcome == Outcome::Unknown
         && let Some(report) = reports.first_mut()
     {
-        pleg_proof::runtime::mark_unknown(report);
+        mark_unknown(report);
     }
 }
 
 fn error(kind: CallErrorKind) -> CallError {
     CallError::new("Test", kind, "as the sequence has it")
-}
-
-pub fn format_reports<'a>(reports: impl IntoIterator<Item = &'a &'a Report>) -> String {
-    let all: Vec<String> = reports
-        .into_iter()
-        .map(|r| format!("{}:{:?}", r.id, r.shown))
-        .collect();
-    format!("[{}]", all.join(" "))
-}
-
-fn format_output(output: &Output) -> String {
-    match output {
-        Output::Publish { uid, view } => {
-            let s = &view.status;
-            let sandboxes = s
-                .sandboxes
-                .iter()
-                .map(|x| format!("{}:{:?}", x.id, x.state));
-            let containers = s
-                .containers
-                .iter()
-                .map(|x| format!("{}:{:?}", x.id, x.state));
-            let all: Vec<String> = sandboxes.chain(containers).collect();
-            format!("publish {uid} as of {:?}: {}", view.as_of, all.join(" "))
-        }
-        Output::Announce(e) => match &e.subject {
-            Some(s) => format!("announce {} {} ({})", e.event, s.id, s.incarnation),
-            None => format!("announce {} {}", e.event, e.uid),
-        },
-        Output::Answer { waiter, answer } => {
-            let answer = answer.as_ref().map(|v| {
-                let s = &v.status;
-                (v.as_of, s.sandboxes.len(), s.containers.len())
-            });
-            format!("answer {waiter:?} {answer:?}")
-        }
-        Output::Terminals { uid, records } => format!("{} ends of {uid}", records.len()),
-        other => format!("{other:?}"),
-    }
 }

@@ -29,7 +29,7 @@ pub fn settle(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
         step(harness, node, Op::Subscribe)?;
     }
     step(harness, node, Op::DeliverAll)?;
-    answer_all(harness, node)?;
+    answer(harness, node, usize::MAX)?;
     converge(harness, node)?;
     // Absence in the list is evidence only for what was known before it began.
     run_without_faults(harness, node, 1)?;
@@ -69,7 +69,7 @@ fn converge(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
         while let Some(op) = harness.kubelet.next() {
             step(harness, node, op)?;
             step(harness, node, Op::DeliverAll)?;
-            answer_all(harness, node)?;
+            answer(harness, node, usize::MAX)?;
         }
         if harness.unconverged(node).is_none() {
             break;
@@ -86,8 +86,9 @@ fn converge(harness: &mut Harness, node: &mut Node) -> Result<(), Violation> {
     Ok(())
 }
 
-fn answer_all(harness: &mut Harness, node: &Node) -> Result<(), Violation> {
-    for _ in 0..harness.calls.len() {
+/// Completes that many reads, the oldest first.
+fn answer(harness: &mut Harness, node: &Node, calls: usize) -> Result<(), Violation> {
+    for _ in 0..calls.min(harness.calls.len()) {
         harness.finish(
             node,
             Some(0),
@@ -115,15 +116,7 @@ fn run_without_faults(harness: &mut Harness, node: &mut Node, ms: u64) -> Result
         let waiting = harness.calls.len();
         node.now = next;
         harness.pass(node, next)?;
-        for _ in 0..waiting.min(harness.calls.len()) {
-            harness.finish(
-                node,
-                Some(0),
-                Outcome::Whole,
-                Began::WhenAsked,
-                Sees::ItsEnd,
-            )?;
-        }
+        answer(harness, node, waiting)?;
         harness.check_now(node)?;
     }
     Ok(())

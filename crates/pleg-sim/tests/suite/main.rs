@@ -16,6 +16,5 @@ mod fault_profile;
 mod lists;
 mod second_subscriber;
 mod sequences;
-mod sequences_by_runtime;
 mod serving;
 mod shutdown;

@@ -1,162 +1,438 @@
-//! The events of a pod's lifecycle and their order, on containerd 2.
+//! The event sequences of a pod's lifecycle, by runtime.
+//!
+//! The steps are the same for every runtime, and the expected events are written out for each. The
+//! test waits for the event of an exit before the next step, so that only one order is possible.
 
-use crate::common::{Client, Events, sim};
-use pleg_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
+use crate::common::{Client, Events, event_text, pod_config, sim, sim_with_mode};
+use pleg_cri::v1::{
+    self, ContainerEventType as Kind, ContainerFilter, ContainerState, PodSandboxFilter,
+    PodSandboxState,
+};
+use pleg_sim::{Mode, Sim};
 
 /// Go's zero time, as containerd 2 sends it.
 const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
-/// A pod is created, restarts a container, and is stopped and removed.
-#[tokio::test]
-async fn pod_with_restart_and_removal_sends_events_in_order() {
-    let sim = sim().build();
-    let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::connect(&sim).await;
-
-    // A pod with two containers. The test makes the first exit.
-    let s = cri.run("p").await;
-    let a = cri.create(&s, "a", 0, "app").await;
-    cri.start(&a).await;
-    let b = cri.create(&s, "b", 0, "app").await;
-    cri.start(&b).await;
-    let mut names = vec![(s.as_str(), "S"), (&a, "A"), (&b, "B")];
-    assert_eq!(
-        events.next_as_text(6, &names).await,
-        [
-            "CREATED(S) READY []",
-            "STARTED(S) READY []",
-            "CREATED(A) READY [A:CREATED]",
-            "STARTED(A) READY [A:RUNNING]",
-            "CREATED(B) READY [A:RUNNING, B:CREATED]",
-            "STARTED(B) READY [A:RUNNING, B:RUNNING]",
-        ]
-    );
-
-    // A exits with 1 and is restarted; later the exited container is removed.
-    assert!(sim.kill_container(&a, 1));
-    assert_eq!(
-        events.next_as_text(1, &names).await,
-        ["STOPPED(A) READY [A:EXITED=1 Error, B:RUNNING]"]
-    );
-    let a1 = cri.create(&s, "a", 1, "app").await;
-    cri.start(&a1).await;
-    cri.remove(&a).await;
-    names.push((&a1, "A1"));
-    assert_eq!(
-        events.next_as_text(3, &names).await,
-        [
-            "CREATED(A1) READY [A1:CREATED, A:EXITED=1 Error, B:RUNNING]",
-            "STARTED(A1) READY [A1:RUNNING, A:EXITED=1 Error, B:RUNNING]",
-            "DELETED(A) READY [A1:RUNNING, B:RUNNING]",
-        ]
-    );
-
-    // Stop, then remove.
-    cri.stop(&a1, 10).await;
-    assert_eq!(
-        events.next_as_text(1, &names).await,
-        ["STOPPED(A1) READY [A1:EXITED=0 Completed, B:RUNNING]"]
-    );
-    cri.stop(&b, 0).await;
-    assert_eq!(
-        events.next_as_text(1, &names).await,
-        ["STOPPED(B) READY [A1:EXITED=0 Completed, B:EXITED=137 Error]"]
-    );
-    cri.stop_sandbox(&s).await;
-    cri.stop_sandbox(&s).await; // sends no second event
-    assert_eq!(
-        events.next_as_text(1, &names).await,
-        ["STOPPED(S) NOTREADY [A1:EXITED=0 Completed, B:EXITED=137 Error]"]
-    );
-    cri.remove(&a1).await;
-    cri.remove(&b).await;
-    cri.remove(&b).await; // no error, and no event
-    cri.remove_sandbox(&s).await;
-    cri.remove_sandbox(&s).await;
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        [
-            "DELETED(A1) NOTREADY [B:EXITED=137 Error]",
-            "DELETED(B) NOTREADY []"
-        ]
-    );
-    let last = events.next().await;
-    assert_eq!(
-        crate::common::event_text(&last, &names),
-        "DELETED(S) NOTREADY []"
-    );
-    let status = last.pod_sandbox_status.unwrap();
-    assert_eq!(status.created_at, GO_ZERO_TIME);
-    assert_eq!(status.metadata.unwrap().uid, "uid-p");
-    assert!(cri.sandboxes(PodSandboxFilter::default()).await.is_empty());
-
-    // The name is free again; no event was sent in between.
-    let again = cri.run("p").await;
-    assert_eq!(
-        events.next_as_text(1, &[(&again, "S")]).await,
-        ["CREATED(S) READY []"]
-    );
-    sim.shutdown().await;
+/// Records the events of a simulator as text.
+struct Recorder {
+    sim: Sim,
+    cri: Client,
+    events: Events,
+    names: Vec<(String, &'static str)>,
+    recorded: Vec<String>,
 }
 
-/// The removal of a running pod first stops and removes everything in it.
-#[tokio::test]
-async fn removal_of_running_pod_stops_everything_first() {
-    let sim = sim().build();
-    let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::connect(&sim).await;
-    let s = cri.run("p").await;
-    let a = cri.create_and_start(&s, "a", "ignore-term").await;
-    let names = [(s.as_str(), "S"), (&a, "A")];
-    events.next_as_text(4, &names).await;
-    cri.remove_sandbox(&s).await;
-    assert_eq!(
-        events.next_as_text(4, &names).await,
-        [
-            "STOPPED(A) READY [A:EXITED=137 Error]",
-            "STOPPED(S) NOTREADY [A:EXITED=137 Error]",
-            "DELETED(A) NOTREADY []",
-            "DELETED(S) NOTREADY []",
-        ]
-    );
-    sim.shutdown().await;
+impl Recorder {
+    async fn new(sim: Sim) -> Self {
+        Self {
+            events: Events::subscribe(&sim).await,
+            cri: Client::connect(&sim).await,
+            sim,
+            names: Vec::new(),
+            recorded: Vec::new(),
+        }
+    }
+
+    async fn run(&mut self, name: &'static str, attempt: u32) -> String {
+        let mut config = pod_config("p");
+        config.metadata.as_mut().unwrap().attempt = attempt;
+        let id = self.cri.try_run_as(config).await.unwrap();
+        self.names.push((id.clone(), name));
+        id
+    }
+
+    async fn create(&mut self, sandbox: &str, name: &'static str, attempt: u32) -> String {
+        let metadata_name = name.trim_end_matches('\'').to_lowercase();
+        let id = self
+            .cri
+            .create(sandbox, &metadata_name, attempt, "app")
+            .await;
+        self.names.push((id.clone(), name));
+        id
+    }
+
+    async fn start(&mut self, sandbox: &str, name: &'static str, attempt: u32) -> String {
+        let id = self.create(sandbox, name, attempt).await;
+        self.cri.start(&id).await;
+        id
+    }
+
+    /// Records that many events and returns the last.
+    async fn record(&mut self, count: usize) -> v1::ContainerEventResponse {
+        let names: Vec<_> = self.names.iter().map(|(id, n)| (id.as_str(), *n)).collect();
+        let mut last = None;
+        for _ in 0..count {
+            let event = self.events.next().await;
+            self.recorded.push(event_text(&event, &names));
+            last = Some(event);
+        }
+        last.unwrap()
+    }
+
+    /// Takes all recorded events. Asserts that no more events arrive.
+    async fn take_all(&mut self) -> Vec<String> {
+        assert!(self.events.is_silent().await, "after {:?}", self.recorded);
+        std::mem::take(&mut self.recorded)
+    }
 }
 
-/// The pause process is killed, and the containers keep running.
+/// Two containers, an exit, a restart, and the removal of everything. A second stop or removal sends
+/// no second event. `starts` and `removals` count the events of the sandbox.
+async fn pod_lifecycle(mut recorder: Recorder, starts: usize, removals: usize) -> Vec<String> {
+    let s = recorder.run("S", 0).await;
+    let a = recorder.start(&s, "A", 0).await;
+    let b = recorder.start(&s, "B", 0).await;
+    recorder.record(starts + 4).await;
+    assert!(recorder.sim.kill_container(&a, 1));
+    recorder.record(1).await;
+    let a1 = recorder.start(&s, "A'", 1).await;
+    recorder.cri.remove(&a).await;
+    recorder.record(3).await;
+    recorder.cri.stop(&a1, 10).await;
+    recorder.record(1).await;
+    recorder.cri.stop(&b, 0).await;
+    recorder.record(1).await;
+    recorder.cri.stop_sandbox(&s).await;
+    recorder.record(1).await;
+    recorder.cri.stop_sandbox(&s).await;
+    recorder.cri.remove(&a1).await;
+    recorder.cri.remove(&b).await;
+    recorder.cri.remove(&b).await;
+    recorder.cri.remove_sandbox(&s).await;
+    recorder.cri.remove_sandbox(&s).await;
+    recorder.record(2).await;
+    if removals > 0 {
+        let last = recorder.record(removals).await.pod_sandbox_status;
+        let nil = recorder.sim.mode() == Mode::Containerd17;
+        let shown = last.map(|s| (s.created_at, s.metadata.unwrap().uid));
+        assert_eq!(shown, (!nil).then(|| (GO_ZERO_TIME, "uid-p".to_owned())));
+    }
+    let recorded = recorder.take_all().await;
+    let all = PodSandboxFilter::default();
+    assert!(recorder.cri.sandboxes(all).await.is_empty());
+    // The name is free again.
+    recorder.run("S", 0).await;
+    recorder.record(starts).await;
+    assert_eq!(recorder.take_all().await, recorded[..starts]);
+    recorder.sim.shutdown().await;
+    recorded
+}
+
+const CONTAINERD: [&str; 14] = [
+    "CREATED(S) READY []",
+    "STARTED(S) READY []",
+    "CREATED(A) READY [A:CREATED]",
+    "STARTED(A) READY [A:RUNNING]",
+    "CREATED(B) READY [A:RUNNING, B:CREATED]",
+    "STARTED(B) READY [A:RUNNING, B:RUNNING]",
+    "STOPPED(A) READY [A:EXITED=1 Error, B:RUNNING]",
+    "CREATED(A') READY [A':CREATED, A:EXITED=1 Error, B:RUNNING]",
+    "STARTED(A') READY [A':RUNNING, A:EXITED=1 Error, B:RUNNING]",
+    "DELETED(A) READY [A':RUNNING, B:RUNNING]",
+    "STOPPED(A') READY [A':EXITED=0 Completed, B:RUNNING]",
+    "STOPPED(B) READY [A':EXITED=0 Completed, B:EXITED=137 Error]",
+    "STOPPED(S) NOTREADY [A':EXITED=0 Completed, B:EXITED=137 Error]",
+    "DELETED(A') NOTREADY [B:EXITED=137 Error]",
+];
+
+#[tokio::test(start_paused = true)]
+async fn pod_lifecycle_on_containerd_1_7() {
+    let recorded =
+        pod_lifecycle(Recorder::new(sim_with_mode(Mode::Containerd17)).await, 2, 1).await;
+    assert_eq!(recorded[..14], CONTAINERD);
+    assert_eq!(
+        recorded[14..],
+        ["DELETED(B) NOTREADY []", "DELETED(S) nil []"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_lifecycle_on_containerd_2() {
+    let recorded = pod_lifecycle(Recorder::new(sim_with_mode(Mode::Containerd2)).await, 2, 1).await;
+    assert_eq!(recorded[..14], CONTAINERD);
+    let end = ["DELETED(B) NOTREADY []", "DELETED(S) NOTREADY []"];
+    assert_eq!(recorded[14..], end);
+}
+
+/// The same except for the sandbox: no event for its creation and its removal.
+#[tokio::test(start_paused = true)]
+async fn pod_lifecycle_on_crio() {
+    for version in ["1.36.3", "1.30.1", "1.28.0", "1.27.1"] {
+        let sim = sim().mode(Mode::Crio).runtime_version(version).build();
+        let recorded = pod_lifecycle(Recorder::new(sim).await, 1, 0).await;
+        assert_eq!(recorded[..13], CONTAINERD[1..], "{version}");
+        assert_eq!(recorded[13..], ["DELETED(B) NOTREADY []"], "{version}");
+    }
+}
+
+/// CRI-O 1.31 to 1.34: a removed container leaves an empty status.
+#[tokio::test(start_paused = true)]
+async fn crio_sends_empty_status_for_removed_container() {
+    for (version, empty) in [("1.30.9", 0), ("1.31.0", 1), ("1.34.11", 1), ("1.35.0", 0)] {
+        let sim = sim().mode(Mode::Crio).runtime_version(version).build();
+        let mut recorder = Recorder::new(sim).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.create(&s, "A", 0).await;
+        recorder.cri.remove(&a).await;
+        let event = recorder.record(3).await;
+        assert_eq!(event.container_event_type(), Kind::ContainerDeletedEvent);
+        let empty_statuses = event.containers_statuses.iter().filter(|c| c.id.is_empty());
+        assert_eq!(empty_statuses.count(), empty, "{version}");
+        recorder.sim.shutdown().await;
+    }
+}
+
+/// CRI-O up to 1.27.0 sends DELETED for a stopped container.
+#[tokio::test(start_paused = true)]
+async fn old_crio_sends_deleted_for_stopped_container() {
+    let sim = sim().mode(Mode::Crio).runtime_version("1.27.0").build();
+    let mut recorder = Recorder::new(sim).await;
+    let s = recorder.run("S", 0).await;
+    let a = recorder.start(&s, "A", 0).await;
+    recorder.record(3).await;
+    recorder.cri.stop(&a, 0).await;
+    recorder.record(2).await;
+    let mut recorded = recorder.take_all().await.split_off(3);
+    recorded.sort();
+    let exited = "READY [A:EXITED=137 Error]";
+    assert_eq!(
+        recorded,
+        [
+            format!("DELETED(A) {exited}"),
+            format!("STOPPED(A) {exited}")
+        ]
+    );
+    recorder.sim.shutdown().await;
+}
+
+/// The removal of a running pod: only containerd sends DELETED for its containers.
+#[tokio::test(start_paused = true)]
+async fn removal_of_running_pod_by_runtime() {
+    let stopped = [
+        "STOPPED(A) READY [A:EXITED=137 Error]",
+        "STOPPED(S) NOTREADY [A:EXITED=137 Error]",
+    ];
+    for (mode, starts, removals) in [
+        (
+            Mode::Containerd17,
+            4,
+            &["DELETED(A) NOTREADY []", "DELETED(S) nil []"][..],
+        ),
+        (
+            Mode::Containerd2,
+            4,
+            &["DELETED(A) NOTREADY []", "DELETED(S) NOTREADY []"],
+        ),
+        (Mode::Crio, 3, &[]),
+    ] {
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        recorder.start(&s, "A", 0).await;
+        recorder.record(starts).await;
+        recorder.cri.remove_sandbox(&s).await;
+        recorder.record(2 + removals.len()).await;
+        let recorded = recorder.take_all().await.split_off(starts);
+        assert_eq!(recorded[2..], *removals, "{mode}");
+        if mode == Mode::Crio {
+            // It sends STOPPED of the sandbox within the call, which may overtake the container's.
+            let mut states: Vec<_> = recorded[..2].iter().map(|e| &e[..10]).collect();
+            states.sort_unstable();
+            assert_eq!(states, ["STOPPED(A)", "STOPPED(S)"]);
+        } else {
+            assert_eq!(recorded[..2], stopped, "{mode}");
+        }
+        recorder.sim.shutdown().await;
+    }
+}
+
+/// A new sandbox of the same pod. containerd shows the sandbox's containers, CRI-O all of the pod.
+#[tokio::test(start_paused = true)]
+async fn second_sandbox_shows_containers_by_runtime() {
+    for (mode, first, shown) in [
+        (Mode::Containerd17, 2, "[B:RUNNING]"),
+        (Mode::Containerd2, 2, "[B:RUNNING]"),
+        (Mode::Crio, 1, "[A:EXITED=137 Error, B:RUNNING]"),
+    ] {
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        recorder.start(&s, "A", 0).await;
+        recorder.record(first + 2).await;
+        recorder.cri.stop_sandbox(&s).await;
+        recorder.record(2).await;
+        let s2 = recorder.run("S2", 1).await;
+        recorder.start(&s2, "B", 0).await;
+        let last = recorder.record(first + 2).await;
+        assert_eq!(last.pod_sandbox_status.unwrap().id, s2);
+        let recorded = recorder.take_all().await;
+        assert_eq!(
+            *recorded.last().unwrap(),
+            format!("STARTED(B) READY {shown}"),
+            "{mode}"
+        );
+        recorder.sim.shutdown().await;
+    }
+}
+
+/// A failed start sends no event. containerd keeps the container, CRI-O removes it.
+#[tokio::test(start_paused = true)]
+async fn failed_start_sends_no_event_by_runtime() {
+    for (mode, starts, is_kept) in [
+        (Mode::Containerd17, 2, true),
+        (Mode::Containerd2, 2, true),
+        (Mode::Crio, 1, false),
+    ] {
+        let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.cri.create(&s, "a", 0, "fail-start").await;
+        let error = recorder.cri.try_start(&a).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::Unknown);
+        recorder.names.push((a.clone(), "A"));
+        recorder.record(starts + 1).await;
+        let recorded = recorder.take_all().await;
+        let created = "CREATED(A) READY [A:CREATED]";
+        assert_eq!(recorded.last().unwrap(), created, "{mode}");
+        let status = recorder.cri.status(&a).await.ok();
+        let expected = is_kept.then(|| (128, "StartError".to_owned()));
+        assert_eq!(status.map(|s| (s.exit_code, s.reason)), expected, "{mode}");
+        let all = ContainerFilter::default();
+        let mut listed = recorder.cri.containers(all).await.into_iter();
+        let state = listed.next().map(|c| c.state());
+        let exited = is_kept.then_some(ContainerState::ContainerExited);
+        assert_eq!(state, exited, "{mode}");
+        if is_kept {
+            recorder.cri.remove(&a).await;
+            recorder.record(1).await;
+            assert_eq!(recorder.take_all().await, ["DELETED(A) READY []"]);
+        }
+        recorder.sim.shutdown().await;
+    }
+}
+
+/// Whether the reason of an exit is known in time depends on the version.
+#[tokio::test(start_paused = true)]
+async fn oom_reason_is_in_event_by_version() {
+    for (mode, version, recorded) in [
+        (Mode::Containerd17, "1.7.24", "Error"),
+        (Mode::Containerd2, "v2.2.7", "Error"),
+        (Mode::Containerd2, "v2.3.0", "OOMKilled"),
+        (Mode::Crio, "1.36.3", "OOMKilled"),
+    ] {
+        let sim = sim().mode(mode).runtime_version(version).build();
+        let mut recorder = Recorder::new(sim).await;
+        let s = recorder.run("S", 0).await;
+        let a = recorder.start(&s, "A", 0).await;
+        recorder
+            .record(if mode == Mode::Crio { 3 } else { 4 })
+            .await;
+        assert!(recorder.sim.oom_kill_container(&a));
+        let event = recorder.record(1).await;
+        assert_eq!(event.containers_statuses[0].reason, recorded, "{version}");
+        recorder.take_all().await;
+        let status = recorder.cri.status(&a).await.unwrap();
+        assert_eq!(
+            (status.exit_code, status.reason.as_str()),
+            (137, "OOMKilled"),
+            "{version}"
+        );
+        recorder.sim.shutdown().await;
+    }
+}
+
+fn with_shared_processes(mut config: v1::PodSandboxConfig) -> v1::PodSandboxConfig {
+    let options = v1::NamespaceOption {
+        pid: v1::NamespaceMode::Pod.into(),
+        ..Default::default()
+    };
+    let security = v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(options),
+        ..Default::default()
+    };
+    config.linux = Some(v1::LinuxPodSandboxConfig {
+        security_context: Some(security),
+        ..Default::default()
+    });
+    config
+}
+
+/// The pause process is killed. Containers exit with it only if they share its process namespace,
+/// and only then does CRI-O have such a process.
+#[tokio::test(start_paused = true)]
+async fn killed_pause_process_by_runtime() {
+    for mode in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {
+        let crio = mode == Mode::Crio;
+        for shares in [false, true] {
+            let mut recorder = Recorder::new(sim_with_mode(mode)).await;
+            let config = pod_config("p");
+            let config = if shares {
+                with_shared_processes(config)
+            } else {
+                config
+            };
+            let s = recorder.cri.try_run_as(config).await.unwrap();
+            recorder.names.push((s.clone(), "S"));
+            let a = recorder.start(&s, "A", 0).await;
+            recorder.record(if crio { 3 } else { 4 }).await;
+            recorder.recorded.clear();
+            assert_eq!(recorder.sim.kill_sandbox(&s), shares || !crio, "{mode}");
+            assert!(!recorder.sim.kill_sandbox(&s), "once");
+            if shares {
+                recorder.record(2).await;
+                let recorded = recorder.take_all().await;
+                let mut subjects: Vec<_> = recorded.iter().map(|e| &e[..10]).collect();
+                subjects.sort_unstable();
+                assert_eq!(subjects, ["STOPPED(A)", "STOPPED(S)"], "{mode}");
+            } else if crio {
+                assert!(recorder.take_all().await.is_empty());
+            } else {
+                let sandbox = recorder.record(1).await.pod_sandbox_status.unwrap();
+                assert!(
+                    !sandbox.network.unwrap().ip.is_empty(),
+                    "the ip is still set"
+                );
+                let rows = recorder.cri.sandboxes(PodSandboxFilter::default()).await;
+                assert_eq!(rows[0].state(), PodSandboxState::SandboxNotready);
+                recorder.cri.stop(&a, 10).await;
+                recorder.record(1).await;
+                assert_eq!(
+                    recorder.take_all().await,
+                    [
+                        "STOPPED(S) NOTREADY [A:RUNNING]",
+                        "STOPPED(A) NOTREADY [A:EXITED=0 Completed]",
+                    ],
+                    "{mode}"
+                );
+            }
+            recorder.sim.shutdown().await;
+        }
+    }
+}
+
+/// What PodSandboxStatus returns beside the status, by version.
 #[tokio::test]
-async fn killed_sandbox_leaves_containers_running() {
-    let sim = sim().build();
-    let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::connect(&sim).await;
-    let s = cri.run("p").await;
-    let a = cri.create_and_start(&s, "a", "").await;
-    let names = [(s.as_str(), "S"), (&a, "A")];
-    events.next_as_text(4, &names).await;
-    sim.kill_sandbox(&s);
-    sim.kill_sandbox(&s);
-    let event = events.next().await;
-    assert_eq!(
-        crate::common::event_text(&event, &names),
-        "STOPPED(S) NOTREADY [A:RUNNING]"
-    );
-    assert!(
-        !event
-            .pod_sandbox_status
-            .unwrap()
-            .network
-            .unwrap()
-            .ip
-            .is_empty(),
-        "the ip is still set"
-    );
-    let rows = cri.sandboxes(PodSandboxFilter::default()).await;
-    assert_eq!(rows[0].state(), PodSandboxState::SandboxNotready);
-    cri.stop(&a, 10).await;
-    assert_eq!(
-        events.next_as_text(1, &names).await,
-        ["STOPPED(A) NOTREADY [A:EXITED=0 Completed]"]
-    );
-    sim.shutdown().await;
+async fn pod_sandbox_status_by_version() {
+    let (seconds, nanos) = (1_700_000_000, 1_700_000_000_000_000_000);
+    for (mode, version, since, containers) in [
+        (Mode::Containerd17, "1.7.24", 0, 0),
+        (Mode::Containerd2, "v2.0.2", nanos, 0),
+        (Mode::Containerd2, "v2.0.3", 0, 0),
+        (Mode::Crio, "1.28.0", seconds, 1),
+        (Mode::Crio, "1.36.3", nanos, 1),
+        (Mode::CrioDisabled, "1.36.3", 0, 0),
+    ] {
+        let sim = sim().mode(mode).runtime_version(version).build();
+        let mut cri = Client::connect(&sim).await;
+        let s = cri.run("p").await;
+        cri.create_and_start(&s, "a", "").await;
+        let response = cri.sandbox_status(&s).await.unwrap();
+        let later = response.timestamp - since;
+        assert!(
+            (0..1000).contains(&later) && (since > 0 || later == 0),
+            "{version}: {later}"
+        );
+        assert_eq!(response.containers_statuses.len(), containers, "{version}");
+        assert_eq!(response.status.unwrap().id, s);
+        sim.shutdown().await;
+    }
 }
 
 /// Every timestamp is later than what the statuses show, and the times of a container are in order.
@@ -204,7 +480,7 @@ async fn containers_exit_as_their_commands_say() {
     let mut stopped_ids = Vec::new();
     while stopped_ids.len() < 4 {
         let event = events.next().await;
-        if event.container_event_type() == pleg_cri::v1::ContainerEventType::ContainerStoppedEvent {
+        if event.container_event_type() == Kind::ContainerStoppedEvent {
             stopped_ids.push(event.container_id);
         }
     }
@@ -221,43 +497,5 @@ async fn containers_exit_as_their_commands_say() {
         let status = cri.status(&id).await.unwrap();
         assert_eq!((status.exit_code, status.reason.as_str()), (code, reason));
     }
-    sim.shutdown().await;
-}
-
-/// A failed start sends no event: only reads show it.
-#[tokio::test]
-async fn failed_start_sends_no_event() {
-    let sim = sim().build();
-    let mut events = Events::subscribe(&sim).await;
-    let mut cri = Client::connect(&sim).await;
-    let s = cri.run("p").await;
-    let a = cri.create(&s, "a", 0, "fail-start").await;
-    let request = pleg_cri::v1::StartContainerRequest {
-        container_id: a.clone(),
-    };
-    assert_eq!(
-        cri.0.start_container(request).await.unwrap_err().code(),
-        tonic::Code::Unknown
-    );
-    let status = cri.status(&a).await.unwrap();
-    assert_eq!(
-        (status.exit_code, status.reason.as_str()),
-        (128, "StartError")
-    );
-    assert_eq!(
-        cri.containers(ContainerFilter::default()).await[0].state(),
-        ContainerState::ContainerExited
-    );
-    cri.remove(&a).await;
-    let names = [(s.as_str(), "S"), (&a, "A")];
-    assert_eq!(
-        events.next_as_text(4, &names).await,
-        [
-            "CREATED(S) READY []",
-            "STARTED(S) READY []",
-            "CREATED(A) READY [A:CREATED]",
-            "DELETED(A) READY []",
-        ]
-    );
     sim.shutdown().await;
 }

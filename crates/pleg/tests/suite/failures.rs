@@ -5,18 +5,6 @@ mod evented;
 mod generic;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use pleg::Pleg;
-use pleg::core::{Degraded, StreamState};
-
-fn is_degraded(pleg: &Pleg, how: &str) -> bool {
-    let degraded = pleg.health().degraded();
-    degraded.iter().map(Degraded::as_str).any(|d| d == how)
-}
-
-fn is_confirmed(pleg: &Pleg) -> bool {
-    let stream = pleg.health().current().stream;
-    matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
-}
 
 /// Takes the gauge's value: the last write since the previous call, or zero if there was none.
 fn take_gauge(snapshotter: &Snapshotter, name: &str, label: Option<&str>) -> f64 {

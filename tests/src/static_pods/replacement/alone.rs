@@ -30,8 +30,7 @@ pub(super) struct Alone {
 impl Alone {
     pub(super) async fn start(kubelet: Kubelet) -> anyhow::Result<Self> {
         let pod = kubelet.run_pod("alone").await?;
-        let id = kubelet.create(&pod, APP, 0, Life::UntilStopped).await?;
-        kubelet.start(&id).await?;
+        let id = kubelet.run(&pod, APP, 0, Life::UntilStopped).await?;
         Ok(Self {
             kubelet,
             pod,
@@ -129,9 +128,8 @@ impl Alone {
         let kubelet = &self.kubelet;
         self.attempts += 1;
         let id = kubelet
-            .create(&self.pod, APP, self.attempts, Life::UntilStopped)
+            .run(&self.pod, APP, self.attempts, Life::UntilStopped)
             .await?;
-        kubelet.start(&id).await?;
         self.ids.push(id.clone());
         if self.ids.len() > 2 {
             kubelet.remove(&self.ids.remove(0)).await?;

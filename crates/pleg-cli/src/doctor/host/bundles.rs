@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::proc::{Proc, Process};
 use super::shims::ShimProcess;
+use crate::proc::{Proc, Process};
 
 /// The most bundles that are read.
 const MOST: usize = 4096;

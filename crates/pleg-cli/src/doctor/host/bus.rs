@@ -13,9 +13,9 @@ use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::proc::Proc;
 use super::{HostTarget, on_host, rounded, share};
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::proc::Proc;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 /// How long systemd may take to answer.

@@ -85,7 +85,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     Some(Daemon {
         pid,
         name: after.name.clone(),
-        stopped: after.is_stopped() && before.is_some_and(super::proc::Process::is_stopped),
+        stopped: after.is_stopped() && before.is_some_and(crate::proc::Process::is_stopped),
         blocked: samples.blocked_threads(pid),
         descriptors: watched
             .and_then(|watched| watched.descriptors)

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
-use super::proc::Proc;
 use super::{HostTarget, within};
 use crate::agent_client::get_from;
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::find_process;
+use crate::proc::Proc;
 
 /// How long the kubelet may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);

@@ -11,7 +11,6 @@ mod fake;
 mod kubelet;
 mod mounts;
 mod pressure;
-mod proc;
 mod sample;
 mod shims;
 

@@ -16,9 +16,9 @@ use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-use super::proc::Proc;
 use super::{CALLS, Calls, HostTarget, listed, on_host, shorten};
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::proc::Proc;
 
 /// How long a mount may take to answer.
 const DEADLINE: Duration = Duration::from_secs(2);

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::proc::Proc;
 use super::sample::{Samples, place};
 use super::{CALLS, Calls, Host, blocked_evidence, rounded, shorten};
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::proc::Proc;
 
 const CPU: &str = "cpu_pressure";
 /// So many threads of the runtime wait for a CPU if that makes its calls slow. Other processes may wait

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::bundles::{self, DeadInit};
 use super::pressure::Counters;
-use super::proc::{Blocked, Proc, Process};
 use super::rounded;
 use super::shims::{self, ShimProcess};
+use crate::proc::{Blocked, Proc, Process};
 
 /// One sample.
 #[derive(Debug, Default)]

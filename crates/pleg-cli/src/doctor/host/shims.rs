@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::bundles::DeadInit;
 use super::daemon::Daemon;
-use super::proc::{Proc, Process};
 use super::sample::Samples;
 use super::{Calls, blocked_evidence, listed};
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::values;
+use crate::proc::{Proc, Process};
 use crate::text::short;
 
 /// The begin of the name of containerd's shims. The kernel keeps no more of it.

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::fake::FakeHost;
 use super::*;
 use crate::doctor::finding::{Severity, sort};
+use crate::proc::Proc;
 
 /// Everything that can be wrong.
 fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Host {
@@ -191,4 +192,21 @@ async fn evidence_contains_no_command_line() {
         "{recording}"
     );
     assert!(!recording.contains("hidden"), "{recording}");
+}
+
+#[test]
+fn thread_is_blocked_if_it_has_not_run_in_between() {
+    let host = FakeHost::new();
+    host.process(10, "containerd", 'S', 1);
+    host.thread(10, 11, 'D', 5, "nfs_wait");
+    host.thread(10, 12, 'D', 5, "io_schedule");
+    host.thread(10, 13, 'S', 5, "futex");
+    let proc = Proc::below(host.root());
+    let before = proc.blocked_threads(10);
+    assert_eq!(before.keys().collect::<Vec<_>>(), [&11, &12]);
+    assert_eq!(before[&11].at.as_deref(), Some("nfs_wait"));
+    host.thread(10, 12, 'D', 6, "io_schedule");
+    let after = proc.blocked_threads(10);
+    assert!(after[&11].since(&before[&11]));
+    assert!(!after[&12].since(&before[&12]));
 }

@@ -10,9 +10,9 @@ use pleg_cri::CriRuntime;
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use super::figures::{bytes, median, millis, span};
 use super::pods::Pods;
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::figures::{bytes, median, millis, span};
 
 /// How long one list may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);

@@ -5,7 +5,6 @@
 
 mod conditions;
 mod failure;
-pub(super) mod figures;
 mod lists;
 mod pods;
 mod session;

@@ -8,10 +8,10 @@ use pleg::core::{Instant, PodView};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use super::figures::{median, millis, quantile, span};
 use super::pods::Pods;
 use super::timed::{Key, Timing};
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::figures::{median, millis, quantile, span};
 use crate::runtime_calls::Subject;
 use crate::text::short;
 

@@ -3,7 +3,7 @@
 use ratatui::text::Line;
 
 use super::feed;
-use super::list::exited;
+use super::list::{exited, tone_of};
 use super::text::{Theme, Tone, padded, seconds, wrapped};
 use crate::text::short;
 use crate::top::app::App;
@@ -101,14 +101,7 @@ impl Lines {
     fn containers(&mut self, detail: &Detail) {
         self.heading("containers, newest first");
         for container in &detail.containers {
-            let tone = match (
-                container.failed || container.problem.is_some(),
-                &*container.state,
-            ) {
-                (true, _) => Tone::Bad,
-                (false, "Running") => Tone::Good,
-                (false, _) => Tone::Warning,
-            };
+            let tone = tone_of(container);
             let mark = if tone == Tone::Bad { 'x' } else { ' ' };
             let name = padded(&container.name, (self.width / 4).clamp(10, 32));
             let state = padded(&container.state, 9);

@@ -194,6 +194,18 @@ fn containers(theme: Theme, row: &PodRow, widths: &Widths) -> Vec<Line<'static>>
     lines
 }
 
+/// How a container is doing.
+pub(super) fn tone_of(container: &ContainerRow) -> Tone {
+    match (
+        container.failed || container.problem.is_some(),
+        &*container.state,
+    ) {
+        (true, _) => Tone::Bad,
+        (false, "Running") => Tone::Good,
+        (false, _) => Tone::Warning,
+    }
+}
+
 fn one_container(
     theme: Theme,
     container: &ContainerRow,
@@ -201,14 +213,7 @@ fn one_container(
     widths: &Widths,
 ) -> Line<'static> {
     let plain = theme.style(Tone::Plain);
-    let tone = match (
-        container.failed || container.problem.is_some(),
-        &*container.state,
-    ) {
-        (true, _) => Tone::Bad,
-        (false, "Running") => Tone::Good,
-        (false, _) => Tone::Warning,
-    };
+    let tone = tone_of(container);
     let exit = container.last_exit.as_ref();
     let cells = [
         (format!("{branch}{}", container.name), plain),

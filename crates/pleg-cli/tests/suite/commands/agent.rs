@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use pleg_tests::kubelet::Life;
 use pleg_tests::wait::until;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::run::{Running, TIMEOUT, arg, kubelet, serve};
+use super::run::{Running, TIMEOUT, arg, kubelet, run_pod, serve};
 use crate::support::{TestDir, pleg};
 
 /// A running agent and its address.
@@ -103,6 +102,23 @@ impl Agent {
         lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
+    /// Waits until a metric has this value.
+    pub(super) async fn until_metric(&self, name: &str, value: f64) {
+        // A storm of pods may take longer than other waits.
+        let reached = until(TIMEOUT * 6, name, || async {
+            (self.metric(name).await == Some(value)).then_some(())
+        });
+        if reached.await.is_err() {
+            panic!("{name} is {:?}, not {value}", self.metric(name).await);
+        }
+    }
+
+    /// Waits until the event stream is confirmed.
+    pub(super) async fn until_confirmed(&self) {
+        let confirmed = "pleg_stream_state{state=\"confirmed\"}";
+        self.until_metric(confirmed, 1.0).await;
+    }
+
     /// Stops the agent with SIGTERM.
     pub(super) async fn stop(self) {
         self.running.signal("TERM").await;
@@ -128,16 +144,10 @@ async fn agent_waits_for_its_runtime() {
 
     let sim = serve(&socket).await;
     agent.until_ready().await;
-    until(TIMEOUT, "the metric", || async {
-        (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
-    })
-    .await
-    .expect("shown");
+    agent.until_metric("pleg_ready", 1.0).await;
 
     let kubelet = kubelet(&socket, dir.root());
-    let pod = kubelet.run_pod("a-secret-name").await.expect("run");
-    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
-    kubelet.start(&id.expect("created")).await.expect("started");
+    run_pod(&kubelet, "a-secret-name").await;
     let running = "kubelet_running_containers{container_state=\"running\"}";
     for (name, expected) in [(running, 1.0), ("pleg_list_interval_seconds_count", 1.0)] {
         until(TIMEOUT, name, || async {

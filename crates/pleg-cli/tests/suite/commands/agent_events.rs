@@ -1,22 +1,11 @@
 //! The recent events of `pleg agent`, and `pleg watch` of an agent.
 
-use pleg_tests::kubelet::{Kubelet, Life};
-use pleg_tests::lives;
 use pleg_tests::wait::until;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, TIMEOUT, arg, serve};
+use super::run::{Running, Sim, TIMEOUT, arg, run_job, serve};
 use crate::support::{TestDir, pleg};
-
-/// Runs a container that exits with this code.
-async fn exit(kubelet: &Kubelet, pod: &str, code: i32) {
-    let pod = kubelet.run_pod(pod).await.expect("run");
-    let life = Life::Exit { code, after_ms: 10 };
-    let id = kubelet.create(&pod, "job", 0, life).await.expect("created");
-    kubelet.start(&id).await.expect("started");
-    lives::ended(kubelet, &id).await.expect("exited");
-}
 
 fn json(line: &str) -> Value {
     serde_json::from_str(line).expect("JSON")
@@ -25,7 +14,7 @@ fn json(line: &str) -> Value {
 #[tokio::test]
 async fn watch_since_shows_what_the_agent_saw_and_then_what_happens() {
     let sim = Sim::start().await;
-    exit(&sim.kubelet, "before", 1).await;
+    run_job(&sim.kubelet, "before", 1).await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     until(TIMEOUT, "the stream", || async {
         let (_, _, page) = agent.get("/readyz?verbose").await;
@@ -33,7 +22,7 @@ async fn watch_since_shows_what_the_agent_saw_and_then_what_happens() {
     })
     .await
     .expect("confirmed");
-    exit(&sim.kubelet, "first", 2).await;
+    run_job(&sim.kubelet, "first", 2).await;
     until(TIMEOUT, "the exit", || async {
         let (_, _, page) = agent.get("/debug/events").await;
         page.contains("\"exitCode\":2").then_some(())
@@ -58,7 +47,7 @@ async fn watch_since_shows_what_the_agent_saw_and_then_what_happens() {
         }
     };
     assert_eq!(died().await, ("first".into(), 2.into()));
-    exit(&sim.kubelet, "second", 3).await;
+    run_job(&sim.kubelet, "second", 3).await;
     assert_eq!(died().await, ("second".into(), 3.into()));
     let notice = watch.message().await.expect("it started later");
     assert!(notice.contains("the agent's records begin at "), "{notice}");

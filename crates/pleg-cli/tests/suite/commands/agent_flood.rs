@@ -128,8 +128,7 @@ async fn churn(sim: &Sim, pod: &Pod, lives: u32) -> anyhow::Result<()> {
             code: 3,
             after_ms: 20,
         };
-        let id = sim.kubelet.create(pod, "app", attempt, life).await?;
-        sim.kubelet.start(&id).await?;
+        let id = sim.kubelet.run(pod, "app", attempt, life).await?;
         let ended = || async {
             let status = sim.kubelet.container_status(&id).await.ok()??;
             (status.exit_code == 3).then_some(())
@@ -146,15 +145,15 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
     const CHURNING: usize = 10;
     let sim = Sim::start().await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
-    until_metric(&agent, "pleg_stream_state{state=\"confirmed\"}", 1.0).await;
+    agent.until_confirmed().await;
     let mut all = Vec::new();
     for n in 0..pods {
         all.push(sim.kubelet.run_pod(&format!("pod-{n}")).await.expect("run"));
     }
     let count = pods as f64;
-    until_metric(&agent, "kubelet_running_pods", count).await;
+    agent.until_metric("kubelet_running_pods", count).await;
     let pid = agent.running.id();
-    let resident = || usage::memory(pid, "VmRSS:").expect("it runs");
+    let resident = || usage::status(pid, "VmRSS:").expect("it runs");
     let before = resident();
 
     let address: SocketAddr = agent.address.parse().expect("an address");
@@ -171,7 +170,7 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
         churned.map(|_| scrapes)
     });
     let scrapes = scrapes.expect("created and removed");
-    let peak = usage::memory(pid, "VmHWM:").expect("it runs");
+    let peak = usage::status(pid, "VmHWM:").expect("it runs");
     drop(clients);
 
     // Each event arrived, in its kind.
@@ -183,7 +182,7 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
         ("deleted", lives),
     ] {
         let name = format!("pleg_notifications_received_total{{type=\"{kind}\"}}");
-        until_metric(&agent, &name, number).await;
+        agent.until_metric(&name, number).await;
     }
     let (_, _, page) = agent.get("/metrics").await;
     for missed in page
@@ -200,15 +199,6 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
     println!("RSS {before} KiB before, at most {peak} KiB, {after} KiB after");
     agent.stop().await;
     scrapes
-}
-
-async fn until_metric(agent: &Agent, name: &str, value: f64) {
-    let reached = until(TIMEOUT, name, || async {
-        (agent.metric(name).await == Some(value)).then_some(())
-    });
-    if reached.await.is_err() {
-        panic!("{name} is {:?}, not {value}", agent.metric(name).await);
-    }
 }
 
 fn show(scrapes: &[Duration]) -> (Duration, Duration) {

@@ -19,16 +19,6 @@ use super::agent::Agent;
 use super::run::{Running, TIMEOUT, arg, serve};
 use crate::support::{TestDir, pleg};
 
-/// Waits until the agent is ready and its event stream is confirmed.
-async fn until_confirmed(agent: &Agent) {
-    let confirmed = "pleg_stream_state{state=\"confirmed\"}";
-    until(TIMEOUT, "a confirmed stream", || async {
-        (agent.metric(confirmed).await == Some(1.0)).then_some(())
-    })
-    .await
-    .expect("confirmed");
-}
-
 /// A hostile client must not use up the descriptors that the connections to the runtime need.
 #[tokio::test]
 async fn idle_connections_do_not_blind_the_agent() {
@@ -47,7 +37,7 @@ async fn idle_connections_do_not_blind_the_agent() {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let agent = Agent::spawn(command).await;
-    until_confirmed(&agent).await;
+    agent.until_confirmed().await;
 
     let mut idle = Vec::new();
     for _ in 0..1100 {
@@ -66,13 +56,11 @@ async fn idle_connections_do_not_blind_the_agent() {
     // The runtime restarts, so new connections to it are needed.
     sim.signal("TERM").await;
     assert_eq!(sim.end().await.code(), Some(0));
-    until(TIMEOUT, "the loss of the stream", || async {
-        (agent.metric("pleg_stream_state{state=\"confirmed\"}").await == Some(0.0)).then_some(())
-    })
-    .await
-    .expect("lost");
+    agent
+        .until_metric("pleg_stream_state{state=\"confirmed\"}", 0.0)
+        .await;
     let _sim = serve(&socket).await;
-    until_confirmed(&agent).await;
+    agent.until_confirmed().await;
     drop(idle);
     agent.stop().await;
 }
@@ -84,7 +72,7 @@ async fn flood_of_complete_requests_does_not_delay_a_scrape() {
     let socket = dir.path("cri.sock");
     let _sim = serve(&socket).await;
     let agent = Agent::start(&["-r", arg(&socket)]).await;
-    until_confirmed(&agent).await;
+    agent.until_confirmed().await;
     let (clock, mut slowest) = (Clock::start(), Duration::ZERO);
     let flood = async {
         let client = |path: &'static str| async {
@@ -111,7 +99,7 @@ async fn flood_of_complete_requests_does_not_delay_a_scrape() {
     tokio::join!(flood, scrapes);
     println!("the slowest scrape took {slowest:?}");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    until_confirmed(&agent).await;
+    agent.until_confirmed().await;
     agent.stop().await;
 }
 
@@ -346,7 +334,7 @@ async fn shared_events_are_left_to_a_kubelet() {
     agent.stop().await;
 
     let agent = Agent::start(&["-r", arg(&socket), "--events", "always"]).await;
-    until_confirmed(&agent).await;
+    agent.until_confirmed().await;
     assert_eq!(subscribers(&socket).await, 1);
     agent.stop().await;
 }

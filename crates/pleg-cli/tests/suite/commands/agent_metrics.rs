@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::wait::until;
 
 use super::agent::Agent;
-use super::run::{arg, control, kubelet, serve};
+use super::run::{arg, control, kubelet, remove_pod, run_pod, serve};
 use crate::support::TestDir;
 
 /// The longest wait: the runtime's `Status` is read every 30 s.
@@ -108,14 +107,6 @@ async fn until_moved(agent: &Agent, seen: &mut Seen, metrics: &[&str]) {
     }
 }
 
-async fn run(kubelet: &Kubelet, name: &str) -> (Pod, pleg::core::Id) {
-    let pod = kubelet.run_pod(name).await.expect("run");
-    let life = Life::UntilStopped;
-    let id = kubelet.create(&pod, "app", 0, life).await.expect("created");
-    kubelet.start(&id).await.expect("started");
-    (pod, id)
-}
-
 #[tokio::test]
 async fn each_documented_metric_exists_and_moves() {
     let dir = TestDir::new();
@@ -147,7 +138,7 @@ async fn each_documented_metric_exists_and_moves() {
 
     // Pods come and go.
     let kubelet = kubelet(&socket, dir.root());
-    let (pod, id) = run(&kubelet, "one").await;
+    let (pod, id) = run_pod(&kubelet, "one").await;
     let created = [
         "kubelet_running_pods",
         "kubelet_running_containers",
@@ -156,12 +147,11 @@ async fn each_documented_metric_exists_and_moves() {
     until_moved(&agent, seen, &created).await;
     kubelet.stop(&id).await.expect("stopped");
     kubelet.remove(&id).await.expect("removed");
-    kubelet.stop_pod(&pod).await.expect("stopped");
-    kubelet.remove_pod(&pod).await.expect("removed");
+    remove_pod(&kubelet, &pod).await;
     until_moved(&agent, seen, &["pleg_tombstones"]).await;
 
     // A pod whose calls hang, and then the whole list.
-    let (_, id) = run(&kubelet, "two").await;
+    let (_, id) = run_pod(&kubelet, "two").await;
     control(&socket, &["pod.uid-two.hang=on"]).await;
     let hung = [
         "pleg_inspections_overdue",
@@ -176,7 +166,7 @@ async fn each_documented_metric_exists_and_moves() {
 
     // Events that are irregular, and then all lost.
     control(&socket, &["sandbox.nil=#1", "containers.hole=on"]).await;
-    let (_, third) = run(&kubelet, "three").await;
+    let (_, third) = run_pod(&kubelet, "three").await;
     let irregular = ["pleg_irregular_events_total", "pleg_irregular_input_total"];
     until_moved(&agent, seen, &irregular).await;
     control(&socket, &["reset"]).await;
@@ -184,7 +174,7 @@ async fn each_documented_metric_exists_and_moves() {
     for id in [&id, &third] {
         kubelet.stop(id).await.expect("stopped");
     }
-    run(&kubelet, "four").await;
+    run_pod(&kubelet, "four").await;
     let lost = ["pleg_missed_events_total", "pleg_streams_renewed_total"];
     until_moved(&agent, seen, &lost).await;
 

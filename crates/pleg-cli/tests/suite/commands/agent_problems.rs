@@ -1,11 +1,10 @@
 //! `pleg agent` names what is wrong: pods whose calls hang, and the runtime's own status.
 
-use pleg_tests::kubelet::Life;
 use pleg_tests::wait::until;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, TIMEOUT, arg, control};
+use super::run::{Running, Sim, TIMEOUT, arg, control, run_pod};
 use crate::support::TestDir;
 
 /// Waits until a page contains the text. Returns the page.
@@ -26,13 +25,7 @@ async fn check(agent: &Agent) -> (Option<i32>, String) {
 #[tokio::test]
 async fn hung_pod_is_named_everywhere_with_its_call() {
     let sim = Sim::start().await;
-    let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    let life = Life::UntilStopped;
-    let id = sim.kubelet.create(&pod, "app", 0, life).await;
-    sim.kubelet
-        .start(&id.expect("created"))
-        .await
-        .expect("started");
+    run_pod(&sim.kubelet, "cart").await;
     let args = ["-v", "-r", arg(&sim.socket), "--probe-period", "1s"];
     let mut agent = Agent::start(&args).await;
     until_shown(&agent, "/readyz?verbose", "[+]event_stream ok: confirmed").await;
@@ -103,11 +96,7 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
     assert_eq!(agent.get("/readyz").await.0, 200);
     for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
         let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
-        until(TIMEOUT, condition, || async {
-            (agent.metric(&metric).await == Some(value)).then_some(())
-        })
-        .await
-        .expect("shown");
+        agent.until_metric(&metric, value).await;
     }
     assert_eq!(
         agent.metric("pleg_runtime_status_answered").await,

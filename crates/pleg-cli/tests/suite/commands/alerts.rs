@@ -15,7 +15,7 @@ use pleg_tests::wait::{pass_time, until};
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::run::{Running, Sim, TIMEOUT, arg, control};
+use super::run::{Running, Sim, TIMEOUT, arg, control, run_pod};
 use crate::support::TestDir;
 
 /// Between two scrapes, and between two evaluations.
@@ -134,20 +134,11 @@ struct Node {
 impl Node {
     async fn start() -> Self {
         let sim = Sim::start().await;
-        let pod = sim.kubelet.run_pod("cart").await.expect("run");
-        let life = Life::UntilStopped;
-        let id = sim.kubelet.create(&pod, "app", 0, life).await;
-        let id = id.expect("created");
-        sim.kubelet.start(&id).await.expect("started");
+        run_pod(&sim.kubelet, "cart").await;
         // So that the tests take less time.
         let often = ["--relist-period-max", "2s", "--probe-period", "2s"];
         let agent = Agent::start(&[&["-r", arg(&sim.socket)], &often[..]].concat()).await;
-        let ready = "pleg_stream_state{state=\"confirmed\"}";
-        until(TIMEOUT, ready, || async {
-            (agent.metric(ready).await == Some(1.0)).then_some(())
-        })
-        .await
-        .expect("confirmed");
+        agent.until_confirmed().await;
         let calm = scrape(&agent).await;
         Self { sim, agent, calm }
     }
@@ -156,11 +147,7 @@ impl Node {
     async fn shows(&self, alert: &str, series: &str, value: f64) {
         let clock = Clock::start();
         let began = clock.now();
-        until(TIMEOUT * 2, series, || async {
-            (self.agent.metric(series).await == Some(value)).then_some(())
-        })
-        .await
-        .expect("shown");
+        self.agent.until_metric(series, value).await;
         let after = clock.now().since(began);
         fires(alert, &self.calm, &scrape(&self.agent).await, after);
     }
@@ -218,9 +205,11 @@ async fn stream_that_loses_events_is_reported() {
         let pod = node.sim.kubelet.run_pod("lost").await.expect("run");
         for attempt in 0..3 {
             let life = Life::UntilStopped;
-            let id = node.sim.kubelet.create(&pod, "app", attempt, life).await;
-            let id = id.expect("created");
-            node.sim.kubelet.start(&id).await.expect("started");
+            node.sim
+                .kubelet
+                .run(&pod, "app", attempt, life)
+                .await
+                .expect("started");
         }
         node.shows_degraded("PlegStreamLossy", "stream_lossy").await;
     }
@@ -304,11 +293,7 @@ async fn churn_makes_no_alert_fire() {
     let mut sim = Running::start(&args);
     sim.message().await.expect("the socket");
     let agent = Agent::start(&["-r", arg(&socket)]).await;
-    until(TIMEOUT, "ready", || async {
-        (agent.metric("pleg_ready").await == Some(1.0)).then_some(())
-    })
-    .await
-    .expect("ready");
+    agent.until_metric("pleg_ready", 1.0).await;
     let mut scrapes = Vec::new();
     for _ in 0..15 {
         scrapes.push(scrape(&agent).await);

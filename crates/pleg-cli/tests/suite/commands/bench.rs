@@ -1,9 +1,8 @@
 //! `pleg bench`: its measurements, and that it does not change the node.
 
-use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::run::{Running, Sim, arg};
+use super::run::{Running, Sim, arg, run_pod};
 use crate::support::TestDir;
 
 fn number(of: &Value, field: &str) -> f64 {
@@ -48,14 +47,7 @@ async fn simulated_node_is_measured_in_each_mode() {
 #[tokio::test]
 async fn bench_does_not_change_the_runtime() {
     let sim = Sim::start().await;
-    let pod = sim.kubelet.run_pod("web").await.expect("run");
-    let life = Life::UntilStopped;
-    let id = sim
-        .kubelet
-        .create(&pod, "app", 0, life)
-        .await
-        .expect("created");
-    sim.kubelet.start(&id).await.expect("started");
+    let (_, id) = run_pod(&sim.kubelet, "web").await;
     let before = sim.kubelet.container_status(&id).await.expect("a status");
     let end = sim.run(&["bench", "--for", "1s"]).end().await;
     assert_eq!(end.code(), Some(0), "{}", end.err);

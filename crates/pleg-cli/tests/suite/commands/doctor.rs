@@ -7,9 +7,9 @@ use futures::future::join_all;
 use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::memory::{Unfiltered, serve};
-use super::run::{End, Running, Sim, TIMEOUT, arg, control};
-use crate::support::TestDir;
+use super::memory::Unfiltered;
+use super::run::{End, Running, Sim, TIMEOUT, arg, control, run_pod};
+use crate::support::{TestDir, serve};
 
 /// What `pleg doctor -o json` reports, and its exit code. Nothing of the host is visible to it, because other
 /// tests change that.
@@ -174,12 +174,7 @@ async fn planted_trouble_is_the_first_finding() {
 #[tokio::test]
 async fn hung_pod_is_named_while_the_stream_is_silent() {
     let sim = Sim::start().await;
-    let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    let id = sim.kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
-    sim.kubelet
-        .start(&id.expect("created"))
-        .await
-        .expect("started");
+    run_pod(&sim.kubelet, "cart").await;
     control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
     let (report, exit) = examine(&sim.socket, SHORT).await;
     assert_eq!(first(&report).0, "pods_hung", "{}", shown(&report));
@@ -198,10 +193,9 @@ async fn dead_containers_are_counted() {
         for attempt in 0..20 {
             let id = sim
                 .kubelet
-                .create(&pod, "app", attempt, Life::UntilStopped)
-                .await;
-            let id = id.expect("created");
-            sim.kubelet.start(&id).await.expect("started");
+                .run(&pod, "app", attempt, Life::UntilStopped)
+                .await
+                .expect("started");
             sim.kubelet.stop(&id).await.expect("stopped");
         }
     });
@@ -227,12 +221,8 @@ async fn ignored_filters_are_found() {
 async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("secret-pod").await.expect("run");
-    let id = sim
-        .kubelet
-        .create(&pod, "secret-app", 0, Life::UntilStopped)
-        .await;
     sim.kubelet
-        .start(&id.expect("created"))
+        .run(&pod, "secret-app", 0, Life::UntilStopped)
         .await
         .expect("started");
     control(

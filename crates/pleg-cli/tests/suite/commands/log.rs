@@ -33,12 +33,8 @@ async fn logged(format: &str) -> String {
         code: 3,
         after_ms: 10,
     };
-    let id = sim
-        .kubelet
-        .create(&pod, "c\u{1b}[2J", 0, life)
-        .await
-        .expect("created");
-    sim.kubelet.start(&id).await.expect("started");
+    let started = sim.kubelet.run(&pod, "c\u{1b}[2J", 0, life).await;
+    started.expect("started");
     loop {
         let line = agent.message().await.expect("a line");
         assert!(

@@ -9,7 +9,7 @@ use pleg::core::Id;
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Life, Pod};
 use pleg_tests::usage;
-use pleg_tests::wait::{pass_time, until};
+use pleg_tests::wait::pass_time;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
@@ -17,12 +17,10 @@ use super::agent::Agent;
 use super::run::{Sim, arg};
 use crate::support::program;
 
-/// A storm may take longer than other waits.
-const STORM: Duration = Duration::from_secs(120);
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
 fn kib(pid: u32, line: &str) -> u64 {
-    usage::memory(pid, line).expect("it runs")
+    usage::status(pid, line).expect("it runs")
 }
 
 /// So many pods with two containers each. Many are created at a time.
@@ -31,9 +29,7 @@ async fn create(sim: &Sim, pods: usize) -> (Vec<Pod>, Vec<Id>) {
         let pod = sim.kubelet.run_pod(&format!("pod-{n}")).await?;
         let mut ids = Vec::new();
         for name in ["app", "proxy"] {
-            let id = sim.kubelet.create(&pod, name, 0, Life::UntilStopped);
-            let id = id.await?;
-            sim.kubelet.start(&id).await?;
+            let id = sim.kubelet.run(&pod, name, 0, Life::UntilStopped).await?;
             ids.push(id);
         }
         anyhow::Ok((pod, ids))
@@ -59,14 +55,6 @@ async fn exit(socket: &Path, ids: &[Id]) {
     }
 }
 
-async fn until_metric(agent: &Agent, name: &str, value: f64) {
-    until(STORM, name, || async {
-        (agent.metric(name).await == Some(value)).then_some(())
-    })
-    .await
-    .expect(name);
-}
-
 fn running(state: &str) -> String {
     format!("kubelet_running_containers{{container_state=\"{state}\"}}")
 }
@@ -77,8 +65,8 @@ async fn idle_node_with_110_pods() {
     let sim = Sim::start().await;
     create(&sim, 110).await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
-    until_metric(&agent, "pleg_stream_state{state=\"confirmed\"}", 1.0).await;
-    until_metric(&agent, &running("running"), 220.0).await;
+    agent.until_confirmed().await;
+    agent.until_metric(&running("running"), 220.0).await;
     let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(5, |m| m.parse().expect("a number"));
     let (pid, clock) = (agent.running.id(), Clock::start());
     let (began, before) = (clock.now(), usage::cpu(pid).expect("it runs"));
@@ -105,7 +93,7 @@ async fn idle_node_with_110_pods() {
 async fn storm_of_1000_pods() {
     let sim = Sim::start().await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
-    until_metric(&agent, "pleg_stream_state{state=\"confirmed\"}", 1.0).await;
+    agent.until_confirmed().await;
     let (pid, clock) = (agent.running.id(), Clock::start());
     let report = |what: &str, began| {
         let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));
@@ -116,12 +104,12 @@ async fn storm_of_1000_pods() {
 
     let began = clock.now();
     let (pods, ids) = create(&sim, 1000).await;
-    until_metric(&agent, &running("running"), 2000.0).await;
+    agent.until_metric(&running("running"), 2000.0).await;
     report("are created", began);
 
     let began = clock.now();
     exit(&sim.socket, &ids).await;
-    until_metric(&agent, &running("exited"), 2000.0).await;
+    agent.until_metric(&running("exited"), 2000.0).await;
     report("die", began);
 
     let began = clock.now();
@@ -138,8 +126,8 @@ async fn storm_of_1000_pods() {
     let removed = stream::iter(pods.iter().zip(ids.chunks(2))).map(remove);
     let removed: Result<Vec<()>, _> = removed.buffer_unordered(64).try_collect().await;
     removed.expect("removed");
-    until_metric(&agent, "kubelet_running_pods", 0.0).await;
-    until_metric(&agent, &running("exited"), 0.0).await;
+    agent.until_metric("kubelet_running_pods", 0.0).await;
+    agent.until_metric(&running("exited"), 0.0).await;
     let most = report("are removed", began);
     assert!(most <= 60 << 10, "{most} KiB");
     agent.stop().await;

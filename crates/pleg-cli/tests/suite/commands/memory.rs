@@ -1,20 +1,18 @@
 //! The memory of `pleg agent` with runtimes that send much more than they are asked for.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pleg_cri::v1;
-use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use pleg_cri::v1::runtime_service_server::RuntimeService;
 use pleg_tests::usage;
 use pleg_tests::wait::until;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::agent::Agent;
 use super::run::{TIMEOUT, arg};
-use crate::support::TestDir;
+use crate::support::{TestDir, serve};
 
 /// A runtime that ignores list filters.
 #[derive(Clone, Debug)]
@@ -172,19 +170,9 @@ impl RuntimeService for Unfiltered {
     }
 }
 
-/// Serves it until the test ends.
-pub(super) fn serve(runtime: Unfiltered, socket: &Path) {
-    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
-    let service = RuntimeServiceServer::new(runtime).max_encoding_message_size(64 << 20);
-    let server = tonic::transport::Server::builder()
-        .add_service(service)
-        .serve_with_incoming(UnixListenerStream::new(listener));
-    tokio::spawn(server);
-}
-
 /// A line of `/proc/PID/status`, in MiB.
 fn memory(pid: u32, line: &str) -> u64 {
-    usage::memory(pid, line).expect("it runs") / 1024
+    usage::status(pid, line).expect("it runs") / 1024
 }
 
 /// 40 pods are inspected at a time, and every response has 15 MiB.

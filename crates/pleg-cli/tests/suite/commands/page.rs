@@ -1,18 +1,15 @@
 //! The page of `pleg agent` in headless Chromium.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use pleg::runtime::clock::Clock;
-use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::kubelet::Life;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, arg, control, serve};
+use super::run::{Running, Sim, arg, control, run_pod, serve};
 use crate::support::TestDir;
 use crate::support::browser::Browser;
-use crate::support::tmux::Tmux;
 
 pub(super) const WIDE: (u32, u32) = (1400, 900);
 const NARROW: (u32, u32) = (390, 844);
@@ -29,12 +26,6 @@ pub(super) async fn open(sim: &Sim) -> (Agent, Browser) {
     (agent, browser)
 }
 
-pub(super) async fn run(kubelet: &Kubelet, pod: &str) {
-    let pod = kubelet.run_pod(pod).await.expect("run");
-    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
-    kubelet.start(&id.expect("created")).await.expect("started");
-}
-
 pub(super) fn assert_no_complaints(browser: &mut Browser) {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
@@ -43,8 +34,8 @@ pub(super) fn assert_no_complaints(browser: &mut Browser) {
 #[tokio::test]
 async fn pods_are_searched_shown_paused_and_closed_with_keys() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "cart-1").await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "cart-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let (_agent, mut browser) = open(&sim).await;
     browser.wait_for("test/web-1").await;
     browser.wait_for("SIMULATED NODE").await;
@@ -68,7 +59,7 @@ async fn pods_are_searched_shown_paused_and_closed_with_keys() {
 
     browser.press(&["p"]);
     browser.wait_for("PAUSED").await;
-    run(&sim.kubelet, "late-1").await;
+    run_pod(&sim.kubelet, "late-1").await;
     browser.wait_for("PAUSED").await;
     assert!(!browser.text().contains("late-1"), "{}", browser.text());
     browser.press(&["p"]);
@@ -98,7 +89,7 @@ async fn event_is_visible_within_200_ms() {
     browser.eval(MEASURE);
     for n in 0..11 {
         let name = format!("pod-{n}");
-        run(&sim.kubelet, &name).await;
+        run_pod(&sim.kubelet, &name).await;
         browser
             .wait_until(&format!("byId('records').innerText.includes('{name} app')"))
             .await;
@@ -116,7 +107,7 @@ async fn event_is_visible_within_200_ms() {
 async fn page_goes_on_after_a_restart_of_the_agent_without_gap_or_double() {
     let sim = Sim::start().await;
     let (agent, mut browser) = open(&sim).await;
-    run(&sim.kubelet, "before").await;
+    run_pod(&sim.kubelet, "before").await;
     browser
         .wait_until("byId('records').innerText.includes('ContainerStarted test/before app')")
         .await;
@@ -134,7 +125,7 @@ async fn page_goes_on_after_a_restart_of_the_agent_without_gap_or_double() {
     );
     let _agent = Running::start(&["agent", "-r", arg(&sim.socket), "--listen", &address]);
     browser.wait_until("byId('old').hidden").await;
-    run(&sim.kubelet, "after").await;
+    run_pod(&sim.kubelet, "after").await;
     browser
         .wait_until("byId('records').innerText.includes('ContainerStarted test/after app')")
         .await;
@@ -153,7 +144,7 @@ async fn stream_resumes_after_the_last_record() {
     let sim = Sim::start().await;
     let (_agent, mut browser) = open(&sim).await;
     for n in 0..5 {
-        run(&sim.kubelet, &format!("pod-{n}")).await;
+        run_pod(&sim.kubelet, &format!("pod-{n}")).await;
         // Whatever is asked for anew is a new connection.
         browser.eval(&format!(
             "(byId('search').value = 'pod-{n}', byId('search').dispatchEvent(new Event('input')))"
@@ -266,12 +257,12 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
 async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     let sim = Sim::start().await;
     for n in 0..3 {
-        run(&sim.kubelet, &format!("pod-{n}")).await;
+        run_pod(&sim.kubelet, &format!("pod-{n}")).await;
     }
     let (_agent, mut browser) = open(&sim).await;
     control(&sim.socket, &["drop=100%"]).await;
     for n in 0..4 {
-        run(&sim.kubelet, &format!("lost-{n}")).await;
+        run_pod(&sim.kubelet, &format!("lost-{n}")).await;
     }
     browser.wait_for("stream_lossy").await;
     control(&sim.socket, &["drop=off"]).await;
@@ -377,46 +368,4 @@ async fn screenshots() {
         std::fs::write(dir.join(format!("{name}.png")), browser.screenshot()).expect("written");
     }
     assert_no_complaints(&mut browser);
-}
-
-/// What both views show of nodes in trouble, for somebody who is told nothing else.
-#[tokio::test]
-#[ignore = "writes images and screens: set PLEG_IMAGES"]
-async fn troubles_in_both_views() {
-    let dir = PathBuf::from(std::env::var_os("PLEG_IMAGES").expect("a directory"));
-    let faults: [(&str, &[&str]); 4] = [
-        ("a", &["pod.uid-cart-3.hang=on"]),
-        ("b", &["all.hang=on"]),
-        ("c", &["drop=60%"]),
-        ("d", &[]),
-    ];
-    for (name, faults) in faults {
-        let sim = Sim::start().await;
-        for n in 0..12 {
-            run(&sim.kubelet, &format!("cart-{n}")).await;
-        }
-        let (agent, mut browser) = open(&sim).await;
-        let terminal = Tmux::start((110, 32));
-        let program = env!("CARGO_BIN_EXE_pleg");
-        terminal.line(&format!(
-            "clear; {program} top --agent http://{}",
-            agent.address
-        ));
-        terminal.wait_for("cart-3").await;
-        for fault in faults {
-            control(&sim.socket, &[fault]).await;
-        }
-        let is_storm = faults.is_empty();
-        let pods = if is_storm { 120 } else { 8 };
-        if name != "b" {
-            for n in 0..pods {
-                run(&sim.kubelet, &format!("web-{n}")).await;
-            }
-        }
-        let lasts = Duration::from_secs(if is_storm { 1 } else { 14 });
-        let clock = Clock::start();
-        clock.sleep_until(clock.now().after(lasts)).await;
-        std::fs::write(dir.join(format!("{name}.png")), browser.screenshot()).expect("written");
-        std::fs::write(dir.join(format!("{name}.txt")), terminal.screen()).expect("written");
-    }
 }

@@ -4,8 +4,8 @@ use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::page::{WIDE, assert_no_complaints, open, run};
-use super::run::{Running, Sim, arg};
+use super::page::{WIDE, assert_no_complaints, open};
+use super::run::{Running, Sim, arg, run_pod};
 use crate::support::TestDir;
 use crate::support::browser::Browser;
 
@@ -92,7 +92,7 @@ const STORM: &str = "(() => {
 #[tokio::test]
 async fn memory_is_bounded_with_10000_pods_and_1000_events_per_second() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "pod").await;
+    run_pod(&sim.kubelet, "pod").await;
     let (agent, mut browser) = open(&sim).await;
     browser.wait_for("test/pod").await;
     let (_, _, view) = agent.get("/debug/view?limit=1&records=0").await;
@@ -130,7 +130,7 @@ async fn names_with_markup_and_control_characters_are_text() {
             .await
             .expect("created");
     }
-    run(&sim.kubelet, &"long".repeat(2_500)).await;
+    run_pod(&sim.kubelet, &"long".repeat(2_500)).await;
     let (_agent, mut browser) = open(&sim).await;
     browser
         .wait_for("<img src=x onerror=alert(1)>\\u{202e}\\u{1b}[31m\\u{200b}")

@@ -22,8 +22,7 @@ async fn two_pods() -> Sim {
             },
         ),
     ] {
-        let id = kubelet.create(&web, name, 0, life).await.expect("created");
-        kubelet.start(&id).await.expect("started");
+        let id = kubelet.run(&web, name, 0, life).await.expect("started");
         if life != Life::UntilStopped {
             lives::ended(kubelet, &id).await.expect("exited");
         }

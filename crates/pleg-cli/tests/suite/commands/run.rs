@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use pleg::core::Id;
 use pleg::runtime::clock::Clock;
-use pleg_tests::kubelet::Kubelet;
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::lives;
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
@@ -191,6 +193,27 @@ pub(crate) async fn control(socket: &Path, command: &[&str]) {
     let args = ["sim", "ctl", "--socket", arg(socket)];
     let end = Running::start(&[&args[..], command].concat()).end().await;
     assert_eq!(end.code(), Some(0), "{}", end.err);
+}
+
+/// Runs a pod with the container `app`.
+pub(crate) async fn run_pod(kubelet: &Kubelet, name: &str) -> (Pod, Id) {
+    let pod = kubelet.run_pod(name).await.expect("run");
+    let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await;
+    (pod, id.expect("started"))
+}
+
+/// Runs a pod whose container `job` exits with this code, and waits for the exit.
+pub(crate) async fn run_job(kubelet: &Kubelet, name: &str, code: i32) -> Pod {
+    let pod = kubelet.run_pod(name).await.expect("run");
+    let life = Life::Exit { code, after_ms: 30 };
+    let id = kubelet.run(&pod, "job", 0, life).await.expect("started");
+    lives::ended(kubelet, &id).await.expect("exited");
+    pod
+}
+
+pub(crate) async fn remove_pod(kubelet: &Kubelet, pod: &Pod) {
+    kubelet.stop_pod(pod).await.expect("stopped");
+    kubelet.remove_pod(pod).await.expect("removed");
 }
 
 pub(crate) fn kubelet(socket: &Path, logs: &Path) -> Kubelet {

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use pleg_tests::kubelet::Life;
-
-use super::run::{Running, Sim, arg, kubelet};
+use super::run::{Running, Sim, arg, kubelet, run_pod};
 use crate::support::TestDir;
 
 /// Runs `pleg sim ctl` and returns its output.
@@ -44,12 +42,7 @@ async fn ctl_commands_take_effect_at_run_time() {
     );
 
     let kubelet = kubelet(&socket, dir.root());
-    let pod = kubelet.run_pod("web").await.expect("run");
-    let id = kubelet
-        .create(&pod, "app", 0, Life::UntilStopped)
-        .await
-        .expect("created");
-    kubelet.start(&id).await.expect("started");
+    let (_, id) = run_pod(&kubelet, "web").await;
     assert_eq!(ctl(&socket, &["reset"]).await, "");
     assert_eq!(ctl(&socket, &["exit", id.as_str(), "7"]).await, "");
     let shown = ctl(&socket, &["show"]).await;
@@ -116,13 +109,7 @@ async fn watch_shows_events_in_every_mode() {
 #[tokio::test]
 async fn independent_client_is_served() {
     let sim = Sim::start().await;
-    let pod = sim.kubelet.run_pod("web").await.expect("run");
-    let id = sim
-        .kubelet
-        .create(&pod, "app", 0, Life::UntilStopped)
-        .await
-        .expect("created");
-    sim.kubelet.start(&id).await.expect("started");
+    let (_, id) = run_pod(&sim.kubelet, "web").await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/containerd/cri.py");
     for (command, succeeds) in [
         (&["ready"][..], true),

@@ -2,23 +2,15 @@
 
 use std::path::Path;
 
-use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::wait::until;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, TIMEOUT, arg, control};
+use super::run::{Running, Sim, TIMEOUT, arg, control, run_pod};
 use crate::support::tmux::Tmux;
 use crate::support::{TestDir, pleg};
 
 const SIZES: [(u16, u16); 3] = [(60, 15), (80, 24), (120, 40)];
-
-/// Runs a pod with a container.
-async fn run(kubelet: &Kubelet, name: &str) {
-    let pod = kubelet.run_pod(name).await.expect("run");
-    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await;
-    kubelet.start(&id.expect("created")).await.expect("started");
-}
 
 /// A command line that says how it ended.
 fn line(args: &[&str]) -> String {
@@ -40,8 +32,8 @@ async fn ended(terminal: &Tmux, code: i32) {
 #[tokio::test]
 async fn pods_are_searched_shown_paused_and_left() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "cart-1").await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "cart-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let use_it = async |size: (u16, u16)| {
         let terminal = Tmux::start(size);
         let before = terminal.settings().await;
@@ -81,7 +73,7 @@ async fn pods_are_searched_shown_paused_and_left() {
 #[tokio::test]
 async fn terminal_is_as_before_whatever_ends_the_command() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let terminal = Tmux::start(SIZES[1]);
     let before = terminal.settings().await;
     for (key, signal, code) in [
@@ -115,7 +107,7 @@ async fn terminal_is_as_before_whatever_ends_the_command() {
 #[tokio::test]
 async fn command_ends_with_its_terminal() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let terminal = Tmux::start(SIZES[1]);
     terminal.line(&line(&["-r", &on(&sim.socket)]));
     terminal.wait_for("test/web-1").await;
@@ -150,7 +142,7 @@ async fn embedded_runtime_is_shown_as_simulated_and_without_colours() {
 #[tokio::test]
 async fn hung_pod_frozen_runtime_and_its_end_are_named() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let terminal = Tmux::start(SIZES[1]);
     terminal.line(&line(&["-r", &on(&sim.socket)]));
     terminal.wait_for("test/web-1").await;
@@ -169,7 +161,7 @@ async fn hung_pod_frozen_runtime_and_its_end_are_named() {
 #[tokio::test]
 async fn agent_is_looked_through_and_its_silence_is_shown() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     let url = format!("http://{}", agent.address);
     let terminal = Tmux::start(SIZES[1]);
@@ -194,7 +186,7 @@ async fn agent_is_looked_through_and_its_silence_is_shown() {
 #[tokio::test]
 async fn agent_serves_the_view_as_json() {
     let sim = Sim::start().await;
-    run(&sim.kubelet, "web-1").await;
+    run_pod(&sim.kubelet, "web-1").await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     let view = until(TIMEOUT, "the pod", || async {
         let (code, head, page) = agent.get("/debug/view?limit=5&pod=uid-web-1").await;

@@ -3,27 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::lives;
+use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::run::{Running, Sim, arg};
+use super::run::{Running, Sim, arg, remove_pod, run_job};
 use crate::support::{TestDir, pleg};
-
-/// A pod with a container that exits.
-async fn crashing_pod(kubelet: &Kubelet, name: &str, code: i32) -> Pod {
-    let pod = kubelet.run_pod(name).await.expect("run");
-    let life = Life::Exit { code, after_ms: 30 };
-    let id = kubelet.create(&pod, "job", 0, life).await.expect("created");
-    kubelet.start(&id).await.expect("started");
-    lives::ended(kubelet, &id).await.expect("exited");
-    pod
-}
-
-async fn remove(kubelet: &Kubelet, pod: &Pod) {
-    kubelet.stop_pod(pod).await.expect("stopped");
-    kubelet.remove_pod(pod).await.expect("removed");
-}
 
 #[track_caller]
 fn object(line: &str) -> Value {
@@ -81,7 +65,7 @@ fn check_synced_fields(record: &Value) {
 #[tokio::test]
 async fn json_is_one_object_per_line() {
     let sim = Sim::start().await;
-    crashing_pod(&sim.kubelet, "before", 3).await;
+    run_job(&sim.kubelet, "before", 3).await;
     let mut watch = sim.run(&["watch", "-o", "json"]);
 
     // The pods that exist at the start are shown first, from the list, although the runtime replays
@@ -117,8 +101,8 @@ async fn json_is_one_object_per_line() {
     assert_eq!(synced["pods"], 1);
 
     // Later changes come from the stream.
-    let pod = crashing_pod(&sim.kubelet, "during", 5).await;
-    remove(&sim.kubelet, &pod).await;
+    let pod = run_job(&sim.kubelet, "during", 5).await;
+    remove_pod(&sim.kubelet, &pod).await;
     let mut events = Vec::new();
     while !events.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
         let event = object(&watch.line().await.expect("an event"));
@@ -161,12 +145,10 @@ async fn control_characters_are_never_printed() {
     let sim = Sim::start().await;
     let (pod_name, name) = ("\u{1b}[31mred", "\u{9b}2J\u{202e}\u{7f}");
     let pod = sim.kubelet.run_pod(pod_name).await.expect("run");
-    let id = sim
-        .kubelet
-        .create(&pod, name, 0, Life::UntilStopped)
+    sim.kubelet
+        .run(&pod, name, 0, Life::UntilStopped)
         .await
-        .expect("created");
-    sim.kubelet.start(&id).await.expect("started");
+        .expect("started");
     for command in ["watch", "pods"] {
         for output in ["json", "table"] {
             let mut args = vec![command, "-o", output];
@@ -198,7 +180,7 @@ async fn control_characters_are_never_printed() {
 #[tokio::test]
 async fn table_is_aligned_and_without_colours_in_a_pipe() {
     let sim = Sim::start().await;
-    crashing_pod(&sim.kubelet, "one", 7).await;
+    run_job(&sim.kubelet, "one", 7).await;
     let end = sim.run(&["watch", "--for", "1s"]).end().await;
     assert_eq!((end.code(), &*end.err), (Some(0), ""));
     assert!(!end.out.contains('\u{1b}'), "{:?}", end.out);
@@ -239,7 +221,7 @@ async fn table_is_aligned_and_without_colours_in_a_pipe() {
 #[tokio::test]
 async fn table_shows_time_of_changes_and_marks_initial_events() {
     let sim = Sim::start().await;
-    crashing_pod(&sim.kubelet, "before", 7).await;
+    run_job(&sim.kubelet, "before", 7).await;
     let mut watch = sim.run(&["watch"]);
     watch.line().await.expect("a heading");
     let starts_with_time = |line: &str| line.as_bytes().first().is_some_and(u8::is_ascii_digit);
@@ -251,7 +233,7 @@ async fn table_shows_time_of_changes_and_marks_initial_events() {
         }
         assert!(line.starts_with("initial "), "{line}");
     }
-    crashing_pod(&sim.kubelet, "during", 5).await;
+    run_job(&sim.kubelet, "during", 5).await;
     loop {
         let line = watch.line().await.expect("a line");
         assert!(starts_with_time(&line), "{line}");
@@ -333,12 +315,12 @@ async fn commands_end_on_sigint_while_waiting_for_runtime() {
 #[tokio::test]
 async fn watch_ends_without_error_when_output_is_closed() {
     let sim = Sim::start().await;
-    crashing_pod(&sim.kubelet, "one", 1).await;
+    run_job(&sim.kubelet, "one", 1).await;
     for output in ["json", "table"] {
         let mut watch = sim.run(&["watch", "-o", output]);
         watch.line().await.expect("a line");
         watch.close_output();
-        crashing_pod(&sim.kubelet, output, 1).await;
+        run_job(&sim.kubelet, output, 1).await;
         let end = watch.end().await;
         assert_eq!((end.code(), &*end.err), (Some(0), ""), "{output}");
     }

@@ -1,10 +1,8 @@
 //! The filters of `pleg watch`, on a runtime.
 
-use pleg_tests::kubelet::Life;
-use pleg_tests::lives;
 use serde_json::Value;
 
-use super::run::{Running, Sim};
+use super::run::{Running, Sim, remove_pod, run_job};
 
 /// The pods and types of the events until the pod `last` is removed.
 async fn shown(watch: &mut Running, last: &str) -> Vec<String> {
@@ -37,17 +35,8 @@ async fn pods_are_selected_by_name_and_by_label_until_they_are_gone() {
         assert!(synced.contains("\"Synced\""), "{synced}");
     }
     for (name, code) in [("one", 1), ("two", 0), ("three", 3)] {
-        let pod = sim.kubelet.run_pod(name).await.expect("run");
-        let life = Life::Exit { code, after_ms: 10 };
-        let id = sim
-            .kubelet
-            .create(&pod, "job", 0, life)
-            .await
-            .expect("created");
-        sim.kubelet.start(&id).await.expect("started");
-        lives::ended(&sim.kubelet, &id).await.expect("exited");
-        sim.kubelet.stop_pod(&pod).await.expect("stopped");
-        sim.kubelet.remove_pod(&pod).await.expect("removed");
+        let pod = run_job(&sim.kubelet, name, code).await;
+        remove_pod(&sim.kubelet, &pod).await;
     }
     let events = shown(&mut of_name, "two").await;
     assert!(events.iter().all(|e| e.starts_with("two ")), "{events:?}");

@@ -6,7 +6,9 @@ pub(crate) mod tmux;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use tempfile::TempDir;
+use tokio_stream::wrappers::UnixListenerStream;
 
 /// The program under test: of the same build, or `PLEG_PROGRAM`, to measure another build of it.
 pub(crate) fn program() -> PathBuf {
@@ -50,4 +52,14 @@ impl TestDir {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
+}
+
+/// Serves the runtime until the tokio runtime ends. Its replies may be large.
+pub(crate) fn serve(runtime: impl RuntimeService, socket: &Path) {
+    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
+    let service = RuntimeServiceServer::new(runtime).max_encoding_message_size(64 << 20);
+    let server = tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    tokio::spawn(server);
 }

@@ -1,9 +1,10 @@
 //! Records what reads show, and who waits for them.
 
 use pleg_core::{CallError, Causes, Inspection, Instant, PodUid, Report, Ticket, WaiterId};
+use pleg_proof::runtime::format_reports;
 
 use super::{By, Checks, Sighting, Waiter};
-use crate::harness::{Violation, format_reports};
+use crate::harness::Violation;
 use crate::node::{Node, State};
 use crate::reports::{self, MS, instant};
 
@@ -16,10 +17,7 @@ impl Checks {
         rows: &Result<Vec<Report>, CallError>,
     ) {
         self.note(ended, || match rows {
-            Ok(rows) => format!(
-                "  list of {began}: {}",
-                format_reports(&rows.iter().collect::<Vec<_>>())
-            ),
+            Ok(rows) => format!("  list of {began}: {}", format_reports(rows)),
             Err(error) => format!("  list of {began}: {error}"),
         });
         self.liveness.list_ended(ended, began, rows.is_ok());
@@ -48,7 +46,7 @@ impl Checks {
         let (began, ended) = (ms(inspection.began), ms(inspection.ended));
         let failed = inspection.error.is_some();
         self.note(ended, || {
-            let found = format_reports(&found.iter().collect::<Vec<_>>());
+            let found = format_reports(found);
             let failed = if failed { ", failed" } else { "" };
             format!("  inspection of {uid} of {began}: {found}, gone {gone:?}{failed}")
         });

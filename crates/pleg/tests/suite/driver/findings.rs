@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake};
 use std::time::Duration;
 
-use pleg::core::{
-    CallErrorKind, ContainerState, EventType, LifecycleType, PodView, Report, ReportedState,
-};
+use pleg::core::{ContainerState, EventType, PodView, Report, ReportedState};
 use pleg::runtime::fake::{Dial, Step, with_memory_limit};
 use pleg::{NotReady, Pleg, WaitError};
 
@@ -137,47 +135,6 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
     assert!(took < SECOND, "{took:?}");
     pass(&pleg, 30 * MINUTE).await;
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 400);
-}
-
-/// The runtime is down for a minute, while workers ask for each pod every ten seconds.
-#[tokio::test(start_paused = true)]
-async fn a4_deaths_in_an_outage_are_announced_within_two_seconds_of_its_end() {
-    let uid = |n: usize| format!("p{n}");
-    let node = FakeRuntime::new();
-    (0..30).for_each(|n| node.run_pod(&uid(n)));
-    let pleg = synced(&node, settings(|_| ())).await;
-    let mut subscription = pleg.subscribe();
-    pass(&pleg, 2 * SECOND).await;
-    let mut calls = vec![Op::Subscribe, Op::List];
-    calls.extend((0..30).map(|n| Op::pod(&uid(n))));
-    for call in &calls {
-        node.fail(call.clone(), CallErrorKind::Unavailable);
-    }
-    node.break_streams();
-    for _ in 0..6 {
-        for n in 0..30 {
-            let uid = uid(n).as_str().into();
-            let asked = pleg.newer_than(&uid, pleg.now(), SECOND);
-            assert!(asked.await.is_err());
-        }
-        pass(&pleg, 10 * SECOND).await;
-    }
-    drain(&mut subscription);
-    (0..30).for_each(|n| node.put(exited(&uid(n), "c", 1)));
-    for call in &calls {
-        node.succeed(call);
-    }
-    let back = pleg.now();
-    let mut died = 0;
-    while died < 30 {
-        let event = next(&mut subscription).await;
-        if event.event == LifecycleType::ContainerDied {
-            assert_eq!(event.subject.unwrap().exit_code, Some(1));
-            died += 1;
-        }
-    }
-    let took = pleg.now().since(back);
-    assert!(took <= 2 * SECOND, "{took:?}");
 }
 
 /// The stream is open but reports nothing any more. A new call would work.

@@ -6,8 +6,8 @@ use pleg::core::{EventType, Mode, ReportedState, Settings};
 use pleg::{Delivery, Pleg, ReconnectSettings, WaitError};
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, pass, rarely, sandbox, settings,
-    soon, synced, until, waiting,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, pass, polling, rarely, sandbox,
+    settings, soon, synced, until, waiting,
 };
 
 /// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
@@ -296,7 +296,7 @@ async fn polling_never_subscribes() {
     let node = FakeRuntime::new();
     node.panic(Op::Subscribe);
     node.run_pod("p");
-    let pleg = synced(&node, settings(|s| s.mode = Mode::Polling)).await;
+    let pleg = synced(&node, polling()).await;
     let mut subscription = pleg.subscribe();
     for _ in 0..10 {
         pass(&pleg, 10 * SECOND).await;

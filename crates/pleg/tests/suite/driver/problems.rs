@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use pleg::core::{CallErrorKind, Mode};
+use pleg::core::CallErrorKind;
 use pleg::{Pleg, PodProblemKind};
 use tracing::dispatcher::DefaultGuard;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
-use crate::support::{FakeRuntime, MINUTE, MS, Op, SECOND, pass, settings, synced, until};
+use crate::support::{FakeRuntime, MINUTE, MS, Op, SECOND, pass, polling, synced, until};
 
 /// Keeps what is logged about single pods: `LEVEL pod call message`.
 #[derive(Clone, Default)]
@@ -78,10 +78,6 @@ impl Log {
     }
 }
 
-async fn polling(node: &FakeRuntime) -> Pleg {
-    synced(node, settings(|s| s.mode = Mode::Polling)).await
-}
-
 fn named(pleg: &Pleg) -> Vec<(String, PodProblemKind, &'static str)> {
     let problems = pleg.health().pod_problems();
     let named = problems
@@ -103,7 +99,7 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
     let _guard = log.install();
     let node = FakeRuntime::new();
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
-    let pleg = polling(&node).await;
+    let pleg = synced(&node, polling()).await;
     pass(&pleg, SECOND).await;
     let asked = pleg.now();
     for n in 0..7 {
@@ -149,7 +145,7 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
 async fn failing_and_unsettled_pods_are_named_with_the_call_that_fails() {
     let node = FakeRuntime::new();
     ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
-    let pleg = polling(&node).await;
+    let pleg = synced(&node, polling()).await;
     node.fail(Op::status("p-s"), CallErrorKind::Failed);
     node.fail(Op::status("q-c"), CallErrorKind::NotFound);
     for uid in ["p", "q", "r"] {
@@ -175,7 +171,7 @@ async fn pod_does_not_recover_while_the_runtime_as_a_whole_fails() {
     let log = Log::default();
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
-    let pleg = polling(&node).await;
+    let pleg = synced(&node, polling()).await;
     node.fail(Op::status("p-c"), CallErrorKind::Failed);
     inspect(&pleg, "p");
     until(&pleg, || named(&pleg).len() == 1).await;

@@ -1,32 +1,13 @@
 //! Failures of the runtime: hung pods, hung lists, lost streams, and what health reports.
 
-use pleg::core::{
-    CallErrorKind, Degraded, EventType, Mode, NotReady, ReportedState, Source, StreamEnd,
-    StreamState,
-};
+use pleg::core::{CallErrorKind, Degraded, Mode, NotReady, Source, StreamEnd, StreamState};
 use pleg::runtime::fake::{Dial, Step};
 use pleg::{Pleg, WaitError};
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, in_short, next, pass, rarely,
-    settings, soon, synced, until, waiting,
+    FakeRuntime, MINUTE, MS, Op, SECOND, degraded, exited, in_short, is_confirmed, is_degraded,
+    next, pass, polling, rarely, settings, soon, synced, until, waiting,
 };
-
-fn degraded(pleg: &Pleg) -> Vec<&'static str> {
-    pleg.health()
-        .degraded()
-        .iter()
-        .map(Degraded::as_str)
-        .collect()
-}
-
-fn is_degraded(pleg: &Pleg, how: &str) -> bool {
-    degraded(pleg).contains(&how)
-}
-
-fn polling() -> pleg::core::Settings {
-    settings(|s| s.mode = Mode::Polling)
-}
 
 /// Invariant 11: a pod whose reads hang does not delay other pods. Its waiter gets the error after
 /// 5 s, its last good status stays beside the error, and it is reported within 3 s. The node stays
@@ -329,79 +310,6 @@ async fn panicking_call_counts_as_failed() {
     );
     pass(&pleg, 10 * SECOND).await;
     assert_eq!(pleg.health().ready(), Ok(()));
-}
-
-fn is_confirmed(pleg: &Pleg) -> bool {
-    let confirmed = |s: &StreamState| {
-        matches!(
-            s,
-            StreamState::Subscribed {
-                confirmed: true,
-                ..
-            }
-        )
-    };
-    confirmed(&pleg.health().current().stream)
-}
-
-/// Invariant 10: a lost stream is reported, lists run every second until it returns, and then
-/// events are used again.
-#[tokio::test(start_paused = true)]
-async fn lost_stream_is_replaced_by_lists_until_it_returns() {
-    let node = FakeRuntime::new();
-    node.run_pod("p");
-    let pleg = synced(&node, settings(|_| ())).await;
-    let mut subscription = pleg.subscribe();
-    until(&pleg, || is_confirmed(&pleg)).await;
-    node.put_and_emit(exited("p", "c", 0), EventType::Stopped);
-    assert_eq!(next(&mut subscription).await.source, Source::Stream);
-    pass(&pleg, 5 * MINUTE).await;
-    assert_eq!(
-        pleg.health().current().period,
-        MINUTE,
-        "all was clean for long"
-    );
-
-    node.fail(Op::Subscribe, CallErrorKind::Unavailable);
-    let lists = node.count(&Op::List);
-    node.break_streams();
-    let cut = pleg.now();
-    until(&pleg, || is_degraded(&pleg, "stream_down")).await;
-    assert!(pleg.now().since(cut) <= 3 * SECOND);
-    let took = until(&pleg, || node.count(&Op::List) > lists).await;
-    assert!(took <= SECOND, "{took:?}");
-    pass(&pleg, 10 * SECOND).await;
-    assert!(node.count(&Op::List) >= lists + 10);
-    node.put(container("p", "c2", ReportedState::Running));
-    let event = next(&mut subscription).await;
-    assert_eq!(
-        (in_short(&event).as_str(), event.source),
-        ("p Started p-c2", Source::Relist)
-    );
-    assert_eq!(pleg.health().ready(), Ok(()));
-
-    node.succeed(&Op::Subscribe);
-    let lists = node.count(&Op::List);
-    let took = until(&pleg, || node.streams() == 1).await;
-    assert!(took <= MINUTE, "{took:?}");
-    pass(&pleg, MS).await;
-    assert!(node.count(&Op::List) > lists, "subscribe, then list");
-    // An id that no list has shown.
-    drain(&mut subscription);
-    node.put_and_emit(
-        container("p", "c3", ReportedState::Running),
-        EventType::Started,
-    );
-    let event = next(&mut subscription).await;
-    assert_eq!(
-        (in_short(&event).as_str(), event.source),
-        ("p Started p-c3", Source::Stream)
-    );
-    until(&pleg, || is_confirmed(&pleg)).await;
-    assert_eq!(degraded(&pleg), [""; 0]);
-    pass(&pleg, 5 * MINUTE).await;
-    assert_eq!(pleg.health().current().period, MINUTE);
-    assert_eq!(pleg.counters().missed.total(), 0);
 }
 
 /// Invariant 12: a first connection that hangs is reported, too.

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use pleg::core::{Instant, Mode, PodLifecycleEvent, PodUid, PodView, Settings};
+use pleg::core::{
+    Degraded, Instant, Mode, PodLifecycleEvent, PodUid, PodView, Settings, StreamState,
+};
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
 
@@ -23,6 +25,11 @@ pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings);
     settings
+}
+
+/// Polling with the default settings.
+pub(crate) fn polling() -> Settings {
+    settings(|s| s.mode = Mode::Polling)
 }
 
 /// Polling with a period so long that nothing happens by itself within a minute.
@@ -42,6 +49,22 @@ pub(crate) async fn synced(node: &FakeRuntime, settings: Settings) -> Pleg {
         .unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     pleg
+}
+
+/// The names of the degraded reasons.
+pub(crate) fn degraded(pleg: &Pleg) -> Vec<&'static str> {
+    let degraded = pleg.health().degraded();
+    degraded.iter().map(Degraded::as_str).collect()
+}
+
+pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
+    degraded(pleg).contains(&how)
+}
+
+/// Whether the event stream is confirmed.
+pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
+    let stream = pleg.health().current().stream;
+    matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
 }
 
 /// Fails the test if the future does not complete.

@@ -1,0 +1,294 @@
+//! Reads `/proc`.
+//!
+//! A command line is read only of a process whose name says that it matters: the read takes a lock of that
+//! process's memory, and a process in state D may hold it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+/// A process, as its `stat` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// At most 15 characters.
+    pub(crate) name: String,
+    /// As in `ps`: R, S, D, T, t, Z or I.
+    pub(crate) state: char,
+    pub(crate) parent: u32,
+    pub(crate) threads: u64,
+    /// CPU time, in clock ticks.
+    ticks: u64,
+    /// Its virtual memory in bytes.
+    pub(crate) memory: u64,
+    /// When it started, in clock ticks since the boot. It tells apart two processes with the same PID.
+    started: u64,
+    pages: u64,
+}
+
+impl Process {
+    /// Parses `/proc/PID/stat`.
+    fn parse(stat: &str) -> Option<Self> {
+        // The second field is the name, in parentheses. It may contain any character.
+        let (head, rest) = stat.rsplit_once(')')?;
+        let (pid, name) = head.split_once(" (")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        Some(Self {
+            pid: pid.trim().parse().ok()?,
+            name: name.to_owned(),
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            threads: number(17)?,
+            ticks: number(11)?.checked_add(number(12)?)?,
+            started: number(19)?,
+            memory: number(20)?,
+            pages: number(21)?,
+        })
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
+    /// Whether it has ended and nobody has reaped it. A process whose first thread has ended looks the same,
+    /// but has others.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state == 'X' || self.state == 'Z' && self.threads <= 1
+    }
+
+    /// The same process, and not another with its PID.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.pid == other.pid && self.started == other.started
+    }
+
+    /// The CPU time that it has used, with the resolution of a clock tick.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_secs_f64(seconds(self.ticks))
+    }
+
+    /// The CPU time that it has used since an earlier sample, in seconds.
+    pub(crate) fn cpu_since(&self, before: &Self) -> f64 {
+        seconds(self.ticks.saturating_sub(before.ticks))
+    }
+
+    /// When it started, in seconds of Unix time, if the system started at `boot`.
+    pub(crate) fn started_at(&self, boot: f64) -> f64 {
+        boot + seconds(self.started)
+    }
+
+    /// How long it exists, if the system has been up for `uptime` seconds.
+    pub(crate) fn age(&self, uptime: f64) -> f64 {
+        (uptime - seconds(self.started)).max(0.0)
+    }
+
+    /// Its resident memory in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+        let page = page.and_then(|bytes| u64::try_from(bytes).ok());
+        self.pages.saturating_mul(page.unwrap_or(4096))
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "it is shown")]
+fn seconds(ticks: u64) -> f64 {
+    let second = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+    ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
+}
+
+/// A thread in state D. If it is in that state later and has not run in between, it was blocked all the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    /// How often it has been switched out.
+    switches: Option<u64>,
+    /// The function of the kernel in which it waits.
+    pub(crate) at: Option<String>,
+}
+
+impl Blocked {
+    pub(crate) fn since(&self, before: &Self) -> bool {
+        self.switches.is_some() && self.switches == before.switches
+    }
+}
+
+/// The `/proc` below a root.
+#[derive(Clone, Debug)]
+pub(crate) struct Proc(PathBuf);
+
+impl Proc {
+    pub(crate) fn below(root: &Path) -> Self {
+        Self(root.join("proc"))
+    }
+
+    pub(crate) fn of_this_host() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// Whether the processes of the host are visible from here.
+    pub(crate) fn shows_host(&self) -> bool {
+        crate::kubelet::host_is_visible(&self.0)
+    }
+
+    pub(crate) fn read(&self, path: &str) -> io::Result<String> {
+        let bytes = fs::read(self.path(path))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// All processes.
+    pub(crate) fn processes(&self) -> io::Result<BTreeMap<u32, Process>> {
+        let entries = fs::read_dir(&self.0)?.flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        // A process may end at any time.
+        let processes = pids.filter_map(|pid: u32| Some((pid, self.process(pid)?)));
+        Ok(processes.collect())
+    }
+
+    pub(crate) fn process(&self, pid: u32) -> Option<Process> {
+        self.stat(&pid.to_string())
+    }
+
+    /// The present process.
+    pub(crate) fn own(&self) -> Option<Process> {
+        self.stat("self")
+    }
+
+    /// The process or thread of this directory.
+    fn stat(&self, dir: &str) -> Option<Process> {
+        Process::parse(&self.read(&format!("{dir}/stat")).ok()?)
+    }
+
+    pub(crate) fn arguments(&self, pid: u32) -> Option<Vec<String>> {
+        let line = self.read(&format!("{pid}/cmdline")).ok()?;
+        let line = line.strip_suffix('\0').unwrap_or(&line);
+        Some(line.split('\0').map(str::to_owned).collect())
+    }
+
+    /// The threads of a process that are in state D.
+    pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
+        let Ok(entries) = fs::read_dir(self.path(&format!("{pid}/task"))) else {
+            return BTreeMap::new();
+        };
+        let threads = entries.flatten().filter_map(|entry| {
+            let thread: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let dir = format!("{pid}/task/{thread}");
+            let stat = self.stat(&dir)?;
+            (stat.state == 'D').then(|| (thread, self.blocked(&dir)))
+        });
+        threads.collect()
+    }
+
+    /// How long the threads of a process have waited for a CPU.
+    pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
+        let entries = fs::read_dir(self.path(&format!("{pid}/task"))).ok()?;
+        let waited = entries.flatten().filter_map(|entry| {
+            // The time on a CPU, and the time of waiting for one, in nanoseconds.
+            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let nanos = text.split_whitespace().nth(1)?.parse().ok()?;
+            Some(Duration::from_nanos(nanos))
+        });
+        waited.reduce(Duration::saturating_add)
+    }
+
+    /// Why the process or thread of this directory is in state D.
+    pub(crate) fn blocked(&self, dir: &str) -> Blocked {
+        let status = self.read(&format!("{dir}/status")).unwrap_or_default();
+        let count = |field: &str| status.lines().find_map(|line| number(line, field));
+        let at = self.read(&format!("{dir}/wchan")).ok();
+        Blocked {
+            switches: count("voluntary_ctxt_switches:")
+                .zip(count("nonvoluntary_ctxt_switches:"))
+                .map(|(a, b)| a.saturating_add(b)),
+            at: at.filter(|function| !function.is_empty() && function != "0"),
+        }
+    }
+
+    /// The number of open descriptors of a process and its soft limit.
+    pub(crate) fn descriptors(&self, pid: u32) -> Option<(u64, u64)> {
+        let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
+        let limits = self.read(&format!("{pid}/limits")).ok()?;
+        let limit = limits
+            .lines()
+            .find_map(|line| number(line, "Max open files"))?;
+        Some((u64::try_from(open).ok()?, limit))
+    }
+
+    /// The open files of the system and their limit.
+    pub(crate) fn files(&self) -> Option<(u64, u64)> {
+        let text = self.read("sys/fs/file-nr").ok()?;
+        let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
+        let (open, _, limit) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some((open?, limit?))
+    }
+
+    /// When the system started, in seconds of Unix time.
+    pub(crate) fn boot(&self) -> Option<f64> {
+        let text = self.read("stat").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+        line.trim().parse().ok()
+    }
+
+    /// How long the system has been up, in seconds.
+    pub(crate) fn uptime(&self) -> Option<f64> {
+        let text = self.read("uptime").ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
+}
+
+/// The first number after the name of the field.
+fn number(line: &str, field: &str) -> Option<u64> {
+    let rest = line.strip_prefix(field)?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_with_spaces_and_parentheses_is_parsed() {
+        let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
+        let process = Process::parse(stat).unwrap();
+        assert_eq!(process.name, "a) b (c");
+        assert_eq!(
+            (process.pid, process.state, process.parent, process.threads),
+            (42, 'D', 7, 3)
+        );
+        assert!((process.age(19.0) - 10.0).abs() < 1e-9, "{process:?}");
+        assert!(
+            (process.started_at(1000.0) - 1009.0).abs() < 1e-9,
+            "{process:?}"
+        );
+        assert_eq!(process.cpu(), Duration::from_secs(3));
+        assert_eq!((process.memory, process.resident() % 16), (4_096_000, 0));
+    }
+
+    #[test]
+    fn malformed_stat_is_no_process() {
+        for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
+            assert_eq!(Process::parse(stat), None, "{stat}");
+        }
+    }
+
+    #[test]
+    fn own_process_is_read() {
+        let proc = Proc::of_this_host();
+        let own = proc.process(std::process::id()).unwrap();
+        assert!(proc.own().unwrap().is(&own));
+        assert!(own.started_at(proc.boot().unwrap()) > 1e9);
+        assert!(proc.waited(own.pid).is_some());
+        assert!(own.threads > 1 && own.resident() > 1 << 20, "{own:?}");
+        assert!(own.age(proc.uptime().unwrap()) < 3600.0 * 24.0);
+        let (open, limit) = proc.descriptors(own.pid).unwrap();
+        assert!(open > 2 && open < limit, "{open} of {limit}");
+        assert!(proc.processes().unwrap().contains_key(&own.pid));
+        assert!(proc.files().is_some_and(|(open, limit)| open < limit));
+    }
+}
