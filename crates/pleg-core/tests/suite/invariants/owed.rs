@@ -510,7 +510,12 @@ fn read_of_an_exit_reason_ends_the_error_of_the_pod_unless_its_lists_fail() {
         let mut t = inspected();
         let s = || sandbox("s", "p", ReportedState::Running);
         let ended = exited("c", "p", 1, "Error");
-        t.event(EventType::Stopped, "c", Some(s()), &[ended.clone()]);
+        t.event(
+            EventType::Stopped,
+            "c",
+            Some(s()),
+            std::slice::from_ref(&ended),
+        );
         t.wait_for_details("p", t.now());
         if lists_fail {
             t.inspection_fails(&[]);

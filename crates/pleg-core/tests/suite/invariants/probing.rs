@@ -245,8 +245,8 @@ fn runtime_is_silent_since_the_first_call_that_was_not_answered() {
     assert_eq!(t.health().silent_since, Some(asked));
 }
 
-/// A runtime that refuses a probe answers, so the list that failed is repeated at once. Reads of exit
-/// reasons run at the rate of the exits, so they do not cause lists.
+/// A runtime that refuses a probe answers, so the list that failed is repeated at once. A refused read
+/// of an exit reason only ends the silence.
 #[test]
 fn refused_probe_repeats_a_failed_list_and_a_refused_exit_read_does_not() {
     for of_probe in [true, false] {
