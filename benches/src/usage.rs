@@ -21,7 +21,7 @@ impl Usage {
     /// Returns the usage of this process since its start.
     #[must_use]
     pub fn of_self() -> Self {
-        let resident = pleg_tests::usage::memory(std::process::id(), "VmRSS:");
+        let resident = pleg_tests::usage::status(std::process::id(), "VmRSS:");
         // This cannot fail for the calling process.
         getrusage(UsageWho::RUSAGE_SELF).map_or_else(
             |_| Self::default(),
