@@ -185,8 +185,9 @@ impl Pleg {
     /// How the pod's containers and sandboxes ended, oldest first, including removed ones.
     ///
     /// Each is kept while its id exists, and then the last three of each name, until the pod has been
-    /// gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is removed earlier: when each
-    /// of those that were registered when the end was announced has acknowledged it.
+    /// gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is
+    /// removed earlier: when each of those that were registered when the end was announced has
+    /// acknowledged it.
     pub fn terminal_records(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
         self.shared.published.ends(uid)
     }
