@@ -154,7 +154,7 @@ mod tests {
                         Kind::Generic => (4.0, parallel * times * 4),
                         _ => (2.5, times * 4),
                     };
-                    let each = serial * (1e-3 + 1e-3 * of.latency as f64);
+                    let each = serial * (2e-4 + 1e-3 * of.latency as f64);
                     f64::from(reads) * each
                 }
                 Workload::Restarts { seconds, .. } | Workload::Lifecycles { seconds, .. } => {
