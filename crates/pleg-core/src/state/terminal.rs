@@ -273,6 +273,16 @@ impl Terminals {
         let Some(records) = self.pods.get(uid) else {
             return Arc::from([]);
         };
+        if records.past.is_empty() && records.existing.len() == 1 {
+            // The usual case, with one allocation.
+            return records
+                .existing
+                .values()
+                .next()
+                .cloned()
+                .into_iter()
+                .collect();
+        }
         let mut all = records.past.clone();
         all.extend(records.existing.values().cloned());
         all.sort_by_key(age);
