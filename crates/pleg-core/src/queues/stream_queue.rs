@@ -286,6 +286,7 @@ mod tests {
     fn every_event_is_counted_with_one_outcome() {
         let mut queue = StreamQueue::new(SMALL);
         assert!(queue.is_empty());
+        assert_eq!(queue.counts().joined(), 0);
         // Two plain events and three ids fit. The second "5" is joined with the first.
         assert_eq!(stopped(&mut queue, 1, "123455"), [Kept::All; 6]);
         assert_eq!(queue.counts().joined(), 1);

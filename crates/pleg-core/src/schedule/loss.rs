@@ -121,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn window_has_every_event_of_eleven_minutes() {
+        let mut window = LossWindow::default();
+        for minute in 0..=MINUTES {
+            window.missed(at(60 * minute));
+            window.arrived(at(60 * minute));
+        }
+        let loss = window.of_last_minutes(at(60 * MINUTES));
+        assert_eq!(loss, StreamLoss::new(22, 11));
+    }
+
+    #[test]
     fn withdrawn_miss_counts_as_arrived() {
         let mut window = LossWindow::default();
         window.missed(at(0));

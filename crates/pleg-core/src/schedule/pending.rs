@@ -198,4 +198,15 @@ mod tests {
         events.void_all();
         assert_eq!(events.oldest(), None);
     }
+
+    #[test]
+    fn list_forgets_unrecorded_ids_whose_events_arrived_before_its_begin() {
+        let mut unrecorded = Unrecorded::default();
+        for (id, arrived) in [("before", 4), ("at", 5)] {
+            unrecorded.insert(&id.into(), EVENT, at(arrived));
+        }
+        unrecorded.forget_before(at(5));
+        assert_eq!(unrecorded.take(&"before".into()), Reports::default());
+        assert_ne!(unrecorded.take(&"at".into()), Reports::default());
+    }
 }

@@ -239,3 +239,114 @@ fn merge_identity(identity: &mut Identity, row: &Identity) {
     fill(&mut identity.created_at, &row.created_at);
     identity.unlabelled &= row.unlabelled;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::report::Details;
+    use crate::types::time::WallTime;
+
+    const RUNNING: ReportedState = ReportedState::Running;
+
+    fn held(id: &str, owed: bool) -> HeldId {
+        HeldId {
+            id: id.into(),
+            kind: Kind::Container,
+            shown: RUNNING,
+            owed,
+        }
+    }
+
+    /// A list row of a container, with complete identity.
+    fn row(id: &str) -> Report {
+        let identity = Identity {
+            kind: Kind::Container,
+            pod: Some("p".into()),
+            unlabelled: false,
+            namespace: Some("ns".into()),
+            pod_name: Some("web".into()),
+            sandbox: Some("s".into()),
+            name: Some("app".into()),
+            attempt: 0,
+            created_at: Some(WallTime::from_nanos(1)),
+        };
+        Report::new(id, RUNNING, identity, Details::none(Kind::Container))
+    }
+
+    fn error(kind: CallErrorKind) -> CallError {
+        CallError::new("ContainerStatus", kind, "")
+    }
+
+    #[test]
+    fn result_follows_from_list_and_status_of_each_id() {
+        let held = [
+            held("failed", true),
+            held("failed unlisted", true),
+            held("gone", false),
+            held("unchanged", false),
+            held("unsettled", true),
+        ];
+        let listed = ["failed", "found", "unchanged", "unsettled"].map(row);
+        let mut read = PodRead::new(&held);
+        while let Some(call) = read.next_call() {
+            let answer = match &call {
+                PodCall::Sandboxes => Ok(Vec::new()),
+                PodCall::Containers => Ok(listed.to_vec()),
+                PodCall::Status(id, kind) if id.as_str() == "found" => {
+                    // A status may name nothing but the id.
+                    let mut identity = Identity::new(*kind);
+                    identity.unlabelled = true;
+                    let found = Report::new(id.clone(), RUNNING, identity, Details::none(*kind));
+                    Ok(vec![found])
+                }
+                PodCall::Status(id, _) if id.as_str().starts_with("failed") => {
+                    Err(error(CallErrorKind::Failed))
+                }
+                PodCall::Status(..) => Err(error(CallErrorKind::NotFound)),
+            };
+            read.answered(&call, answer);
+        }
+        let failed = |id: &str, row| FailedStatus {
+            id: id.into(),
+            row,
+            error: error(CallErrorKind::Failed),
+        };
+        let (began, ended) = (Instant::from_nanos(1), Instant::from_nanos(2));
+        let expected = Inspection {
+            ticket: Ticket(7),
+            began,
+            ended,
+            found: vec![row("found")],
+            gone: vec!["gone".into()],
+            unsettled: vec![row("unsettled")],
+            unchanged: vec![("unchanged".into(), RUNNING)],
+            failed: vec![
+                failed("failed", Some(row("failed"))),
+                failed("failed unlisted", None),
+            ],
+            error: None,
+        };
+        assert_eq!(read.finish(Ticket(7), began, ended), expected);
+    }
+
+    #[test]
+    fn oldest_call_is_the_first_without_an_answer() {
+        let mut read = PodRead::new(&[]);
+        while read.next_call().is_some() {}
+        assert_eq!(read.oldest_call(), Some(&PodCall::Sandboxes));
+        read.answered(&PodCall::Sandboxes, Ok(Vec::new()));
+        assert_eq!(read.oldest_call(), Some(&PodCall::Containers));
+    }
+
+    #[test]
+    fn unanswered_calls_have_failed_after_the_deadline() {
+        let mut read = PodRead::new(&[held("c", true)]);
+        while read.next_call().is_some() {}
+        read.give_up(|call| CallError::new(call.operation(), CallErrorKind::DeadlineExceeded, ""));
+        assert_eq!(read.oldest_call(), None);
+        let read = read.finish(Ticket(1), Instant::ORIGIN, Instant::ORIGIN);
+        assert_eq!(read.error.map(|e| e.operation), Some("ListPodSandbox"));
+        let failed: Vec<_> = read.failed.iter().map(|f| f.id.as_str()).collect();
+        assert_eq!(failed, ["c"]);
+    }
+}

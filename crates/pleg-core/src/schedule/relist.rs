@@ -324,6 +324,7 @@ mod tests {
         let mut relist = listed();
         relist.period = seconds(60);
         relist.join_probe(at(31_000), at(46_000));
+        relist.join_probe(at(46_100), at(61_100));
         assert_eq!(relist.due(), Some(at(61_100)));
         relist.join_probe(at(46_200), at(61_200));
         assert_eq!(relist.due(), Some(at(46_200)));

@@ -377,7 +377,9 @@ mod tests {
     fn a_standing_call_that_ends_is_lost_unless_none_was_offered() {
         let cut = || StreamEnd::Cut(CallError::new("x", CallErrorKind::Failed, "cut"));
         let mut stream = subscribed(0);
+        assert!(stream.is_subscribed());
         assert!(stream.ended(at(1), cut(), at(2), at(1)));
+        assert!(!stream.is_subscribed());
         assert!(
             !stream.ended(at(3), cut(), at(4), at(3)),
             "it stands no more"

@@ -162,6 +162,13 @@ mod tests {
         })
     }
 
+    fn sandbox(ips: &[&str]) -> Details {
+        Details::from(SandboxDetails {
+            ips: ips.iter().map(|&ip| ip.into()).collect(),
+            ..SandboxDetails::default()
+        })
+    }
+
     #[test]
     fn older_news_only_fills_what_is_empty() {
         let mut known = container("Error", "", None);
@@ -201,24 +208,57 @@ mod tests {
     /// Only addresses are removed when an inspection does not show them.
     #[test]
     fn only_a_read_takes_addresses_away() {
-        let with = |ips: &[&str]| {
-            Details::from(SandboxDetails {
-                ips: ips.iter().map(|&ip| ip.into()).collect(),
-                ..SandboxDetails::default()
-            })
-        };
-        let mut known = with(&["10.0.0.1"]);
+        let mut known = sandbox(&["10.0.0.1"]);
         for weight in [Weight::NewestEvent, Weight::Fills] {
-            assert!(!merge(&mut known, &with(&[]), weight));
+            assert!(!merge(&mut known, &sandbox(&[]), weight));
         }
-        assert!(!merge(&mut known, &with(&["10.0.0.2"]), Weight::Fills));
-        assert!(merge(&mut known, &with(&["10.0.0.2"]), Weight::NewestEvent));
-        assert!(merge(&mut known, &with(&[]), Weight::NewestRead));
-        assert_eq!(known, with(&[]));
+        assert!(!merge(&mut known, &sandbox(&["10.0.0.2"]), Weight::Fills));
+        assert!(merge(
+            &mut known,
+            &sandbox(&["10.0.0.2"]),
+            Weight::NewestEvent
+        ));
+        assert!(merge(&mut known, &sandbox(&[]), Weight::NewestRead));
+        assert_eq!(known, sandbox(&[]));
         assert!(!merge(
             &mut known,
             &container("", "", None),
             Weight::NewestRead
         ));
+    }
+
+    #[test]
+    fn details_differ_only_in_a_field_that_is_set_in_both() {
+        let one = sandbox(&["10.0.0.1"]);
+        assert!(differ(&one, &sandbox(&["10.0.0.2"])));
+        assert!(!differ(&one, &sandbox(&[])) && !differ(&one, &one));
+        let one = container("Error", "", None);
+        assert!(differ(&one, &container("Completed", "", None)));
+        assert!(!differ(&one, &container("Error", "img", None)) && !differ(&one, &one));
+        assert!(!differ(&one, &sandbox(&["10.0.0.1"])));
+    }
+
+    #[test]
+    fn each_new_field_is_a_change() {
+        let at = Some(crate::types::time::WallTime::from_nanos(1));
+        let none = ContainerDetails::default;
+        for said in [
+            ContainerDetails {
+                started_at: at,
+                ..none()
+            },
+            ContainerDetails {
+                finished_at: at,
+                ..none()
+            },
+            ContainerDetails {
+                exit_code: Some(1),
+                ..none()
+            },
+        ] {
+            let (mut known, said) = (Details::from(none()), Details::from(said));
+            assert!(merge(&mut known, &said, Weight::Fills), "{said:?}");
+            assert_eq!(known, said);
+        }
     }
 }

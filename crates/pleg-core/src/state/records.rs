@@ -93,3 +93,24 @@ impl Deref for Records {
         &self.all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::Kind;
+    use crate::types::report::Identity;
+
+    #[test]
+    fn equal_list_is_unchanged_until_a_record_is_removed() {
+        let (mut records, id) = (Records::default(), Id::from("s"));
+        let record = Record::new(Identity::new(Kind::Sandbox), Instant::ORIGIN);
+        records.insert(id.clone(), record);
+        let rows = Rows::new(records.known());
+        assert!(!records.are_unchanged_by(&rows));
+        records.set_unchanged(&rows);
+        assert!(records.are_unchanged_by(&rows));
+        records.remove(&id);
+        assert!(!records.are_unchanged_by(&rows));
+        assert!(records.get(&id).is_none());
+    }
+}

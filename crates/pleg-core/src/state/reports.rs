@@ -129,4 +129,34 @@ mod tests {
         assert!(!reports.expect(EVENT));
         assert!(reports.expect(ExpectedEvent::ContainerStarted));
     }
+
+    /// The events that are still to come, after a STARTED and a STOPPED arrived and then this
+    /// happened.
+    fn to_come(then: impl FnOnce(&mut Reports)) -> [bool; 2] {
+        let events = [ExpectedEvent::ContainerStarted, EVENT];
+        let mut reports = Reports::default();
+        for event in events {
+            reports.set_arrived(event);
+        }
+        then(&mut reports);
+        events.map(|event| reports.expect(event))
+    }
+
+    #[test]
+    fn event_of_a_later_position_than_a_read_shows_is_still_to_come() {
+        for (position, expected) in [
+            (Position::Created, [true, true]),
+            (Position::Running, [false, true]),
+            (Position::Exited, [false, false]),
+            (Position::Removed, [false, false]),
+        ] {
+            let events = to_come(|reports| reports.shown(Some(position)));
+            assert_eq!(events, expected, "{position:?}");
+        }
+    }
+
+    #[test]
+    fn events_of_an_overruled_incarnation_are_still_to_come() {
+        assert_eq!(to_come(Reports::overruled), [true, true]);
+    }
 }

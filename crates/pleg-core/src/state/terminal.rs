@@ -459,4 +459,16 @@ mod tests {
         assert!(terminals.holds(&"1".into(), 0));
         assert!(!terminals.holds(&"1".into(), 1) && !terminals.holds(&"2".into(), 0));
     }
+
+    #[test]
+    fn pod_whose_last_record_was_acknowledged_or_moved_has_none() {
+        let (mut terminals, p, q) = (Terminals::default(), PodUid::from("p"), PodUid::from("q"));
+        terminals.register(ONE);
+        terminals.keep(&p, end("1", "app", 0, 1));
+        assert_eq!(terminals.move_to_pod(&"1".into(), &q), Some(p.clone()));
+        assert!(!terminals.pod_gone(&p, Instant::ORIGIN));
+        assert!(terminals.pod_gone(&q, Instant::ORIGIN));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into()), Some(q.clone()));
+        assert!(!terminals.pod_gone(&q, Instant::ORIGIN));
+    }
 }

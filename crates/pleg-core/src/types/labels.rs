@@ -221,6 +221,7 @@ impl fmt::Debug for Labels {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::hash::DefaultHasher;
 
     use proptest::prelude::*;
 
@@ -266,8 +267,32 @@ mod tests {
     }
 
     #[test]
+    fn maps_that_differ_in_keys_or_values_are_different() {
+        let hash = |labels: &Labels| {
+            let mut hasher = DefaultHasher::new();
+            labels.hash(&mut hasher);
+            hasher.finish()
+        };
+        let one = Labels::from([("a", "x")]);
+        assert!(one.keys().ptr_eq(one.clone().keys()));
+        for (other, of_keys, order) in [
+            (Labels::from([("a", "x")]), Ordering::Equal, Ordering::Equal),
+            (Labels::from([("a", "y")]), Ordering::Equal, Ordering::Less),
+            (Labels::from([("b", "x")]), Ordering::Less, Ordering::Less),
+        ] {
+            let is_equal = order.is_eq();
+            assert!(!one.keys().ptr_eq(other.keys()), "{other:?}");
+            assert_eq!(one == other, is_equal, "{other:?}");
+            assert_eq!(hash(&one) == hash(&other), is_equal, "{other:?}");
+            assert_eq!(one.keys().partial_cmp(other.keys()), Some(of_keys));
+            assert_eq!(one.partial_cmp(&other), Some(order), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_value_may_be_large() {
-        let large = "é".repeat(1 << 20);
+        // No digit of its end is zero.
+        let large = "é".repeat(0x12_3456);
         let labels = Labels::from([("a", "1"), ("b", &large), ("c", "3")]);
         assert_eq!(labels.get("b"), Some(&*large));
         assert_eq!(labels.get("c"), Some("3"));

@@ -281,3 +281,70 @@ impl From<u64> for Ticket {
         Self(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::report::{Details, Identity};
+
+    const RUNNING: ReportedState = ReportedState::Running;
+
+    fn row(id: &str, kind: Kind) -> Report {
+        Report::new(id, RUNNING, Identity::new(kind), Details::none(kind))
+    }
+
+    /// The container "c" and the sandbox "s".
+    fn known() -> KnownIds {
+        let ids = [("c".into(), Kind::Container), ("s".into(), Kind::Sandbox)];
+        KnownIds::new(ids.into())
+    }
+
+    #[test]
+    fn first_row_of_a_known_id_is_a_state_and_each_other_row_is_new() {
+        let known = known();
+        let new = [
+            row("d", Kind::Container),
+            row("s", Kind::Container),
+            row("c", Kind::Container),
+        ];
+        let rows = [row("c", Kind::Container)].into_iter().chain(new.clone());
+        let rows = Rows::of(known.clone(), rows);
+        let (c, s) = (Id::from("c"), Id::from("s"));
+        let states = [
+            (&c, Kind::Container, Some(RUNNING)),
+            (&s, Kind::Sandbox, None),
+        ];
+        assert!(rows.known().eq(states));
+        assert_eq!(rows.new_rows(), new);
+        assert_eq!((rows.len(), rows.is_empty()), (4, false));
+        assert_eq!(rows.known_ids(), known);
+    }
+
+    #[test]
+    fn rows_are_the_same_only_for_the_same_set_of_known_ids() {
+        let rows = Rows::new(known());
+        assert!(rows.is_empty() && rows.is_same(&rows.clone()));
+        assert!(!rows.is_same(&Rows::new(known())));
+        let mut more = rows.clone();
+        more.push(row("d", Kind::Container));
+        assert!(!rows.is_same(&more));
+        assert_eq!(
+            (known().is_empty(), KnownIds::default().is_empty()),
+            (false, true)
+        );
+    }
+
+    #[test]
+    fn exactly_the_known_ids_are_listed_if_none_is_missing_or_new() {
+        let (c, s) = (row("c", Kind::Container), row("s", Kind::Sandbox));
+        let d = row("d", Kind::Container);
+        for (rows, exactly) in [
+            (vec![c.clone(), s.clone()], true),
+            (vec![c.clone()], false),
+            (vec![c, s, d], false),
+        ] {
+            let rows = Rows::of(known(), rows);
+            assert_eq!(rows.lists_exactly_known(), exactly, "{rows:?}");
+        }
+    }
+}

@@ -157,3 +157,48 @@ impl Report {
         matches!(&self.details, Details::Container(c) if c.started_at.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_knows_another_that_has_no_further_field() {
+        let mut nothing = Identity::new(Kind::Container);
+        nothing.unlabelled = true;
+        let fields: [fn(&mut Identity); 8] = [
+            |identity| identity.pod = Some("p".into()),
+            |identity| identity.namespace = Some("ns".into()),
+            |identity| identity.pod_name = Some("web".into()),
+            |identity| identity.sandbox = Some("s".into()),
+            |identity| identity.name = Some("app".into()),
+            |identity| identity.created_at = Some(WallTime::from_nanos(1)),
+            |identity| identity.attempt = 1,
+            |identity| identity.unlabelled = false,
+        ];
+        assert!(nothing.knows(&nothing));
+        for set in fields {
+            let mut one = nothing.clone();
+            set(&mut one);
+            assert!(one.knows(&nothing) && one.knows(&one), "{one:?}");
+            assert!(!nothing.knows(&one), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_container_with_a_start_time_was_started() {
+        let started = ContainerDetails {
+            started_at: Some(WallTime::from_nanos(1)),
+            ..ContainerDetails::default()
+        };
+        for (details, was_started) in [
+            (started.into(), true),
+            (Details::none(Kind::Container), false),
+            (Details::none(Kind::Sandbox), false),
+        ] {
+            let identity = Identity::new(Kind::Container);
+            let report = Report::new("c", ReportedState::Exited, identity, details);
+            assert_eq!(report.was_started(), was_started, "{report:?}");
+        }
+    }
+}

@@ -2,7 +2,10 @@
 
 #![allow(missing_docs, reason = "tests")]
 
-use pleg_core::{Cause, ExpectedEvent, LifecycleType, Source};
+use pleg_core::{
+    CallErrorKind, Cause, ContainerState, ExpectedEvent, Kind, KnownState, LifecycleType, Mode,
+    PodCall, SandboxState, Source,
+};
 
 #[test]
 fn lifecycle_types_have_upstreams_names() {
@@ -26,6 +29,35 @@ fn labels_have_short_lower_case_names() {
     assert_eq!(
         sources.map(Source::as_str),
         ["stream", "relist", "inspection"]
+    );
+    let modes = [Mode::Evented, Mode::Polling];
+    assert_eq!(modes.map(Mode::as_str), ["evented", "polling"]);
+    let kinds = [Kind::Sandbox, Kind::Container];
+    assert_eq!(kinds.map(Kind::as_str), ["sandbox", "container"]);
+    let errors = [
+        CallErrorKind::NotFound,
+        CallErrorKind::DeadlineExceeded,
+        CallErrorKind::Unavailable,
+        CallErrorKind::PermissionDenied,
+        CallErrorKind::Unimplemented,
+        CallErrorKind::TooLarge,
+        CallErrorKind::Cancelled,
+        CallErrorKind::Malformed,
+        CallErrorKind::Failed,
+    ];
+    assert_eq!(
+        errors.map(CallErrorKind::as_str),
+        [
+            "not_found",
+            "deadline_exceeded",
+            "unavailable",
+            "permission_denied",
+            "unimplemented",
+            "too_large",
+            "cancelled",
+            "malformed",
+            "failed"
+        ]
     );
     assert_eq!(
         ExpectedEvent::ALL.map(ExpectedEvent::as_str),
@@ -55,5 +87,54 @@ fn labels_have_short_lower_case_names() {
             "probe",
             "retry"
         ]
+    );
+}
+
+#[test]
+fn calls_and_states_have_the_names_of_the_cri() {
+    let calls = [
+        PodCall::Sandboxes,
+        PodCall::Containers,
+        PodCall::Status("s".into(), Kind::Sandbox),
+        PodCall::Status("c".into(), Kind::Container),
+    ];
+    assert_eq!(
+        calls.each_ref().map(PodCall::operation),
+        [
+            "ListPodSandbox",
+            "ListContainers",
+            "PodSandboxStatus",
+            "ContainerStatus"
+        ]
+    );
+    let last_ready = Some(true);
+    let sandbox_states = [
+        SandboxState::Ready,
+        SandboxState::NotReady,
+        SandboxState::Unknown { last_ready },
+    ];
+    assert_eq!(
+        sandbox_states.map(SandboxState::as_str),
+        ["Ready", "NotReady", "Unknown"]
+    );
+    let known_states = [
+        (KnownState::Created, "Created"),
+        (KnownState::Running, "Running"),
+        (KnownState::Exited, "Exited"),
+    ];
+    for (last, name) in known_states {
+        assert_eq!(last.as_str(), name);
+        let unknown = ContainerState::Unknown { last: Some(last) };
+        assert_eq!(unknown.as_str(), format!("Unknown (was {name})"));
+    }
+    let container_states = [
+        ContainerState::Created,
+        ContainerState::Running,
+        ContainerState::Exited,
+        ContainerState::Unknown { last: None },
+    ];
+    assert_eq!(
+        container_states.map(ContainerState::as_str),
+        ["Created", "Running", "Exited", "Unknown"]
     );
 }

@@ -166,6 +166,9 @@ fn no_more_start_than_there_are_slots() {
     assert!(scheduler.can_start(), "the other one is not");
     scheduler.finish(Ticket(3), Outcome::Complete, true, at(1));
     assert!(scheduler.start(Ticket(4), at(1)).is_some());
+    assert!(scheduler.start(Ticket(5), at(1)).is_some());
+    scheduler.request_inspection(&"4".into(), Cause::Changed);
+    assert!(!scheduler.can_start(), "both lanes are full");
 }
 
 /// A pod is failing if its last inspection failed, not if an inspection is owed to it.
@@ -180,5 +183,44 @@ fn a_pod_that_is_owed_an_inspection_is_not_failing() {
     assert!(scheduler.start(Ticket(1), at(0)).is_some());
     assert_eq!(scheduler.failing_pods().count(), 0, "it has not answered");
     scheduler.finish(Ticket(1), Outcome::ListFailed, true, at(1));
-    assert_eq!(scheduler.failing_pods().count(), 1);
+    scheduler.request_inspection(&"q".into(), Cause::Changed);
+    assert_eq!(scheduler.failing_pods().collect::<Vec<_>>(), [&p]);
+}
+
+#[test]
+fn request_during_an_inspection_is_delayed_only_if_its_lists_fail() {
+    for (outcome, starts) in [(Outcome::StatusFailed, true), (Outcome::ListFailed, false)] {
+        let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+        scheduler.request_inspection(&p, Cause::Changed);
+        assert!(scheduler.start(Ticket(1), at(0)).is_some());
+        scheduler.request_inspection(&p, Cause::Changed);
+        scheduler.finish(Ticket(1), outcome, true, at(0));
+        assert_eq!(scheduler.can_start(), starts, "{outcome:?}");
+    }
+}
+
+#[test]
+fn pod_is_asked_for_except_between_two_retries() {
+    let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+    assert!(!scheduler.is_asked_for(&p), "no request");
+    scheduler.request_inspection(&p, Cause::Changed);
+    assert!(scheduler.is_asked_for(&p), "queued");
+    assert!(scheduler.start(Ticket(1), at(0)).is_some());
+    assert!(scheduler.is_asked_for(&p), "in flight");
+    scheduler.finish(Ticket(1), Outcome::ListFailed, true, at(0));
+    assert!(!scheduler.is_asked_for(&p), "waits for its retry");
+    scheduler.request_inspection(&p, Cause::Changed);
+    assert!(scheduler.is_asked_for(&p), "requested before its retry");
+}
+
+#[test]
+fn cleared_backoff_adds_no_cause_to_a_queued_inspection() {
+    let (mut scheduler, p) = (scheduler(1), PodUid::from("p"));
+    scheduler.request_inspection(&p, Cause::Changed);
+    assert!(scheduler.start(Ticket(1), at(0)).is_some());
+    scheduler.finish(Ticket(1), Outcome::ListFailed, true, at(0));
+    scheduler.request_inspection(&p, Cause::Waiter);
+    scheduler.clear_backoff();
+    let start = scheduler.start(Ticket(2), at(0));
+    assert!(start.is_some_and(|start| start.causes.iter().eq([Cause::Waiter])));
 }

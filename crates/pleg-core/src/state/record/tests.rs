@@ -23,6 +23,19 @@ fn record() -> Record {
     Record::new(Identity::new(Kind::Container), at(0))
 }
 
+/// A container's complete identity.
+fn identity() -> Identity {
+    Identity {
+        pod: Some("p".into()),
+        namespace: Some("ns".into()),
+        pod_name: Some("pod".into()),
+        sandbox: Some("s".into()),
+        name: Some("app".into()),
+        created_at: later(0),
+        ..Identity::new(Kind::Container)
+    }
+}
+
 fn said(details: ContainerDetails) -> Report {
     Report {
         id: "c".into(),
@@ -285,4 +298,188 @@ fn an_overruling_forgets_an_end_that_did_not_happen() {
     guess.overrule(Kind::Sandbox, Position::Running, Call::List, at(20));
     assert_eq!(guess.kind(), Kind::Sandbox);
     assert!(guess.sandbox_status(&"c".into()).is_some());
+}
+
+#[test]
+fn each_field_of_the_identity_that_becomes_known_is_a_change() {
+    let (none, all) = (|| Identity::new(Kind::Container), identity());
+    let fields = [
+        Identity {
+            pod: all.pod,
+            ..none()
+        },
+        Identity {
+            namespace: all.namespace,
+            ..none()
+        },
+        Identity {
+            pod_name: all.pod_name,
+            ..none()
+        },
+        Identity {
+            sandbox: all.sandbox,
+            ..none()
+        },
+        Identity {
+            name: all.name,
+            ..none()
+        },
+        Identity {
+            created_at: all.created_at,
+            ..none()
+        },
+    ];
+    for identity in fields {
+        let (mut r, mut row) = (record(), message(""));
+        row.identity = identity;
+        let changes = [(); 2].map(|()| r.details_from_row(&row).details);
+        let expected = [DetailsChange::Changed, DetailsChange::None];
+        assert_eq!(changes, expected, "{:?}", row.identity);
+    }
+}
+
+/// A list row repeats the record if it shows the recorded state, uncontradicted; a status, if it
+/// also has no other pod and nothing new.
+#[test]
+fn report_with_a_difference_does_not_repeat_the_record() {
+    let is_row_repeated =
+        |r: &Record, by: &Report| r.is_recorded_as(&by.id, by.identity.kind, by.shown);
+    let with_identity = |change: fn(&mut Identity)| {
+        let mut report = message("");
+        report.identity = identity();
+        change(&mut report.identity);
+        report
+    };
+    let same = with_identity(|_| ());
+    let mut r = Record::new(identity(), at(0));
+    r.join(Position::Exited, Source::Stream, at(1), at(1));
+    assert!(is_row_repeated(&r, &same) && r.is_repeated_by(&same));
+
+    let shown = |shown| Report {
+        shown,
+        ..same.clone()
+    };
+    let other_rows = [
+        shown(ReportedState::Running),
+        shown(ReportedState::Unknown),
+        with_identity(|i| i.kind = Kind::Sandbox),
+    ];
+    for other in other_rows {
+        assert!(!is_row_repeated(&r, &other), "{other:?}");
+        assert!(!r.is_repeated_by(&other), "{other:?}");
+    }
+    let with_message = Report {
+        identity: identity(),
+        ..message("it broke")
+    };
+    let other_statuses = [
+        with_identity(|i| i.pod = Some("q".into())),
+        with_identity(|i| i.attempt = 1),
+        with_message,
+    ];
+    for other in other_statuses {
+        assert!(is_row_repeated(&r, &other), "{other:?}");
+        assert!(!r.is_repeated_by(&other), "{other:?}");
+    }
+
+    let mut provisional = r.clone();
+    provisional.provisional = true;
+    assert!(is_row_repeated(&provisional, &same) && !provisional.is_repeated_by(&same));
+    let mut unknown = r.clone();
+    unknown.report_unknown();
+    assert!(!is_row_repeated(&unknown, &same));
+    r.read(Position::Running, Call::List, at(2), at(2));
+    assert!(!is_row_repeated(&r, &same), "contradicted");
+}
+
+#[test]
+fn details_are_disputed_only_if_a_read_and_an_event_of_the_same_state_differ() {
+    let mut r = record();
+    r.join(Position::Exited, Source::Stream, at(1), at(1));
+    r.details_from_event(&message("first"), at(10));
+    let older = r.details_from_event(&message("second"), at(9));
+    assert!(!older.disputed, "two events");
+    let read = r.details_from_read(&message("first"), at(9));
+    assert!(!read.disputed, "an equal read");
+    let running = Report {
+        shown: ReportedState::Running,
+        ..message("second")
+    };
+    let event = r.details_from_event(&running, at(11));
+    assert!(!event.disputed, "an event of an earlier state");
+    assert!(r.details_from_event(&message("second"), at(11)).disputed);
+}
+
+/// Without an exit code, the status of a container is owed until it was read after the end was
+/// recorded.
+#[test]
+fn status_is_owed_until_it_was_read_since_the_end() {
+    for (position, began, owed) in [
+        (Position::Running, 9, false),
+        (Position::Exited, 9, true),
+        (Position::Exited, 10, true),
+        (Position::Exited, 11, false),
+    ] {
+        let mut r = Record::new(identity(), at(0));
+        r.join(position, Source::Relist, at(10), at(10));
+        assert!(r.owes_status(), "{position:?}, not read");
+        r.details_from_read(&message(""), at(began));
+        assert_eq!(r.owes_status(), owed, "{position:?}, read at {began}");
+    }
+}
+
+#[test]
+fn announcement_waits_for_a_status_of_its_position_or_from_after_it() {
+    let mut r = record();
+    r.join(Position::Exited, Source::Relist, at(10), at(10));
+    assert!(!r.is_awaited(at(11), Some(Position::Exited)), "not held");
+    r.hold();
+    for (began, shown, awaited) in [
+        (9, Position::Exited, true),
+        (9, Position::Running, false),
+        (10, Position::Running, false),
+        (11, Position::Running, true),
+    ] {
+        let is_awaited = r.is_awaited(at(began), Some(shown));
+        assert_eq!(is_awaited, awaited, "{shown:?}, read at {began}");
+    }
+}
+
+#[test]
+fn change_is_initial_only_while_the_position_is_that_at_the_start() {
+    let mut r = record();
+    let is_initial = |r: &Record| r.is_initial(LifecycleType::ContainerChanged);
+    assert!(!is_initial(&r), "no position");
+    r.join(Position::Created, Source::Relist, at(1), at(1));
+    assert!(!is_initial(&r), "not at the start");
+    r.set_initial();
+    assert!(is_initial(&r));
+    r.join(Position::Running, Source::Relist, at(2), at(2));
+    assert!(!is_initial(&r), "no longer at that position");
+}
+
+/// An inspection request names the id as UNKNOWN, so that its status is read.
+#[test]
+fn reported_unknown_is_the_shown_state_until_a_read_clears_it() {
+    let mut r = record();
+    r.join(Position::Running, Source::Stream, at(1), at(1));
+    r.report_unknown();
+    assert_eq!(r.shown(), ReportedState::Unknown);
+    r.read(Position::Running, Call::Inspection, at(2), at(2));
+    assert_eq!(r.shown(), ReportedState::Running);
+}
+
+#[test]
+fn container_may_never_have_run_if_it_was_removed_before_its_status_was_read() {
+    let mut r = record();
+    r.join(Position::Created, Source::Stream, at(1), at(1));
+    assert!(!r.may_never_have_run(), "it exists");
+    r.join(Position::Removed, Source::Stream, at(2), at(2));
+    assert!(r.may_never_have_run());
+    let exit = ContainerDetails {
+        exit_code: Some(0),
+        ..ContainerDetails::default()
+    };
+    r.details_from_read(&said(exit), at(3));
+    assert!(!r.may_never_have_run(), "its exit code is known");
 }

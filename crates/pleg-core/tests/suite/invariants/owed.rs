@@ -242,6 +242,14 @@ fn failed_status_fails_a_waiter_for_details() {
     assert!(t.answer_of(waiter).expect("answered").is_err());
 }
 
+/// A waiter for details needs the status, so no backoff delays it.
+#[test]
+fn failed_status_is_repeated_at_once_for_details() {
+    let mut t = pod_with_a_failing_status();
+    t.wait_for_details("p", t.now());
+    assert!(owed(&t).contains(&("c".into(), true)));
+}
+
 fn unlabelled(mut report: Report) -> Report {
     report.identity.unlabelled = true;
     report

@@ -115,6 +115,24 @@ fn a1_answer_contains_removed_id_that_is_listed() {
     assert!(sandbox.unsettled);
 }
 
+/// The second read is made for its waiters also if events removed the pod since the first one.
+#[test]
+fn second_read_answers_the_waiter_of_a_pod_removed_after_the_first_read() {
+    let mut t = listed(&["c"]);
+    t.hidden = vec!["c".into()];
+    let waiter = t.wait("p", t.now());
+    t.settle();
+    t.node.clear();
+    t.event(Deleted, "c", None, &[]);
+    t.event(Deleted, "s", None, &[]);
+    assert_eq!(t.withdrawn, ["p".into()]);
+    assert_eq!((t.inspections_wanted(), t.lists_wanted()), (0, 0));
+    t.pass(100);
+    assert_eq!(t.inspections_wanted(), 1);
+    t.settle();
+    assert!(t.view_for(waiter).status.is_nothing());
+}
+
 /// The second read fails: its error answers who needs details, or a state newer than the first read.
 #[test]
 fn failed_second_read_fails_the_waiters_that_the_first_read_does_not_serve() {
