@@ -17,7 +17,15 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::{Server, server::Router};
+use tonic::{
+    body::Body,
+    codegen::http::{self, HeaderValue, header::DATE},
+    transport::{Server, server::Router},
+};
+use tower::{
+    layer::util::{Identity, Stack},
+    util::MapResponseLayer,
+};
 
 use crate::{
     connection::Connection,
@@ -200,7 +208,9 @@ where
     }));
 }
 
-fn router(engine: &Arc<Engine>) -> Router {
+type FixedDate = MapResponseLayer<fn(http::Response<Body>) -> http::Response<Body>>;
+
+fn router(engine: &Arc<Engine>) -> Router<Stack<FixedDate, Identity>> {
     let service = CriService::new(Arc::clone(engine));
     let limit = engine.profile.message_limit;
     let runtime = RuntimeServiceServer::new(service.clone())
@@ -210,7 +220,18 @@ fn router(engine: &Arc<Engine>) -> Router {
     let images = ImageServiceServer::new(service)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX);
-    Server::builder().add_service(runtime).add_service(images)
+    Server::builder()
+        .layer(MapResponseLayer::new(fix_date as fn(_) -> _))
+        .add_service(runtime)
+        .add_service(images)
+}
+
+/// Sets the `date` header, which runtimes do not send. Without it hyper would add the real date, and the
+/// length of a response would depend on whether the second has changed since the last one.
+fn fix_date(mut response: http::Response<Body>) -> http::Response<Body> {
+    let date = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
+    response.headers_mut().insert(DATE, date);
+    response
 }
 
 /// A bound socket.

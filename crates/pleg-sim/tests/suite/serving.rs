@@ -2,8 +2,12 @@
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
-use crate::common::{Client, Events, connect_unix, is_pending_when_idle, sim, with_timeout};
-use pleg_cri::v1::{self, ContainerEventType as Kind};
+use crate::common::{
+    Client, Events, connect, connect_unix, is_pending_when_idle, sim, with_timeout,
+};
+use pleg_cri::v1::{
+    self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
+};
 use pleg_sim::{Call, CallFault, Delivery, Faults, Sim, SimError, WorkloadConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
@@ -217,6 +221,20 @@ async fn too_many_pings_close_the_connection() {
     assert!(
         received.ends_with(b"\0\0\0\x0btoo_many_pings"),
         "{received:?}"
+    );
+    sim.shutdown().await;
+}
+
+/// Runtimes send no date. A real one would make the length of a response depend on real time.
+#[tokio::test]
+async fn date_of_a_response_is_fixed() {
+    let sim = sim().build();
+    let mut client = RuntimeServiceClient::new(connect(&sim).await);
+    let request = v1::ListContainersRequest::default();
+    let response = with_timeout(client.list_containers(request)).await.unwrap();
+    assert_eq!(
+        response.metadata().get("date").unwrap(),
+        "Thu, 01 Jan 1970 00:00:00 GMT"
     );
     sim.shutdown().await;
 }
