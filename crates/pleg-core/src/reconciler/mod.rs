@@ -184,7 +184,7 @@ impl Reconciler {
     /// The next output; `None` if there are no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         let next = self.out.pop_front();
-        if next.is_none() && self.out.capacity() > MOST_OUT {
+        if next.is_none() {
             // The first list of a large node leaves a capacity that is not needed again.
             self.out.shrink_to(MOST_OUT);
         }

@@ -186,6 +186,44 @@ mod tests {
     }
 
     #[test]
+    fn misses_beyond_the_maximum_cannot_be_withdrawn() {
+        let mut events = PendingEvents::default();
+        let ids: Vec<Id> = (0..=MISSED_MAX).map(|n| n.to_string().into()).collect();
+        for id in &ids {
+            events.insert(id, EVENT, at(0), at(5));
+            assert_eq!(events.miss(id, EVENT, at(5)), Some(at(0)));
+        }
+        assert_eq!(events.settle(&ids[MISSED_MAX], EVENT), Settled::NotExpected);
+        assert_eq!(events.settle(&ids[MISSED_MAX - 1], EVENT), Settled::Missed);
+    }
+
+    #[test]
+    fn unrecorded_ids_beyond_the_maximum_are_not_kept() {
+        let mut unrecorded = Unrecorded::default();
+        let ids: Vec<Id> = (0..=Unrecorded::MAX)
+            .map(|n| n.to_string().into())
+            .collect();
+        for id in &ids {
+            unrecorded.insert(id, EVENT, at(0));
+        }
+        let started = ExpectedEvent::ContainerStarted;
+        unrecorded.insert(&ids[0], started, at(1));
+        assert_eq!(
+            unrecorded.take(&ids[Unrecorded::MAX]),
+            Reports::default(),
+            "one id too many"
+        );
+        assert_ne!(
+            unrecorded.take(&ids[Unrecorded::MAX - 1]),
+            Reports::default()
+        );
+        let mut both = Reports::default();
+        both.set_arrived(EVENT);
+        both.set_arrived(started);
+        assert_eq!(unrecorded.take(&ids[0]), both, "a kept id takes events");
+    }
+
+    #[test]
     fn oldest_number_grows_as_events_settle() {
         let mut events = PendingEvents::default();
         for id in ["a", "b", "c"] {

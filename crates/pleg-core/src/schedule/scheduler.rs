@@ -52,9 +52,8 @@ struct Need {
     wanted: Causes,
     queued: Option<Lane>,
     flight: Option<Ticket>,
-    /// Failures in a row that count against the pod.
-    failures: u32,
-    /// Failures in a row, including those that do not count: they determine the backoff.
+    /// Failures in a row, including those that do not count against the pod: they determine the
+    /// backoff.
     attempts: u32,
     retry_at: Option<Instant>,
     /// The lists of the last inspection failed: until the retry, only waiters cause an inspection.
@@ -108,8 +107,8 @@ pub(crate) struct InspectionScheduler {
     flights: BTreeMap<Ticket, Flight>,
     in_slot: [usize; 2],
     overdue: BTreeSet<Ticket>,
-    /// How many of `needs` have failures that count.
-    failing: usize,
+    /// The pods whose last inspection failed, if that counts against them.
+    failing: BTreeSet<PodUid>,
 }
 
 impl InspectionScheduler {
@@ -121,7 +120,7 @@ impl InspectionScheduler {
             flights: BTreeMap::new(),
             in_slot: [0; 2],
             overdue: BTreeSet::new(),
-            failing: 0,
+            failing: BTreeSet::new(),
         }
     }
 
@@ -243,13 +242,13 @@ impl InspectionScheduler {
     pub(crate) fn clear_backoff(&mut self) {
         let mut due = Vec::new();
         self.needs.retain(|uid, need| {
-            (need.failures, need.attempts, need.unlistable) = (0, 0, false);
+            (need.attempts, need.unlistable) = (0, false);
             if need.retry_at.take().is_some() && need.queued.is_none() && need.flight.is_none() {
                 due.push(uid.clone());
             }
             true
         });
-        self.failing = 0;
+        self.failing.clear();
         for uid in due {
             self.request_inspection(&uid, Cause::Retry);
         }
@@ -280,16 +279,16 @@ impl InspectionScheduler {
                     need.retry_at = Some(now.after(self.lanes.backoff(need.attempts)));
                     need.attempts = need.attempts.saturating_add(1);
                 }
-                self.failing += usize::from(counts && need.failures == 0);
-                need.failures = need.failures.saturating_add(u32::from(counts));
+                if counts {
+                    self.failing.insert(flight.uid.clone());
+                }
             }
             // The backoff was cleared during this inspection, because an outage ended.
             Outcome::NotRepeated if need.retry_at.is_none() => need.wanted.insert(Cause::Retry),
             Outcome::NotRepeated => {}
             Outcome::Complete => {
-                self.failing -= usize::from(need.failures > 0);
-                (need.failures, need.attempts) = (0, 0);
-                need.retry_at = None;
+                self.failing.remove(&flight.uid);
+                (need.attempts, need.retry_at) = (0, None);
             }
         }
         let retry_at = need.retry_at;
@@ -316,7 +315,7 @@ impl InspectionScheduler {
             && need.queued.is_none()
             && need.flight.is_none()
         {
-            self.failing -= usize::from(need.failures > 0);
+            self.failing.remove(uid);
             self.needs.remove(uid);
         }
     }
@@ -342,7 +341,7 @@ impl InspectionScheduler {
 
     /// Whether the last inspection of the pod failed.
     pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
-        self.needs.get(uid).is_some_and(|n| n.failures > 0)
+        self.failing.contains(uid)
     }
 
     /// Whether the lists of the pod failed last and its backoff is not over.
@@ -378,9 +377,7 @@ impl InspectionScheduler {
 
     /// The pods whose last inspection failed.
     pub(crate) fn failing_pods(&self) -> impl Iterator<Item = &PodUid> {
-        let failing = |need: &Need| need.failures > 0;
-        let needs = self.needs.iter().filter(move |_| self.failing > 0);
-        needs.filter(move |(_, n)| failing(n)).map(|(uid, _)| uid)
+        self.failing.iter()
     }
 
     /// The overdue inspections: their pods and when they were requested, oldest first.
