@@ -61,9 +61,13 @@ impl Probe {
 }
 
 impl Reconciler {
-    /// Starts a probe and schedules the next one.
-    pub(super) fn start_probe(&mut self, now: Instant) {
-        let next = now.after(self.settings.probe_period);
+    /// Starts the probe that was due at `due`, and schedules the next one.
+    pub(super) fn start_probe(&mut self, now: Instant, due: Instant) {
+        let period = self.settings.probe_period;
+        // Timers fire late. Counted from `now`, the fourth probe would come after the relist that is to
+        // join it, which would then join the third.
+        let next = Some(due.after(period)).filter(|&next| next > now);
+        let next = next.unwrap_or_else(|| now.after(period));
         self.timers.set(next, Timer::Probe);
         self.relist.join_probe(now, next);
         if self.probe.status.is_some() || self.probe.version.is_some() {

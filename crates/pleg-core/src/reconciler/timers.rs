@@ -64,15 +64,16 @@ impl Timers {
         self.0.first().map(|(at, _)| *at)
     }
 
-    fn pop(&mut self, now: Instant) -> Option<Timer> {
+    /// A timer that is due, and since when.
+    fn pop(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         self.0.first().filter(|(at, _)| *at <= now)?;
-        self.0.pop_first().map(|(_, timer)| timer)
+        self.0.pop_first()
     }
 }
 
 impl Reconciler {
     pub(super) fn run_timers(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.pop(now) {
+        while let Some((due, timer)) = self.timers.pop(now) {
             match timer {
                 Timer::Provisional(id) => self.look_at_provisional(now, &id),
                 Timer::ExitReason(id) => self.read_exit_reason(now, &id),
@@ -93,7 +94,7 @@ impl Reconciler {
                     }
                 }
                 Timer::ForgetTerminals(uid) => self.forget_terminals(now, uid),
-                Timer::Probe => self.start_probe(now),
+                Timer::Probe => self.start_probe(now, due),
                 Timer::StatusSlow(ticket) => self.status_is_slow(now, ticket),
             }
         }

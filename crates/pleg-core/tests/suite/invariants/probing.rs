@@ -266,3 +266,42 @@ fn refused_probe_repeats_a_failed_list_and_a_refused_exit_read_does_not() {
         assert_eq!(t.lists_wanted() == 1, of_probe);
     }
 }
+
+/// A relist joins a probe. If each probe were late by what its timer was late, the relist would join an
+/// earlier one: every 48 s instead of every 60 s.
+#[test]
+fn relist_of_an_idle_node_keeps_its_period_although_timers_fire_late() {
+    for late in [0, 1, 40] {
+        let mut settings = Settings::default();
+        settings.probe_period = Duration::from_secs(12);
+        let mut t = Script::confirmed_with(settings);
+        t.event(EventType::Created, "s", s(), &[]);
+        t.node = vec![ready()];
+        t.run_with_late_timers(600_000, late);
+        t.take_requested();
+        t.run_with_late_timers(600_000, late);
+        assert_eq!(counted(&mut t), (10, 50), "{late} ms late");
+    }
+}
+
+/// After the machine has slept, one probe runs, not all that were due.
+#[test]
+fn probe_that_is_late_by_more_than_its_period_runs_once() {
+    let mut t = probed();
+    t.run_with_late_timers(16_000, 100_000);
+    t.take_requested();
+    t.run_with_late_timers(15_000, 0);
+    assert_eq!(counted(&mut t).1, 0, "the next one is due in 16 s");
+    t.run_with_late_timers(1_000, 0);
+    assert_eq!(counted(&mut t).1, 1);
+}
+
+/// The lists and the probes since this was asked.
+fn counted(t: &mut Script) -> (usize, usize) {
+    let requested = t.take_requested();
+    let count = |is: fn(&String) -> bool| requested.iter().filter(|call| is(call)).count();
+    (
+        count(|call| call == "list"),
+        count(|call| call.ends_with("(status)")),
+    )
+}
