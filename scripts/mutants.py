@@ -338,6 +338,7 @@ def run_one(number, programs, limit, tests):
             **os.environ,
             "PLEG_MUTANT": str(number),
             "PLEG_FUZZ_ROWS": "300",
+            "PROPTEST_RNG_SEED": "1",
             "RUST_BACKTRACE": "0",
             # libtest stops at the first failure only with its unstable options.
             "RUSTC_BOOTSTRAP": "1",

@@ -24,7 +24,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -209,8 +208,6 @@ class Copy:
 
 
 def by_model(copy: Copy, bug: Bug) -> Result:
-    # Persisted failures would make the count of sequences meaningless.
-    shutil.rmtree(copy.at / "crates/pleg-proof/proptest-regressions", ignore_errors=True)
     tried = []
     # Most bugs are caught early. Those that need a false event should not wait for all true ones.
     for kind, cases in (("true", SEQUENCES // 10), ("false", SEQUENCES), ("true", SEQUENCES)):

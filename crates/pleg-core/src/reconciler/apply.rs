@@ -172,9 +172,20 @@ impl Reconciler {
     fn stand_in(&self, id: &Id, named: &PodUid) -> Option<PodUid> {
         let identity = &self.records.get(id)?.identity;
         let pod = identity.pod.as_ref().filter(|pod| *pod != named)?;
+        self.stands_in(pod, id, identity).then(|| pod.clone())
+    }
+
+    /// Whether that uid is not the pod's, but the id of its sandbox, or of a container without one.
+    fn stands_in(&self, uid: &PodUid, id: &Id, identity: &Identity) -> bool {
         let own = identity.sandbox.as_ref().unwrap_or(id);
-        let stands_in = pod.as_str() == own.as_str() || self.records.contains_key(pod.as_str());
-        stands_in.then(|| pod.clone())
+        uid.as_str() == own.as_str() || self.records.contains_key(uid.as_str())
+    }
+
+    /// Whether lists of that pod, which select by the label with its uid, show the id if it exists.
+    pub(super) fn is_listed_by(&self, uid: &PodUid, id: &Id, record: &Record) -> bool {
+        record.identity.pod.as_ref() == Some(uid)
+            && !record.is_unlabelled()
+            && !self.stands_in(uid, id, &record.identity)
     }
 
     /// The pod to which a container belonged until now, if its sandbox belongs to `named`.

@@ -293,14 +293,17 @@ impl Reconciler {
     }
 
     /// An id that was held, that no list of the inspection shows, and whose status call returned
-    /// NotFound, is removed (invariant 5).
+    /// NotFound, is removed (invariant 5). If the lists may not show it, NotFound alone proves nothing,
+    /// and a complete list decides.
     fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
         for id in &inspection.gone {
-            let Some(record) = self.records.get_mut(id) else {
+            let Some(record) = self.records.get(id) else {
                 continue;
             };
             if record.is_removed() {
                 self.confirm_absence(uid, id, Call::Inspection, inspection.began);
+            } else if !self.is_listed_by(uid, id, record) {
+                self.list_soon(now);
             } else if record.learned < inspection.began {
                 let (to, source) = (Position::Removed, Source::Inspection);
                 self.join(now, id, to, source, inspection.began);
@@ -342,9 +345,11 @@ impl Reconciler {
         let Some(pod) = self.pods.get(uid) else {
             return false;
         };
+        // A member whose absence is not proven is still one.
+        let shows = |id: &Id| inspection.names(id) && !inspection.gone.contains(id);
         let is_omitted = |id: &&Id| {
             let record = self.records.get(*id);
-            record.is_some_and(|r| r.learned < inspection.began) && !inspection.names(id)
+            record.is_some_and(|r| r.learned < inspection.began) && !shows(id)
         };
         pod.members.iter().any(|id| is_omitted(&id))
     }

@@ -49,6 +49,8 @@ struct Contradiction {
     first: Instant,
     /// It has shown an earlier position twice, far enough apart.
     twice: bool,
+    /// The begin of the newest such read, and the position that it showed.
+    newest: (Instant, Position),
 }
 
 impl Evidence {
@@ -82,8 +84,14 @@ impl Evidence {
         self.contradictions.is_some()
     }
 
-    /// A read that began at `began` shows a position before `recorded`.
-    pub(crate) fn contradict(&mut self, call: Call, began: Instant, recorded: Position) -> Verdict {
+    /// A read that began at `began` shows `to`, a position before `recorded`.
+    pub(crate) fn contradict(
+        &mut self,
+        call: Call,
+        began: Instant,
+        to: Position,
+        recorded: Position,
+    ) -> Verdict {
         if began <= self.since {
             return Verdict::Stale;
         }
@@ -92,7 +100,9 @@ impl Evidence {
         let contradiction = contradiction.get_or_insert(Contradiction {
             first: began,
             twice: false,
+            newest: (began, to),
         });
+        contradiction.newest = contradiction.newest.max((began, to));
         let first = contradiction.first;
         // The second read is scheduled at first + gap. A waiter's read counts as well, if it began
         // no earlier.
@@ -100,11 +110,18 @@ impl Evidence {
             contradiction.twice = true;
         }
         let ask_again = (!contradiction.twice).then(|| first.after(gap));
-        if self.is_overruled() {
+        if self.is_overruled() && !self.is_outdated(began, to) {
             Verdict::Overruled
         } else {
             Verdict::Stands { ask_again }
         }
+    }
+
+    /// Whether a read that began later than that one shows another position. Then the next read decides.
+    fn is_outdated(&self, began: Instant, to: Position) -> bool {
+        let contradictions = self.contradictions.as_deref().into_iter().flatten();
+        let newest = contradictions.flatten().map(|c| c.newest).max();
+        newest.is_some_and(|newest| newest.0 > began && newest.1 != to)
     }
 
     fn is_overruled(&self) -> bool {
@@ -137,6 +154,8 @@ impl Evidence {
 mod tests {
     use super::*;
 
+    const RUNNING: Position = Position::Running;
+
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
     }
@@ -145,22 +164,22 @@ mod tests {
     fn a_state_from_an_event_is_overruled_by_either_call_twice() {
         let mut evidence = Evidence::new(at(1000), None);
         assert_eq!(
-            evidence.contradict(Call::List, at(1000), Position::Exited),
+            evidence.contradict(Call::List, at(1000), RUNNING, Position::Exited),
             Verdict::Stale
         );
         assert_eq!(
-            evidence.contradict(Call::List, at(1001), Position::Exited),
+            evidence.contradict(Call::List, at(1001), RUNNING, Position::Exited),
             Verdict::Stands {
                 ask_again: Some(at(1101))
             }
         );
         // One contradiction of each kind of call is not two of one kind.
         assert!(matches!(
-            evidence.contradict(Call::Inspection, at(1200), Position::Exited),
+            evidence.contradict(Call::Inspection, at(1200), RUNNING, Position::Exited),
             Verdict::Stands { .. }
         ));
         assert_eq!(
-            evidence.contradict(Call::List, at(1101), Position::Exited),
+            evidence.contradict(Call::List, at(1101), RUNNING, Position::Exited),
             Verdict::Overruled
         );
     }
@@ -169,14 +188,14 @@ mod tests {
     fn every_call_that_has_shown_it_must_deny_it() {
         let mut evidence = Evidence::new(at(0), Some(Call::List));
         evidence.confirm(Call::Inspection);
-        evidence.contradict(Call::List, at(1), Position::Exited);
+        evidence.contradict(Call::List, at(1), RUNNING, Position::Exited);
         assert!(matches!(
-            evidence.contradict(Call::List, at(200), Position::Exited),
+            evidence.contradict(Call::List, at(200), RUNNING, Position::Exited),
             Verdict::Stands { .. }
         ));
-        evidence.contradict(Call::Inspection, at(201), Position::Exited);
+        evidence.contradict(Call::Inspection, at(201), RUNNING, Position::Exited);
         assert_eq!(
-            evidence.contradict(Call::Inspection, at(301), Position::Exited),
+            evidence.contradict(Call::Inspection, at(301), RUNNING, Position::Exited),
             Verdict::Overruled
         );
     }
@@ -184,11 +203,11 @@ mod tests {
     #[test]
     fn a_confirmation_in_between_starts_over() {
         let mut evidence = Evidence::new(at(0), None);
-        evidence.contradict(Call::List, at(1), Position::Exited);
+        evidence.contradict(Call::List, at(1), RUNNING, Position::Exited);
         evidence.confirm(Call::List);
         assert!(!evidence.is_contradicted());
         assert!(matches!(
-            evidence.contradict(Call::List, at(500), Position::Exited),
+            evidence.contradict(Call::List, at(500), RUNNING, Position::Exited),
             Verdict::Stands { ask_again } if ask_again == Some(at(600))
         ));
     }
@@ -196,14 +215,42 @@ mod tests {
     #[test]
     fn a_removal_takes_ten_seconds_to_overrule() {
         let mut evidence = Evidence::new(at(0), None);
-        evidence.contradict(Call::List, at(1), Position::Removed);
+        evidence.contradict(Call::List, at(1), RUNNING, Position::Removed);
         assert!(matches!(
-            evidence.contradict(Call::List, at(10_000), Position::Removed),
+            evidence.contradict(Call::List, at(10_000), RUNNING, Position::Removed),
             Verdict::Stands { .. }
         ));
         assert_eq!(
-            evidence.contradict(Call::List, at(10_001), Position::Removed),
+            evidence.contradict(Call::List, at(10_001), RUNNING, Position::Removed),
             Verdict::Overruled
         );
+    }
+
+    #[test]
+    fn a_read_does_not_overrule_what_a_later_one_showed_otherwise() {
+        let mut evidence = Evidence::new(at(0), None);
+        let mut contradict =
+            |call, began, to| evidence.contradict(call, at(began), to, Position::Exited);
+        let stands = |verdict| matches!(verdict, Verdict::Stands { .. });
+        assert!(stands(contradict(Call::List, 1, Position::Created)));
+        assert!(stands(contradict(Call::Inspection, 300, Position::Running)));
+        assert!(
+            stands(contradict(Call::List, 200, Position::Created)),
+            "it began before"
+        );
+        assert_eq!(
+            contradict(Call::Inspection, 350, RUNNING),
+            Verdict::Overruled
+        );
+    }
+
+    #[test]
+    fn an_earlier_read_overrules_if_the_later_one_showed_the_same() {
+        let mut evidence = Evidence::new(at(0), None);
+        let mut contradict =
+            |call, began| evidence.contradict(call, at(began), RUNNING, Position::Exited);
+        contradict(Call::List, 1);
+        contradict(Call::Inspection, 300);
+        assert_eq!(contradict(Call::List, 200), Verdict::Overruled);
     }
 }

@@ -230,7 +230,7 @@ impl Record {
             }
             return effect;
         };
-        let transition = match self.evidence.contradict(call, began, recorded) {
+        let transition = match self.evidence.contradict(call, began, to, recorded) {
             Verdict::Stale => return Effect::default(),
             Verdict::Stands { ask_again } => Transition::Contradicted { ask_again },
             Verdict::Overruled => Transition::Overruled,

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{
-    Config, FailurePersistence, FileFailurePersistence, TestError, TestRunner,
+    Config, FailurePersistence, FileFailurePersistence, RngSeed, TestError, TestRunner,
 };
 use proptest_state_machine::ReferenceStateMachine;
 
@@ -129,13 +129,17 @@ where
     Reference: ReferenceStateMachine<State = Node, Transition = Op>,
 {
     let chosen = Config::default();
+    // Where a bug was planted the seed is fixed: the seeds that it breaks are not kept, or runs without
+    // it would begin with them, and the count of sequences would mean nothing.
+    let persists = matches!(chosen.rng_seed, RngSeed::Random);
     let config = Config {
         cases: if std::env::var_os("PROPTEST_CASES").is_some() {
             chosen.cases
         } else {
             cases
         },
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(REGRESSIONS))),
+        failure_persistence: persists
+            .then(|| Box::new(FileFailurePersistence::Direct(REGRESSIONS)) as Box<_>),
         max_shrink_iters: 20_000,
         ..chosen
     };

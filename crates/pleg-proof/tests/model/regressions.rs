@@ -4,8 +4,8 @@
 use super::node::{Node, RuntimeKind, World};
 use super::ops::Name::{App, Log};
 use super::ops::Op::{
-    Advance, Create, Deliver, DeliverAll, FalseEvent, FinishInspection, FinishList, KillSandbox,
-    Relist, RemoveSandbox, Run, Start, Subscribe, Wait,
+    Advance, Create, Deliver, DeliverAll, Exit, FalseEvent, FinishInspection, FinishList,
+    HideStatus, KillSandbox, Relist, RemoveSandbox, Run, Start, Subscribe, Wait,
 };
 use super::ops::Pod::{A, B, Unknown};
 use super::ops::{After, Began, EventForm, FalseEventType, Op, Outcome, Sees};
@@ -24,6 +24,23 @@ const fn deliver(n: usize, how: EventForm, late: bool) -> Op {
         how,
         late,
         again: false,
+    }
+}
+
+const fn inspection(outcome: Outcome, sees: Sees) -> Op {
+    FinishInspection {
+        n: 0,
+        outcome,
+        began: Began::WhenAsked,
+        sees,
+    }
+}
+
+const fn list(outcome: Outcome, sees: Sees) -> Op {
+    FinishList {
+        outcome,
+        began: Began::WhenAsked,
+        sees,
     }
 }
 
@@ -62,12 +79,7 @@ fn invariant_3_fresh_when_a_container_without_a_name_finds_its_pod() {
             Create(B, Log),
             Relist(B),
             deliver(0, EventForm::MissingMetadata, true),
-            FinishInspection {
-                n: 0,
-                outcome: Outcome::Whole,
-                began: Began::WhenAsked,
-                sees: Sees::ItsEnd,
-            },
+            inspection(Outcome::Whole, Sees::ItsEnd),
         ],
     );
 }
@@ -94,12 +106,7 @@ fn invariant_10_cache_equals_truth_after_two_wrong_removals() {
 /// The sandbox was removed during the read, while the container's exit was contradicted.
 #[test]
 fn invariant_1_one_truth_of_what_is_removed_during_a_read() {
-    let finish = |sees| FinishInspection {
-        n: 0,
-        outcome: Outcome::Whole,
-        began: Began::WhenAsked,
-        sees,
-    };
+    let finish = |sees| inspection(Outcome::Whole, sees);
     assert_no_violation(
         FALSE_EVENTS,
         &[
@@ -128,11 +135,7 @@ fn invariant_2_event_kept_aside_is_overruled_with_what_was_recorded() {
         began,
         sees: Sees::ItsEnd,
     };
-    let no_list = FinishList {
-        outcome: Outcome::Failed,
-        began: Began::WhenAsked,
-        sees: Sees::ItsEnd,
-    };
+    let no_list = list(Outcome::Failed, Sees::ItsEnd);
     assert_no_violation(
         FALSE_EVENTS,
         &[
@@ -163,6 +166,60 @@ fn invariant_2_event_kept_aside_is_overruled_with_what_was_recorded() {
             FalseEvent(B, Some(App), FalseEventType::Stopped),
             whole(Began::Now),
             Advance(99),
+        ],
+    );
+}
+
+/// The pod had no name yet, so its lists showed nothing, and NotFound of one status removed a container.
+#[test]
+fn invariant_5_existing_not_removed_in_a_pod_without_a_name() {
+    assert_no_violation(
+        World {
+            false_events: false,
+            ..FALSE_EVENTS
+        },
+        &[
+            Run(A),
+            Create(A, App),
+            Start(A, App),
+            Create(A, Log),
+            Start(A, Log),
+            Subscribe,
+            HideStatus(A, App),
+            Exit(A, Log, 0),
+            deliver(0, EventForm::MissingMetadata, false),
+            Advance(1_000),
+            inspection(Outcome::Whole, Sees::ItsEnd),
+        ],
+    );
+}
+
+/// A list that began before an inspection overruled the record with an older state than the inspection
+/// had shown.
+#[test]
+fn invariant_3_fresh_when_an_earlier_list_overrules() {
+    let whole_list = list(Outcome::Whole, Sees::ItsEnd);
+    let whole = inspection(Outcome::Whole, Sees::ItsEnd);
+    assert_no_violation(
+        FALSE_EVENTS,
+        &[
+            Subscribe,
+            Run(B),
+            Create(B, Log),
+            FalseEvent(B, Some(Log), FalseEventType::Stopped),
+            DeliverAll,
+            whole_list,
+            whole,
+            whole_list,
+            Advance(1_200),
+            whole,
+            list(Outcome::Unknown, Sees::ItsEnd),
+            inspection(Outcome::Failed, Sees::ItsEnd),
+            whole,
+            Start(B, Log),
+            Advance(999),
+            whole,
+            list(Outcome::Whole, Sees::ItsBegin),
         ],
     );
 }

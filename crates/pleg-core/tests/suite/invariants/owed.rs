@@ -337,6 +337,40 @@ fn inspection_before_the_list_does_not_answer_for_a_pod_without_a_label() {
     assert!(t.answer_of(waiter).is_some());
 }
 
+/// A list by uid does not show an id without the label, so NotFound of its status is the only evidence: a
+/// running container was reported as removed, and a kubelet would have started another one.
+#[test]
+fn not_found_does_not_remove_an_id_without_a_label_unless_a_complete_list_lacks_it() {
+    let mut t = unlabelled_pod();
+    let shown = t.node.clone();
+    let waiter = t.wait("p", t.now());
+    for exists in [true, false] {
+        t.request_reinspect("p");
+        t.inspect(&shown[..1], &["c"]);
+        assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 0);
+        t.pass_to_list();
+        t.list(&shown[..1 + usize::from(exists)]);
+        t.settle();
+    }
+    assert_eq!(t.view_for(waiter).status.containers.len(), 1, "it exists");
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 1);
+}
+
+/// The same for a pod whose uid no answer has named yet: its lists are by the id of the sandbox.
+#[test]
+fn not_found_does_not_remove_an_id_of_a_pod_that_no_answer_has_named() {
+    let mut t = Script::confirmed();
+    let c = nameless(status("c", "p", ReportedState::Running));
+    t.event(EventType::Started, "c", Some(nameless(ready())), &[c]);
+    t.pass(1_100);
+    assert_eq!(t.inspection_wanted(), Some(&"s".into()));
+    t.inspect(&[ready()], &["c"]);
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 0);
+    t.pass_to_list();
+    t.list(&rows(ReportedState::Running));
+    assert_eq!(t.get("p").status.containers.len(), 1);
+}
+
 /// A container without a name does not block the start of another one: an answer reads the status
 /// of one whose name no event has reported (found by seed 12151).
 #[test]

@@ -100,6 +100,8 @@ fn removed_sandbox_is_in_the_answer_of_the_pod_whose_list_shows_it() {
     );
     t.pass(1_100);
     t.inspect(&[], &["s"]);
+    t.pass_to_list();
+    t.list(&[]);
     let waiter = t.wait("m", t.now());
     let listed = [sandbox("s", "m", ReportedState::Exited)];
     while t.answer_of(waiter).is_none() {
