@@ -9,12 +9,13 @@ use pleg::{ContainerState, Delivery, Pleg, Subscription};
 use pleg_core::{Details, Id, Instant, LifecycleType, Mode, PodUid, ReportedState, WallTime};
 use pleg_cri::CriClient;
 use pleg_cri::v1::ContainerState as State;
+use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
-use pleg_runtime::{MapEvents, Runtime};
 use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Subject as Rival};
 
 use super::control::{Options, control};
 use super::full_decode::FullDecode;
+use super::map_events::MapEvents;
 use super::receipts::Receipts;
 use super::workers::Wake;
 use super::{Kind, Settings};

@@ -4,6 +4,7 @@
 mod control;
 mod full_decode;
 mod generators;
+mod map_events;
 mod raw;
 mod receipts;
 mod staleness;

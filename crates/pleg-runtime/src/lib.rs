@@ -23,11 +23,9 @@
 pub mod clock;
 #[cfg(feature = "fake")]
 pub mod fake;
-mod map_events;
 mod row;
 mod runtime;
 
-pub use map_events::MapEvents;
 pub use pleg_core as core;
 pub use row::Row;
 pub use runtime::{Runtime, RuntimeVersion, Scope};

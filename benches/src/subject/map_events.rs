@@ -4,20 +4,18 @@ use std::fmt;
 
 use futures::Stream;
 use pleg_core::{CallError, EventProfile, Id, Report, RuntimeEvent};
-
-use crate::row::Row;
-use crate::runtime::{Runtime, RuntimeVersion, Scope};
+use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// A runtime whose calls go to another runtime, and whose event stream is what a function makes of
-/// the other's: one that records, drops or delays events.
-pub struct MapEvents<R, F> {
+/// the other's.
+pub(super) struct MapEvents<R, F> {
     runtime: R,
     map: F,
 }
 
 impl<R, F> MapEvents<R, F> {
     /// Passes each event stream of `runtime` through `map`.
-    pub const fn new(runtime: R, map: F) -> Self {
+    pub(super) const fn new(runtime: R, map: F) -> Self {
         Self { runtime, map }
     }
 }
