@@ -27,4 +27,5 @@ mod silent_stream;
 mod telling;
 mod unknown;
 mod unknown_ids;
+mod unlabelled;
 mod whole_rows;

@@ -1,0 +1,164 @@
+//! Pods whose ids the lists of a pod, which select by label, may not show: a complete list reads them
+//! (invariants 3 and 5).
+
+use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
+
+use crate::script::{Script, container, exited, nameless, ready, rows, sandbox, status};
+
+fn unlabelled(mut report: Report) -> Report {
+    report.identity.unlabelled = true;
+    report
+}
+
+/// A pod without the pod-uid label that was read, and nothing is requested.
+fn unlabelled_pod() -> Script {
+    let mut t = Script::confirmed();
+    t.node = rows(ReportedState::Running).map(unlabelled).to_vec();
+    t.relist();
+    t.settle();
+    t.pass(10);
+    t
+}
+
+/// Finding A9: a pod without the pod-uid label, and an unknown pod while such a pod exists, are
+/// read by one complete list.
+#[test]
+fn a9_pod_without_a_label_is_read_by_a_complete_list() {
+    let mut t = unlabelled_pod();
+    let (lists, inspections) = (t.lists_wanted(), t.inspections_wanted());
+    assert_eq!((lists, inspections), (0, 0));
+    let known = t.wait("p", t.now());
+    let unknown = t.wait("q", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0), "shared");
+    let mut shown = t.node.clone();
+    shown.push(unlabelled(sandbox("z", "q", ReportedState::Running)));
+    t.node = shown.clone();
+    t.list(&shown);
+    assert!(t.answer_of(known).expect("answered").is_ok());
+    t.settle();
+    let view = t.view_for(unknown);
+    assert_eq!(view.status.sandboxes.len(), 1, "it exists");
+
+    let waiter = t.wait("p", t.now());
+    t.list_fails(CallErrorKind::Unavailable);
+    assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// Details that are read before the complete list answer nobody, so they are read once, after it.
+#[test]
+fn details_of_a_pod_without_a_label_are_read_once_after_the_list() {
+    let mut t = unlabelled_pod();
+    // A list that began before the question does not answer it.
+    t.relist();
+    t.pass(10);
+    let after = t.now();
+    let waiter = t.wait_for_details("p", after);
+    let unknown = t.wait_for_details("q", after);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    let shown = t.node.clone();
+    t.list(&shown);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    t.pass(10);
+    t.list(&shown);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 2));
+    t.settle();
+    assert!(t.view_for(waiter).inspected >= Some(after));
+    assert_eq!(t.view_for(unknown).status.sandboxes.len(), 0);
+}
+
+/// An inspection that was requested for another reason ends before the list: it is not repeated.
+#[test]
+fn inspection_before_the_list_is_not_repeated_for_details() {
+    let mut t = unlabelled_pod();
+    let waiter = t.wait_for_details("p", t.now());
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.inspect(&shown, &[]);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+    t.settle();
+    assert!(t.view_for(waiter).inspected.is_some());
+}
+
+/// The answer is as of the older of the two reads: the inspection may lack an id that has no label.
+#[test]
+fn inspection_before_the_list_does_not_answer_for_a_pod_without_a_label() {
+    let mut t = unlabelled_pod();
+    let waiter = t.wait("p", t.now());
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.inspect(&shown, &[]);
+    assert!(t.answer_of(waiter).is_none());
+    t.list(&shown);
+    assert!(t.answer_of(waiter).is_some());
+}
+
+/// A list by uid does not show an id without the label, so NotFound of its status is the only evidence: a
+/// running container was reported as removed, and a kubelet would have started another one.
+#[test]
+fn not_found_does_not_remove_an_id_without_a_label_unless_a_complete_list_lacks_it() {
+    let mut t = unlabelled_pod();
+    let shown = t.node.clone();
+    let waiter = t.wait("p", t.now());
+    for exists in [true, false] {
+        t.request_reinspect("p");
+        t.inspect(&shown[..1], &["c"]);
+        assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 0);
+        t.pass_to_list();
+        t.list(&shown[..1 + usize::from(exists)]);
+        t.settle();
+    }
+    assert_eq!(t.view_for(waiter).status.containers.len(), 1, "it exists");
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 1);
+}
+
+/// The same for a pod whose uid no answer has named yet: its lists are by the id of the sandbox.
+#[test]
+fn not_found_does_not_remove_an_id_of_a_pod_that_no_answer_has_named() {
+    let mut t = Script::confirmed();
+    let c = nameless(status("c", "p", ReportedState::Running));
+    t.event(EventType::Started, "c", Some(nameless(ready())), &[c]);
+    t.pass(1_100);
+    assert_eq!(t.inspection_wanted(), Some(&"s".into()));
+    t.inspect(&[ready()], &["c"]);
+    assert_eq!(t.said(LifecycleType::ContainerRemoved, "c"), 0);
+    t.pass_to_list();
+    t.list(&rows(ReportedState::Running));
+    assert_eq!(t.get("p").status.containers.len(), 1);
+}
+
+/// A waiter is not delayed by the backoff of its pod, whichever read has to answer it.
+#[test]
+fn waiter_of_a_changed_pod_without_a_label_does_not_wait_out_the_backoff() {
+    let mut t = unlabelled_pod();
+    t.request_reinspect("p");
+    let shown = t.node.clone();
+    t.list(&shown);
+    t.inspection_fails(&[]);
+    let waiter = t.wait("p", t.now());
+    let ended = [
+        shown[0].clone(),
+        unlabelled(container("c", "p", ReportedState::Exited)),
+    ];
+    t.list(&ended);
+    assert_eq!(t.inspection_wanted(), Some(&"p".into()));
+    t.inspect(
+        &[shown[0].clone(), unlabelled(exited("c", "p", 3, "Error"))],
+        &[],
+    );
+    let view = t.view_for(waiter);
+    assert_eq!(view.status.containers[0].details.exit_code, Some(3));
+}
+
+/// An event without names leaves open whether there is a label.
+#[test]
+fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
+    let mut t = Script::confirmed();
+    t.event(EventType::Started, "s", Some(nameless(ready())), &[]);
+    t.wait("s", t.now());
+    assert_eq!(t.lists_wanted(), 1);
+    t.list(&[ready()]);
+    t.settle();
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
+}
