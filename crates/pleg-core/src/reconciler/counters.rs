@@ -167,3 +167,41 @@ impl fmt::Debug for CauseCounts {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_of_events_is_the_sum_of_all_types() {
+        let mut counts = EventCounts::default();
+        let types = [
+            EventType::Created,
+            EventType::Started,
+            EventType::Stopped,
+            EventType::Deleted,
+            EventType::Other(9),
+        ];
+        for (n, event) in types.into_iter().enumerate() {
+            (0..1 << n).for_each(|_| counts.add(event));
+        }
+        assert_eq!(counts.total(), 0b1_1111);
+    }
+
+    #[test]
+    fn missed_events_are_counted_by_kind() {
+        let mut counts = MissedCounts::default();
+        let kinds = [
+            ExpectedEvent::ContainerStarted,
+            ExpectedEvent::ContainerStopped,
+            ExpectedEvent::SandboxStarted,
+            ExpectedEvent::SandboxStopped,
+        ];
+        for (n, event) in kinds.into_iter().enumerate() {
+            counts[event] += 1 << n;
+        }
+        assert_eq!(kinds.map(|event| counts[event]), [1, 2, 4, 8]);
+        assert_eq!(counts.container_stopped, 2);
+        assert_eq!(counts.total(), 15);
+    }
+}

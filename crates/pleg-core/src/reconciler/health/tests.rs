@@ -115,3 +115,96 @@ fn each_cause_is_named_when_it_has_lasted() {
     ];
     assert_eq!(named, all);
 }
+
+/// One of each degraded reason.
+fn reasons(pods: &[PodName], all: usize) -> [Degraded; 8] {
+    let (since, pods) = (BEGIN, pods.to_vec());
+    [
+        Degraded::StreamDown { since },
+        Degraded::StreamLossy {
+            loss: StreamLoss::default(),
+            splits_events_between_subscribers: true,
+        },
+        Degraded::Backlog { since },
+        Degraded::ListSlow { since },
+        Degraded::ListFailed {
+            error: CallError::new("ListContainers", CallErrorKind::Failed, "no"),
+        },
+        Degraded::RuntimeSilent { since },
+        Degraded::PodsHung {
+            overdue: all,
+            since,
+            pods: pods.clone(),
+        },
+        Degraded::PodsFailing { failing: all, pods },
+    ]
+}
+
+#[test]
+fn each_reason_has_its_code_and_may_say_since_when() {
+    let reasons = reasons(&[], 0);
+    assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
+    let dated = [true, false, true, true, false, true, true, false];
+    let since = dated.map(|dated| dated.then_some(BEGIN));
+    assert_eq!(reasons.each_ref().map(Degraded::since), since);
+    let not_ready = [
+        NotReady::NeverListed,
+        NotReady::Stale {
+            elapsed: SECOND,
+            threshold: SECOND,
+        },
+        NotReady::Stalled { overdue: SECOND },
+        NotReady::Closed,
+    ];
+    assert_eq!(not_ready.map(|reason| reason.as_str()), NotReady::CODES);
+}
+
+#[test]
+fn pods_are_named_and_more_are_hinted_at() {
+    let pod = |uid: &str| PodName {
+        uid: uid.into(),
+        namespace: Text::default(),
+        name: Text::default(),
+    };
+    let text = |pods: &[PodName], all| {
+        let [.., hung, failing] = reasons(pods, all).map(|reason| reason.to_string());
+        (hung, failing)
+    };
+    for (pods, all, hung, failing) in [
+        (
+            &[pod("p"), pod("q")][..],
+            3,
+            "3 inspections do not answer: p, q, …",
+            "3 pods cannot be inspected: p, q, …",
+        ),
+        (
+            &[pod("p")],
+            1,
+            "1 inspection does not answer: p",
+            "1 pod cannot be inspected: p",
+        ),
+        (
+            &[],
+            2,
+            "2 inspections do not answer",
+            "2 pods cannot be inspected",
+        ),
+    ] {
+        assert_eq!(text(pods, all), (hung.to_owned(), failing.to_owned()));
+    }
+}
+
+#[test]
+fn loss_names_another_subscriber_if_the_runtime_splits_events() {
+    let lossy = |splits_events_between_subscribers| Degraded::StreamLossy {
+        loss: StreamLoss {
+            expected: 8,
+            missed: 1,
+        },
+        splits_events_between_subscribers,
+    };
+    let text = "the event stream lost 1 of 8 events in 10 min (12.5 %); relisting every second";
+    assert_eq!(lossy(false).to_string(), text);
+    let split = lossy(true).to_string();
+    assert!(split.starts_with(text) && split.contains("another subscriber"));
+}
