@@ -123,14 +123,15 @@ impl Reconciler {
     }
 
     /// Whether a list by the pod's uid, which selects by label, may not show the whole pod: one of
-    /// its ids has no such label, or one of another pod; or the pod is unknown while such ids
-    /// exist.
+    /// its ids has no such label, or one of another pod; or no answer has named the pod, so its uid is
+    /// the id of its sandbox; or the pod is unknown while such ids exist.
     pub(super) fn needs_complete_list(&self, uid: &PodUid) -> bool {
         let unlabelled = |id: &Id| {
             let record = self.records.get(id);
             record.is_some_and(|r| r.is_unlabelled() && !r.is_removed())
         };
         match self.pods.get(uid).filter(|pod| !pod.members.is_empty()) {
+            Some(_) if self.records.contains_key(uid.as_str()) => true,
             Some(pod) => !self.unlabelled.is_empty() && pod.members.iter().any(unlabelled),
             None => self.unlabelled.iter().any(unlabelled),
         }

@@ -345,11 +345,9 @@ impl Reconciler {
         let Some(pod) = self.pods.get(uid) else {
             return false;
         };
-        // A member whose absence is not proven is still one.
-        let shows = |id: &Id| inspection.names(id) && !inspection.gone.contains(id);
         let is_omitted = |id: &&Id| {
             let record = self.records.get(*id);
-            record.is_some_and(|r| r.learned < inspection.began) && !shows(id)
+            record.is_some_and(|r| r.learned < inspection.began) && !inspection.names(id)
         };
         pod.members.iter().any(|id| is_omitted(&id))
     }

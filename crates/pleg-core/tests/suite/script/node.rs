@@ -56,7 +56,9 @@ impl Script {
         if let Some(error) = self.failing.get(&asked.uid).cloned() {
             return self.inspected(Inspection::new(Some(error)));
         }
-        let of_pod = |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid);
+        // The status of a held id that the lists of the pod do not show is read.
+        let of_pod =
+            |r: &&Report| r.identity.pod.as_ref() == Some(&asked.uid) || asked.held.contains(&r.id);
         let of_pod = self.node.iter().filter(of_pod).cloned();
         let (unsettled, found): (Vec<_>, Vec<_>) =
             of_pod.partition(|r| self.hidden.contains(&r.id));
