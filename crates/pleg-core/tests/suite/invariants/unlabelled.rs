@@ -162,3 +162,22 @@ fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     t.wait("p", t.now());
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
 }
+
+/// The list answers no waiter for details, and none of a pod that it shows changed.
+#[test]
+fn pod_without_a_label_is_inspected_after_its_list_for_what_its_waiter_needs() {
+    for (details, c, requested) in [
+        (true, ReportedState::Running, "p (details)"),
+        (false, ReportedState::Exited, "p (changed waiter)"),
+    ] {
+        let mut t = unlabelled_pod();
+        t.take_requested();
+        if details {
+            t.wait_for_details("p", t.now());
+        } else {
+            t.wait("p", t.now());
+        }
+        t.list(&rows(c).map(unlabelled));
+        assert_eq!(t.take_requested_of_pods(), [requested]);
+    }
+}
