@@ -309,7 +309,7 @@ fn tombstones_do_not_exceed_their_maximum_between_lists() {
     assert_eq!((counters.tombstones, counters.tombstones_dropped), (10, 20));
 }
 
-/// Only a list names the id, whose record is needed to apply its row.
+/// The row has only id and state, and without the record nothing else is known of the id.
 #[test]
 fn list_that_shows_an_id_whose_tombstone_was_dropped_is_repeated_at_once() {
     let mut settings = pleg_core::Settings::default();
