@@ -21,6 +21,7 @@ mod overruled;
 mod owed;
 mod probing;
 mod reading;
+mod releasing;
 mod removed;
 mod replay;
 mod silent_stream;

@@ -1,7 +1,7 @@
 //! Invariants 2 and 6: what supports a removal against contradicting reads, what an overruling
 //! announces and causes, and how long the tombstones of such ids stay.
 
-use pleg_core::{EventType, LifecycleType, Report, ReportedState};
+use pleg_core::{EventType, Inspection, LifecycleType, Report, ReportedState};
 
 use crate::script::{Script, exited, ready, rows, s, statuses};
 use EventType::{Deleted, Started, Stopped};
@@ -123,4 +123,41 @@ fn tombstone_lives_as_long_as_lists_show_the_id() {
     }
     assert_eq!(t.said(ContainerRemoved, "c"), 1);
     assert_eq!(t.said(ContainerStarted, "c"), 1);
+}
+
+/// An inspection shows the recorded state of "c" and "s" in its lists. Returns how often two statuses
+/// that show "c" running overrule its end, which until then was known from an event.
+fn overruled_after_unchanged(t: &mut Script) -> u64 {
+    let mut read = Inspection::new(None);
+    read.unchanged = vec![
+        ("c".into(), ReportedState::Exited),
+        ("s".into(), ReportedState::Running),
+    ];
+    t.inspected(read);
+    for _ in 0..2 {
+        t.request_relist("p");
+        pass_inspecting(t, 150, &statuses(ReportedState::Running));
+    }
+    t.machine.counters().overruled
+}
+
+/// Then lists must show it running, too, before that is overruled.
+#[test]
+fn lists_of_an_inspection_that_show_an_end_support_it() {
+    let mut t = ended();
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!(overruled_after_unchanged(&mut t), 0);
+}
+
+/// They may show an end before it.
+#[test]
+fn lists_of_an_inspection_that_began_when_an_end_was_recorded_do_not_support_it() {
+    let mut t = Script::running();
+    t.pass(10);
+    t.wait("p", t.now());
+    t.begins_after = 5_000_000;
+    t.pass(5);
+    t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
+    assert_eq!(overruled_after_unchanged(&mut t), 1);
 }

@@ -424,3 +424,46 @@ fn read_of_an_exit_reason_ends_the_error_of_the_pod_unless_its_lists_fail() {
         assert_eq!(more, usize::from(!lists_fail));
     }
 }
+
+/// A failed status is read again after its backoff, and withholds no freshness until then.
+#[test]
+fn list_confirms_a_pod_with_a_failed_status() {
+    let mut t = pod_with_a_failing_status();
+    let (before, rows) = (t.now(), t.node.clone());
+    t.relist_shows(&rows);
+    assert!(t.get("p").as_of > Some(before));
+}
+
+#[test]
+fn list_confirms_all_pods_but_one_whose_lists_failed() {
+    let mut t = inspected();
+    t.node.push(sandbox("z", "q", ReportedState::Running));
+    t.relist();
+    t.settle();
+    t.request_relist("p");
+    t.inspection_fails(&[]);
+    let (before, rows) = (t.now(), t.node.clone());
+    t.relist_shows(&rows);
+    assert!(t.get("p").as_of < Some(before));
+    assert!(t.get("q").as_of > Some(before));
+}
+
+#[test]
+fn status_of_a_contradicted_id_is_owed_to_a_waiter() {
+    let mut t = inspected();
+    t.event(EventType::Stopped, "c", s(), &[exited("c", "p", 0, "")]);
+    t.relist_shows(&rows(ReportedState::Running));
+    t.wait("p", t.now());
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
+}
+
+#[test]
+fn second_read_owes_the_status_of_the_id_without_one() {
+    let mut t = inspected();
+    t.pass(10);
+    t.wait("p", t.now());
+    let c = container("c", "p", ReportedState::Running);
+    t.inspect_unsettled(&[ready()], &[], &[c]);
+    t.pass(100);
+    assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
+}

@@ -305,3 +305,48 @@ fn counted(t: &mut Script) -> (usize, usize) {
         count(|call| call.ends_with("(status)")),
     )
 }
+
+/// A status call may take longer than a probe period.
+#[test]
+fn no_second_probe_runs_while_one_is_unanswered() {
+    let mut t = probed();
+    t.next_probe();
+    t.pass(1_000);
+    t.version_answers();
+    t.pass(16_000);
+    assert_eq!(t.reads_wanted(), 1);
+}
+
+#[test]
+fn each_probe_of_a_status_is_counted() {
+    let mut t = probed();
+    for probes in 1..=2 {
+        t.next_probe();
+        t.probe_answers();
+        assert_eq!(t.machine.counters().probes, probes);
+    }
+}
+
+/// Such a pod is inspected again anyway, with a backoff.
+#[test]
+fn probe_leaves_out_a_pod_whose_lists_fail() {
+    let mut t = probed();
+    t.request_relist("p");
+    t.inspection_fails(&[]);
+    for _ in 0..3 {
+        assert_eq!(t.next_probe(), "z");
+        t.probe_answers();
+    }
+}
+
+#[test]
+fn probe_leaves_out_a_removed_container() {
+    let mut t = probed();
+    t.node.remove(1);
+    t.relist();
+    t.settle();
+    for _ in 0..4 {
+        assert_ne!(t.next_probe(), "c");
+        t.probe_answers();
+    }
+}

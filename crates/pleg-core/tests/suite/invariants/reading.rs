@@ -445,3 +445,23 @@ fn waiter_whose_instant_is_before_the_read_in_flight_causes_no_read() {
     assert!(waiters.iter().all(|w| t.answer_of(*w).is_some()));
     assert_eq!(t.inspections_wanted(), 0);
 }
+
+#[test]
+fn inspection_is_owed_until_it_ends_and_overdue_if_it_takes_long() {
+    let mut t = Script::confirmed();
+    let asked = t.now();
+    t.wait("p", asked);
+    let owes = |t: &Script, pod: &str| t.machine.owes_inspection(&pod.into());
+    assert!(owes(&t, "p") && !owes(&t, "q"));
+    assert_eq!(t.machine.overdue_inspections().len(), 0);
+    t.pass(300);
+    let overdue = t.machine.overdue_inspections();
+    let overdue: Vec<_> = overdue
+        .iter()
+        .map(|(_, uid, since)| (uid.to_string(), *since))
+        .collect();
+    assert_eq!(overdue, [("p".to_owned(), asked)]);
+    t.inspect(&[], &[]);
+    assert!(!owes(&t, "p"));
+    assert_eq!(t.machine.overdue_inspections().len(), 0);
+}

@@ -308,3 +308,24 @@ fn tombstones_do_not_exceed_their_maximum_between_lists() {
     let counters = t.machine.counters();
     assert_eq!((counters.tombstones, counters.tombstones_dropped), (10, 20));
 }
+
+/// The row has only id and state, and without the record nothing else is known of the id.
+#[test]
+fn list_that_shows_an_id_whose_tombstone_was_dropped_is_repeated_at_once() {
+    let mut settings = pleg_core::Settings::default();
+    settings.tombstones_max = 1;
+    let mut t = Script::confirmed_with(settings);
+    t.node = ["a", "c", "e"]
+        .map(|id| container(id, "p", ReportedState::Running))
+        .to_vec();
+    t.node.push(ready());
+    t.relist();
+    t.settle();
+    t.relist();
+    t.event(Deleted, "c", s(), &[]);
+    t.pass(600_000);
+    t.event(Deleted, "a", s(), &[]);
+    assert_eq!(t.machine.counters().tombstones, 1);
+    t.answer_list();
+    assert_eq!(t.lists_wanted(), 1);
+}

@@ -1,6 +1,9 @@
 //! Invariant 9 and the rules of announcements: what is announced, once, and with which data.
 
-use pleg_core::{EventType, LifecycleType, ReportedState, RuntimeEvent, WallTime};
+use pleg_core::{
+    EventType, Instant, LifecycleType, List, Output, Reconciler, ReportedState, Rows, RuntimeEvent,
+    Settings, WallTime,
+};
 
 use crate::script::{Script, exited, nameless, ready, s, sandbox, status};
 use EventType::{Created, Deleted, Started, Stopped};
@@ -156,4 +159,23 @@ fn concurrent_exit_reason_reads_are_bounded() {
         t.pass(200);
     }
     assert_eq!(read, 40);
+}
+
+#[test]
+fn list_of_an_empty_node_refreshes_nothing() {
+    let origin = Instant::from_nanos(1);
+    let mut machine = Reconciler::new(Settings::default(), origin).expect("valid");
+    let began = Instant::from_nanos(2);
+    let list = List {
+        ticket: 1.into(),
+        began,
+        ended: began,
+        rows: Ok(Rows::default()),
+    };
+    machine.handle_list(began, list);
+    let outputs: Vec<_> = std::iter::from_fn(|| machine.poll_output()).collect();
+    let is_applied = |o: &Output| matches!(o, Output::ListApplied { .. });
+    let refreshes = |o: &Output| matches!(o, Output::Refresh { .. });
+    assert!(outputs.iter().any(is_applied), "{outputs:?}");
+    assert!(!outputs.iter().any(refreshes), "{outputs:?}");
 }

@@ -176,3 +176,22 @@ fn pod_whose_labels_are_read_later_is_read_by_its_uid_from_then_on() {
     t.settle();
     assert_eq!(t.view_for(waiter).status.containers.len(), 1);
 }
+
+/// The list answers no waiter for details, and none of a pod that it shows changed.
+#[test]
+fn pod_without_a_label_is_inspected_after_its_list_for_what_its_waiter_needs() {
+    for (details, c, requested) in [
+        (true, ReportedState::Running, "p (details)"),
+        (false, ReportedState::Exited, "p (changed waiter)"),
+    ] {
+        let mut t = unlabelled_pod();
+        t.take_requested();
+        if details {
+            t.wait_for_details("p", t.now());
+        } else {
+            t.wait("p", t.now());
+        }
+        t.list(&rows(c).map(unlabelled));
+        assert_eq!(t.take_requested_of_pods(), [requested]);
+    }
+}

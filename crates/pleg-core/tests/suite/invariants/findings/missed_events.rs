@@ -203,3 +203,18 @@ fn started_is_missed_also_if_the_pod_cannot_be_read() {
     t.run(5_100);
     assert_eq!(t.missed(), 1);
 }
+
+/// A status in an event about the sandbox shows the exit, at the instant when a list begins that shows
+/// it, too.
+#[test]
+fn event_is_missed_if_another_one_showed_the_exit_when_the_list_began() {
+    let mut t = on_containerd(&["c"]);
+    t.begins_after = 0;
+    t.relist();
+    t.node[1] = ended("c", 3, "Error");
+    let exit = t.node[1].clone();
+    t.event(Created, "s", s(), &[exit]);
+    t.settle();
+    t.run(6_000);
+    assert_eq!(t.missed(), 1);
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pleg_core::{CallErrorKind, EventType, LifecycleType, StreamEnd};
 
 use super::{ended, listed};
-use crate::script::s;
+use crate::script::{Script, s};
 use EventType::Stopped;
 use LifecycleType::ContainerDied;
 
@@ -136,4 +136,40 @@ fn a4_failure_before_the_first_failed_list_does_not_release_died() {
     t.run(10_000);
     let died = t.announced.iter().find(|a| a.0 == ContainerDied);
     assert_eq!(died.map(|a| a.3), Some(Some(3)));
+}
+
+/// Another outage ends exactly a minute later.
+#[test]
+fn a4_outages_that_end_a_minute_apart_both_end_a_backoff() {
+    let mut t = listed(&["c"]);
+    t.stream_ends(StreamEnd::Ended(None));
+    let outage = |t: &mut Script| {
+        t.relist();
+        t.list_fails(CallErrorKind::Unavailable);
+        t.request_relist("p");
+        t.inspection_fails(&[]);
+        let rows = t.node.clone();
+        t.relist_shows(&rows);
+        assert_eq!(t.inspections_wanted(), 1);
+    };
+    outage(&mut t);
+    let again = t.now().after(Duration::from_secs(60));
+    // Each of the three reads takes a millisecond.
+    let left = again.since(t.now()).as_millis() as u64 - 3;
+    t.run(left);
+    outage(&mut t);
+    assert_eq!(t.now(), again);
+}
+
+#[test]
+fn a4_failure_of_a_read_requested_before_the_outage_does_not_count_against_the_pod() {
+    let mut t = listed(&["c"]);
+    t.wait("p", t.now());
+    t.pass(5);
+    t.relist();
+    t.list_fails(CallErrorKind::Unavailable);
+    let rows = t.node.clone();
+    t.relist_shows(&rows);
+    t.inspection_fails(&[]);
+    assert_eq!(t.health().failing, 0);
 }
