@@ -424,3 +424,14 @@ fn read_of_an_exit_reason_ends_the_error_of_the_pod_unless_its_lists_fail() {
         assert_eq!(more, usize::from(!lists_fail));
     }
 }
+
+/// The failing status is another id's: Died still waits for the exit code.
+#[test]
+fn listed_death_beside_a_failing_status_waits_for_its_code() {
+    let mut t = pod_with_a_failing_status();
+    t.relist();
+    let mut rows = t.node.clone();
+    rows[2] = container("d", "p", ReportedState::Exited);
+    t.list(&rows);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "d"), 0);
+}

@@ -445,3 +445,15 @@ fn waiter_whose_instant_is_before_the_read_in_flight_causes_no_read() {
     assert!(waiters.iter().all(|w| t.answer_of(*w).is_some()));
     assert_eq!(t.inspections_wanted(), 0);
 }
+
+/// A waiter whose instant lies ahead is read for when it comes, with all statuses if it needs details.
+#[test]
+fn later_waiter_for_details_has_every_status_read() {
+    let mut t = Script::running();
+    let after = Instant::from_nanos(t.now().as_nanos() + 100_000_000);
+    t.wait_for_details("p", after);
+    assert_eq!(t.inspections_wanted(), 0);
+    t.take_requested();
+    t.pass(101);
+    assert_eq!(t.take_requested_of_pods(), ["p (details)"]);
+}
