@@ -148,3 +148,12 @@ fn empty_node_is_synced_by_its_first_list() {
     let t = started_on(Vec::new());
     assert_eq!(t.synced_after, Some(0));
 }
+
+#[test]
+fn id_in_a_later_list_is_not_initial() {
+    let mut t = started_on(node());
+    t.node.push(status("new", "p", ReportedState::Running));
+    t.relist();
+    t.settle();
+    assert_eq!(marks(&t, "new"), [(ContainerStarted, false)]);
+}

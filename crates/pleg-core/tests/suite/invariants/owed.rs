@@ -467,3 +467,14 @@ fn second_read_owes_the_status_of_the_id_without_one() {
     t.pass(100);
     assert_eq!(owed(&t), [("c".into(), true), ("s".into(), false)]);
 }
+
+/// The failing status is another id's: Died still waits for the exit code.
+#[test]
+fn listed_death_beside_a_failing_status_waits_for_its_code() {
+    let mut t = pod_with_a_failing_status();
+    t.relist();
+    let mut rows = t.node.clone();
+    rows[2] = container("d", "p", ReportedState::Exited);
+    t.list(&rows);
+    assert_eq!(t.said(LifecycleType::ContainerDied, "d"), 0);
+}

@@ -465,3 +465,15 @@ fn inspection_is_owed_until_it_ends_and_overdue_if_it_takes_long() {
     assert!(!owes(&t, "p"));
     assert_eq!(t.machine.overdue_inspections().len(), 0);
 }
+
+/// A waiter whose instant lies ahead is read for when it comes, with all statuses if it needs details.
+#[test]
+fn later_waiter_for_details_has_every_status_read() {
+    let mut t = Script::running();
+    let after = Instant::from_nanos(t.now().as_nanos() + 100_000_000);
+    t.wait_for_details("p", after);
+    assert_eq!(t.inspections_wanted(), 0);
+    t.take_requested();
+    t.pass(101);
+    assert_eq!(t.take_requested_of_pods(), ["p (details)"]);
+}

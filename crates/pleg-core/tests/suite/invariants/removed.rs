@@ -2,7 +2,9 @@
 
 use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState};
 
-use crate::script::{Script, container, exited, ready, rows, s, sandbox, status};
+use crate::script::{
+    Script, container, exited, ready, rows, s, sandbox, status, with_memory_limit,
+};
 use EventType::{Created, Deleted, Started, Stopped};
 use LifecycleType::{ContainerRemoved, ContainerStarted};
 
@@ -328,4 +330,46 @@ fn list_that_shows_an_id_whose_tombstone_was_dropped_is_repeated_at_once() {
     assert_eq!(t.machine.counters().tombstones, 1);
     t.answer_list();
     assert_eq!(t.lists_wanted(), 1);
+}
+
+/// A pod whose removed container a list has shown; a list and an inspection that begin at the same
+/// instant are requested.
+fn reappeared_and_read_twice_at_once() -> Script {
+    let mut t = Script::running();
+    t.event(Deleted, "c", s(), &[]);
+    t.relist_shows(&rows(ReportedState::Running));
+    t.pass(10);
+    t.relist();
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 1));
+    t.list(&rows(ReportedState::Running));
+    t
+}
+
+/// The list row had no details.
+#[test]
+fn status_read_at_the_instant_of_a_list_is_shown_of_a_removed_id() {
+    let mut t = reappeared_and_read_twice_at_once();
+    let c = with_memory_limit(status("c", "p", ReportedState::Running), 7);
+    t.inspect(&[ready(), c], &[]);
+    assert!(t.get("p").status.containers[0].details.resources.is_some());
+}
+
+/// Only a newer read proves that it is absent.
+#[test]
+fn absence_at_the_instant_of_a_list_does_not_hide_a_removed_id() {
+    let mut t = reappeared_and_read_twice_at_once();
+    t.inspect(&[ready()], &["c"]);
+    assert_eq!(t.get("p").status.containers.len(), 1);
+}
+
+/// The list row has no details, but the end was known before the removal.
+#[test]
+fn removed_id_that_is_listed_as_exited_is_shown_with_its_code() {
+    let mut t = Script::running();
+    t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
+    t.event(Deleted, "c", s(), &[]);
+    t.relist_shows(&rows(ReportedState::Exited));
+    let shown = t.get("p").status.containers[0].clone();
+    assert_eq!(shown.details.exit_code, Some(3));
 }

@@ -70,3 +70,13 @@ fn late_event_does_not_clear_unknown_unless_it_reports_an_end() {
     t.event(Stopped, "c", s(), &[exited("c", "p", 3, "Error")]);
     assert_eq!(state(&t), ContainerState::Exited);
 }
+
+/// The status is of another id than the event's subject, so the event is complete.
+#[test]
+fn unknown_in_a_status_of_an_event_causes_an_inspection() {
+    let mut t = Script::running();
+    t.take_requested();
+    let unknown = [status("c", "p", ReportedState::Unknown)];
+    t.event(EventType::Started, "s", s(), &unknown);
+    assert_eq!(t.take_requested_of_pods(), ["p (unknown)"]);
+}

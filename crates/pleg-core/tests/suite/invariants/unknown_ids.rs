@@ -1,8 +1,8 @@
 //! Ids that an event names first: orphans, provisional ids, and their pods (invariant 6).
 
-use pleg_core::{EventType, LifecycleType, PodUid, ReportedState};
+use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState};
 
-use crate::script::{Script, nameless, ready, rows, s, status};
+use crate::script::{Script, exited, nameless, ready, rows, s, status, statuses};
 use EventType::{Created, Other, Started, Stopped};
 use LifecycleType::ContainerStarted;
 
@@ -149,4 +149,38 @@ fn identity_that_becomes_known_is_published() {
     );
     t.relist_shows(&rows(ReportedState::Running));
     assert!(t.view().status.containers[0].active);
+}
+
+/// The container's status came first in an event of its pod, which did not name its sandbox.
+#[test]
+fn event_names_the_sandbox_of_a_container_that_already_runs() {
+    let mut t = Script::confirmed();
+    let c = [status("c", "p", ReportedState::Running)];
+    t.event(Started, "s", s(), &c);
+    assert!(!t.view().status.containers[0].active);
+    t.event(Started, "c", s(), &c);
+    assert!(t.view().status.containers[0].active);
+}
+
+/// Reads that began after the event of an orphan have overruled what it reported.
+#[test]
+fn event_of_an_orphan_is_not_joined_if_it_was_overruled_since() {
+    let mut t = Script::confirmed();
+    t.event(Stopped, "c", None, &[]);
+    let ended = [exited("c", "p", 3, "Error")];
+    t.event(Created, "c", s(), &ended);
+    t.pass(1_100);
+    assert_eq!(t.lists_wanted(), 1);
+    for _ in 0..2 {
+        t.wait("p", t.now());
+        while t.inspections_wanted() > 0 {
+            t.inspect(&statuses(ReportedState::Running), &[]);
+        }
+        t.pass(100);
+    }
+    assert_eq!(t.machine.counters().overruled, 1);
+    t.list(&rows(ReportedState::Running));
+    assert_eq!(t.said(LifecycleType::ContainerDied, "c"), 1);
+    let c = &t.get("p").status.containers[0];
+    assert_eq!(c.state, ContainerState::Running);
 }

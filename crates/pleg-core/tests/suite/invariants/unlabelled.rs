@@ -195,3 +195,79 @@ fn pod_without_a_label_is_inspected_after_its_list_for_what_its_waiter_needs() {
         assert_eq!(t.take_requested_of_pods(), [requested]);
     }
 }
+
+/// An inspection that omits an id answers nobody. The list before it is new enough, so the details are
+/// read again beside the next list.
+#[test]
+fn details_are_read_again_at_once_if_the_last_list_is_new_enough() {
+    let mut t = unlabelled_pod();
+    t.wait_for_details("p", t.now());
+    let shown = t.node.clone();
+    t.list(&shown);
+    assert_eq!(t.inspections_wanted(), 1);
+    let new = status("d", "p", ReportedState::Created);
+    t.event(EventType::Created, "d", Some(shown[0].clone()), &[new]);
+    t.inspect(&shown, &[]);
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 1));
+}
+
+/// The inspection was requested before the waiter asked, and the list after it.
+#[test]
+fn inspection_that_began_with_the_list_does_not_answer_a_later_waiter() {
+    let mut t = unlabelled_pod();
+    t.event(EventType::Started, "s", None, &[]);
+    assert_eq!(t.inspections_wanted(), 1);
+    let waiter = t.wait("p", t.now());
+    let shown = t.node.clone();
+    t.begins_after = 0;
+    t.list(&shown);
+    t.begins_after = 1_000_000;
+    t.inspect(&shown, &[]);
+    assert!(t.answer_of(waiter).is_none());
+    t.inspect(&shown, &[]);
+    assert!(t.view_for(waiter).as_of.is_some());
+}
+
+/// Ids without a label concern their own pod only.
+#[test]
+fn pod_with_labels_is_inspected_though_another_has_none() {
+    let mut t = unlabelled_pod();
+    t.node.push(sandbox("z", "q", ReportedState::Running));
+    t.relist();
+    t.settle();
+    t.pass(10);
+    t.wait("q", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
+}
+
+/// Lists by the label do not show a container in its sandbox's pod, if its label names another one.
+#[test]
+fn pod_of_a_container_that_moved_away_from_its_label_is_read_by_a_complete_list() {
+    let mut t = Script::confirmed();
+    t.node = vec![container("c", "q", ReportedState::Running)];
+    t.relist();
+    t.settle();
+    t.node.push(ready());
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("p").status.containers.len(), 1);
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+}
+
+/// It moves to the pod that its label names.
+#[test]
+fn pod_of_a_container_that_moved_to_its_label_is_inspected() {
+    let mut t = Script::confirmed();
+    t.relist_shows(&[nameless(status("c", "p", ReportedState::Running))]);
+    assert_eq!(t.get("c").status.containers.len(), 1);
+    let [s, c] = rows(ReportedState::Running);
+    t.node = vec![c, s];
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("p").status.containers.len(), 1);
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
+}

@@ -114,3 +114,22 @@ fn removed_sandbox_is_in_the_answer_of_the_pod_whose_list_shows_it() {
     }
     assert_eq!(t.view_for(waiter).status.sandboxes.len(), 1);
 }
+
+/// A container status names the label's pod, and not the sandbox.
+#[test]
+fn status_with_another_label_does_not_move_a_container_from_its_sandboxs_pod() {
+    let mut t = Script::confirmed();
+    t.relist_shows(&[
+        sandbox("s", "p", ReportedState::Running),
+        container("c", "q", ReportedState::Running),
+    ]);
+    t.inspect(
+        &[
+            sandbox("s", "p", ReportedState::Running),
+            status("c", "q", ReportedState::Running),
+        ],
+        &[],
+    );
+    let containers = |pod: &str| t.get(pod).status.containers.len();
+    assert_eq!((containers("p"), containers("q")), (1, 0));
+}
