@@ -3,7 +3,7 @@
 
 use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
 
-use crate::script::{Script, container, exited, nameless, ready, rows, sandbox, status, statuses};
+use crate::script::{Script, container, exited, nameless, ready, rows, sandbox, status};
 
 fn unlabelled(mut report: Report) -> Report {
     report.identity.unlabelled = true;
@@ -161,20 +161,6 @@ fn pod_of_an_id_without_names_is_read_by_a_complete_list() {
     t.pass(10);
     t.wait("p", t.now());
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
-}
-
-/// An inspection finds the labels that an event lacked.
-#[test]
-fn pod_whose_labels_are_read_later_is_read_by_its_uid_from_then_on() {
-    let mut t = Script::confirmed();
-    t.node = statuses(ReportedState::Running).to_vec();
-    let c = nameless(status("c", "p", ReportedState::Running));
-    t.event(EventType::Started, "c", Some(nameless(ready())), &[c]);
-    t.run(10_000);
-    let waiter = t.wait("p", t.now());
-    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
-    t.settle();
-    assert_eq!(t.view_for(waiter).status.containers.len(), 1);
 }
 
 /// The list answers no waiter for details, and none of a pod that it shows changed.

@@ -32,10 +32,6 @@ fn a15_container_moves_to_the_pod_of_its_sandbox() {
             .collect()
     };
     assert_eq!((ids(&t, "m"), ids(&t, "l")), (vec!["c".into()], vec![]));
-    t.wait("m", t.now());
-    let wanted = (t.lists_wanted(), t.inspections_wanted());
-    assert_eq!(wanted, (1, 0), "lists by that uid do not show it");
-    t.settle();
     let mut dead = exited("c", "l", 3, "Error");
     dead.identity.sandbox = Some("s".into());
     t.node[1] = dead;
