@@ -12,6 +12,8 @@ use tonic::Status;
 use tower::layer::layer_fn;
 use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceExt as _, service_fn};
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -127,6 +129,9 @@ async fn call_runs_in_a_span_with_operation_and_id() {
         .with_ansi(false)
         .with_writer(text.clone())
         .finish();
+    // With one subscriber only, tracing asks the thread that reaches a span first whether anybody wants
+    // it, which may be the thread of another test, and keeps the answer.
+    let _second = Dispatch::new(NoSubscriber::new());
     let _default = tracing::subscriber::set_default(subscriber);
     let sim = Arc::new(Sim::builder().build());
     let runtime = simulated(&sim);

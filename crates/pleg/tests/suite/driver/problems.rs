@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use pleg::core::CallErrorKind;
 use pleg::{Pleg, PodProblemKind};
-use tracing::dispatcher::DefaultGuard;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing::{Event, Metadata, Subscriber};
 
-use crate::support::{FakeRuntime, MINUTE, MS, Op, SECOND, pass, polling, synced, until};
+use crate::support::{FakeRuntime, MINUTE, MS, Op, SECOND, pass, polling, synced, trace_to, until};
 
 /// Keeps what is logged about single pods: `LEVEL pod call message`.
 #[derive(Clone, Default)]
@@ -63,13 +62,6 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// Logs to this on the present thread. With one subscriber only, tracing would ask the thread that
-    /// reaches a line first whether it is of interest, and that may be the thread of another test.
-    fn install(&self) -> (Dispatch, DefaultGuard) {
-        let second = Dispatch::new(Self::default());
-        (second, tracing::subscriber::set_default(self.clone()))
-    }
-
     /// Takes the lines, in the order of pods.
     fn take(&self) -> Vec<String> {
         let mut lines = std::mem::take(&mut *self.0.lock().unwrap());
@@ -96,7 +88,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
 #[tokio::test(start_paused = true)]
 async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
     let log = Log::default();
-    let _guard = log.install();
+    let _guard = trace_to(log.clone());
     let node = FakeRuntime::new();
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
@@ -175,7 +167,7 @@ async fn pod_does_not_recover_while_the_runtime_as_a_whole_fails() {
     node.fail(Op::status("p-c"), CallErrorKind::Failed);
     inspect(&pleg, "p");
     until(&pleg, || named(&pleg).len() == 1).await;
-    let _guard = log.install();
+    let _guard = trace_to(log.clone());
     for op in [Op::Sandboxes, Op::Containers, Op::pod("p"), Op::pod("q")] {
         node.fail(op, CallErrorKind::Unavailable);
     }

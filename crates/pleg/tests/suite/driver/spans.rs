@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::support::{FakeRuntime, SECOND, soon, synced};
+use crate::support::{FakeRuntime, SECOND, soon, synced, trace_to};
 
 /// Keeps the names of all spans, with the pod if they name one.
 #[derive(Clone, Default)]
@@ -56,7 +56,7 @@ async fn spans(debug: bool) -> Vec<String> {
         debug,
         ..Names::default()
     };
-    let _guard = tracing::subscriber::set_default(names.clone());
+    let _guard = trace_to(names.clone());
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
