@@ -1,7 +1,5 @@
 //! Applies an observation of one id to its record, and marks its pod dirty.
 
-use std::collections::BTreeSet;
-
 use super::Reconciler;
 use super::contradictions::StatusCall;
 use super::timers::{EXIT_REASON, Timer};
@@ -12,7 +10,7 @@ use crate::state::order::Position;
 use crate::state::record::Record;
 use crate::types::ids::{Id, Ids, Kind, PodUid};
 use crate::types::lifecycle::Source;
-use crate::types::report::{Identity, Report};
+use crate::types::report::Report;
 use crate::types::time::Instant;
 
 /// The effects of one input on a pod.
@@ -81,167 +79,6 @@ impl Reconciler {
         dirty
     }
 
-    /// The pod of an id according to the record and this answer: a sandbox's metadata uid; for a
-    /// container its sandbox's pod, else its label's. `None` if no answer has named a pod.
-    pub(super) fn pod_named_by(&self, id: &Id, identity: &Identity) -> Option<PodUid> {
-        let sandbox = match identity.kind {
-            Kind::Sandbox => Some(id),
-            Kind::Container => identity.sandbox.as_ref(),
-        };
-        let of_sandbox = sandbox.and_then(|sandbox| self.records.pod_of_sandbox(sandbox));
-        of_sandbox.or(identity.pod.as_ref()).cloned()
-    }
-
-    /// An answer names the pod of an id for which a sandbox's id was used as pod uid. The first
-    /// valid value is recorded, whenever it arrives (invariant 7): the id moves to that pod, a
-    /// sandbox with its containers.
-    ///
-    /// A container that was found by its label moves, too, when its sandbox is known to belong to
-    /// another pod.
-    pub(super) fn move_to_pod(
-        &mut self,
-        now: Instant,
-        (id, sandbox): (&Id, Option<&Id>),
-        named: &PodUid,
-        source: Source,
-    ) {
-        let by_sandbox = || self.pod_before_sandboxs(id, sandbox, named);
-        let Some(stand_in) = self.stand_in(id, named).or_else(by_sandbox) else {
-            return;
-        };
-        let members = self.pods.get(&stand_in).map(|p| &p.members);
-        let moving: BTreeSet<Id> = members
-            .into_iter()
-            .flatten()
-            .chain([id])
-            .filter(|m| {
-                self.records.get(*m).is_some_and(|r| {
-                    let is_of_it = r.identity.sandbox.as_ref() == Some(id);
-                    // A container status inside an event may not name its sandbox.
-                    let came_along = stand_in == PodUid::from(id);
-                    r.identity.pod.as_ref() == Some(&stand_in)
-                        && (*m == id || is_of_it || came_along)
-                })
-            })
-            .cloned()
-            .collect();
-        if moving.is_empty() {
-            return;
-        }
-        let mut records_move = false;
-        for m in moving {
-            records_move |= self.terminals.move_to_pod(&m, named).is_some();
-            let old = self.pods.entry(stand_in.clone()).or_default();
-            let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
-            let reappeared = old.reappeared.remove(&m);
-            let Some(record) = self.records.get_mut(&m) else {
-                continue;
-            };
-            let by_label = record.kind() == Kind::Container && !record.identity.unlabelled;
-            record.mislabelled |= by_label && m == *id;
-            record.identity.pod = Some(named.clone());
-            if record.is_unlabelled() {
-                self.unlabelled.insert(m.clone());
-            }
-            let pod = self.pods.entry(named.clone()).or_default();
-            let said = &record.identity;
-            pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-            if exists {
-                pod.members.insert(m.clone());
-            }
-            if let Some(mut shown) = reappeared {
-                shown.identity.pod = Some(named.clone());
-                pod.reappeared.insert(m.clone(), shown);
-            }
-            if contradicted {
-                pod.contradicted.insert(m);
-            }
-        }
-        if records_move {
-            self.publish_terminal_records(now, &stand_in);
-            self.publish_terminal_records(now, named);
-        }
-        // Earlier answers about either pod did not show where the ids belong.
-        self.mark_dirty(&stand_in, source).announce_sync();
-        self.mark_dirty(named, source).announce_sync();
-        // The inspection that was owed to the old pod.
-        self.request_inspection(now, named, Cause::Changed);
-    }
-
-    /// The id that was used as the pod's uid until now: the id itself, or its sandbox's.
-    fn stand_in(&self, id: &Id, named: &PodUid) -> Option<PodUid> {
-        let identity = &self.records.get(id)?.identity;
-        let pod = identity.pod.as_ref().filter(|pod| *pod != named)?;
-        self.stands_in(pod, id, identity).then(|| pod.clone())
-    }
-
-    /// Whether that uid is not the pod's, but the id of its sandbox, or of a container without one.
-    fn stands_in(&self, uid: &PodUid, id: &Id, identity: &Identity) -> bool {
-        let own = identity.sandbox.as_ref().unwrap_or(id);
-        uid.as_str() == own.as_str() || self.records.contains_key(uid.as_str())
-    }
-
-    /// Whether lists of that pod, which select by the label with its uid, show the id if it exists.
-    pub(super) fn is_listed_by(&self, uid: &PodUid, id: &Id, record: &Record) -> bool {
-        record.identity.pod.as_ref() == Some(uid)
-            && !record.is_unlabelled()
-            && !self.stands_in(uid, id, &record.identity)
-    }
-
-    /// The pod to which a container belonged until now, if its sandbox belongs to `named`.
-    fn pod_before_sandboxs(&self, id: &Id, sandbox: Option<&Id>, named: &PodUid) -> Option<PodUid> {
-        let identity = &self.records.get(id)?.identity;
-        let sandbox = sandbox.or(identity.sandbox.as_ref())?;
-        let of_sandbox = self.records.get(sandbox)?.identity.pod.as_ref();
-        let is_its = identity.kind == Kind::Container
-            && of_sandbox == Some(named)
-            && *named != PodUid::from(sandbox);
-        let pod = identity.pod.as_ref().filter(|pod| *pod != named);
-        pod.filter(|_| is_its).cloned()
-    }
-
-    /// Adds a record for a new id, without a position.
-    pub(super) fn learn(&mut self, now: Instant, id: &Id, mut identity: Identity, uid: &PodUid) {
-        let mislabelled = identity.pod.as_ref().is_some_and(|named| named != uid);
-        identity.pod = Some(uid.clone());
-        let pod = self.pods.entry(uid.clone()).or_default();
-        pod.named(identity.namespace.as_ref(), identity.pod_name.as_ref());
-        pod.members.insert(id.clone());
-        // The pod and its ids share one copy of these texts.
-        for (own, of_pod) in [
-            (&mut identity.namespace, &pod.namespace),
-            (&mut identity.pod_name, &pod.name),
-        ] {
-            if own.as_ref() == Some(of_pod) {
-                *own = Some(of_pod.clone());
-            }
-        }
-        let sandbox = identity.sandbox.as_ref();
-        if let Some((sandbox, _)) = sandbox.and_then(|s| self.records.get_key_value(s)) {
-            identity.sandbox = Some(sandbox.clone());
-        }
-        if let Some(sandbox) = identity
-            .sandbox
-            .as_ref()
-            .filter(|s| !self.records.contains_key(*s))
-        {
-            self.awaiting_sandbox
-                .entry(sandbox.clone())
-                .or_default()
-                .insert(id.clone());
-        }
-        let mut record = Record::new(identity, now);
-        record.reports = self.unrecorded.take(id);
-        record.mislabelled = mislabelled;
-        if record.is_unlabelled() {
-            self.unlabelled.insert(id.clone());
-        }
-        self.records.insert(id.clone(), record);
-        for container in self.awaiting_sandbox.remove(id).into_iter().flatten() {
-            self.move_to_pod(now, (&container, Some(id)), uid, Source::Inspection);
-        }
-    }
-
     /// Applies one report of a read to its id. Adds a record if the id is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
         let id = &report.id;
@@ -249,7 +86,7 @@ impl Reconciler {
         if !self.records.contains_key(id) {
             let stand_in = || PodUid::from(report.identity.sandbox.as_ref().unwrap_or(id));
             let uid = named.clone().unwrap_or_else(stand_in);
-            self.learn(now, id, report.identity.clone(), &uid);
+            self.learn(now, id, report.identity.clone(), &uid, source_of(read.call));
             if let Some(record) = self.records.get_mut(id) {
                 record.in_first_list = read.call == Call::List && self.relist.complete().is_none();
             }
@@ -264,6 +101,7 @@ impl Reconciler {
         let Some(uid) = self.pod_of(id, named) else {
             return Found::Otherwise;
         };
+        self.move_containers_of(now, id, source_of(read.call));
         if let Some(pod) = self.pods.get_mut(&uid) {
             let said = &report.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
@@ -333,13 +171,6 @@ impl Reconciler {
                 record.hold();
             }
         }
-    }
-
-    /// The pod of an id that is held, also of one whose pod was not known when it was removed.
-    pub(super) fn pod_of(&mut self, id: &Id, named: Option<PodUid>) -> Option<PodUid> {
-        let record = self.records.get_mut(id)?;
-        let uid = named.unwrap_or_else(|| PodUid::from(id));
-        Some(record.identity.pod.get_or_insert(uid).clone())
     }
 
     /// UNKNOWN in a read: a list row makes the pod dirty once, an inspection is published.
@@ -417,6 +248,9 @@ impl Reconciler {
         source: Source,
     ) {
         self.apply_transition(now, uid, id, effect.transition, source);
+        if effect.details != DetailsChange::None {
+            self.await_sandbox(id);
+        }
         match effect.details {
             DetailsChange::None => {}
             // A consumer can do nothing with a container whose name it does not know.

@@ -141,6 +141,7 @@ impl Reconciler {
         if let Some(shown) = shown {
             record.details_shown_while_removed(&shown.details);
         }
+        self.await_sandbox(id);
         let dirty = self.mark_dirty(uid, source_of(call));
         dirty.ids.push(id.clone());
         if to != Position::Running {

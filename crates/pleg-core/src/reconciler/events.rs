@@ -203,7 +203,7 @@ impl Reconciler {
                 return true;
             };
             let identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
-            self.learn(now, id, identity, &uid);
+            self.learn(now, id, identity, &uid, Source::Stream);
             let settled =
                 own.is_some() && matches!(event.event, EventType::Created | EventType::Started);
             self.settle_or_watch(now, id, settled);
@@ -218,6 +218,7 @@ impl Reconciler {
             // status: that of its subject's sandbox.
             record.identity.sandbox = Some(sandbox.id.clone());
             self.mark_dirty(&uid, Source::Stream);
+            self.await_sandbox(id);
         }
         self.join_from_event(context, id, told, None);
         if told == Position::Removed
@@ -252,7 +253,13 @@ impl Reconciler {
                 return false;
             }
         } else {
-            let Some(uid) = named.clone().or_else(|| context.pod.clone()) else {
+            // The pod of the event may be that of its subject's label. A container leaves it when its
+            // sandbox is known, a sandbox would not.
+            let unnamed = match report.identity.kind {
+                Kind::Sandbox => Some(PodUid::from(id)),
+                Kind::Container => context.pod.clone(),
+            };
+            let Some(uid) = named.clone().or(unnamed) else {
                 // A container without a sandbox and without a label: only a list shows its pod.
                 self.keep_orphan(now, id, EventType::Other(0));
                 return false;
@@ -260,7 +267,7 @@ impl Reconciler {
             if !context.plausible {
                 return true;
             }
-            self.learn(now, id, report.identity.clone(), &uid);
+            self.learn(now, id, report.identity.clone(), &uid, Source::Stream);
             self.settle_or_watch(now, id, settles);
         }
         if let Some(named) = &named {

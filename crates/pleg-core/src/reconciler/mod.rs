@@ -21,6 +21,7 @@ mod events;
 mod getters;
 pub(crate) mod health;
 mod lists;
+mod membership;
 mod output;
 mod probe;
 mod publish;
@@ -88,7 +89,7 @@ pub struct Reconciler {
     removed_pods: BTreeMap<PodUid, Instant>,
     tombstones: Tombstones,
     orphans: Orphans,
-    /// Containers whose sandbox is not known yet, by the sandbox.
+    /// Containers of sandboxes whose pod no answer has named yet, by the sandbox.
     awaiting_sandbox: BTreeMap<Id, BTreeSet<Id>>,
     scheduler: InspectionScheduler,
     relist: RelistSchedule,

@@ -273,7 +273,7 @@ impl Reconciler {
         let new = !self.records.contains_key(id);
         if new {
             let of = named.unwrap_or_else(|| uid.clone());
-            self.learn(now, id, row.identity.clone(), &of);
+            self.learn(now, id, row.identity.clone(), &of, Source::Inspection);
         }
         // The row also has identity fields: a container without a name would not block another of
         // its name.

@@ -19,13 +19,8 @@ impl Reconciler {
         if let Some(record) = self.records.get(id) {
             let (kind, sandbox) = (record.kind(), record.identity.sandbox.clone());
             self.void_suppressed(id, kind);
-            if let Some(sandbox) = sandbox
-                && let Some(orphans) = self.awaiting_sandbox.get_mut(&sandbox)
-            {
-                orphans.remove(id);
-                if orphans.is_empty() {
-                    self.awaiting_sandbox.remove(&sandbox);
-                }
+            if let Some(sandbox) = sandbox {
+                self.forget_awaited_sandbox(id, &sandbox);
             }
         }
         self.decide_verdicts(now);

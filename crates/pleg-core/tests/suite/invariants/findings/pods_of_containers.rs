@@ -65,6 +65,74 @@ fn a15_container_moves_when_its_sandbox_is_learned() {
     assert!(t.get("l").status.is_nothing());
 }
 
+/// The first list shows the sandbox without its pod's uid, a later one with it.
+#[test]
+fn a15_container_moves_when_a_list_names_the_pod_of_its_sandbox() {
+    let mut t = Script::confirmed();
+    t.node = vec![
+        nameless(sandbox("s", "m", ReportedState::Running)),
+        container("c", "l", ReportedState::Running),
+    ];
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("l").status.containers.len(), 1);
+    t.node[0] = sandbox("s", "m", ReportedState::Running);
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
+/// An event names the container without its sandbox, a list its sandbox, and the next list shows that
+/// sandbox.
+#[test]
+fn a15_container_moves_when_its_sandbox_is_listed_after_it() {
+    let mut t = Script::confirmed();
+    let own = || status("c", "l", ReportedState::Running);
+    t.event(Started, "c", None, &[own()]);
+    t.node = vec![container("c", "l", ReportedState::Running)];
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("l").status.containers.len(), 1);
+    t.node.push(sandbox("s", "m", ReportedState::Running));
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
+/// An event about the container has the status of its sandbox without the pod's uid.
+#[test]
+fn a15_container_moves_when_the_sandbox_of_its_event_gets_a_pod() {
+    let mut t = Script::confirmed();
+    let own = || status("c", "l", ReportedState::Running);
+    let running = |pod| sandbox("s", pod, ReportedState::Running);
+    t.event(Started, "c", None, &[own()]);
+    t.event(Started, "c", Some(nameless(running("m"))), &[own()]);
+    assert_eq!(t.get("l").status.containers.len(), 1);
+    t.event(Started, "s", Some(running("m")), &[]);
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
+/// A removed container that exists after all awaits its sandbox again.
+#[test]
+fn a15_container_moves_after_its_removal_was_overruled() {
+    let mut t = Script::confirmed();
+    t.node = vec![container("c", "l", ReportedState::Running)];
+    t.relist();
+    t.settle();
+    t.event(EventType::Deleted, "c", None, &[]);
+    assert!(t.get("l").status.is_nothing());
+    t.run(60_000);
+    assert_eq!(t.get("l").status.containers.len(), 1);
+    t.node.push(sandbox("s", "m", ReportedState::Running));
+    t.relist();
+    t.settle();
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
 /// CRI-O: an event about another container shows it with the wrong label; its own event names the
 /// sandbox (found by seed 217987).
 #[test]
