@@ -89,20 +89,26 @@ impl Reconciler {
         self.mark_dirty(uid, source_of(read.call));
     }
 
-    /// A read does not show an id that is recorded as removed.
-    pub(super) fn confirm_absence(&mut self, uid: &PodUid, id: &Id, call: Call, began: Instant) {
-        let Some(record) = self.records.get_mut(id) else {
-            return;
+    /// A read does not show this id. Returns whether it is recorded as removed since before the read
+    /// began.
+    pub(super) fn confirm_absence(
+        &mut self,
+        uid: &PodUid,
+        id: &Id,
+        call: Call,
+        began: Instant,
+    ) -> bool {
+        let removed = self.records.get_mut(id).filter(|r| r.is_removed());
+        let Some(record) = removed.filter(|r| r.recorded_since() < began) else {
+            return false;
         };
-        if !record.is_removed() || began <= record.recorded_since() {
-            return;
-        }
         record.confirm_absence(call);
         let shown = self.pods.get(uid).and_then(|pod| pod.reappeared.get(id));
         // A newer read may have shown it.
         if shown.is_some_and(|shown| shown.learned < began) {
             self.drop_reappeared(uid, id, source_of(call));
         }
+        true
     }
 
     /// An id that is recorded as removed is not published any more.

@@ -50,13 +50,8 @@ impl Orphans {
         oldest.is_some_and(|id| self.0.remove(&id).is_some())
     }
 
-    /// The event type that was reported for an orphan.
-    pub(super) fn told(&self, id: &Id) -> Option<EventType> {
-        self.0.get(id).map(|kept| kept.told)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn contains(&self, id: &Id) -> bool {
+        self.0.contains_key(id)
     }
 
     pub(super) fn take(&mut self, id: &Id) -> Option<Kept> {
@@ -132,10 +127,7 @@ impl Reconciler {
             self.stream.sandbox_deleted();
         }
         let before = self.records.get(&event.id).map(|r| r.position());
-        let mut hint = contradicts;
-        if !contradicts {
-            hint |= self.apply_subject(context, event, kind);
-        }
+        let mut hint = contradicts || self.apply_subject(context, event, kind);
         for report in event.sandbox.iter().chain(&event.containers) {
             let subject_settles = report.id == event.id
                 && matches!(event.event, EventType::Created | EventType::Started);
@@ -185,9 +177,6 @@ impl Reconciler {
         let Some(told) = told else {
             return true;
         };
-        if is_known && self.is_there_already(id, told) {
-            return false;
-        }
         if !is_known {
             let own = own_report(event);
             if told == Position::Removed {
@@ -227,14 +216,6 @@ impl Reconciler {
             record.removed_at(WallTime::claimed(event.created_at));
         }
         false
-    }
-
-    /// Whether the subject already has that position, uncontradicted, and its sandbox is known.
-    fn is_there_already(&self, id: &Id, told: Position) -> bool {
-        self.records.get(id).is_some_and(|r| {
-            let owned = r.kind() == Kind::Sandbox || r.identity.sandbox.is_some();
-            r.position() == Some(told) && !r.is_removed() && !r.is_contradicted() && owned
-        })
     }
 
     /// Applies one status of an event. Returns whether it is only a hint.
@@ -298,17 +279,12 @@ impl Reconciler {
 
     /// Most statuses in events repeat the record: the same state, uncontradicted, in the same pod.
     /// For those only the arrival is recorded.
-    fn is_repetition(&mut self, context: &Context, report: &Report) -> bool {
-        let Some(record) = self.records.get_mut(&report.id) else {
-            return false;
-        };
-        let pod = report.identity.pod.as_ref();
-        let undisputed = |uid| self.pods.get(uid).is_some_and(|pod| !pod.is_disputed());
-        if !(record.is_repeated_by(report) && pod.is_some_and(undisputed)) {
-            return false;
-        }
-        record.repeated(context.arrived);
-        true
+    pub(super) fn is_repetition(&mut self, context: &Context, report: &Report) -> bool {
+        let record = self.records.get_mut(&report.id);
+        let repeated = record.filter(|record| record.is_repeated_by(report));
+        repeated
+            .map(|record| record.repeated(context.arrived))
+            .is_some()
     }
 
     /// An event shows an id at a position, by its type or by a status. The details of a status are
@@ -323,10 +299,10 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
-            let behind = record.position() > Some(to);
+            let reached = record.position() <= Some(to);
             // An event from before the subscribe that reports a state which is already over causes
             // no announcement: a container that had exited before is not announced as started.
-            let joined = (context.plausible || !behind)
+            let joined = (context.plausible || reached)
                 .then(|| record.join(to, Source::Stream, arrived, now));
             if joined.is_some_and(|effect| effect.advanced()) {
                 // A waiting announcement of a list row comes first, in lifecycle order.
@@ -372,7 +348,7 @@ impl Reconciler {
         let Some(record) = self.records.get(id) else {
             return;
         };
-        if record.incarnation() > 0 && kept.since < record.recorded_since() {
+        if record.incarnation() > 0 && kept.since <= record.recorded_since() {
             // Reads have overruled the record since the event arrived.
             return;
         }
@@ -432,11 +408,11 @@ impl Reconciler {
 }
 
 /// The context of one event.
-struct Context {
-    now: Instant,
-    arrived: Instant,
-    plausible: bool,
-    pod: Option<PodUid>,
+pub(super) struct Context {
+    pub(super) now: Instant,
+    pub(super) arrived: Instant,
+    pub(super) plausible: bool,
+    pub(super) pod: Option<PodUid>,
 }
 
 fn own_report(event: &RuntimeEvent) -> Option<&Report> {

@@ -9,8 +9,7 @@ use crate::schedule::cause::Cause;
 use crate::schedule::waiters::Waiter;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
-use crate::state::pod::{Pod, Pods};
-use crate::state::record::Record;
+use crate::state::pod::Pod;
 use crate::types::error::CallError;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
@@ -69,14 +68,6 @@ impl Reconciler {
         }
     }
 
-    /// Whether the list equals the last one and no record has changed since. Then applying it would
-    /// change nothing.
-    fn is_unchanged_by(&self, rows: &Rows) -> bool {
-        self.records.are_unchanged_by(rows)
-            && self.orphans.is_empty()
-            && self.exist_undisputed() == Some(rows.len())
-    }
-
     /// The number of existing ids, if no read contradicts any of them.
     fn exist_undisputed(&self) -> Option<usize> {
         let mut pods = self.pods.values();
@@ -99,7 +90,7 @@ impl Reconciler {
         // reads failed before the first list did.
         self.end_outage(now);
         let mut moved: BTreeSet<PodUid> = BTreeSet::new();
-        if !self.is_unchanged_by(rows) {
+        if !self.records.are_unchanged_by(rows) {
             self.apply_rows(now, read, rows, &mut moved);
         }
         self.orphans.forget_before(list.began);
@@ -180,8 +171,11 @@ impl Reconciler {
 
     /// Confirms the recorded state of the known ids that are listed with it, which are most rows of
     /// most lists. Returns the other listed ids.
-    fn confirm_rows<'a>(&mut self, rows: &'a Rows, began: Instant) -> Vec<(&'a Id, ReportedState)> {
-        let disputed = self.pods.values().any(|pod| pod.is_disputed());
+    pub(super) fn confirm_rows<'a>(
+        &mut self,
+        rows: &'a Rows,
+        began: Instant,
+    ) -> Vec<(&'a Id, ReportedState)> {
         let mut changed = Vec::new();
         // Both are sorted by id: a merge, because searching would be most of the cost.
         let mut records = self.records.iter_mut();
@@ -196,8 +190,7 @@ impl Reconciler {
                     if *other == id
                         && record.is_recorded_as(id, kind, shown)
                         && record.recorded_since() < began
-                        && self.orphans.told(id).is_none()
-                        && !(disputed && is_disputed(&self.pods, record)) =>
+                        && !self.orphans.contains(id) =>
                 {
                     record.confirm_by_list();
                 }
@@ -248,16 +241,16 @@ impl Reconciler {
             }
         }
         for (uid, id) in absent {
-            let Some(record) = self.records.get_mut(&id) else {
+            let Some(record) = self.records.get(&id) else {
                 continue;
             };
-            if record.is_removed() && began > record.recorded_since() {
-                // As it is recorded: what this settles is no reason to doubt the rest of the pod.
-                self.confirm_absence(&uid, &id, Call::List, began);
+            let was_known = !record.is_removed() && record.learned < began;
+            // As it is recorded: what this settles is no reason to doubt the rest of the pod.
+            if self.confirm_absence(&uid, &id, Call::List, began) {
                 continue;
             }
             moved.insert(uid.clone());
-            if !record.is_removed() && record.learned < began {
+            if was_known {
                 self.join(now, &id, Position::Removed, Source::Relist, began);
             }
         }
@@ -342,10 +335,4 @@ impl Reconciler {
         let before = Instant::from_nanos(began.as_nanos().saturating_sub(1));
         self.view_newer_than(uid, before)
     }
-}
-
-/// Whether a read contradicts the record of an id in its pod.
-fn is_disputed(pods: &Pods, record: &Record) -> bool {
-    let pod = record.identity.pod.as_ref().and_then(|uid| pods.get(uid));
-    pod.is_none_or(|pod| pod.is_disputed())
 }

@@ -18,6 +18,8 @@ mod apply;
 mod contradictions;
 pub(crate) mod counters;
 mod events;
+#[cfg(test)]
+mod fast_path_tests;
 mod getters;
 pub(crate) mod health;
 mod lists;

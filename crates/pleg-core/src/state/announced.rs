@@ -69,7 +69,7 @@ impl Announced {
     /// Started if it runs, otherwise only ContainerChanged, which the caller announces.
     pub(crate) const fn reborn(at: Position) -> Self {
         match at {
-            Position::Exited => Self(Self::CHANGED | Self::STARTED | Self::DIED),
+            Position::Exited => Self(Self::DIED),
             _ => Self(Self::CHANGED),
         }
     }

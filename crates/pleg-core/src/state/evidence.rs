@@ -110,18 +110,19 @@ impl Evidence {
             contradiction.twice = true;
         }
         let ask_again = (!contradiction.twice).then(|| first.after(gap));
-        if self.is_overruled() && !self.is_outdated(began, to) {
+        if self.is_overruled() && !self.is_outdated(to) {
             Verdict::Overruled
         } else {
             Verdict::Stands { ask_again }
         }
     }
 
-    /// Whether a read that began later than that one shows another position. Then the next read decides.
-    fn is_outdated(&self, began: Instant, to: Position) -> bool {
+    /// Whether the newest read that contradicts the record shows another position. Then the next read
+    /// decides.
+    fn is_outdated(&self, to: Position) -> bool {
         let contradictions = self.contradictions.as_deref().into_iter().flatten();
         let newest = contradictions.flatten().map(|c| c.newest).max();
-        newest.is_some_and(|newest| newest.0 > began && newest.1 != to)
+        newest.is_some_and(|(_, shown)| shown != to)
     }
 
     fn is_overruled(&self) -> bool {

@@ -108,7 +108,7 @@ impl Reports {
     pub(crate) const fn expect(&mut self, event: ExpectedEvent) -> bool {
         let arrived = Self::arrived(event);
         let expected = arrived << 2;
-        let first = self.0 & (arrived | expected) == 0;
+        let first = self.0 & arrived == 0 && self.0 & expected == 0;
         self.0 |= expected;
         first
     }

@@ -41,8 +41,8 @@ impl Instant {
 
     /// Nanoseconds from `other` to this; negative if `other` is the later one; saturates.
     pub fn nanos_since(self, other: Self) -> i64 {
-        let apart = i64::try_from(self.0.get().abs_diff(other.0.get())).unwrap_or(i64::MAX);
-        if self.0 < other.0 { -apart } else { apart }
+        let nanos = |at: Self| i64::try_from(at.as_nanos()).unwrap_or(i64::MAX);
+        nanos(self).saturating_sub(nanos(other))
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
@@ -172,11 +172,9 @@ impl From<SystemTime> for WallTime {
 
 impl From<WallTime> for SystemTime {
     fn from(time: WallTime) -> Self {
-        let apart = Duration::from_nanos(time.as_nanos().unsigned_abs());
-        if time.as_nanos() < 0 {
-            UNIX_EPOCH - apart
-        } else {
-            UNIX_EPOCH + apart
+        match u64::try_from(time.as_nanos()) {
+            Ok(after) => UNIX_EPOCH + Duration::from_nanos(after),
+            Err(_) => UNIX_EPOCH - Duration::from_nanos(time.as_nanos().unsigned_abs()),
         }
     }
 }

@@ -257,3 +257,23 @@ fn pod_of_a_container_that_moved_to_its_label_is_inspected() {
     t.wait("p", t.now());
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
 }
+
+/// No answer has named the pod of a sandbox that is gone, so its container is in the pod of the
+/// sandbox's id, which no label names.
+#[test]
+fn pod_that_no_answer_has_named_is_read_by_a_complete_list() {
+    let mut t = Script::confirmed();
+    t.relist();
+    t.settle();
+    let sandbox = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
+    t.event(EventType::Started, "c", sandbox(), &[]);
+    t.event(EventType::Deleted, "s", None, &[]);
+    let pod = t.get("s").status;
+    assert_eq!((pod.sandboxes.len(), pod.containers.len()), (0, 1));
+    t.inspection_fails(&[]);
+    t.drain();
+    let before = (t.lists_wanted(), t.inspections_wanted());
+    t.wait("s", t.now());
+    assert_eq!(before, (0, 0));
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+}
