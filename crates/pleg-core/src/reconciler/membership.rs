@@ -35,11 +35,13 @@ impl Reconciler {
         named: &PodUid,
         source: Source,
     ) {
+        let stand_in = self.stand_in(id, named);
+        let from_label = stand_in.is_none();
         let by_sandbox = || self.pod_before_sandboxs(id, sandbox, named);
-        let Some(stand_in) = self.stand_in(id, named).or_else(by_sandbox) else {
+        let Some(from) = stand_in.or_else(by_sandbox) else {
             return;
         };
-        let members = self.pods.get(&stand_in).map(|p| &p.members);
+        let members = self.pods.get(&from).map(|p| &p.members);
         let moving: BTreeSet<Id> = members
             .into_iter()
             .flatten()
@@ -48,8 +50,8 @@ impl Reconciler {
                 self.records.get(*m).is_some_and(|r| {
                     let is_of_it = r.identity.sandbox.as_ref() == Some(id);
                     // A container status inside an event may not name its sandbox.
-                    let came_along = stand_in == PodUid::from(id);
-                    r.identity.pod.as_ref() == Some(&stand_in)
+                    let came_along = from == PodUid::from(id);
+                    r.identity.pod.as_ref() == Some(&from)
                         && (*m == id || is_of_it || came_along)
                 })
             })
@@ -61,14 +63,13 @@ impl Reconciler {
         let mut records_move = false;
         for m in moving {
             records_move |= self.terminals.move_to_pod(&m, named).is_some();
-            let old = self.pods.entry(stand_in.clone()).or_default();
+            let old = self.pods.entry(from.clone()).or_default();
             let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
             let reappeared = old.reappeared.remove(&m);
             let Some(record) = self.records.get_mut(&m) else {
                 continue;
             };
-            let by_label = record.kind() == Kind::Container && !record.identity.unlabelled;
-            record.mislabelled |= by_label && m == *id;
+            record.mislabelled |= from_label && !record.identity.unlabelled;
             record.identity.pod = Some(named.clone());
             if record.is_unlabelled() {
                 self.unlabelled.insert(m.clone());
@@ -88,11 +89,11 @@ impl Reconciler {
             }
         }
         if records_move {
-            self.publish_terminal_records(now, &stand_in);
+            self.publish_terminal_records(now, &from);
             self.publish_terminal_records(now, named);
         }
         // Earlier answers about either pod did not show where the ids belong.
-        self.mark_dirty(&stand_in, source).announce_sync();
+        self.mark_dirty(&from, source).announce_sync();
         self.mark_dirty(named, source).announce_sync();
         // The inspection that was owed to the old pod.
         self.request_inspection(now, named, Cause::Changed);

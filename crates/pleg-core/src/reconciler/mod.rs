@@ -6,8 +6,8 @@
 //!   the read side;
 //! * `events`, `lists` and `reads` take observations in; `second_read` handles a pod whose lists and
 //!   status calls disagree;
-//! * `apply` applies an observation to the record of its id; `contradictions` and `removals` handle
-//!   contradicted and removed ids;
+//! * `apply` applies an observation to the record of its id; `membership` decides to which pod an id
+//!   belongs; `contradictions` and `removals` handle contradicted and removed ids;
 //! * `publish` turns changes into cache writes and announcements, `answers` answers waiters; `output` has
 //!   what is sent to the driver;
 //! * `timers` holds what is due later, `probe` probes the runtime, `stream_check` checks the stream;

@@ -277,3 +277,21 @@ fn pod_that_no_answer_has_named_is_read_by_a_complete_list() {
     assert_eq!(before, (0, 0));
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
 }
+
+/// The container was in the pod of its sandbox's id until a status had its label, which names its pod.
+#[test]
+fn pod_that_the_label_of_a_container_names_is_inspected() {
+    let mut t = Script::confirmed();
+    t.relist();
+    t.settle();
+    let sandbox = || Some(nameless(sandbox("s", "p", ReportedState::Running)));
+    t.event(EventType::Started, "c", sandbox(), &[]);
+    assert_eq!(t.get("s").status.containers.len(), 1);
+    t.node = vec![container("c", "p", ReportedState::Running)];
+    let own = status("c", "p", ReportedState::Running);
+    t.event(EventType::Started, "c", sandbox(), &[own]);
+    assert_eq!(t.get("p").status.containers.len(), 1);
+    t.settle();
+    t.wait("p", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
+}
