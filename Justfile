@@ -151,6 +151,12 @@ coverage:
 public-dependencies:
     scripts/public-dependencies.py
 
+# What changed in the public API since the first release, 8862f5d (installs cargo-semver-checks; ten minutes).
+[group('check')]
+semver BASE="8862f5d":
+    command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks
+    cargo semver-checks --baseline-rev {{ BASE }} -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-sim
+
 # Mutants of the core: which no test catches (installs cargo-mutants and tree-sitter; two hours, goes on where it stopped).
 [group('prove')]
 mutants *ARGS="run":
