@@ -151,6 +151,11 @@ coverage:
 public-dependencies:
     scripts/public-dependencies.py
 
+# Lines of Rust by crate, at the first release and now.
+[group('check')]
+lines *COMMITS:
+    scripts/lines.sh {{ COMMITS }}
+
 # What changed in the public API since the first release, 8862f5d (installs cargo-semver-checks; ten minutes).
 [group('check')]
 semver BASE="8862f5d":
