@@ -161,3 +161,16 @@ fn lists_of_an_inspection_that_began_when_an_end_was_recorded_do_not_support_it(
     t.event(Stopped, "c", s(), &[exited("c", "p", 0, "Completed")]);
     assert_eq!(overruled_after_unchanged(&mut t), 1);
 }
+
+/// Reads that agree with the record end a contradiction, and the next list confirms the pod.
+#[test]
+fn list_confirms_a_pod_whose_contradiction_has_ended() {
+    let mut t = ended();
+    t.relist_shows(&rows(ReportedState::Running));
+    t.node = vec![ready(), exited("c", "p", 0, "Completed")];
+    t.run(5_000);
+    let before = t.get("p").as_of;
+    t.relist();
+    t.answer_list();
+    assert!(before.is_some() && t.get("p").as_of > before);
+}

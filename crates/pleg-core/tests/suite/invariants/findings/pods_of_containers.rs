@@ -101,6 +101,19 @@ fn a15_container_moves_when_its_sandbox_is_listed_after_it() {
     assert!(t.get("l").status.is_nothing());
 }
 
+/// An event names the pod of the sandbox directly after a list has named the sandbox of the container.
+#[test]
+fn a15_container_moves_when_an_event_follows_the_list_that_names_its_sandbox() {
+    let mut t = Script::confirmed();
+    let own = || status("c", "l", ReportedState::Running);
+    let s = sandbox("s", "m", ReportedState::Running);
+    t.event(Started, "c", None, &[own()]);
+    t.relist_shows(&[container("c", "l", ReportedState::Running)]);
+    t.event(Started, "s", Some(s), &[]);
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
 /// An event about the container has the status of its sandbox without the pod's uid.
 #[test]
 fn a15_container_moves_when_the_sandbox_of_its_event_gets_a_pod() {
