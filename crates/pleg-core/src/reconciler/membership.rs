@@ -51,8 +51,7 @@ impl Reconciler {
                     let is_of_it = r.identity.sandbox.as_ref() == Some(id);
                     // A container status inside an event may not name its sandbox.
                     let came_along = from == PodUid::from(id);
-                    r.identity.pod.as_ref() == Some(&from)
-                        && (*m == id || is_of_it || came_along)
+                    r.identity.pod.as_ref() == Some(&from) && (*m == id || is_of_it || came_along)
                 })
             })
             .cloned()

@@ -56,6 +56,41 @@ fn event_of_an_orphan_is_joined_when_a_list_shows_its_id() {
     assert_eq!(t.missed(), 0);
 }
 
+/// An orphan that arrived before a list began, and that the list does not show, is forgotten. One that
+/// arrived after the begin is kept for the next list.
+#[test]
+fn orphan_is_forgotten_if_a_list_begun_later_does_not_show_it() {
+    for (arrives_before, died) in [(true, 0), (false, 1)] {
+        let mut t = Script::confirmed();
+        t.event(Created, "s", s(), &[]);
+        t.relist();
+        t.pass(10);
+        t.event(Stopped, "c", None, &[]);
+        if arrives_before {
+            t.list(&[ready()]);
+            t.pass(1_100);
+        }
+        t.list(&[ready()]);
+        t.relist_shows(&rows(ReportedState::Running));
+        while t.inspections_wanted() > 0 {
+            t.inspect(&statuses(ReportedState::Running), &[]);
+        }
+        assert_eq!(t.said(LifecycleType::ContainerDied, "c"), died);
+    }
+}
+
+/// Its own status names the pod of a subject that is not known.
+#[test]
+fn subject_whose_own_status_names_its_pod_is_no_orphan() {
+    let mut t = Script::confirmed();
+    let other = nameless(status("z", "q", ReportedState::Running));
+    let own = status("c", "p", ReportedState::Running);
+    t.event(Started, "c", None, &[other, own]);
+    assert_eq!(t.get("p").status.containers.len(), 2);
+    let counters = t.machine.counters();
+    assert_eq!(counters.orphans, 0);
+}
+
 /// A replay names ids that were removed long ago: only plausible events are recorded.
 #[test]
 fn implausible_event_of_an_unknown_id_only_causes_an_inspection() {

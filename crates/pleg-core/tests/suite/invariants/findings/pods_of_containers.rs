@@ -114,6 +114,20 @@ fn a15_container_moves_when_an_event_follows_the_list_that_names_its_sandbox() {
     assert!(t.get("l").status.is_nothing());
 }
 
+/// A removed container stays where it was.
+#[test]
+fn a15_removed_container_does_not_move() {
+    let mut t = Script::confirmed();
+    let own = || status("c", "l", ReportedState::Running);
+    t.event(Started, "c", None, &[own()]);
+    t.relist_shows(&[container("c", "l", ReportedState::Running)]);
+    t.event(EventType::Deleted, "c", None, &[]);
+    t.take_announced();
+    let s = sandbox("s", "m", ReportedState::Running);
+    t.event(Started, "s", Some(s), &[]);
+    assert_eq!(t.take_announced(), ["m Started s"]);
+}
+
 /// An event about the container has the status of its sandbox without the pod's uid.
 #[test]
 fn a15_container_moves_when_the_sandbox_of_its_event_gets_a_pod() {
