@@ -373,3 +373,17 @@ fn removed_id_that_is_listed_as_exited_is_shown_with_its_code() {
     let shown = t.get("p").status.containers[0].clone();
     assert_eq!(shown.details.exit_code, Some(3));
 }
+
+/// A list that began before the end of a pod does not confirm it.
+#[test]
+fn end_of_a_pod_is_confirmed_by_a_list_begun_after_it() {
+    let mut t = Script::running();
+    t.relist();
+    t.pass(10);
+    t.event(Deleted, "c", s(), &[]);
+    t.event(Deleted, "s", None, &[]);
+    t.list(&[]);
+    assert_eq!(t.swept, []);
+    t.relist_shows(&[]);
+    assert_eq!(t.swept, [PodUid::from("p")]);
+}

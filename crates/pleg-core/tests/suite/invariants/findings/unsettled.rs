@@ -3,7 +3,7 @@
 use pleg_core::{ContainerState, EventType, LifecycleType, PodView, ReportedState, SandboxState};
 
 use super::listed;
-use crate::script::{container, sandbox};
+use crate::script::{Script, container, sandbox};
 use EventType::Deleted;
 
 fn is_unsettled(view: &PodView, id: &str) -> Option<bool> {
@@ -87,10 +87,13 @@ fn a1_settling_is_announced() {
     t.run(10_000);
     let tried = t.machine.counters().inspections - inspections;
     assert!((2..=6).contains(&tried), "{tried}");
+    let failing = |t: &Script| t.machine.failing_pods().len();
+    assert_eq!(failing(&t), 1, "it is named in health");
     let before = t.said(LifecycleType::PodSync, "p");
     t.hidden.clear();
     t.run(10_000);
     assert_eq!(is_unsettled(&t.get("p"), "c"), Some(false));
+    assert_eq!(failing(&t), 0);
     assert_eq!(t.said(LifecycleType::PodSync, "p"), before + 1);
 }
 
