@@ -156,7 +156,7 @@ public-dependencies:
 lines *COMMITS:
     scripts/lines.sh {{ COMMITS }}
 
-# What changed in the public API since the first release, 8862f5d (installs cargo-semver-checks; ten minutes).
+# What changed in the public API since the first release, 8862f5d (installs cargo-semver-checks; two minutes).
 [group('check')]
 semver BASE="8862f5d":
     command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks
