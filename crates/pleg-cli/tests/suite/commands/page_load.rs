@@ -113,7 +113,7 @@ async fn memory_is_bounded_with_10000_pods_and_1000_events_per_second() {
     let elements = browser.eval("document.querySelectorAll('*').length");
     assert!(elements.as_u64() < Some(3_000), "{elements} elements");
     browser
-        .wait_until("byId('records').innerText.includes('app-7')")
+        .wait_until("[...document.querySelectorAll('#records [data-seq]')].some((r) => r.dataset.seq >= 7000)")
         .await;
     assert_no_complaints(&mut browser);
 }

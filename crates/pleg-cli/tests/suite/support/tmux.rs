@@ -64,9 +64,13 @@ impl Tmux {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen is as it must be.
+    /// Waits until the screen is as it must be. What a probe finds takes 18 s: 15 until it is made, and three
+    /// until it is reported.
     pub(crate) async fn wait_until(&self, what: &str, is: impl Fn(&str) -> bool) {
-        let shown = until(TIMEOUT, what, || async { is(&self.screen()).then_some(()) }).await;
+        let shown = until(TIMEOUT * 3, what, || async {
+            is(&self.screen()).then_some(())
+        })
+        .await;
         assert!(shown.is_ok(), "not {what}:\n{}", self.screen());
     }
 
