@@ -45,6 +45,19 @@ impl DirtyPod {
         self.sync = self.sync.max(PodSync::Alone);
     }
 
+    /// An id has moved here from another pod, and with it what is to be announced of it.
+    pub(super) fn take_over(&mut self, id: &Id, from: &mut Self) {
+        let has_announcements = from.ids.contains(id);
+        from.ids.retain(|other| other != id);
+        self.ids.extend(has_announcements.then(|| id.clone()));
+        if from.changed.remove(id) {
+            self.changed.insert(id.clone());
+        }
+        if from.details.remove(id) {
+            self.details.insert(id.clone());
+        }
+    }
+
     /// A ContainerChanged and a PodSync are to be announced.
     fn announce_changed_and_sync(&mut self, id: &Id) {
         self.ids.push(id.clone());
@@ -102,6 +115,7 @@ impl Reconciler {
             return Found::Otherwise;
         };
         self.move_containers_of(now, id, source_of(read.call));
+        self.note_label(id, &report.identity);
         if let Some(pod) = self.pods.get_mut(&uid) {
             let said = &report.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());

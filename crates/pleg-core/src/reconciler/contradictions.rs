@@ -147,6 +147,9 @@ impl Reconciler {
         if let Some(shown) = shown {
             record.details_shown_while_removed(&shown.details);
         }
+        if record.is_unlabelled() {
+            self.unlabelled.insert(id.clone());
+        }
         self.await_sandbox(id);
         let dirty = self.mark_dirty(uid, source_of(call));
         dirty.ids.push(id.clone());

@@ -179,20 +179,24 @@ impl Reconciler {
         };
         if !is_known {
             let own = own_report(event);
+            let mut identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
             if told == Position::Removed {
                 // The removal of an id that was never announced is not announced either.
-                let mut identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
                 identity.pod = context.pod.clone();
-                self.records
-                    .insert(id.clone(), Record::tombstone(identity, now));
+                let mut record = Record::tombstone(identity, now);
+                record.label_unknown = own.is_none();
+                self.records.insert(id.clone(), record);
                 self.insert_tombstone(now, id);
+                self.move_containers_of(now, id, Source::Stream);
                 return false;
             }
             let Some(uid) = context.pod.clone().filter(|_| context.plausible) else {
                 return true;
             };
-            let identity = own.map_or(Identity::new(known_kind), |r| r.identity.clone());
             self.learn(now, id, identity, &uid, Source::Stream);
+            if let Some(record) = self.records.get_mut(id) {
+                record.label_unknown = own.is_none();
+            }
             let settled =
                 own.is_some() && matches!(event.event, EventType::Created | EventType::Started);
             self.settle_or_watch(now, id, settled);
@@ -231,6 +235,8 @@ impl Reconciler {
             }
             if record.identity.pod.is_none() {
                 // It was removed before its pod was known.
+                record.identity.pod = named;
+                self.move_containers_of(now, id, Source::Stream);
                 return false;
             }
         } else {
@@ -259,6 +265,7 @@ impl Reconciler {
                 Source::Stream,
             );
         }
+        self.note_label(id, &report.identity);
         match Position::shown(report.identity.kind, report.shown) {
             Some(shown) => self.join_from_event(context, id, shown, Some(report)),
             None => self.unknown_from_event(context, report),

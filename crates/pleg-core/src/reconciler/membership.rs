@@ -61,6 +61,10 @@ impl Reconciler {
         }
         let mut records_move = false;
         for m in moving {
+            if let Some(mut dirty) = self.dirty.remove(&from) {
+                self.mark_dirty(named, source).take_over(&m, &mut dirty);
+                self.dirty.insert(from.clone(), dirty);
+            }
             records_move |= self.terminals.move_to_pod(&m, named).is_some();
             let old = self.pods.entry(from.clone()).or_default();
             let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
@@ -167,6 +171,20 @@ impl Reconciler {
         self.records.insert(id.clone(), record);
         self.await_sandbox(id);
         self.move_containers_of(now, id, source);
+    }
+
+    /// Notes whether the lists of its pod show the id, which the label in an answer decides.
+    pub(super) fn note_label(&mut self, id: &Id, identity: &Identity) {
+        let Some(record) = self.records.get_mut(id) else {
+            return;
+        };
+        let is_first = std::mem::take(&mut record.label_unknown);
+        record.identity.unlabelled |= is_first && identity.unlabelled;
+        let is_of_another = identity.pod.is_some() && identity.pod != record.identity.pod;
+        record.mislabelled |= identity.kind == Kind::Container && is_of_another;
+        if record.is_unlabelled() {
+            self.unlabelled.insert(id.clone());
+        }
     }
 
     /// A container moves to its sandbox's pod as soon as an answer has named it.

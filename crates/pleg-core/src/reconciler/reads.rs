@@ -265,6 +265,7 @@ impl Reconciler {
             // It is listed although it is recorded as removed, which is a contradiction.
             if read.began > record.recorded_since() {
                 let of = self.pod_of(id, named).unwrap_or_else(|| uid.clone());
+                self.move_containers_of(now, id, Source::Inspection);
                 self.reappear(&of, read, row, status);
                 self.add_contradiction(now, &of, id, None, Source::Inspection);
             }

@@ -60,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) error: Option<Arc<CallError>>,
     /// Whether its label names another pod than its sandbox's.
     pub(crate) mislabelled: bool,
+    /// Whether no answer about it was received yet, so whether it has a label is not known.
+    pub(crate) label_unknown: bool,
     unknown: Option<Box<UnknownState>>,
     /// When the last event with details arrived.
     event_details: Option<Instant>,
@@ -115,6 +117,7 @@ impl Record {
             disputed: false,
             error: None,
             mislabelled: false,
+            label_unknown: false,
             unknown: None,
             event_details: None,
             read_details: None,

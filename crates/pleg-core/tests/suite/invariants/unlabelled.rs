@@ -295,3 +295,42 @@ fn pod_that_the_label_of_a_container_names_is_inspected() {
     t.wait("p", t.now());
     assert_eq!((t.lists_wanted(), t.inspections_wanted()), (0, 1));
 }
+
+/// An event names a container without its status; later its own status has the label of another pod. Lists
+/// of its pod do not show it, so NotFound of its status proves nothing.
+#[test]
+fn not_found_does_not_remove_a_container_whose_label_was_read_after_its_event() {
+    for label in [Some("l"), None] {
+        let mut t = Script::confirmed();
+        let s = || sandbox("s", "m", ReportedState::Running);
+        let own = || match label {
+            Some(label) => container("c", label, ReportedState::Running),
+            None => unlabelled(container("c", "m", ReportedState::Running)),
+        };
+        t.relist_shows(&[s()]);
+        t.inspect(&[s()], &[]);
+        t.event(EventType::Started, "c", Some(s()), &[]);
+        t.event(EventType::Started, "c", Some(s()), &[own()]);
+        t.request_reinspect("m");
+        while t.inspections_wanted() > 0 {
+            t.inspect(&[s()], &["c"]);
+        }
+        let containers = t.get("m").status.containers.len();
+        assert_eq!(containers, 1, "label {label:?}");
+    }
+}
+
+/// The removal was the first that was known of a sandbox without a label, and lists overrule it.
+#[test]
+fn pod_of_an_overruled_sandbox_without_a_label_is_read_by_a_complete_list() {
+    let mut t = Script::confirmed();
+    let s = |shown| unlabelled(sandbox("s", "m", shown));
+    let exited = s(ReportedState::Exited);
+    t.event(EventType::Deleted, "s", Some(exited), &[]);
+    t.node = vec![s(ReportedState::Running)];
+    t.run(120_000);
+    assert_eq!(t.machine.counters().overruled, 1);
+    t.settle();
+    t.wait("m", t.now());
+    assert_eq!((t.lists_wanted(), t.inspections_wanted()), (1, 0));
+}

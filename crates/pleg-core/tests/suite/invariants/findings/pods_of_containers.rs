@@ -224,3 +224,38 @@ fn status_with_another_label_does_not_move_a_container_from_its_sandboxs_pod() {
     let containers = |pod: &str| t.get(pod).status.containers.len();
     assert_eq!((containers("p"), containers("q")), (1, 0));
 }
+
+/// The event that reports an end also names the pod: Died is announced in that pod.
+#[test]
+fn end_is_announced_in_the_pod_to_which_its_event_moves_the_id() {
+    let mut t = Script::confirmed();
+    let s = |shown| sandbox("s", "m", shown);
+    t.event(Started, "s", Some(nameless(s(ReportedState::Running))), &[]);
+    t.take_announced();
+    t.event(Stopped, "s", Some(s(ReportedState::Exited)), &[]);
+    let announced = t.take_announced();
+    assert!(announced.contains(&"m Died s".into()), "{announced:?}");
+}
+
+/// The first event about a sandbox is its removal, and names its pod.
+#[test]
+fn a15_container_moves_when_the_removal_of_its_sandbox_names_the_pod() {
+    let mut t = Script::confirmed();
+    t.relist_shows(&[container("c", "l", ReportedState::Running)]);
+    let s = sandbox("s", "m", ReportedState::Exited);
+    t.event(EventType::Deleted, "s", Some(s), &[]);
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
+
+/// The removal of the sandbox did not name the pod; a late event about the container does.
+#[test]
+fn a15_container_moves_when_an_event_names_the_pod_of_a_removed_sandbox() {
+    let mut t = Script::confirmed();
+    t.relist_shows(&[container("c", "l", ReportedState::Running)]);
+    t.event(EventType::Deleted, "s", None, &[]);
+    let s = sandbox("s", "m", ReportedState::Exited);
+    t.event(Started, "c", Some(s), &[]);
+    assert_eq!(t.get("m").status.containers.len(), 1);
+    assert!(t.get("l").status.is_nothing());
+}
