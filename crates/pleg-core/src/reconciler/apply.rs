@@ -115,17 +115,20 @@ impl Reconciler {
             return Found::Otherwise;
         };
         self.move_containers_of(now, id, source_of(read.call));
-        self.note_label(id, &report.identity);
         if let Some(pod) = self.pods.get_mut(&uid) {
             let said = &report.identity;
             pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
         }
         let Some(position) = Position::shown(report.identity.kind, report.shown) else {
+            self.note_label(id, &report.identity);
             return self.read_unknown(now, read, &uid, report);
         };
         let Some(record) = self.records.get_mut(id) else {
             return Found::Otherwise;
         };
+        if record.note_label(&report.identity) {
+            self.unlabelled.insert(id.clone());
+        }
         record.provisional = false;
         let new = record.position().is_none();
         let settled = read.call == Call::Inspection && std::mem::take(&mut record.unsettled);

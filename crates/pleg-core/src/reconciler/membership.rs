@@ -175,14 +175,8 @@ impl Reconciler {
 
     /// Notes whether the lists of its pod show the id, which the label in an answer decides.
     pub(super) fn note_label(&mut self, id: &Id, identity: &Identity) {
-        let Some(record) = self.records.get_mut(id) else {
-            return;
-        };
-        let is_first = std::mem::take(&mut record.label_unknown);
-        record.identity.unlabelled |= is_first && identity.unlabelled;
-        let is_of_another = identity.pod.is_some() && identity.pod != record.identity.pod;
-        record.mislabelled |= identity.kind == Kind::Container && is_of_another;
-        if record.is_unlabelled() {
+        let record = self.records.get_mut(id);
+        if record.is_some_and(|record| record.note_label(identity)) {
             self.unlabelled.insert(id.clone());
         }
     }

@@ -384,6 +384,15 @@ impl Record {
             || code_unknown
     }
 
+    /// Notes the label in an answer. Returns whether a list of its pod may not show it.
+    pub(crate) fn note_label(&mut self, said: &Identity) -> bool {
+        let is_first = std::mem::take(&mut self.label_unknown);
+        self.identity.unlabelled |= is_first && said.unlabelled;
+        let is_of_another = said.pod.is_some() && said.pod != self.identity.pod;
+        self.mislabelled |= said.kind == Kind::Container && is_of_another;
+        self.is_unlabelled()
+    }
+
     /// Whether a list of its pod, which selects by label, may not show it.
     pub(crate) const fn is_unlabelled(&self) -> bool {
         self.identity.unlabelled || self.mislabelled
