@@ -95,30 +95,9 @@ impl Reconciler {
     /// Applies one report of a read to its id. Adds a record if the id is new.
     pub(super) fn read_report(&mut self, now: Instant, read: ReadAt, report: &Report) -> Found {
         let id = &report.id;
-        let named = self.pod_named_by(id, &report.identity);
-        if !self.records.contains_key(id) {
-            let stand_in = || PodUid::from(report.identity.sandbox.as_ref().unwrap_or(id));
-            let uid = named.clone().unwrap_or_else(stand_in);
-            self.learn(now, id, report.identity.clone(), &uid, source_of(read.call));
-            if let Some(record) = self.records.get_mut(id) {
-                record.in_first_list = read.call == Call::List && self.relist.complete().is_none();
-            }
-        }
-        if let Some(named) = &named {
-            let sandbox = report.identity.sandbox.as_ref();
-            self.move_to_pod(now, (id, sandbox), named, source_of(read.call));
-        }
-        if read.call == Call::List {
-            self.listed(id, read);
-        }
-        let Some(uid) = self.pod_of(id, named) else {
+        let Some(uid) = self.read_identity(now, read, report) else {
             return Found::Otherwise;
         };
-        self.move_containers_of(now, id, source_of(read.call));
-        if let Some(pod) = self.pods.get_mut(&uid) {
-            let said = &report.identity;
-            pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-        }
         let Some(position) = Position::shown(report.identity.kind, report.shown) else {
             self.note_label(id, &report.identity);
             return self.read_unknown(now, read, &uid, report);
@@ -174,6 +153,34 @@ impl Reconciler {
             Transition::Same => Found::AsRecorded,
             _ => Found::Otherwise,
         }
+    }
+
+    /// Adds a record if the id is new, and moves the id to the pod that the answer names. Returns its pod.
+    fn read_identity(&mut self, now: Instant, read: ReadAt, report: &Report) -> Option<PodUid> {
+        let id = &report.id;
+        let named = self.pod_named_by(id, &report.identity);
+        if !self.records.contains_key(id) {
+            let stand_in = || PodUid::from(report.identity.sandbox.as_ref().unwrap_or(id));
+            let uid = named.clone().unwrap_or_else(stand_in);
+            self.learn(now, id, report.identity.clone(), &uid, source_of(read.call));
+            if let Some(record) = self.records.get_mut(id) {
+                record.in_first_list = read.call == Call::List && self.relist.complete().is_none();
+            }
+        }
+        if let Some(named) = &named {
+            let sandbox = report.identity.sandbox.as_ref();
+            self.move_to_pod(now, (id, sandbox), named, source_of(read.call));
+        }
+        if read.call == Call::List {
+            self.listed(id, read);
+        }
+        let uid = self.pod_of(id, named)?;
+        self.move_containers_of(now, id, source_of(read.call));
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            let said = &report.identity;
+            pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
+        }
+        Some(uid)
     }
 
     /// Announcements of the id wait until its own status was read. They do not wait if the status

@@ -41,55 +41,13 @@ impl Reconciler {
         let Some(from) = stand_in.or_else(by_sandbox) else {
             return;
         };
-        let members = self.pods.get(&from).map(|p| &p.members);
-        let moving: BTreeSet<Id> = members
-            .into_iter()
-            .flatten()
-            .chain([id])
-            .filter(|m| {
-                self.records.get(*m).is_some_and(|r| {
-                    let is_of_it = r.identity.sandbox.as_ref() == Some(id);
-                    // A container status inside an event may not name its sandbox.
-                    let came_along = from == PodUid::from(id);
-                    r.identity.pod.as_ref() == Some(&from) && (*m == id || is_of_it || came_along)
-                })
-            })
-            .cloned()
-            .collect();
+        let moving = self.moving_with(id, &from);
         if moving.is_empty() {
             return;
         }
         let mut records_move = false;
         for m in moving {
-            if let Some(mut dirty) = self.dirty.remove(&from) {
-                self.mark_dirty(named, source).take_over(&m, &mut dirty);
-                self.dirty.insert(from.clone(), dirty);
-            }
-            records_move |= self.terminals.move_to_pod(&m, named).is_some();
-            let old = self.pods.entry(from.clone()).or_default();
-            let (exists, contradicted) = (old.members.remove(&m), old.contradicted.remove(&m));
-            let reappeared = old.reappeared.remove(&m);
-            let Some(record) = self.records.get_mut(&m) else {
-                continue;
-            };
-            record.mislabelled |= from_label && !record.identity.unlabelled;
-            record.identity.pod = Some(named.clone());
-            if record.is_unlabelled() {
-                self.unlabelled.insert(m.clone());
-            }
-            let pod = self.pods.entry(named.clone()).or_default();
-            let said = &record.identity;
-            pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
-            if exists {
-                pod.members.insert(m.clone());
-            }
-            if let Some(mut shown) = reappeared {
-                shown.identity.pod = Some(named.clone());
-                pod.reappeared.insert(m.clone(), shown);
-            }
-            if contradicted {
-                pod.contradicted.insert(m);
-            }
+            records_move |= self.move_member(&m, (&from, named), from_label, source);
         }
         if records_move {
             self.publish_terminal_records(now, &from);
@@ -101,6 +59,61 @@ impl Reconciler {
         // The inspection that was owed to the old pod.
         self.request_inspection(now, named, Cause::Changed);
         self.move_containers_of(now, id, source);
+    }
+
+    /// The id and those of its pod that move with it, as far as they have a record there.
+    fn moving_with(&self, id: &Id, from: &PodUid) -> BTreeSet<Id> {
+        let members = self.pods.get(from).map(|p| &p.members);
+        let all = members.into_iter().flatten().chain([id]);
+        let moves = |m: &&Id| {
+            self.records.get(*m).is_some_and(|r| {
+                let is_of_it = r.identity.sandbox.as_ref() == Some(id);
+                // A container status inside an event may not name its sandbox.
+                let came_along = *from == PodUid::from(id);
+                r.identity.pod.as_ref() == Some(from) && (*m == id || is_of_it || came_along)
+            })
+        };
+        all.filter(moves).cloned().collect()
+    }
+
+    /// Moves one id, with what is to be announced of it. Returns whether a terminal record moves, too.
+    fn move_member(
+        &mut self,
+        m: &Id,
+        (from, to): (&PodUid, &PodUid),
+        from_label: bool,
+        source: Source,
+    ) -> bool {
+        if let Some(mut dirty) = self.dirty.remove(from) {
+            self.mark_dirty(to, source).take_over(m, &mut dirty);
+            self.dirty.insert(from.clone(), dirty);
+        }
+        let record_moves = self.terminals.move_to_pod(m, to).is_some();
+        let old = self.pods.entry(from.clone()).or_default();
+        let (exists, contradicted) = (old.members.remove(m), old.contradicted.remove(m));
+        let reappeared = old.reappeared.remove(m);
+        let Some(record) = self.records.get_mut(m) else {
+            return record_moves;
+        };
+        record.mislabelled |= from_label && !record.identity.unlabelled;
+        record.identity.pod = Some(to.clone());
+        if record.is_unlabelled() {
+            self.unlabelled.insert(m.clone());
+        }
+        let pod = self.pods.entry(to.clone()).or_default();
+        let said = &record.identity;
+        pod.named(said.namespace.as_ref(), said.pod_name.as_ref());
+        if exists {
+            pod.members.insert(m.clone());
+        }
+        if let Some(mut shown) = reappeared {
+            shown.identity.pod = Some(to.clone());
+            pod.reappeared.insert(m.clone(), shown);
+        }
+        if contradicted {
+            pod.contradicted.insert(m.clone());
+        }
+        record_moves
     }
 
     /// The id that was used as the pod's uid until now: the id itself, or its sandbox's.

@@ -76,59 +76,80 @@ impl Checks {
         let by_label = object.kind == Kind::Container && object.label == pod;
         let shown_in = pod.is_none_or(|pod| pod == object.pod) || by_label;
         assertions::OWN_POD.holds(shown_in, || format!("{id} is published as one of {uid}"))?;
-        let false_events = self.false_events;
         // The last known state under an UNKNOWN is published, too, and counts as published from then on.
         let position = state.or_else(|| last_known(&view.status, id));
-        let true_state = false_events || position.is_none_or(|s| s <= real);
-        let of = Some(object.pod);
-        let fails = |assertion: assertions::Assertion, what: String| {
-            Err::<(), Violation>(assertion.violated(what).in_pod(of))
-        };
-        if !true_state {
-            return fails(
-                assertions::STATE_REACHED,
-                format!("{id} is published {position:?} and is {real:?}"),
-            );
-        }
+        let true_state = self.false_events || position.is_none_or(|s| s <= real);
+        let checked = assertions::STATE_REACHED
+            .holds(true_state, || {
+                format!("{id} is published {position:?} and is {real:?}")
+            })
+            .and_then(|()| {
+                let in_own_pod = pod == Some(object.pod);
+                let stays = self.shown_as_present(oracle, now, (uid, in_own_pod), id)?;
+                if stays {
+                    self.shown_forward(oracle, now, id, (state, position))?;
+                }
+                Ok(())
+            });
+        checked.map_err(|violation| violation.in_pod(Some(object.pod)))
+    }
+
+    /// An id that has left the cache is shown again only after a newer read. Returns whether it has not left.
+    fn shown_as_present(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        (uid, in_own_pod): (&PodUid, bool),
+        id: &Id,
+    ) -> Result<bool, Violation> {
         let Some(record) = self.record_mut(oracle, id) else {
-            return Ok(());
+            return Ok(false);
         };
         record.shown_in = Some(uid.clone());
-        if pod == Some(object.pod) {
+        if in_own_pod {
             record.in_own_pod_since.get_or_insert(now);
         }
         if let Some(deleted) = record.deleted.filter(|_| !record.published) {
             // First learned as removed.
             record.left_cache.get_or_insert((deleted, uid.clone()));
         }
-        if let Some((gone, from)) = &record.left_cache {
-            if *gone == now && from != uid {
-                // The pod became known; until then the sandbox's id replaced its uid.
-                record.left_cache = None;
-            } else if record.read <= Some(Instant::from_nanos(*gone)) {
-                return fails(
-                    assertions::REMOVED_STAYS,
-                    format!("{id} was removed and is published, and no newer read showed it"),
-                );
-            } else {
-                return Ok(());
-            }
-        } else if let (Some(position), Some((before, since))) = (position, record.shown)
+        let Some((gone, from)) = &record.left_cache else {
+            return Ok(true);
+        };
+        if *gone == now && from != uid {
+            // The pod became known; until then the sandbox's id replaced its uid.
+            record.left_cache = None;
+            return Ok(true);
+        }
+        let newer = record.read > Some(Instant::from_nanos(*gone));
+        assertions::REMOVED_STAYS.holds(newer, || {
+            format!("{id} was removed and is published, and no newer read showed it")
+        })?;
+        Ok(false)
+    }
+
+    /// A state is not older than the published one, unless a read has overruled that after its delay.
+    fn shown_forward(
+        &mut self,
+        oracle: &Oracle,
+        now: u64,
+        id: &Id,
+        (state, position): (Option<State>, Option<State>),
+    ) -> CheckResult {
+        let false_events = self.false_events;
+        let Some(record) = self.record_mut(oracle, id) else {
+            return Ok(());
+        };
+        if let (Some(position), Some((before, since))) = (position, record.shown)
             && position < before
         {
-            if !false_events {
-                return fails(
-                    assertions::FORWARD,
-                    format!("{id} was {before:?} and is {position:?}"),
-                );
-            }
-            if now < since + OVERRULE_DELAY {
-                let after = (now - since) / 1_000_000;
-                return fails(
-                    assertions::OVERRULE_DELAY,
-                    format!("{before:?} of {id} is overruled after {after} ms"),
-                );
-            }
+            assertions::FORWARD.holds(false_events, || {
+                format!("{id} was {before:?} and is {position:?}")
+            })?;
+            assertions::OVERRULE_DELAY.holds(now >= since + OVERRULE_DELAY, || {
+                let after = now.saturating_sub(since) / 1_000_000;
+                format!("{before:?} of {id} is overruled after {after} ms")
+            })?;
         }
         record.published = true;
         let unknown_since = record.unknown_since.is_some();
@@ -141,13 +162,9 @@ impl Checks {
             return Ok(());
         }
         self.coverage.hit(CoverPoint::ShownUnknown);
-        if !unknown_since && position.is_some() {
-            return fails(
-                assertions::UNKNOWN,
-                format!("{id} is published as unknown, and no inspection said so"),
-            );
-        }
-        Ok(())
+        assertions::UNKNOWN.holds(unknown_since || position.is_none(), || {
+            format!("{id} is published as unknown, and no inspection said so")
+        })
     }
 
     /// Exit codes are true and stay, and known details are not lost.
@@ -284,73 +301,80 @@ impl Checks {
             return Ok(());
         };
         let pod = pod_of(uid);
-        let fails = |assertion: assertions::Assertion, what: String| {
-            Err(assertion.violated(what).in_pod(pod))
-        };
-        let inspected = self.inspections.get(uid);
-        let by_inspection = |t| inspected.is_some_and(|b| b.contain(t));
-        let as_before = known.is_some_and(|k| k.0 == view.as_of);
-        if !(as_before || self.lists.contain(as_of) || by_inspection(as_of)) {
-            return fails(
-                assertions::AS_OF_A_READ,
-                format!("{uid} is as of {as_of:?}, when no read began"),
-            );
-        }
-        let as_before = known.is_some_and(|k| k.1 == view.inspected);
+        let checked = self
+            .as_of_reads(uid, (as_of, view.inspected), known)
+            .and_then(|()| {
+                let objects = pod.map(|pod| oracle.of_pod(pod, as_of.as_nanos()));
+                for object in objects.into_iter().flatten() {
+                    self.shown_as_of(oracle, now, as_of, object, view)?;
+                }
+                Ok(())
+            });
+        checked.map_err(|violation| violation.in_pod(pod))
+    }
+
+    /// At each as-of a read began.
+    fn as_of_reads(
+        &self,
+        uid: &PodUid,
+        (as_of, inspected): (Instant, Option<Instant>),
+        known: Option<(Option<Instant>, Option<Instant>)>,
+    ) -> CheckResult {
+        let inspections = self.inspections.get(uid);
+        let by_inspection = |t| inspections.is_some_and(|b| b.contain(t));
+        let as_before = known.is_some_and(|k| k.0 == Some(as_of));
+        let began = as_before || self.lists.contain(as_of) || by_inspection(as_of);
+        assertions::AS_OF_A_READ.holds(began, || {
+            format!("{uid} is as of {as_of:?}, when no read began")
+        })?;
+        let as_before = known.is_some_and(|k| k.1 == inspected);
         let by_status = |t| by_inspection(t) || self.status_reads.contains(&t);
-        if !as_before && view.inspected.is_some_and(|t| !by_status(t)) {
-            let when = view.inspected;
-            return fails(
-                assertions::DETAILS_AS_OF,
-                format!("{uid} was inspected {when:?}, when no inspection began"),
-            );
+        let began = as_before || inspected.is_none_or(by_status);
+        assertions::DETAILS_AS_OF.holds(began, || {
+            format!("{uid} was inspected {inspected:?}, when no inspection began")
+        })
+    }
+
+    /// The view shows this object of its pod, and no older state than it had then.
+    fn shown_as_of(
+        &self,
+        oracle: &Oracle,
+        now: u64,
+        as_of: Instant,
+        object: &Object,
+        view: &PodView,
+    ) -> CheckResult {
+        let (id, uid) = (&object.id, &view.status.uid);
+        let record = self.lookup(oracle, id);
+        let end_reported = record.and_then(|b| b.end_reported);
+        if !object.exists(now) || self.false_events && end_reported.is_some_and(|t| t >= as_of) {
+            return Ok(());
         }
-        let Some(pod) = pod else { return Ok(()) };
-        for object in oracle.of_pod(pod, as_of.as_nanos()) {
-            let record = self.lookup(oracle, &object.id);
-            let end_reported = record.and_then(|b| b.end_reported);
-            if !object.exists(now) || self.false_events && end_reported.is_some_and(|t| t >= as_of)
-            {
-                continue;
-            }
-            // A list of one pod does not show it, and nothing had named its pod by then.
-            let named_since = record.and_then(|b| b.in_own_pod_since);
-            if object.label != Some(object.pod)
-                && named_since.is_none_or(|since| since > as_of.as_nanos())
-            {
-                continue;
-            }
-            if !object.resized.is_empty()
-                && let Some(what) = resized_before(object, view, now)
-            {
-                return fails(assertions::DETAILS_FRESH, what);
-            }
-            let shown = states(&view.status).find(|(id, _)| **id == object.id);
-            match shown {
-                None if self.false_events
-                    && end_reported.is_some()
-                    && record.is_some_and(|b| b.first_seen_removed) => {}
-                None => {
-                    return fails(
-                        assertions::NO_UNPROVEN_ABSENCE,
-                        format!("{uid} as of {as_of:?} lacks {}", object.id),
-                    );
-                }
-                _ if record.is_some_and(|b| {
-                    b.unknown_since.is_some_and(|t| t >= as_of)
-                        && b.last_event.is_some_and(|t| t > as_of)
-                }) => {}
-                Some((_, Some(state))) if Some(state) < object.at(as_of.as_nanos()) => {
-                    let id = &object.id;
-                    return fails(
-                        assertions::FRESH,
-                        format!("{uid} as of {as_of:?} shows {id} as {state:?}"),
-                    );
-                }
-                Some(_) => {}
-            }
+        // A list of one pod does not show it, and nothing had named its pod by then.
+        let named_since = record.and_then(|b| b.in_own_pod_since);
+        let unnamed = named_since.is_none_or(|since| since > as_of.as_nanos());
+        if object.label != Some(object.pod) && unnamed {
+            return Ok(());
         }
-        Ok(())
+        if !object.resized.is_empty()
+            && let Some(what) = resized_before(object, view, now)
+        {
+            return Err(assertions::DETAILS_FRESH.violated(what));
+        }
+        let shown = states(&view.status).find(|(other, _)| *other == id);
+        let Some((_, state)) = shown else {
+            let first_seen_removed = record.is_some_and(|b| b.first_seen_removed);
+            let excused = self.false_events && end_reported.is_some() && first_seen_removed;
+            return assertions::NO_UNPROVEN_ABSENCE
+                .holds(excused, || format!("{uid} as of {as_of:?} lacks {id}"));
+        };
+        let unknown_since = record.is_some_and(|b| {
+            b.unknown_since.is_some_and(|t| t >= as_of) && b.last_event.is_some_and(|t| t > as_of)
+        });
+        let is_older = state.is_some() && state < object.at(as_of.as_nanos());
+        assertions::FRESH.holds(unknown_since || !is_older, || {
+            format!("{uid} as of {as_of:?} shows {id} as {state:?}")
+        })
     }
 
     /// Checks the terminal records.
