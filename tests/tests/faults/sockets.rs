@@ -140,12 +140,7 @@ async fn killed_server_is_replaced_by_another() -> anyhow::Result<()> {
             async move { reported.then_some(()) }
         }
     };
-    until(
-        Duration::from_secs(3),
-        "the lost stream is reported",
-        degraded("stream_down"),
-    )
-    .await?;
+    until(SOON, "the lost stream is reported", degraded("stream_down")).await?;
     until(SOON, "a list fails", degraded("list_failed")).await?;
     let reported_after = pleg.now().since(killed);
     assert_eq!(pleg.health().ready(), Ok(()));

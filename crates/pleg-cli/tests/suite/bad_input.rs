@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{TestDir, pleg, serve};
+use crate::support::{TestDir, copy_program, pleg, serve};
 use pleg::runtime::clock::Clock;
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::RuntimeService;
@@ -104,7 +104,7 @@ fn missing_permission_fails_at_once() {
     let _listener = UnixListener::bind(&socket).expect("bound");
     open(&socket, 0o600);
     let copy = dir.path("pleg");
-    std::fs::copy(env!("CARGO_BIN_EXE_pleg"), &copy).expect("copied");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_pleg")), &copy);
     open(&copy, 0o755);
     let am_root = std::fs::read_to_string("/proc/self/status")
         .is_ok_and(|s| s.lines().any(|l| l.starts_with("Uid:\t0\t")));

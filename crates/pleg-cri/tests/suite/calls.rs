@@ -353,7 +353,7 @@ async fn hanging_call_ends_at_deadline() {
         ..FakeState::default()
     });
     let _serving = fake.serve(&path);
-    let config = config(&path).with_call_deadline(Duration::from_millis(200));
+    let config = config(&path).with_call_deadline(Duration::from_secs(1));
     let runtime = CriRuntime::new(config).unwrap();
     let error = runtime.container_status(&"c".into()).await.unwrap_err();
     assert_eq!(

@@ -19,6 +19,22 @@ use super::agent::Agent;
 use super::run::{Running, TIMEOUT, arg, serve};
 use crate::support::{TestDir, pleg};
 
+/// Twenty scrapes take less than a second in the median, and none takes longer than Prometheus waits by default.
+async fn check_scrapes(agent: &Agent) {
+    let clock = Clock::start();
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let began = clock.now();
+        assert_eq!(agent.get("/metrics").await.0, 200);
+        took.push(clock.now().since(began));
+    }
+    took.sort();
+    let (median, longest) = (took[10], took[19]);
+    println!("a scrape took {median:?} in the median, {longest:?} at most");
+    assert!(median < Duration::from_secs(1), "{took:?}");
+    assert!(longest < Duration::from_secs(10), "{took:?}");
+}
+
 /// A hostile client must not use up the descriptors that the connections to the runtime need.
 #[tokio::test]
 async fn idle_connections_do_not_blind_the_agent() {
@@ -43,15 +59,7 @@ async fn idle_connections_do_not_blind_the_agent() {
     for _ in 0..1100 {
         idle.push(TcpStream::connect(&agent.address).await.expect("connected"));
     }
-    let clock = Clock::start();
-    let mut slowest = Duration::ZERO;
-    for _ in 0..20 {
-        let began = clock.now();
-        assert_eq!(agent.get("/metrics").await.0, 200);
-        slowest = slowest.max(clock.now().since(began));
-    }
-    println!("the slowest scrape took {slowest:?}");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    check_scrapes(&agent).await;
 
     // The runtime restarts, so new connections to it are needed.
     sim.signal("TERM").await;
@@ -73,7 +81,6 @@ async fn flood_of_complete_requests_does_not_delay_a_scrape() {
     let _sim = serve(&socket).await;
     let agent = Agent::start(&["-r", arg(&socket)]).await;
     agent.until_confirmed().await;
-    let (clock, mut slowest) = (Clock::start(), Duration::ZERO);
     let flood = async {
         let client = |path: &'static str| async {
             for _ in 0..50 {
@@ -89,16 +96,7 @@ async fn flood_of_complete_requests_does_not_delay_a_scrape() {
         let clients = paths.iter().cycle().take(20).map(|path| client(path));
         futures::future::join_all(clients).await;
     };
-    let scrapes = async {
-        for _ in 0..20 {
-            let began = clock.now();
-            assert_eq!(agent.get("/metrics").await.0, 200);
-            slowest = slowest.max(clock.now().since(began));
-        }
-    };
-    tokio::join!(flood, scrapes);
-    println!("the slowest scrape took {slowest:?}");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    tokio::join!(flood, check_scrapes(&agent));
     agent.until_confirmed().await;
     agent.stop().await;
 }

@@ -11,7 +11,7 @@ use tokio::sync::RwLock;
 
 use super::doctor::{codes, examine_with_host as examine, first, shown};
 use super::run::{Running, Sim, TIMEOUT, arg, control};
-use crate::support::{TestDir, pleg};
+use crate::support::{TestDir, copy_program, pleg};
 
 /// A test with a mount that hangs writes it, and one that examines the host reads it.
 pub(super) static HOST: RwLock<()> = RwLock::const_new(());
@@ -109,7 +109,7 @@ fn shim(dir: &Path, script: &str, socket: &Path, sandbox: &str) -> Process {
     // The kernel takes the name of the process from the file.
     let program = dir.join("containerd-shim-runc-v2");
     if !program.exists() {
-        fs::copy("/usr/bin/perl", &program).expect("perl");
+        copy_program(Path::new("/usr/bin/perl"), &program);
     }
     let flags = [
         "-namespace",

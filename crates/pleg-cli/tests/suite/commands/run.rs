@@ -17,6 +17,9 @@ use crate::support::{TestDir, pleg};
 /// The timeout of all waits. Longer than any wait takes if the test passes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A command that gets a signal exits within this time: it does not wait for a call, whose deadline is longer.
+pub(crate) const PROMPT: Duration = Duration::from_secs(4);
+
 /// A running command. It is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,

@@ -10,6 +10,13 @@ use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer}
 use tempfile::TempDir;
 use tokio_stream::wrappers::UnixListenerStream;
 
+/// Copies a program by another process. A file that this process writes may be open in a child that another test has
+/// just forked, and then it cannot be executed.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.is_ok_and(|s| s.success()), "{}", from.display());
+}
+
 /// The program under test: of the same build, or `PLEG_PROGRAM`, to measure another build of it.
 pub(crate) fn program() -> PathBuf {
     let own = env!("CARGO_BIN_EXE_pleg");

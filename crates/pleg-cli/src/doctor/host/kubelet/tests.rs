@@ -162,8 +162,14 @@ fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     host.process(800, "kubelet", 'S', 1);
     let port = format!("--healthz-port={}", healthz.port());
     host.arguments(800, &["/usr/bin/kubelet", &port]);
-    host.write("journalctl", &format!("#!/bin/sh\n{script}\n"));
+    host.write("script", &format!("#!/bin/sh\n{script}\n"));
+    // Another process writes the program: a file that this one writes may be open in a child that another
+    // test has just forked, and then it cannot be executed.
     let journalctl = host.root().join("journalctl");
+    let copied = std::process::Command::new("cp")
+        .args([&host.root().join("script"), &journalctl])
+        .status();
+    assert!(copied.unwrap().success());
     std::fs::set_permissions(&journalctl, std::fs::Permissions::from_mode(0o755)).unwrap();
     let target = HostTarget {
         root: host.root().to_owned(),
