@@ -79,7 +79,7 @@ image ARCHIVE="target/pleg-image.tar":
         cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
 
-# At full length what CI runs in a short form: denied statuses, 120 containers of a pod (needs root).
+# At full length what CI runs in a short form: status calls that return NotFound, 120 containers of a pod (needs root).
 [group('test')]
 test-long:
     PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
@@ -162,7 +162,7 @@ semver BASE="8862f5d":
     command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks
     cargo semver-checks --baseline-rev {{ BASE }} -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-sim
 
-# Mutants of the core: which no test catches (installs cargo-mutants and tree-sitter; two hours, goes on where it stopped).
+# Mutants of the core: which no test catches (installs cargo-mutants and tree-sitter; 35 minutes, goes on where it stopped).
 [group('prove')]
 mutants *ARGS="run":
     #!/usr/bin/env bash
@@ -221,6 +221,7 @@ lint:
     just docs
     scripts/check-layers.sh
     typos
+    command -v cargo-deny >/dev/null || cargo install --quiet --locked --debug cargo-deny
     cargo deny --log-level error check bans licenses sources
 
 # (`--examples` adds the features of dev-dependencies, so that lints and docs build the dependencies once. `--bins`

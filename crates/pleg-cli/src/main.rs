@@ -1,6 +1,6 @@
-//! The `pleg` command: `watch` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `check` asks the agent, `doctor` finds out what is wrong, `bench` measures both modes on this node, `sim` runs a simulated runtime, and
-//! `config` checks the agent's configuration file. `completions` and `man` are for packages.
+//! The `pleg` command: `watch`, `top` and `pods` show the pods of a node, `agent` serves metrics and health,
+//! `check` asks the agent, `doctor` finds out what is wrong, `bench` measures events and polling on this node,
+//! `sim` runs a simulated runtime, and `config` checks the agent's configuration file. `completions` and `man` are for packages.
 
 mod agent;
 mod agent_client;

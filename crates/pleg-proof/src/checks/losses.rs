@@ -35,6 +35,9 @@ const SETTLES: u64 = 5 * SECOND;
 /// A miss has certainly taken effect after this time.
 const SLACK: u64 = 6 * SECOND;
 const WINDOW: u64 = 600 * SECOND;
+/// The stream is judged at each list. While nothing happens, events that came leave the window before misses do, and
+/// the next list follows after up to a minute.
+const UNTIL_JUDGED: u64 = 70 * SECOND;
 
 impl Losses {
     pub fn subscribed(&mut self, now: u64) {
@@ -99,7 +102,13 @@ impl Losses {
             let report = reports.iter().find(|r| r.id == lost.id);
             let shown = match report.map(|r| r.shown) {
                 Some(ReportedState::Running) => lost.event == EventType::Started,
-                Some(ReportedState::Exited) => lost.event == EventType::Stopped,
+                Some(ReportedState::Exited) => {
+                    if lost.event == EventType::Started {
+                        // No read will show first that it runs: one that began earlier shows nothing new.
+                        return false;
+                    }
+                    true
+                }
                 _ => false,
             };
             lost.pending_since = (shown && checks).then_some(now);
@@ -117,8 +126,12 @@ impl Losses {
         self.missed.extend(missed.map(|since| since + SETTLES));
         self.lost
             .retain(|l| !l.pending_since.as_ref().is_some_and(due));
-        for window in [&mut self.missed, &mut self.arrived] {
-            while window.front().is_some_and(|&t| t + WINDOW <= now) {
+        let windows = [
+            (&mut self.missed, WINDOW),
+            (&mut self.arrived, WINDOW + UNTIL_JUDGED),
+        ];
+        for (window, length) in windows {
+            while window.front().is_some_and(|&t| t + length <= now) {
                 window.pop_front();
             }
         }
@@ -196,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn started_that_was_lost_with_its_stopped_is_not_missed() {
+        let mut losses = lossy();
+        losses.lose(&RuntimeEvent::new("ctr-0-0", EventType::Started));
+        losses.listed(4 * SECOND, 4 * SECOND, &[report(ReportedState::Exited)]);
+        // An inspection that began earlier and ends later.
+        let late = [report(ReportedState::Running)];
+        losses.read(3 * SECOND, 5 * SECOND, &late, true);
+        assert_eq!(missed(&mut losses, true), 1, "the STOPPED");
+    }
+
+    #[test]
     fn status_in_another_event_settles_only_before_the_read() {
         let mut event = stopped(vec![report(ReportedState::Exited)]);
         event.id = "ctr-1-0".into();
@@ -243,8 +267,16 @@ mod tests {
         assert!(losses.polled(Duration::from_secs(2)).is_err());
         losses.arrived = vec![0; 200].into();
         assert!(losses.polled(Duration::from_secs(2)).is_ok(), "too few");
-        losses.arrived.clear();
+        losses.settle(WINDOW - 1, |_| true);
+        assert!(losses.polled(Duration::from_secs(2)).is_ok(), "too few");
+        losses.missed = [SECOND, SECOND].into();
         losses.settle(WINDOW, |_| true);
+        assert!(
+            losses.polled(Duration::from_secs(2)).is_ok(),
+            "the next list judges the stream without those that came"
+        );
+        losses.arrived.clear();
+        losses.settle(WINDOW + SECOND, |_| true);
         assert!(losses.polled(Duration::from_secs(2)).is_ok(), "too old");
     }
 }
