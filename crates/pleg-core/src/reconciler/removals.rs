@@ -2,6 +2,7 @@
 //! (invariant 6).
 
 use super::Reconciler;
+use crate::state::reports::ExpectedEvent;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;
 use crate::types::time::Instant;
@@ -69,7 +70,11 @@ impl Reconciler {
                 continue;
             }
             self.counters.tombstones_dropped += u64::from(dropped);
-            let uid = record.identity.pod.clone();
+            let (uid, never_ran) = (record.identity.pod.clone(), record.may_never_have_run());
+            if never_ran {
+                // Nothing will be known of it when the event is due.
+                self.pending.void(&id, ExpectedEvent::ContainerStopped);
+            }
             self.records.remove(&id);
             self.unsettled.remove(&id);
             self.unlabelled.remove(&id);

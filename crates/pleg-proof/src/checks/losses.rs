@@ -14,6 +14,7 @@ use crate::fault_profile::SECOND;
 struct Lost {
     id: Id,
     event: EventType,
+    at: u64,
     /// When a read that showed the state first ended, which made the event pending.
     pending_since: Option<u64>,
 }
@@ -26,7 +27,7 @@ pub struct Losses {
     /// When its baseline ended.
     baseline: Option<u64>,
     lost: Vec<Lost>,
-    missed: VecDeque<u64>,
+    missed: Vec<u64>,
     arrived: VecDeque<u64>,
 }
 
@@ -56,12 +57,13 @@ impl Losses {
     }
 
     /// The current stream loses that event.
-    pub fn lose(&mut self, event: &RuntimeEvent) {
+    pub fn lose(&mut self, event: &RuntimeEvent, now: u64) {
         let counts = matches!(event.event, EventType::Started | EventType::Stopped);
         if self.baseline.is_some() && counts && event.id.as_str().starts_with("ctr") {
             self.lost.push(Lost {
                 id: event.id.clone(),
                 event: event.event,
+                at: now,
                 pending_since: None,
             });
         }
@@ -121,20 +123,17 @@ impl Losses {
     pub fn settle(&mut self, now: u64, exists: impl Fn(&Id) -> bool) {
         self.lost.retain(|l| exists(&l.id));
         let due = |since: &u64| since + SETTLES + SLACK <= now;
-        let missed = self.lost.iter().filter_map(|l| l.pending_since.filter(due));
-        // The window starts when the miss may have been counted first.
-        self.missed.extend(missed.map(|since| since + SETTLES));
+        let missed = self
+            .lost
+            .iter()
+            .filter(|l| l.pending_since.as_ref().is_some_and(due));
+        // The window starts when the miss may have been counted first: an event may have shown the loss earlier.
+        self.missed.extend(missed.map(|l| l.at + SETTLES));
         self.lost
             .retain(|l| !l.pending_since.as_ref().is_some_and(due));
-        let windows = [
-            (&mut self.missed, WINDOW),
-            (&mut self.arrived, WINDOW + UNTIL_JUDGED),
-        ];
-        for (window, length) in windows {
-            while window.front().is_some_and(|&t| t + length <= now) {
-                window.pop_front();
-            }
-        }
+        self.missed.retain(|&at| at + WINDOW > now);
+        let is_old = |at: &u64| at + WINDOW + UNTIL_JUDGED <= now;
+        while self.arrived.pop_front_if(|at| is_old(at)).is_some() {}
     }
 
     /// Whether the stream lost so much that it must be polled.
@@ -180,7 +179,7 @@ mod tests {
         let mut losses = Losses::default();
         losses.subscribed(SECOND);
         losses.listed(SECOND + MS, 2 * SECOND, &[]);
-        losses.lose(&stopped(Vec::new()));
+        losses.lose(&stopped(Vec::new()), 2 * SECOND);
         losses
     }
 
@@ -211,7 +210,10 @@ mod tests {
     #[test]
     fn started_that_was_lost_with_its_stopped_is_not_missed() {
         let mut losses = lossy();
-        losses.lose(&RuntimeEvent::new("ctr-0-0", EventType::Started));
+        losses.lose(
+            &RuntimeEvent::new("ctr-0-0", EventType::Started),
+            2 * SECOND,
+        );
         losses.listed(4 * SECOND, 4 * SECOND, &[report(ReportedState::Exited)]);
         // An inspection that began earlier and ends later.
         let late = [report(ReportedState::Running)];

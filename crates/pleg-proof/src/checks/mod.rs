@@ -139,8 +139,8 @@ pub struct Checks {
     failing: BTreeSet<PodUid>,
     /// Pods with a failed status.
     status_failed: BTreeSet<PodUid>,
-    /// Pods whose last complete inspection listed ids without a status.
-    unsettled: BTreeSet<PodUid>,
+    /// Ids that a complete inspection listed without a status, and its pod.
+    unsettled: BTreeMap<Id, PodUid>,
     /// The last complete inspection, and the ids it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,
@@ -249,6 +249,8 @@ impl Checks {
 
     pub fn list_read(&mut self, oracle: &Oracle, began: Instant, rows: &[Report]) {
         self.lists.add(began);
+        self.unsettled
+            .retain(|id, _| rows.iter().any(|row| row.id == *id));
         for row in rows {
             self.read_at(oracle, began, row);
         }

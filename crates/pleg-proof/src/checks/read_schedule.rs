@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
-use pleg_core::{Cause, Causes, FailedStatus, PodUid, Ticket};
+use pleg_core::{Cause, Causes, FailedStatus, PodUid, Report, Ticket};
 
 use super::Checks;
 use crate::assertions::{self, CheckResult};
 use crate::coverage::CoverPoint;
 use crate::fault_profile::{MS, SECOND};
+use crate::oracle::Oracle;
 use crate::runtime::pod_of;
 
 /// The schedule of lists, and the limits of inspections.
@@ -187,8 +188,8 @@ impl Checks {
     /// Whether the pod's last inspection failed; without a pod, whether any failed or listed an id without
     /// a status.
     pub fn is_failing(&self, uid: Option<&PodUid>) -> bool {
-        let all = [&self.failing, &self.unsettled, &self.status_failed];
-        let any = || all.iter().any(|pods| !pods.is_empty());
+        let all = [&self.failing, &self.status_failed];
+        let any = || !self.unsettled.is_empty() || all.iter().any(|pods| !pods.is_empty());
         uid.map_or_else(any, |uid| {
             self.failing.contains(uid) || self.status_failed.contains(uid)
         })
@@ -204,14 +205,24 @@ impl Checks {
         }
     }
 
-    /// Records whether the last complete inspection of the pod listed ids without a status.
-    /// `read_all`: it read every status.
-    pub fn unsettled(&mut self, uid: &PodUid, any: bool, read_all: bool) {
-        if any {
-            self.unsettled.insert(uid.clone());
-        } else if read_all {
-            self.unsettled.remove(uid);
-        }
+    /// Records the ids that a complete inspection of the pod listed without a status, and those that it found.
+    /// `read_all`: it read every status. What it does not list any more is gone, but for an id with the label of
+    /// another pod: only a complete list shows that.
+    pub fn unsettled(
+        &mut self,
+        oracle: &Oracle,
+        uid: &PodUid,
+        (rows, found): (&[Report], &[Report]),
+        read_all: bool,
+    ) {
+        self.unsettled.retain(|id, listed_by| {
+            let is_found = found.iter().any(|report| report.id == *id);
+            let is_labelled = oracle.object(id).is_none_or(|o| o.label == Some(o.pod));
+            let is_gone = is_labelled && read_all && listed_by == uid;
+            !is_found && !is_gone
+        });
+        let listed = rows.iter().map(|row| (row.id.clone(), uid.clone()));
+        self.unsettled.extend(listed);
     }
 
     /// Whether that inspection is requested and not cancelled.

@@ -320,9 +320,10 @@ impl World {
         self.checks.trace.log(self.now, || {
             let what = format_reports(&Ok(found.clone()));
             let number = ticket.get();
+            let unsettled: Vec<&Id> = unsettled.iter().map(|row| &row.id).collect();
             format!(
-                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} unchanged \
-                 {unchanged:?} failed {statuses:?} {:?}",
+                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} unsettled {unsettled:?} \
+                 unchanged {unchanged:?} failed {statuses:?} {:?}",
                 inspection.error
             )
         });
@@ -342,7 +343,8 @@ impl World {
             .inspected(&self.oracle, asked, began, &shown, failed);
         if !failed && !inspection_cancelled {
             let read_all = inspection.unchanged.is_empty();
-            self.checks.unsettled(uid, !unsettled.is_empty(), read_all);
+            let (listed, oracle) = ((&unsettled[..], &found[..]), &self.oracle);
+            self.checks.unsettled(oracle, uid, listed, read_all);
             self.checks.statuses_failed(uid, statuses, read_all);
         }
         self.losses.read(call.began, self.now, &shown, !failed);

@@ -140,7 +140,7 @@ impl World {
             coverage,
         ) else {
             if let Some(event) = offered {
-                self.losses.lose(&event);
+                self.losses.lose(&event, self.now);
             }
             return;
         };
@@ -149,7 +149,7 @@ impl World {
             self.checks.trace.log(now, || {
                 format!("   dropped: {:?} {}", event.event, event.id)
             });
-            self.losses.lose(&event);
+            self.losses.lose(&event, self.now);
             return;
         }
         let mut at = now + pause;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pleg_core::{Details, EventProfile, EventType, Report, ReportedState, StreamEnd};
+use pleg_core::{Details, EventProfile, EventType, Report, ReportedState, Settings, StreamEnd};
 
 use super::{containerd, ended, in_s, listed, on_containerd, period};
-use crate::script::{Script, container, exited, failure, s, status};
+use crate::script::{Script, container, exited, failure, ready, s, status};
 use EventType::{Created, Deleted, Started, Stopped};
 
 /// The container exits, its STOPPED is lost, a list finds it, and the kubelet starts another one,
@@ -191,6 +191,26 @@ fn state_first_shown_by_a_read_begun_before_the_baseline_is_no_miss() {
     t.answer_inspection_of("p");
     t.run(8_000);
     assert_eq!(t.missed(), 0);
+}
+
+/// Whether a container failed to start, of which no event tells, is known only from its record (found by seed
+/// 20043228).
+#[test]
+fn failed_start_whose_tombstone_is_dropped_is_not_missed() {
+    for (reason, missed) in [("StartError", 0), ("Error", 1)] {
+        let mut settings = Settings::default();
+        settings.tombstones_max = 1;
+        let mut t = Script::confirmed_with(settings);
+        t.machine.handle_profile(t.now(), containerd());
+        t.event(Created, "s", s(), &[]);
+        t.request_reinspect("p");
+        t.inspect(&[ready(), exited("c", "p", 128, reason)], &[]);
+        t.event(Deleted, "c", s(), &[]);
+        t.event(Deleted, "d", s(), &[]);
+        assert_eq!(t.machine.counters().tombstones, 1);
+        t.run(6_000);
+        assert_eq!(t.missed(), missed, "{reason}");
+    }
 }
 
 /// Only an exit waits for its status: the container may have failed to start.
