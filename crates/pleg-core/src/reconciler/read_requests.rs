@@ -93,7 +93,8 @@ impl Reconciler {
                 || pod.reappeared.contains_key(id)
                 || open.is_some_and(|open| open.contains(id));
             let owed = match record.error.is_some() {
-                true => repeats,
+                // Its list row would identify it, but without a status call only the state of the row is read.
+                true => repeats || record.is_unidentified(),
                 false => !state_only || asked_again || record.owes_status(),
             };
             HeldId {

@@ -372,16 +372,20 @@ impl Record {
             && self.exit_code().is_none()
             && !read_since;
         let never_told = self.read_details.is_none() && self.event_details.is_none();
-        // A container without a name does not block the start of another one.
-        let never_identified = self.read_details.is_none() && !self.identity.tells_apart();
         self.position.is_none()
             || never_told
-            || never_identified
+            || self.is_unidentified()
             || self.unknown.is_some()
             || self.held
             || self.provisional
             || self.disputed
             || code_unknown
+    }
+
+    /// Whether no answer has told which container of its pod it is. A container without a name does not block the
+    /// start of another one.
+    pub(crate) const fn is_unidentified(&self) -> bool {
+        self.read_details.is_none() && !self.identity.tells_apart()
     }
 
     /// Notes the label in an answer. Returns whether a list of its pod may not show it.

@@ -170,6 +170,37 @@ fn pod_with_a_failing_status() -> Script {
     t
 }
 
+/// An event named a container without its status, and its status call failed before a list showed it. The backoff
+/// of that call does not delay what tells its name: otherwise an answer would lack it, and a kubelet would start
+/// another one (found by seed 20361420).
+#[test]
+fn answer_names_a_container_whose_status_fails() {
+    let mut t = Script::confirmed();
+    t.event(EventType::Created, "s", s(), &[]);
+    t.event(EventType::Started, "c", s(), &[]);
+    t.inspected(Inspection {
+        found: vec![ready()],
+        failed: vec![failed("c", None)],
+        ..Inspection::new(None)
+    });
+    t.pass(10);
+    let waiter = t.wait("p", t.now());
+    assert_eq!(owed(&t)[0], ("c".into(), true));
+    t.inspected(Inspection {
+        failed: vec![failed(
+            "c",
+            Some(container("c", "p", ReportedState::Running)),
+        )],
+        unchanged: vec![("s".into(), ReportedState::Running)],
+        ..Inspection::new(None)
+    });
+    let containers = &t.view_for(waiter).status.containers;
+    assert_eq!(containers[0].name.as_str(), "c");
+    t.pass(10);
+    t.wait("p", t.now());
+    assert_eq!(owed(&t)[0], ("c".into(), false), "it is in its backoff");
+}
+
 /// A failing status affects only its id: listed states of the others are announced at once
 /// (invariant 11).
 #[test]
