@@ -169,8 +169,9 @@ impl Reconciler {
             // The event may have arrived in time and be queued at the reader.
             Some(BEHIND)
         } else {
-            // It may be a container that never ran.
-            self.is_end_unread(&id).then_some(UNREAD)
+            // It may be a container that never ran. One that was seen to run is not.
+            let may_not_have_run = event == ExpectedEvent::ContainerStopped;
+            (may_not_have_run && self.is_end_unread(&id)).then_some(UNREAD)
         };
         if let Some(later) = later {
             let timer = Timer::Pending(id, event);

@@ -139,8 +139,8 @@ pub struct Checks {
     failing: BTreeSet<PodUid>,
     /// Pods with a failed status.
     status_failed: BTreeSet<PodUid>,
-    /// Ids that a complete inspection listed without a status, and its pod.
-    unsettled: BTreeMap<Id, PodUid>,
+    /// Ids that a complete inspection listed without a status, its pod, and when it ended.
+    unsettled: BTreeMap<Id, (PodUid, u64)>,
     /// The last complete inspection, and the ids it found.
     last_found: Option<(Instant, Vec<Id>)>,
     last_inspection: Ticket,
@@ -249,8 +249,9 @@ impl Checks {
 
     pub fn list_read(&mut self, oracle: &Oracle, began: Instant, rows: &[Report]) {
         self.lists.add(began);
-        self.unsettled
-            .retain(|id, _| rows.iter().any(|row| row.id == *id));
+        self.unsettled.retain(|id, (_, since)| {
+            began.as_nanos() <= *since || rows.iter().any(|row| row.id == *id)
+        });
         for row in rows {
             self.read_at(oracle, began, row);
         }

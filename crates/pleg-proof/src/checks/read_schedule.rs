@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use pleg_core::{Cause, Causes, FailedStatus, PodUid, Report, Ticket};
+use pleg_core::{Cause, Causes, FailedStatus, Id, Inspection, PodUid, Ticket};
 
 use super::Checks;
 use crate::assertions::{self, CheckResult};
@@ -205,24 +205,22 @@ impl Checks {
         }
     }
 
-    /// Records the ids that a complete inspection of the pod listed without a status, and those that it found.
-    /// `read_all`: it read every status. What it does not list any more is gone, but for an id with the label of
-    /// another pod: only a complete list shows that.
-    pub fn unsettled(
-        &mut self,
-        oracle: &Oracle,
-        uid: &PodUid,
-        (rows, found): (&[Report], &[Report]),
-        read_all: bool,
-    ) {
-        self.unsettled.retain(|id, listed_by| {
-            let is_found = found.iter().any(|report| report.id == *id);
+    /// Records the ids that a complete inspection of the pod, which has ended now, listed without a status.
+    /// `read_all`: it read every status. If it listed none without one, those of the pod are settled, but for an id
+    /// with the label of another pod: only its own status or a complete list settles that.
+    pub fn unsettled(&mut self, oracle: &Oracle, now: u64, uid: &PodUid, read: &Inspection) {
+        let is_found = |id: &Id| read.found.iter().any(|report| report.id == *id);
+        let read_all = read.unchanged.is_empty() && read.unsettled.is_empty();
+        self.unsettled.retain(|id, (listed_by, since)| {
             let is_labelled = oracle.object(id).is_none_or(|o| o.label == Some(o.pod));
-            let is_gone = is_labelled && read_all && listed_by == uid;
-            !is_found && !is_gone
+            match is_labelled {
+                true => !read_all || listed_by != uid,
+                false => read.began.as_nanos() <= *since || !is_found(id),
+            }
         });
-        let listed = rows.iter().map(|row| (row.id.clone(), uid.clone()));
-        self.unsettled.extend(listed);
+        let listed = read.unsettled.iter().map(|row| row.id.clone());
+        self.unsettled
+            .extend(listed.map(|id| (id, (uid.clone(), now))));
     }
 
     /// Whether that inspection is requested and not cancelled.

@@ -343,8 +343,8 @@ impl World {
             .inspected(&self.oracle, asked, began, &shown, failed);
         if !failed && !inspection_cancelled {
             let read_all = inspection.unchanged.is_empty();
-            let (listed, oracle) = ((&unsettled[..], &found[..]), &self.oracle);
-            self.checks.unsettled(oracle, uid, listed, read_all);
+            let (now, oracle) = (self.now, &self.oracle);
+            self.checks.unsettled(oracle, now, uid, &inspection);
             self.checks.statuses_failed(uid, statuses, read_all);
         }
         self.losses.read(call.began, self.now, &shown, !failed);

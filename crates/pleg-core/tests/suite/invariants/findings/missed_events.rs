@@ -224,6 +224,19 @@ fn started_is_missed_also_if_the_pod_cannot_be_read() {
     assert_eq!(t.missed(), 1);
 }
 
+/// It ran, whatever its exit code (found by seed 30020277).
+#[test]
+fn started_is_missed_also_if_the_exit_cannot_be_read() {
+    let mut t = listed(&[]);
+    t.node.push(container("c", "p", ReportedState::Running));
+    t.relist();
+    t.settle();
+    t.event(Stopped, "c", s(), &[]);
+    // The inspection hangs.
+    t.pass(5_100);
+    assert_eq!(t.missed(), 1);
+}
+
 /// A status in an event about the sandbox shows the exit, at the instant when a list begins that shows
 /// it, too.
 #[test]
