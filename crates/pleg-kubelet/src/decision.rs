@@ -1,11 +1,11 @@
 //! The decision of a run, with what is kept between runs: the histories of all pods and their crash
 //! back-off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::{Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{Id, Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 
 use crate::actions::{Desired, PodActions, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
@@ -49,8 +49,23 @@ pub struct Decider {
 struct Memory {
     back_off: BackOff,
     histories: BTreeMap<PodUid, PodHistory>,
-    /// When pods were forgotten. Their records until then do not count if they come back.
-    forgotten: BTreeMap<PodUid, Instant>,
+    /// Pods that were forgotten. Their ends until then do not count if they come back.
+    forgotten: BTreeMap<PodUid, Forgotten>,
+}
+
+#[derive(Debug)]
+struct Forgotten {
+    at: Instant,
+    /// Containers that were left behind.
+    left: BTreeSet<Id>,
+}
+
+impl Memory {
+    fn history(&mut self, uid: &PodUid) -> &mut PodHistory {
+        let left = || self.forgotten.get(uid).map(|f| f.left.clone());
+        let history = self.histories.entry(uid.clone());
+        history.or_insert_with(|| PodHistory::after(left().unwrap_or_default()))
+    }
 }
 
 impl Decider {
@@ -114,14 +129,12 @@ impl Decider {
             probes: probes.as_ref().or(desired.probes),
             ..desired
         };
-        let Memory {
-            back_off,
-            histories,
-            ..
-        } = &mut *self.memory();
-        let history = histories.entry(run.uid.clone()).or_default();
+        let memory = &mut *self.memory();
+        let history = memory.history(&run.uid);
         history.observe(&view.status, &records, run.now());
-        let actions = pod_actions(&desired, &view, history, back_off, run.now());
+        let (history, back_off) = (memory.histories.get(&run.uid), &memory.back_off);
+        let actions = history.map(|h| pod_actions(&desired, &view, h, back_off, run.now()));
+        let actions = actions.unwrap_or_default();
         Decision {
             view,
             probes,
@@ -133,13 +146,11 @@ impl Decider {
     /// Takes over a decision, without what is not going to be tried, before its first call. See
     /// [`PodHistory::record`].
     pub fn record<S>(&self, run: &Run<S>, actions: &PodActions) {
-        let Memory {
-            back_off,
-            histories,
-            ..
-        } = &mut *self.memory();
-        let history = histories.entry(run.uid.clone()).or_default();
-        history.record(&run.uid, actions, back_off, run.now());
+        let memory = &mut *self.memory();
+        memory.history(&run.uid);
+        if let Some(history) = memory.histories.get_mut(&run.uid) {
+            history.record(&run.uid, actions, &mut memory.back_off, run.now());
+        }
     }
 
     /// What to remove of the pod of this run now, after the actions of the decision: a replacement does
@@ -156,7 +167,7 @@ impl Decider {
     ) -> Vec<Removal> {
         let mut removals = removals_of_pod(run, decision, policy).await;
         let (mut memory, now) = (self.memory(), run.now());
-        let history = memory.histories.entry(run.uid.clone()).or_default();
+        let history = memory.history(&run.uid);
         removals.retain(|removal| {
             let (id, call, repeat_at) = match removal {
                 Removal::StopContainer(id) => (id, Call::Stop, history.repeat_at(id, Call::Stop)),
@@ -179,24 +190,28 @@ impl Decider {
     #[must_use]
     pub fn records<S>(&self, run: &Run<S>) -> Arc<[TerminalRecord]> {
         let records = run.terminal_records();
-        let Some(forgotten) = self.memory().forgotten.get(&run.uid).copied() else {
+        let Some(forgotten) = self.memory().forgotten.get(&run.uid).map(|f| f.at) else {
             return records;
         };
         let own = records.iter().filter(|r| r.detected > forgotten);
         own.cloned().collect()
     }
 
-    /// Drops what is kept of a pod that is gone.
+    /// Drops what is kept of a pod that is gone. Containers that have ended and are left of it do not count if a pod
+    /// of the same uid comes back.
     pub fn forget<S>(&self, run: &Run<S>) {
         let (mut memory, now) = (self.memory(), run.now());
         let memory = &mut *memory;
         memory.histories.remove(&run.uid);
         memory.back_off.forget(&run.uid);
-        memory.forgotten.insert(run.uid.clone(), now);
+        let containers = run.view.status.containers.iter();
+        let left = containers.map(|c| c.id.clone()).collect();
+        let forgotten = Forgotten { at: now, left };
+        memory.forgotten.insert(run.uid.clone(), forgotten);
         let histories = &memory.histories;
         memory
             .forgotten
-            .retain(|uid, at| histories.contains_key(uid) || now.since(*at) < RECORDS_KEPT);
+            .retain(|uid, f| histories.contains_key(uid) || now.since(f.at) < RECORDS_KEPT);
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

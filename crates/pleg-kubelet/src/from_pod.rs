@@ -49,6 +49,7 @@ impl PodSpec {
             Some("OnFailure") => RestartPolicy::OnFailure,
             _ => RestartPolicy::Always,
         };
+        made.host_network = spec.host_network == Some(true);
         made.termination_grace_period = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         made
     }

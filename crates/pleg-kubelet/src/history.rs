@@ -4,7 +4,7 @@
 //! a call is about to do after its time-out. The history adds that: attempts that were tried, ends
 //! of containers that were removed, stops that were made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
@@ -23,6 +23,11 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// container that it was starting when it was killed ("cannot delete running task"). And it is a change of
 /// resources: a runtime may round them.
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
+
+/// A container that was created is not waited for any more when it could not be removed so many times.
+const STUCK_AFTER: u32 = 3;
+/// After this time a start has ended, also in the runtime: twice the deadline of the call.
+const START_ENDED: Duration = Duration::from_secs(4 * 60);
 
 /// When the next try follows, after so many.
 fn next_try(at: Instant, tries: u32) -> Instant {
@@ -53,8 +58,12 @@ pub struct PodHistory {
     resized: BTreeMap<Id, Resized>,
     /// The containers that this worker stopped or removed to replace them.
     replaced: BTreeMap<Id, Replaced>,
-    terminating_since: Option<Instant>,
+    /// When the containers of the pod that is being terminated were last stopped.
+    terminating: BTreeMap<Id, Instant>,
     phase: Option<PodPhase>,
+    /// Containers that had ended before this history began: those of an earlier pod of the same uid. Only their
+    /// attempts count.
+    earlier: BTreeSet<Id>,
 }
 
 /// A container was stopped or removed to be replaced, so its exit code does not decide whether it runs
@@ -116,6 +125,15 @@ pub(crate) struct End {
 }
 
 impl PodHistory {
+    /// The history of a pod of whose uid there was an earlier one, which left these containers behind: they have
+    /// ended, and could not be removed yet.
+    pub(crate) fn after(earlier: BTreeSet<Id>) -> Self {
+        Self {
+            earlier,
+            ..Self::default()
+        }
+    }
+
     /// Takes over what the view and the terminal records of the pod show. Call it before each
     /// decision.
     pub fn observe(&mut self, status: &PodStatus, records: &[TerminalRecord], now: Instant) {
@@ -150,7 +168,7 @@ impl PodHistory {
             let counts = &mut self.restart_counts;
             let highest = counts.entry(container.name.to_string()).or_default();
             *highest = (*highest).max(count);
-            if container.state == ContainerState::Exited {
+            if container.state == ContainerState::Exited && !self.is_earlier(&container.id) {
                 self.ended(
                     End {
                         id: container.id.clone(),
@@ -169,6 +187,7 @@ impl PodHistory {
         let exist: Vec<&Id> = sandboxes.chain(containers).collect();
         self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
+        self.earlier.retain(|id| exist.contains(&id));
         let ends = &self.ends;
         self.replaced
             .retain(|id, _| exist.contains(&id) || ends.values().any(|end| end.id == *id));
@@ -228,7 +247,10 @@ impl PodHistory {
         for id in &actions.keep {
             self.replaced.remove(id);
         }
-        if !actions.terminating {
+        if actions.terminating {
+            let stopped = actions.stop.iter().map(|stop| (stop.id.clone(), now));
+            self.terminating.extend(stopped);
+        } else {
             for stop in &actions.stop {
                 let replaced = match stop.reason {
                     StopReason::Changed | StopReason::Unknown => Replaced::Always,
@@ -249,9 +271,6 @@ impl PodHistory {
         }
         for id in &actions.remove {
             self.called(id, Call::Remove, now);
-        }
-        if actions.terminating {
-            self.terminating_since.get_or_insert(now);
         }
         self.phase = self.phase.or(actions.phase);
     }
@@ -302,8 +321,8 @@ impl PodHistory {
     /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
     /// made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let called = self.calls.get(&(id.clone(), call))?;
-        Some(called.at.after(REPEAT_AFTER))
+        let at = self.called_at(id, call)?;
+        Some(at.after(REPEAT_AFTER))
     }
 
     /// The same for the removal of garbage, for which no container waits.
@@ -324,8 +343,31 @@ impl PodHistory {
         self.resized.get(id)
     }
 
-    pub(crate) const fn terminating_since(&self) -> Option<Instant> {
-        self.terminating_since
+    /// When such a call for this id was last made; `None` if never.
+    fn called_at(&self, id: &Id, call: Call) -> Option<Instant> {
+        let called = self.calls.get(&(id.clone(), call))?;
+        Some(called.at)
+    }
+
+    /// When the first of the containers of the pod that is being terminated was stopped, by its last stop, without
+    /// those that still run.
+    pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
+        let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
+        stopped.map(|(_, at)| *at).min()
+    }
+
+    /// Whether a container that was created could not be removed although that was tried again and again, and no
+    /// start of it is in progress.
+    pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
+        let removed = self.calls.get(&(id.clone(), Call::Remove));
+        let started = self.called_at(id, Call::Start);
+        removed.is_some_and(|removed| removed.tries >= STUCK_AFTER)
+            && started.is_none_or(|at| now >= at.after(START_ENDED))
+    }
+
+    /// Whether that container is of an earlier pod of the same uid.
+    pub(crate) fn is_earlier(&self, id: &Id) -> bool {
+        self.earlier.contains(id)
     }
 
     fn tried_sandbox(&mut self, attempt: u32) {

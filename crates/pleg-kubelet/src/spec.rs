@@ -17,6 +17,8 @@ pub struct PodSpec {
     pub containers: Vec<ContainerSpec>,
     /// How long the containers have to end after they were told to.
     pub termination_grace_period: Duration,
+    /// Whether the pod uses the network of the node. Then the runtime reports no address of it.
+    pub host_network: bool,
 }
 
 /// One container of a pod.
@@ -62,13 +64,15 @@ pub enum RestartPolicy {
 }
 
 impl PodSpec {
-    /// A pod of these containers that are restarted whenever they end, with a grace period of 30 s.
+    /// A pod of these containers that are restarted whenever they end, with a grace period of 30 s and a network of
+    /// its own.
     #[must_use]
     pub const fn new(containers: Vec<ContainerSpec>) -> Self {
         Self {
             restart_policy: RestartPolicy::Always,
             containers,
             termination_grace_period: Duration::from_secs(30),
+            host_network: false,
         }
     }
 }

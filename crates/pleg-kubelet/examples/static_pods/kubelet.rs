@@ -199,6 +199,7 @@ impl Kubelet {
             ended: &decision.records,
             previous: previous.as_ref(),
             waiting,
+            replaced: &decision.actions.replaced,
             probes: decision.probes.as_ref(),
             runtime: &self.node.runtime(),
             host_ips: &self.performer.node().host_ips,

@@ -34,7 +34,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::kubelet::Kubelet;
-use crate::server::Served;
 
 /// How often the directory of manifests is read.
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
@@ -148,11 +147,7 @@ async fn run() -> anyhow::Result<()> {
         tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
         anyhow::Ok(specs)
     };
-    let served = Served {
-        kubelet: kubelet.clone(),
-        metrics,
-    };
-    tokio::spawn(server::serve(listener, served));
+    tokio::spawn(server::serve(listener, kubelet.clone(), metrics));
     let specs = tokio::select! {
         specs = first => specs?,
         () = &mut stop => return Ok(()),

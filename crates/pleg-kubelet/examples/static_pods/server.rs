@@ -14,7 +14,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::kubelet::Kubelet;
@@ -23,23 +22,29 @@ use crate::kubelet::Kubelet;
 const MAX_CONNECTIONS: usize = 64;
 /// How long one may take.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How often the metrics are compacted.
+const UPKEEP: Duration = Duration::from_secs(5);
 /// How long after a connection that could not be accepted the next one is.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-pub(crate) struct Served {
-    pub(crate) kubelet: Arc<Kubelet>,
-    pub(crate) metrics: PrometheusHandle,
+struct Served {
+    kubelet: Arc<Kubelet>,
+    metrics: PrometheusHandle,
 }
 
-pub(crate) async fn serve(listener: TcpListener, served: Served) {
-    let clock = served.kubelet.pleg.clock();
-    let served = Arc::new(served);
+pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics: PrometheusHandle) {
+    let clock = kubelet.pleg.clock();
+    let served = Arc::new(Served { kubelet, metrics });
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let permit = permits.clone().acquire_owned().await;
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
+        let accepted = tokio::time::timeout(UPKEEP, listener.accept()).await;
+        // Histograms keep every sample until then, whether or not anybody reads them.
+        served.metrics.run_upkeep();
+        let stream = match accepted {
+            Err(_) => continue,
+            Ok(Ok((stream, _))) => stream,
+            Ok(Err(error)) => {
                 // Descriptors may be missing, or the client has gone.
                 tracing::warn!(%error, "a connection cannot be accepted");
                 clock.sleep_until(clock.now().after(ACCEPT_AGAIN)).await;
@@ -73,8 +78,9 @@ impl Served {
             "/healthz" => plain(self.kubelet.node.check_alive()),
             "/readyz" => plain(self.kubelet.node.check_ready()),
             "/metrics" => {
-                self.metrics.run_upkeep();
-                let tasks = Handle::current().metrics().num_alive_tasks();
+                let tasks = tokio::runtime::Handle::current()
+                    .metrics()
+                    .num_alive_tasks();
                 metrics::gauge!("static_pods_alive_tasks").set(tasks as f64);
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
                 (StatusCode::OK, kind, self.metrics.render())
@@ -86,11 +92,7 @@ impl Served {
                 }))
             }
             "/node" => json(&json!({"conditions": [self.kubelet.node.ready()]})),
-            _ => (
-                StatusCode::NOT_FOUND,
-                "text/plain",
-                "not found\n".to_owned(),
-            ),
+            _ => (StatusCode::NOT_FOUND, "text/plain", "not found\n".into()),
         };
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;

@@ -25,6 +25,7 @@ mod sandbox;
 mod termination;
 mod types;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
@@ -72,7 +73,10 @@ pub fn pod_actions(
         actions: PodActions::default(),
     };
     match desired.spec {
-        Some(spec) if !desired.terminating && history.phase().is_none() => decision.run(spec),
+        Some(spec) if !desired.terminating && history.phase().is_none() => {
+            decision.actions.replaced = decision.replaced(spec);
+            decision.run(spec);
+        }
         _ => decision.terminate(),
     }
     decision.actions
@@ -163,7 +167,25 @@ impl<'a> Decision<'a> {
         self.history.is_replaced(end, spec.restart_policy)
     }
 
+    /// See [`PodActions::replaced`].
+    fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
+        let containers = &self.view.status.containers;
+        let ended_before = |name: &str| {
+            let mut exited = containers.iter().filter(|c| has_ended(c));
+            exited.any(|c| *c.name == *name && self.history.is_earlier(&c.id))
+        };
+        let is_replaced = |c: &&ContainerSpec| match self.history.end(&c.name) {
+            Some(end) => self.is_replaced(spec, end),
+            None => ended_before(&c.name),
+        };
+        let replaced = spec.containers.iter().filter(is_replaced);
+        replaced.map(|c| c.name.clone()).collect()
+    }
+
     /// Handles every container of that name that has not ended.
+    ///
+    /// One that was created, and that could neither be started nor removed for minutes, counts as ended: another one
+    /// is created beside it, as in the kubelet.
     fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
@@ -174,7 +196,7 @@ impl<'a> Decision<'a> {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
                 ContainerState::Created => {
-                    is_unresolved = true;
+                    is_unresolved |= !self.history.is_stuck(&c.id, self.now);
                     self.remove(&c.id);
                 }
                 ContainerState::Unknown { .. } => {
@@ -196,7 +218,10 @@ impl<'a> Decision<'a> {
             }
             (None, Some(c)) => {
                 self.created(container, c, is_unresolved);
-                Live::Unresolved
+                match self.history.is_stuck(&c.id, self.now) && !is_unresolved {
+                    true => Live::Nothing,
+                    false => Live::Unresolved,
+                }
             }
             (None, None) if is_unresolved => Live::Unresolved,
             (None, None) => Live::Nothing,

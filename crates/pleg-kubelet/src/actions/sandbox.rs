@@ -1,10 +1,15 @@
 //! The sandbox of a pod that is to run.
 
+use std::time::Duration;
+
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
 use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
 use crate::spec::{PodSpec, RestartPolicy};
+
+/// How long after a status of the sandbox that failed its addresses are looked for again.
+const ADDRESSES_AGAIN: Duration = Duration::from_secs(1);
 
 impl<'a> Decision<'a> {
     /// The sandbox in which containers may be started now. If there is none, decides what is to be
@@ -25,7 +30,7 @@ impl<'a> Decision<'a> {
                 None
             }
             Some(SandboxState::Ready) if others.count() == 0 => {
-                let is_settled = newest.filter(|s| !s.unsettled);
+                let is_settled = newest.filter(|s| !s.unsettled && !self.lacks_addresses(spec, s));
                 if is_settled.is_none() {
                     self.waits("", WaitReason::Unsettled);
                 }
@@ -36,6 +41,18 @@ impl<'a> Decision<'a> {
                 None
             }
         }
+    }
+
+    /// Whether the status of the sandbox could not be read, so that its addresses are not known. Containers get them
+    /// in their environment when they are created. Requests an inspection.
+    fn lacks_addresses(&mut self, spec: &PodSpec, sandbox: &SandboxStatus) -> bool {
+        let is_unread = sandbox.error.is_some() && self.view.status.ips.is_empty();
+        let lacks = is_unread && !spec.host_network;
+        if lacks {
+            self.actions.inspect_after = self.actions.inspect_after.max(self.view.inspected);
+            self.actions.due_by(self.now.after(ADDRESSES_AGAIN));
+        }
+        lacks
     }
 
     /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything
@@ -65,20 +82,22 @@ impl<'a> Decision<'a> {
     /// anything.
     fn stop_remains(&mut self, spec: &PodSpec) -> bool {
         let status = &self.view.status;
-        let live: Vec<_> = status.containers.iter().filter(|c| !has_ended(c)).collect();
-        for c in &live {
+        let mut is_left = false;
+        for c in status.containers.iter().filter(|c| !has_ended(c)) {
+            is_left |= !self.history.is_stuck(&c.id, self.now);
             match c.state {
                 ContainerState::Created => self.remove(&c.id),
                 _ => self.stop(spec, c, StopReason::Pod),
             }
         }
-        self.stop_sandboxes() || !live.is_empty()
+        self.stop_sandboxes() || is_left
     }
 
     /// Whether a regular container is to run in a new sandbox. `None`: undecided.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = spec.containers.iter().map(|c| &c.name);
-        let has_run = !self.view.status.containers.is_empty()
+        let mut containers = self.view.status.containers.iter();
+        let has_run = containers.any(|c| !self.history.is_earlier(&c.id))
             || names.any(|name| self.history.end(name).is_some());
         let mut is_left = false;
         for container in spec.regular() {

@@ -1,5 +1,6 @@
 //! The end of a pod: the regular containers are stopped first, then the sidecars in reverse order,
-//! and then the sandboxes. They share one grace period.
+//! and then the sandboxes. The time for which a sidecar waited for others is part of its grace period, as in the
+//! kubelet. A stop that failed used up nothing: the runtime may have been down.
 
 use std::time::Duration;
 
@@ -55,21 +56,23 @@ impl Decision<'_> {
             .filter(|c| runs(c.state))
             .map(|c| (index(&c.name), c))
             .collect();
-        let since = self.history.terminating_since();
-        let used = since.map_or(Duration::ZERO, |since| self.now.since(since));
         // Regular containers have no index and are stopped together; of the sidecars, the last.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
             true => None,
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
+        let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
+        let since = self.history.terminating_since(runs);
+        let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (index, container) in &running {
             if *index == turn {
                 let grace = spec.map_or_else(
                     || noted_grace(container).unwrap_or(DEFAULT_GRACE),
                     |spec| spec.termination_grace_period,
                 );
-                self.stop_within(container, grace.saturating_sub(used), StopReason::Pod);
+                let waited = index.map_or(Duration::ZERO, |_| waited);
+                self.stop_within(container, grace.saturating_sub(waited), StopReason::Pod);
             }
         }
         !running.is_empty()

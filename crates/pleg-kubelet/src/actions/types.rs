@@ -1,5 +1,6 @@
 //! What a decision is made from, and what is decided.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pleg::core::Resources;
@@ -69,6 +70,10 @@ pub struct PodActions {
     pub inspect_after: Option<Instant>,
     /// Containers that wait, and why.
     pub waiting: Vec<Waiting>,
+    /// The names of containers that have ended and run again, however they ended: this worker stopped them to
+    /// replace them, or they belong to an earlier pod of this uid. For
+    /// [`PodState::replaced`](crate::pod_status::PodState::replaced).
+    pub replaced: BTreeSet<String>,
     /// The pod has ended or is to be terminated.
     pub terminating: bool,
     /// Nothing of the pod runs any more, and nothing will. What is left may be removed.

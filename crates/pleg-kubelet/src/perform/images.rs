@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting};
+use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::core::CallError;
 use pleg::runtime::clock::Clock;
 use pleg::{Instant, PodUid};
@@ -15,6 +15,7 @@ use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::not_created;
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::pod_status::{image_pull_back_off, waiting};
 use crate::worker::Run;
@@ -83,17 +84,27 @@ impl Images {
     pub(super) async fn of<S: Send + Sync + 'static>(
         &self,
         run: &Run<S>,
+        pod: &Pod,
         container: &Container,
     ) -> Image {
         let image = container.image.clone().unwrap_or_default();
         let wanted = (run.uid.clone(), container.name.clone(), image.clone());
-        if let Some(result) = self.pulled(run, &wanted, &image) {
-            return result;
-        }
         let policy = container.image_pull_policy.as_deref();
         // Upstream's default.
         let is_latest = image.ends_with(":latest") || !has_tag(&image);
-        if policy.map_or(!is_latest, |policy| policy != "Always") {
+        let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
+        if let Some(pulled) = self.pulled(run, pod, &wanted, &image) {
+            // Somebody else may have pulled it since.
+            let waits = matches!(pulled, Image::Absent(_, Some(_)));
+            if waits
+                && may_be_present
+                && let Ok(Some(reference)) = self.present(&image).await
+            {
+                return Image::Present(reference);
+            }
+            return pulled;
+        }
+        if may_be_present {
             match self.present(&image).await {
                 Ok(Some(reference)) => return Image::Present(reference),
                 Ok(None) if policy == Some("Never") => {
@@ -109,7 +120,7 @@ impl Images {
                 }
             }
         }
-        self.pull(run, wanted, &image)
+        self.pull(run, pod, wanted, &image)
     }
 
     /// The image may not be present any more.
@@ -125,7 +136,7 @@ impl Images {
     }
 
     /// The result of a pull for this container; `None` if there was none or it is to be repeated.
-    fn pulled<S>(&self, run: &Run<S>, wanted: &Wanted, image: &str) -> Option<Image> {
+    fn pulled<S>(&self, run: &Run<S>, pod: &Pod, wanted: &Wanted, image: &str) -> Option<Image> {
         let State {
             pulls, back_off, ..
         } = &mut *lock(&self.state);
@@ -133,7 +144,8 @@ impl Images {
             // It panicked, or it would have left a result.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
-                Some(Image::Absent(pulling(image, failed.as_deref()), None))
+                let reason = pulling(pod, image, failed.as_deref());
+                Some(Image::Absent(reason, None))
             }
             Pull::Succeeded(reference) => {
                 let reference = reference.clone();
@@ -145,7 +157,7 @@ impl Images {
                 let delayed = back_off.delayed_since_last(uid, image, run.now())?;
                 let reason = match std::mem::replace(is_shown, true) {
                     false => waiting("ErrImagePull", error.clone()),
-                    true => pulling(image, Some(error)),
+                    true => pulling(pod, image, Some(error)),
                 };
                 Some(Image::Absent(reason, Some(delayed.until)))
             }
@@ -165,7 +177,13 @@ impl Images {
         Ok(id)
     }
 
-    fn pull<S: Send + Sync + 'static>(&self, run: &Run<S>, wanted: Wanted, image: &str) -> Image {
+    fn pull<S: Send + Sync + 'static>(
+        &self,
+        run: &Run<S>,
+        pod: &Pod,
+        wanted: Wanted,
+        image: &str,
+    ) -> Image {
         tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
         let pull = Pulling {
             client: self.client.clone(),
@@ -181,7 +199,7 @@ impl Images {
             Some(Pull::Failed { error, .. }) => Some(error),
             _ => None,
         };
-        let reason = pulling(image, failed.as_deref());
+        let reason = pulling(pod, image, failed.as_deref());
         let task = tokio::spawn(async move {
             pull.run().await;
             wake();
@@ -246,9 +264,9 @@ fn spec_of(image: &str) -> v1::ImageSpec {
 }
 
 /// Why a container waits while its image is pulled, or is to be pulled again after that error.
-fn pulling(image: &str, failed: Option<&str>) -> ContainerStateWaiting {
+fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
-        return waiting("ContainerCreating", format!("Pulling image {image:?}"));
+        return waiting(not_created(pod), format!("Pulling image {image:?}"));
     };
     let mut reason = image_pull_back_off(image);
     let message = reason.message.get_or_insert_default();

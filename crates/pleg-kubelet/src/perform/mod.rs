@@ -107,7 +107,7 @@ impl Performed {
     /// What the pod as a whole needs could not be made. Its containers wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
         for container in containers_of(pod) {
-            let reason = waiting("ContainerCreating", error.to_string());
+            let reason = waiting(not_created(pod), error.to_string());
             self.waiting.insert(container.name.clone(), reason);
         }
         self.errors.push(error);
@@ -292,7 +292,7 @@ impl Performer {
             return false;
         };
         let performed = &mut prepared.performed;
-        let image = match self.images.of(run, container).await {
+        let image = match self.images.of(run, pod, container).await {
             Image::Present(image) => image,
             Image::Absent(reason, due) => {
                 performed.waiting.insert(start.name.clone(), reason);
@@ -366,6 +366,18 @@ impl Performer {
             }
         }
         performed
+    }
+}
+
+/// Upstream's reason of a container that waits to be created.
+pub(crate) fn not_created(pod: &Pod) -> &'static str {
+    let init = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.init_containers.as_ref());
+    match init.is_some_and(|init| !init.is_empty()) {
+        true => "PodInitializing",
+        false => "ContainerCreating",
     }
 }
 

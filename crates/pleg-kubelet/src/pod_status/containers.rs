@@ -11,7 +11,9 @@ use pleg::TerminalRecord;
 use pleg::core;
 
 use crate::api_time::api_time;
+use crate::decision::is_final;
 use crate::history::restart_count;
+use crate::perform::not_created;
 use crate::probe::ProbeResults;
 
 use super::{PodState, ended, find, resources, restart};
@@ -134,12 +136,29 @@ impl<'a> One<'a> {
             status.state = Some(ended::state(ended::not_located()));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
+        if self.code_may_come(newest) {
+            let same = self
+                .previous
+                .filter(|p| p.container_id == status.container_id);
+            let before = same.and_then(|p| p.state.clone());
+            status.state = before.or_else(|| Some(waiting(ContainerStateWaiting::default())));
+        }
         let running = newest.state == pleg::ContainerState::Running;
         let in_effect = details.resources.as_deref().filter(|_| running);
         status.resources = resources::reported(self.container, in_effect);
         let allocated = self.container.resources.as_ref();
         status.allocated_resources = allocated.and_then(|r| r.requests.clone());
         status
+    }
+
+    /// Whether the exit code of a container that has ended may still become known.
+    fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
+        let lacks_code =
+            status.state == pleg::ContainerState::Exited && status.details.exit_code.is_none();
+        let mut records = self.state.ended.iter();
+        let record = records.find(|record| record.id == status.id);
+        let is_unread = record.is_some_and(|record| !is_final(self.state.view, record));
+        lacks_code && (is_unread || status.error.is_some() || status.unsettled)
     }
 
     /// The state of one container. A container that was created and not started waits, and so does
@@ -164,16 +183,7 @@ impl<'a> One<'a> {
         if let Some(previous) = self.previous.filter(|p| terminated(p).is_some()) {
             return previous.clone();
         }
-        let has_init = self
-            .spec
-            .init_containers
-            .as_ref()
-            .is_some_and(|c| !c.is_empty());
-        let reason = if has_init {
-            "PodInitializing"
-        } else {
-            "ContainerCreating"
-        };
+        let reason = not_created(self.state.pod);
         ContainerStatus {
             name: self.container.name.clone(),
             image: self.container.image.clone().unwrap_or_default(),
@@ -195,9 +205,9 @@ impl<'a> One<'a> {
         let was_running = self.previous.is_some_and(is_running);
         if was_running && last_terminated(status).is_none() {
             status.last_state = Some(ended::state(ended::vanished()));
-        }
-        if was_running && self.state.pod.metadata.deletion_timestamp.is_none() {
-            status.restart_count = status.restart_count.saturating_add(1);
+            if self.state.pod.metadata.deletion_timestamp.is_none() {
+                status.restart_count = status.restart_count.saturating_add(1);
+            }
         }
         let initialized = self.spec.containers.iter().any(|c| {
             let all = &self.state.view.status.containers;
@@ -214,10 +224,14 @@ impl<'a> One<'a> {
             return;
         };
         let inferred = self.init && self.instances().next().is_none();
-        let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0);
+        let is_replaced = self.state.replaced.contains(&self.container.name);
+        let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0) && !is_replaced;
         let has_succeeded =
             self.init && succeeded && (inferred || !restart::is_sidecar(self.container));
-        if has_succeeded || !self.is_to_be_restarted() {
+        // A container that has run before does not show that its pod or image is being made.
+        let is_made = terminated(status).is_some()
+            && reason.reason.as_deref() == Some(not_created(self.state.pod));
+        if has_succeeded || is_made || !self.is_to_be_restarted() {
             return;
         }
         if terminated(status).is_some() {
@@ -237,7 +251,8 @@ impl<'a> One<'a> {
                 pleg::ContainerState::Exited => {
                     // An unknown exit code counts as failure.
                     let code = newest.details.exit_code.unwrap_or(-1);
-                    restart::restarts(self.container, self.spec, code)
+                    self.state.replaced.contains(&self.container.name)
+                        || restart::restarts(self.container, self.spec, code)
                 }
                 _ => true,
             },

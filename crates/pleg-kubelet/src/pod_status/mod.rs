@@ -8,7 +8,7 @@ mod qos;
 mod resources;
 mod restart;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -72,6 +72,9 @@ pub struct PodState<'a> {
     pub previous: Option<&'a PodStatus>,
     /// Why containers wait, by name.
     pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
+    /// The names of containers that have ended and run again, however they ended: those of
+    /// [`PodActions::replaced`](crate::actions::PodActions::replaced).
+    pub replaced: &'a BTreeSet<String>,
     /// The results of its probes; `None` if there are none yet.
     pub probes: Option<&'a ProbeResults>,
     /// The runtime's name: `containerd` in `containerd://…`.
@@ -89,7 +92,8 @@ pub struct PodState<'a> {
 /// It differs from upstream in three ways. The last state of a container whose predecessor was
 /// removed is taken from its terminal record or from the previous status; upstream loses it. An exited
 /// container whose exit code is not known has the reason `ContainerStatusUnknown` and the code 137, as
-/// a container that is gone; upstream has the code that the runtime happens to send. Probes are taken
+/// a container that is gone; upstream has the code that the runtime happens to send. While it may still become
+/// known, the container has the state of the previous status; upstream does not report one then. Probes are taken
 /// into account before the phase is determined, not after.
 #[must_use]
 pub fn pod_status(state: &PodState<'_>) -> PodStatus {

@@ -32,7 +32,7 @@ pub(super) fn phase(
     spec: &PodSpec,
     statuses: &[ContainerStatus],
 ) -> &'static str {
-    let counts = count(spec, statuses);
+    let counts = count(state, spec, statuses);
     if counts.init_failed > 0 {
         return FAILED;
     }
@@ -61,18 +61,18 @@ pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'sta
     }
 }
 
-fn count(spec: &PodSpec, statuses: &[ContainerStatus]) -> Counts {
+fn count(state: &PodState<'_>, spec: &PodSpec, statuses: &[ContainerStatus]) -> Counts {
     let mut counts = Counts::default();
     for container in spec.init_containers.iter().flatten() {
         let status = find(statuses, &container.name);
         match restart::is_sidecar(container) {
             true => count_sidecar(&mut counts, status),
-            false => count_init(&mut counts, spec, container, status),
+            false => count_init(&mut counts, state, spec, container, status),
         }
     }
     for container in &spec.containers {
         let status = find(statuses, &container.name);
-        count_regular(&mut counts, spec, container, status);
+        count_regular(&mut counts, state, spec, container, status);
     }
     counts
 }
@@ -89,12 +89,14 @@ fn end(status: &ContainerStatus) -> Option<i32> {
 
 fn count_init(
     counts: &mut Counts,
+    state: &PodState<'_>,
     spec: &PodSpec,
     container: &Container,
     status: Option<&ContainerStatus>,
 ) {
     match status.and_then(end) {
         None => counts.init_pending += 1,
+        Some(_) if state.replaced.contains(&container.name) => counts.init_pending += 1,
         Some(0) => {}
         Some(code) if restart::restarts(container, spec, code) => {}
         Some(_) => counts.init_failed += 1,
@@ -121,6 +123,7 @@ fn count_sidecar(counts: &mut Counts, status: Option<&ContainerStatus>) {
 
 fn count_regular(
     counts: &mut Counts,
+    state: &PodState<'_>,
     spec: &PodSpec,
     container: &Container,
     status: Option<&ContainerStatus>,
@@ -132,10 +135,13 @@ fn count_regular(
     if is_running(status) {
         counts.running += 1;
     } else if let Some(code) = end(status) {
+        let is_replaced = state.replaced.contains(&container.name);
+        let is_restarted = is_replaced || restart::restarts(container, spec, code);
         counts.stopped += 1;
-        counts.stopped_for_good += usize::from(!restart::restarts(container, spec, code));
+        counts.stopped_for_good += usize::from(!is_restarted);
         // A container that waits to be restarted has not succeeded.
-        counts.succeeded += usize::from(code == 0 && terminated(status).is_some());
+        let succeeded = code == 0 && terminated(status).is_some() && !is_replaced;
+        counts.succeeded += usize::from(succeeded);
     } else if is_waiting(status) {
         counts.waiting += 1;
     } else {

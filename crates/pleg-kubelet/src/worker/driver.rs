@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use oorandom::Rand64;
-use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
+use pleg::core::SandboxState;
+use pleg::{ContainerState, Delivery, Instant, Pleg, PodStatus, PodUid, Subscription};
 use tokio::sync::watch;
-use tokio::task::{self, JoinError, JoinSet};
+use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 
 use super::queue::{Queue, jitter};
 use super::run::{LastChange, Next, Run, RunError};
@@ -38,6 +39,8 @@ struct Worker<S> {
     failures: u32,
     /// A run without a specification has begun. The pod ends before it begins anew.
     is_deleted: bool,
+    /// The run in progress, if it has a specification: a deletion ends it.
+    syncing: Option<AbortHandle>,
     /// The error that was logged last; empty after a run that succeeded.
     error: String,
 }
@@ -52,7 +55,9 @@ enum Outcome {
         retry_in: Duration,
         error: String,
     },
-    /// The pod has no specification, and nothing of it exists.
+    /// The pod was deleted while it ran.
+    Interrupted,
+    /// The pod has no specification, and nothing of it exists or runs.
     Ended,
 }
 
@@ -144,18 +149,27 @@ impl<R: Reconcile> Driver<R> {
         let now = self.pleg.now();
         for uid in &woken {
             self.queue.push(uid, now);
+            let is_deleted = !self.shared.specs().pods.contains_key(uid);
+            let syncing = self.workers.get_mut(uid).map(|worker| &mut worker.syncing);
+            if let Some(run) = syncing.filter(|_| is_deleted).and_then(Option::take) {
+                run.abort();
+            }
         }
     }
 
     fn begin_runs(&mut self) {
         while let Some(uid) = self.queue.pop(self.pleg.now()) {
-            let spec = self.shared.specs().pods.get(&uid).cloned();
+            let mut specs = self.shared.specs();
+            let (spec, deleted) = (specs.pods.get(&uid).cloned(), specs.deleted.remove(&uid));
+            drop(specs);
             let worker = self.workers.entry(uid.clone()).or_default();
             worker.is_deleted |= spec.is_none();
             let spec = spec.filter(|_| !worker.is_deleted);
-            if spec.is_some() {
-                worker.last_spec.clone_from(&spec);
+            let last = spec.clone().or(deleted.filter(|_| worker.is_deleted));
+            if last.is_some() {
+                worker.last_spec = last;
             }
+            let has_spec = spec.is_some();
             let begun = Begun {
                 uid: uid.clone(),
                 spec,
@@ -168,6 +182,7 @@ impl<R: Reconcile> Driver<R> {
             };
             let run = self.runs.spawn(begun.run(self.reconciler.clone()));
             self.pod_of_run.insert(run.id(), uid);
+            worker.syncing = has_spec.then_some(run);
         }
     }
 
@@ -175,6 +190,7 @@ impl<R: Reconcile> Driver<R> {
     fn end_run(&mut self, ended: Result<(task::Id, Outcome), JoinError>) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, Some(outcome)),
+            Err(error) if error.is_cancelled() => (error.id(), Some(Outcome::Interrupted)),
             // The error policy or the end hook panicked.
             Err(error) => (error.id(), None),
         };
@@ -187,6 +203,7 @@ impl<R: Reconcile> Driver<R> {
         let Some(worker) = self.workers.get_mut(&uid) else {
             return;
         };
+        worker.syncing = None;
         let WorkerSettings {
             resync_period,
             jitter: factor,
@@ -209,6 +226,11 @@ impl<R: Reconcile> Driver<R> {
                     Next::At(at) => at.min(resync),
                     Next::Change => resync,
                 }
+            }
+            Some(Outcome::Interrupted) => {
+                // A call that was in progress may still take effect.
+                worker.last_change.set(now);
+                now
             }
             failed => {
                 worker.failures = worker.failures.saturating_add(1);
@@ -265,6 +287,7 @@ impl<S> Default for Worker<S> {
             last_change: LastChange::default(),
             failures: 0,
             is_deleted: false,
+            syncing: None,
             error: String::new(),
         }
     }
@@ -349,12 +372,24 @@ impl<S: Send + Sync + 'static> Begun<S> {
             last_change: self.last_change,
             shared: self.shared,
         };
-        if run.spec.is_none() && run.view.status.is_nothing() {
+        // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
+        let comes_back = || run.shared.specs().pods.contains_key(&run.uid);
+        let status = &run.view.status;
+        let has_ended = status.is_nothing() || has_ended(status) && comes_back();
+        if run.spec.is_none() && has_ended {
             return Ok(Reconciled::Ended(run));
         }
         let next = reconciler.reconcile(&run).await;
         next.map(Reconciled::Next).map_err(RunError::Reconcile)
     }
+}
+
+/// Whether nothing of the pod runs or may start.
+fn has_ended(status: &PodStatus) -> bool {
+    let mut sandboxes = status.sandboxes.iter();
+    let mut containers = status.containers.iter();
+    sandboxes.all(|s| s.state == SandboxState::NotReady)
+        && containers.all(|c| c.state == ContainerState::Exited)
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
@@ -371,7 +406,7 @@ mod tests {
     use pleg::runtime::fake::FakeRuntime;
     use tokio::sync::Notify;
 
-    use super::super::Specs;
+    use super::super::{PodWorkers, Specs};
     use super::*;
 
     struct Nothing;
@@ -399,6 +434,41 @@ mod tests {
         assert_eq!(worker.error, "");
     }
 
+    /// Keeps what a run without a specification was given.
+    struct Last(Arc<Mutex<Vec<Option<u32>>>>);
+
+    impl Reconcile for Last {
+        type Spec = u32;
+        type Error = Infallible;
+
+        async fn reconcile(&self, run: &Run<u32>) -> Result<Next, Infallible> {
+            if run.spec.is_none() {
+                let last = run.last_spec.as_deref().copied();
+                self.0.lock().unwrap().push(last);
+            }
+            Ok(Next::Change)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn specification_that_is_deleted_at_once_is_the_last_one() {
+        let runtime = FakeRuntime::new();
+        runtime.run_pod("p");
+        let pleg = Pleg::builder(runtime).spawn().unwrap();
+        pleg.wait_until_synced().await.unwrap();
+        let given = Arc::default();
+        let last = Last(Arc::clone(&given));
+        let specs = [("p".into(), Arc::new(1))];
+        let workers = PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs);
+        let clock = pleg.clock();
+        let pass = || clock.sleep_until(clock.now().after(Duration::from_secs(1)));
+        pass().await;
+        workers.set(&"p".into(), 2);
+        workers.delete(&"p".into());
+        pass().await;
+        assert_eq!(given.lock().unwrap().first(), Some(&Some(2)));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn lagged_subscription_queues_every_known_pod() {
         let runtime = FakeRuntime::new();
@@ -408,7 +478,7 @@ mod tests {
         let shared = Arc::new(Shared {
             specs: Mutex::new(Specs {
                 pods: BTreeMap::from([("specified".into(), Arc::new(()))]),
-                woken: Default::default(),
+                ..Specs::default()
             }),
             wake: Notify::new(),
             aborted: Default::default(),

@@ -37,7 +37,8 @@ pub trait Reconcile: Send + Sync + 'static {
     /// pod has ended.
     ///
     /// # Cancel safety
-    /// The future is dropped when the workers are shut down and do not end in time.
+    /// The future is dropped when the pod is deleted, and when the workers are shut down and do not end in time. A call
+    /// that was in progress may still take effect: the next run gets a view that is newer.
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
@@ -52,7 +53,8 @@ pub trait Reconcile: Send + Sync + 'static {
         default_delay(failures)
     }
 
-    /// The worker of the pod has ended: the pod has no specification, and nothing of it exists.
+    /// The worker of the pod has ended: the pod has no specification, and nothing of it exists; or it has one again,
+    /// and nothing of the earlier pod runs.
     /// Drop what is kept of the pod here, for example with
     /// [`Decider::forget`](crate::decision::Decider::forget). May be called more than once.
     fn ended(&self, run: &Run<Self::Spec>) {
@@ -153,6 +155,18 @@ struct Shared<S> {
 struct Specs<S> {
     pods: BTreeMap<PodUid, Arc<S>>,
     woken: BTreeSet<PodUid>,
+    /// What was deleted, until the driver takes it: it may be newer than what the last run had.
+    deleted: BTreeMap<PodUid, Arc<S>>,
+}
+
+impl<S> Default for Specs<S> {
+    fn default() -> Self {
+        Self {
+            pods: BTreeMap::new(),
+            woken: BTreeSet::new(),
+            deleted: BTreeMap::new(),
+        }
+    }
 }
 
 impl<S> Shared<S> {
@@ -185,7 +199,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         let shared = Arc::new(Shared {
             specs: Mutex::new(Specs {
                 pods: specs.into_iter().collect(),
-                woken: BTreeSet::new(),
+                ..Specs::default()
             }),
             wake: Notify::new(),
             aborted: AtomicUsize::new(0),
@@ -208,11 +222,14 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes the specification of a pod and runs it: it is to be terminated. Its worker ends when nothing of
-    /// the pod exists.
+    /// Deletes the specification of a pod and runs it: it is to be terminated. A run with the specification that is
+    /// in progress is dropped, so that a container that ends slowly does not delay the others. The worker ends when
+    /// nothing of the pod exists, or, if the specification is set again, when nothing of it runs.
     pub fn delete(&self, uid: &PodUid) {
         let mut specs = self.shared.specs();
-        specs.pods.remove(uid);
+        if let Some(spec) = specs.pods.remove(uid) {
+            specs.deleted.insert(uid.clone(), spec);
+        }
         specs.woken.insert(uid.clone());
         drop(specs);
         self.shared.wake.notify_one();

@@ -1,9 +1,10 @@
 //! Statuses of containers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::core::{ContainerDetails, Labels, Resources};
+use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, Resources};
 use pleg::{ContainerState, Instant, TerminalRecord};
 use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
 use pleg_kubelet::probe::ProbeResults;
@@ -21,6 +22,50 @@ fn ended(id: &str, code: i32) -> Value {
         "startedAt": "2026-07-01T09:59:00Z",
         "finishedAt": "2026-07-01T09:59:30Z",
     }})
+}
+
+#[test]
+fn exit_code_that_may_still_become_known_is_not_reported() {
+    let ended = || container("app", 0, ContainerState::Exited, |_| ());
+    let running = json!({"running": {"startedAt": "2026-07-01T09:59:00Z"}});
+    let before = json!({"containerStatuses": [{
+        "name": "app", "containerID": "containerd://app-0", "state": running,
+        "image": "", "imageID": "", "ready": true, "restartCount": 0,
+    }]});
+    let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
+    let mut node = Node::one("Never").with(ended()).before(before);
+    node.ended = vec![TerminalRecord::new("app-0", "app", at(5))];
+    node.inspected = Some(at(4));
+    assert_eq!(
+        node.app()["state"],
+        running,
+        "it is not read since it ended"
+    );
+    assert_eq!(node.phase(), "Running");
+    node.inspected = Some(at(6));
+    assert_eq!(
+        node.app()["state"]["terminated"]["exitCode"],
+        137,
+        "it is lost"
+    );
+    assert_eq!(node.phase(), "Failed");
+    let error = CallError::new("ContainerStatus", CallErrorKind::Failed, "test");
+    node.containers[0].error = Some(Arc::new(error));
+    assert_eq!(node.app()["state"], running, "its status call fails");
+    node.previous = None;
+    assert!(node.app()["state"]["waiting"].is_object());
+}
+
+#[test]
+fn container_that_vanished_after_a_restart_keeps_its_last_state_and_count() {
+    let before = json!({"containerStatuses": [{
+        "name": "app", "containerID": "containerd://app-1", "restartCount": 1,
+        "image": "", "imageID": "", "ready": true,
+        "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3}},
+    }]});
+    let node = Node::one("Never").before(before);
+    assert_eq!(node.app()["restartCount"], 1);
+    assert_eq!(node.app()["lastState"]["terminated"]["exitCode"], 3);
 }
 
 #[test]
@@ -340,7 +385,7 @@ fn resources_are_those_in_effect() {
         let mut resources = Resources::default();
         (resources.cpu_period, resources.cpu_quota) = (100_000, quota);
         (resources.cpu_shares, resources.memory_limit) = (shares, memory);
-        let resources = std::sync::Arc::new(resources);
+        let resources = Arc::new(resources);
         let app = container("app", 0, ContainerState::Running, |d| {
             d.resources = Some(resources);
         });

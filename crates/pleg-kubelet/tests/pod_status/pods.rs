@@ -53,6 +53,33 @@ fn status_of_a_running_pod_is_complete() {
     assert_eq!(node.status(), expected);
 }
 
+#[test]
+fn container_that_is_replaced_does_not_end_its_pod() {
+    for (policy, code) in [("OnFailure", 0), ("Never", 0), ("Never", 3)] {
+        let mut node = Node::one(policy).with(exited("app", 0, code));
+        assert_ne!(node.phase(), "Running", "{policy} {code}");
+        node.replaced.insert("app".to_owned());
+        assert_eq!(node.phase(), "Running", "{policy} {code}");
+        let node = node.waits("app", "CrashLoopBackOff", "");
+        assert_eq!(node.app()["state"]["waiting"]["reason"], "CrashLoopBackOff");
+        assert_eq!(node.app()["lastState"]["terminated"]["exitCode"], code);
+        assert_eq!(node.phase(), "Running", "{policy} {code}, and waits");
+    }
+}
+
+#[test]
+fn init_container_that_is_replaced_does_not_fail_its_pod() {
+    let mut node = Node::new(json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "init", "image": "shop:1"}],
+        "containers": [{"name": "app", "image": "shop:1"}],
+    }))
+    .with(exited("init", 0, 3));
+    assert_eq!(node.phase(), "Failed");
+    node.replaced.insert("init".to_owned());
+    assert_eq!(node.phase(), "Pending");
+}
+
 /// Upstream's rules for one container: (restart policy, container, phase).
 #[test]
 fn phase_follows_the_container_and_the_restart_policy() {

@@ -1,13 +1,13 @@
 //! What a status is made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxState, SandboxStatus, Text};
-use pleg::{ContainerState, ContainerStatus, PodUid, PodView, TerminalRecord, WallTime};
+use pleg::{ContainerState, ContainerStatus, Instant, PodUid, PodView, TerminalRecord, WallTime};
 use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) ended: Vec<TerminalRecord>,
     pub(crate) previous: Option<Value>,
     pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,
+    pub(crate) replaced: BTreeSet<String>,
+    pub(crate) inspected: Option<Instant>,
     pub(crate) probes: Option<ProbeResults>,
     pub(crate) host_ips: Vec<IpAddr>,
     pub(crate) terminal: bool,
@@ -52,6 +54,8 @@ impl Node {
             ended: Vec::new(),
             previous: None,
             waiting: BTreeMap::new(),
+            replaced: BTreeSet::new(),
+            inspected: None,
             probes: None,
             host_ips: vec![IpAddr::from([192, 168, 0, 1])],
             terminal: false,
@@ -96,10 +100,11 @@ impl Node {
         status.ips = self.ips.iter().map(|&ip| Text::from(ip)).collect();
         let made = pod_status(&PodState {
             pod: &pod,
-            view: &PodView::new(Arc::new(status), None, None),
+            view: &PodView::new(Arc::new(status), None, self.inspected),
             ended: &self.ended,
             previous: previous.as_ref(),
             waiting: &self.waiting,
+            replaced: &self.replaced,
             probes: self.probes.as_ref(),
             runtime: "containerd",
             host_ips: &self.host_ips,

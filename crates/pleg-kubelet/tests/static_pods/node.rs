@@ -31,6 +31,14 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) async fn up(mode: Mode) -> Self {
+        let mut back_off = BackOffSettings::default();
+        back_off.initial = Duration::from_millis(5);
+        back_off.max = Duration::from_millis(20);
+        Self::with_back_off(mode, back_off).await
+    }
+
+    /// One with these delays of restarts and pulls.
+    pub(crate) async fn with_back_off(mode: Mode, back_off: BackOffSettings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");
         let sim = Sim::builder().mode(mode).build();
@@ -40,9 +48,6 @@ impl Node {
         let pleg = builder.spawn().unwrap();
         let status = NodeStatus::new("n", pleg.clone(), client.clone());
         status.wait_for_runtime().await;
-        let mut back_off = BackOffSettings::default();
-        back_off.initial = Duration::from_millis(5);
-        back_off.max = Duration::from_millis(20);
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
         let kubelet = Kubelet::new(pleg.clone(), client, status, consumer, config, back_off);
         let kubelet = Arc::new(kubelet);

@@ -1,9 +1,12 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
 use std::path::Path;
+use std::time::Duration;
 
 use pleg::ContainerState;
 use pleg::core::SandboxState;
+use pleg_cri::v1;
+use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::manifest::Manifest;
 use pleg_sim::Mode;
 
@@ -28,6 +31,27 @@ async fn image_that_cannot_be_pulled_is_pulled_again_after_a_back_off() {
         0,
         "no attempt was used"
     );
+}
+
+#[tokio::test]
+async fn image_that_somebody_else_pulls_ends_the_back_off() {
+    // 10 s and more.
+    let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
+    node.sim.set_knob("pull_image.fail=unavailable").unwrap();
+    let uid = node.set("web", ONE);
+    node.until_waiting(&uid, "ImagePullBackOff").await;
+    node.sim.set_knob("pull_image.fail=off").unwrap();
+    let image = v1::ImageSpec {
+        image: "app:1".to_owned(),
+        ..v1::ImageSpec::default()
+    };
+    let clock = node.kubelet.pleg.clock();
+    let pulled = clock.now();
+    let pull = node.runtime().client().pull_image(image, None, None).await;
+    pull.unwrap();
+    node.workers.wake(&uid);
+    node.until_running(&uid).await;
+    assert!(clock.now().since(pulled) < Duration::from_secs(9));
 }
 
 #[tokio::test]
@@ -241,6 +265,52 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
         container["state"]["running"].is_object() && container["containerID"] != before
     };
     node.until(&uid, "started anew", new).await;
+}
+
+#[tokio::test]
+async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = "{restartPolicy: Never, terminationGracePeriodSeconds: 1,
+        containers: [{name: c, image: 'app:1'}]}";
+    let uid = node.set("web", spec);
+    node.until_running(&uid).await;
+    let before = node.container(&uid)["containerID"].clone();
+    node.sim.set_knob("remove_container.fail=internal").unwrap();
+    node.workers.delete(&uid);
+    let stopped = |node: &Node| {
+        let status = node.kubelet.pleg.get(&uid).status;
+        let mut sandboxes = status.sandboxes.iter();
+        sandboxes.all(|s| s.state == SandboxState::NotReady)
+    };
+    node.until(&uid, "stopped", stopped).await;
+    assert_eq!(node.set("web", spec), uid);
+    let new = |node: &Node| {
+        let container = node.container(&uid);
+        container["state"]["running"].is_object() && container["containerID"] != before
+    };
+    node.until(&uid, "started anew", new).await;
+    assert_eq!(node.status(&uid)["phase"], "Running");
+    let containers = node.kubelet.pleg.get(&uid).status.containers.clone();
+    assert_eq!(containers.len(), 2, "the one that cannot be removed stays");
+}
+
+/// The deadline of the call is two minutes.
+#[tokio::test]
+async fn deletion_does_not_wait_for_a_call_in_progress() {
+    let node = Node::up(Mode::Containerd2).await;
+    node.sim.set_knob("create_container.hang=on").unwrap();
+    let uid = node.set("web", ONE);
+    let begun = |node: &Node| {
+        let fired = node.sim.fired();
+        fired.keys().any(|knob| knob.contains("create_container"))
+    };
+    node.until(&uid, "begun", begun).await;
+    node.workers.delete(&uid);
+    let gone = |node: &Node| {
+        let status = node.kubelet.pleg.get(&uid).status;
+        status.is_nothing() && node.status(&uid).is_null()
+    };
+    node.until(&uid, "gone", gone).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Each rule of the decision: one status of a pod whose worker has just started, and the actions.
 
+use std::sync::Arc;
+
 use pleg::ContainerState::Created;
 use pleg::PodView;
-use pleg::core::SandboxState;
+use pleg::core::{CallError, CallErrorKind, SandboxState};
 use pleg_kubelet::actions::{Desired, decide};
 use pleg_kubelet::backoff::BackOff;
 use pleg_kubelet::history::PodHistory;
@@ -40,6 +42,22 @@ fn check_row((rule, _, _, view, expected): &Row<'_>, desired: &Desired<'_>) {
 
 pub(crate) fn run(spec: &PodSpec) -> Desired<'_> {
     Desired::run(spec)
+}
+
+#[test]
+fn nothing_is_started_before_the_addresses_of_the_sandbox_are_read() {
+    let mut unread = ready(0);
+    let error = CallError::new("PodSandboxStatus", CallErrorKind::Failed, "test");
+    unread.error = Some(Arc::new(error));
+    let pod = view(1, &[unread], &[]);
+    let mut one = spec(Always, &["a"]);
+    let check = |rule, spec: &PodSpec, expected| {
+        let row: Row<'_> = (rule, Always, &["a"], pod.clone(), expected);
+        check_row(&row, &Desired::run(spec));
+    };
+    check("a network of its own", &one, "inspect,  unsettled");
+    one.host_network = true;
+    check("the runtime reports none", &one, "start a 0");
 }
 
 #[test]

@@ -310,6 +310,49 @@ fn sidecars_get_what_is_left_of_the_grace_period() {
 }
 
 #[test]
+fn stop_that_failed_uses_up_no_grace_period() {
+    let mut worker = Worker::new(spec(Always, &["s1", "a"]));
+    let grace = |actions: PodActions| actions.stop[0].grace;
+    let all = |seconds| view(seconds, &[ready(0)], &[running("a"), running("s1")]);
+    assert_eq!(grace(worker.terminate(5, &all(4))), 30 * SECOND);
+    // The runtime was down.
+    assert_eq!(grace(worker.terminate(50, &all(49))), 30 * SECOND);
+    let ended = view(52, &[ready(0)], &[exited("a", 0), running("s1")]);
+    assert_eq!(grace(worker.terminate(52, &ended)), 28 * SECOND);
+}
+
+#[test]
+fn container_that_can_neither_be_started_nor_removed_does_not_block_its_name() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = || container("a", ContainerState::Created);
+    let pod = |seconds| view(seconds, &[ready(0)], &[created()]);
+    assert_eq!(worker.run(5, &pod(4)), "start existing a-0");
+    for seconds in [20, 30, 40] {
+        assert_eq!(worker.run(seconds, &pod(seconds)), "remove a-0");
+    }
+    assert_eq!(
+        worker.run(240, &pod(240)),
+        "remove a-0",
+        "a start may be in progress"
+    );
+    assert_eq!(worker.run(250, &pod(250)), "remove a-0, start a 1");
+    let both = view(251, &[ready(0)], &[attempt(running("a"), 1), created()]);
+    assert_eq!(worker.run(270, &both), "remove a-0", "the new one is kept");
+}
+
+#[test]
+fn container_that_can_neither_be_started_nor_removed_does_not_block_a_new_sandbox() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = || container("a", ContainerState::Created);
+    worker.run(5, &view(4, &[ready(0)], &[created()]));
+    let dead = |seconds| view(seconds, &[not_ready(0)], &[created()]);
+    for seconds in [20, 30, 40] {
+        assert_eq!(worker.run(seconds, &dead(seconds)), "remove a-0");
+    }
+    assert_eq!(worker.run(250, &dead(250)), "remove a-0, create sandbox 1");
+}
+
+#[test]
 fn grace_period_of_an_unknown_specification_is_the_noted_one() {
     let mut worker = Worker::new(spec(Always, &[]));
     let noted = |name, grace| annotated(running(name), names::GRACE_PERIOD, grace);
@@ -326,7 +369,10 @@ fn changed_hash_replaces_a_container_in_two_runs() {
     let old = hash(running("a"), "g");
     assert_eq!(worker.run(5, &view(4, &[ready(0)], &[old])), "stop a-0");
     let ended = view(6, &[ready(0)], &[hash(exited("a", 143), "g")]);
-    assert_eq!(worker.run(6, &ended), "start a 1");
+    let desired = worker.spec.clone();
+    let actions = worker.actions(6, &ended, &Desired::run(&desired));
+    assert_eq!(words(&actions), "start a 1");
+    assert!(actions.replaced.contains("a"), "for the status");
 }
 
 #[test]
