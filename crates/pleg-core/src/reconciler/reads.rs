@@ -298,6 +298,11 @@ impl Reconciler {
     /// and a complete list decides.
     fn apply_gone(&mut self, now: Instant, uid: &PodUid, inspection: &Inspection) {
         for id in &inspection.gone {
+            let Some(record) = self.records.get_mut(id) else {
+                continue;
+            };
+            // NotFound is an answer: the call does not fail any more, also if the id stays.
+            record.error = None;
             let Some(record) = self.records.get(id) else {
                 continue;
             };

@@ -347,7 +347,10 @@ impl World {
             self.checks.unsettled(oracle, now, uid, &inspection);
             self.checks.statuses_failed(uid, statuses, read_all);
         }
-        self.losses.read(call.began, self.now, &shown, !failed);
+        // The answer to an inspection that was given up comes too late.
+        if !inspection_cancelled {
+            self.losses.read(call.began, self.now, &shown, !failed);
+        }
         self.checks.set_input(Input::Inspection);
         self.reconciler
             .handle_inspection(self.instant(), inspection);

@@ -1,9 +1,11 @@
 //! Pods whose ids the lists of a pod, which select by label, may not show: a complete list reads them
 //! (invariants 3 and 5).
 
-use pleg_core::{CallErrorKind, EventType, LifecycleType, Report, ReportedState};
+use pleg_core::{
+    CallErrorKind, EventType, FailedStatus, Inspection, LifecycleType, Report, ReportedState,
+};
 
-use crate::script::{Script, container, exited, nameless, ready, rows, sandbox, status};
+use crate::script::{Script, container, exited, failure, nameless, ready, rows, sandbox, status};
 
 fn unlabelled(mut report: Report) -> Report {
     report.identity.unlabelled = true;
@@ -42,6 +44,35 @@ fn a9_pod_without_a_label_is_read_by_a_complete_list() {
     let waiter = t.wait("p", t.now());
     t.list_fails(CallErrorKind::Unavailable);
     assert!(t.answer_of(waiter).expect("answered").is_err());
+}
+
+/// Lists do not show the id, so NotFound does not remove it. But its status call does not fail any more, so the pod
+/// is not read again and again until the complete list comes (found by seed 40107422).
+#[test]
+fn not_found_of_an_id_that_stays_ends_the_retries() {
+    let mut t = unlabelled_pod();
+    t.request_reinspect("p");
+    t.inspected(Inspection {
+        failed: vec![FailedStatus {
+            id: "c".into(),
+            row: None,
+            error: failure("broken"),
+        }],
+        found: vec![t.node[0].clone()],
+        ..Inspection::new(None)
+    });
+    let mut inspected = 0;
+    for _ in 0..3_000 {
+        t.pass(10);
+        if t.inspection_wanted().is_some() {
+            let found = t.node[0].clone();
+            t.inspect(&[found], &["c"]);
+            inspected += 1;
+        }
+    }
+    assert_eq!(t.lists_wanted(), 1, "it is not answered");
+    assert!((1..=9).contains(&inspected), "{inspected} inspections");
+    assert!(t.health().failing_pods.is_empty());
 }
 
 /// Details that are read before the complete list answer nobody, so they are read once, after it.
