@@ -100,10 +100,10 @@ sim *ARGS:
 simulate *ARGS:
     cargo run --release --quiet -p pleg-proof --bin simulate -- {{ ARGS }}
 
-# Simulated worlds for so many minutes on all cores; the totals add up in target/soak.totals.
+# Simulated worlds of new seeds for so many minutes on all cores; the totals add up in target/soak.totals.
 [group('prove')]
-soak MINUTES *ARGS:
-    cargo run --release --quiet -p pleg-proof --bin simulate -- --minutes {{ MINUTES }} --totals target/soak.totals {{ ARGS }}
+soak MINUTES FROM=`date +%s000000`:
+    cargo run --release --quiet -p pleg-proof --bin simulate -- --minutes {{ MINUTES }} --from {{ FROM }} --totals target/soak.totals
 
 # What CI runs: 20 million simulated events in all runtime modes; fails if a fault or transition never occurs.
 [group('prove')]
