@@ -5,8 +5,12 @@ use pleg_core::{LifecycleType, SandboxState};
 
 use super::{Checks, IdRecord, states};
 use crate::assertions::{self, CheckResult};
+use crate::fault_profile::SECOND;
 use crate::oracle::{Object, Oracle, State};
 use crate::runtime::pod_of;
+
+/// In this time a list follows.
+const UNTIL_LISTED: u64 = 3 * SECOND;
 
 impl Checks {
     /// # Errors
@@ -29,7 +33,7 @@ impl Checks {
         for (object, held) in oracle.objects.iter().zip(shown) {
             let real = object.at(now).filter(|&s| s != State::Removed);
             let real = real.map(|s| (Some(object.pod), Some(s)));
-            if real != held {
+            if real != held && !is_still_listed(object, now) {
                 let what = format!("{} is {real:?} and is shown as {held:?}", object.id);
                 return Err(assertions::CACHE_CONVERGES
                     .violated(what)
@@ -99,12 +103,19 @@ impl Checks {
     /// An announcement or an answer is missing.
     pub fn all_done(&self, oracle: &Oracle, now: u64) -> CheckResult {
         for (object, record) in oracle.objects.iter().zip(&self.records) {
-            if record.published {
+            if record.published && !is_still_listed(object, now) {
                 record.all_announced(object, now)?;
             }
         }
         self.all_answered(now)
     }
+}
+
+/// Whether lists show an object that a pod worker has removed a short while ago.
+fn is_still_listed(object: &Object, now: u64) -> bool {
+    let listed = object.listed_after_removal;
+    let until = object.removed.map(|gone| gone + listed + UNTIL_LISTED);
+    listed > 0 && until.is_some_and(|until| now < until)
 }
 
 impl IdRecord {
