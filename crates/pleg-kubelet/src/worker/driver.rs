@@ -13,7 +13,7 @@ use oorandom::Rand64;
 use pleg::core::SandboxState;
 use pleg::{ContainerState, Delivery, Instant, Pleg, PodStatus, PodUid, Subscription};
 use tokio::sync::watch;
-use tokio::task::{self, AbortHandle, JoinError, JoinSet};
+use tokio::task::{self, JoinError, JoinSet};
 
 use super::queue::{Queue, jitter};
 use super::run::{LastChange, Next, Run, RunError};
@@ -39,8 +39,6 @@ struct Worker<S> {
     failures: u32,
     /// A run without a specification has begun. The pod ends before it begins anew.
     is_deleted: bool,
-    /// The run in progress, if it has a specification: a deletion ends it.
-    syncing: Option<AbortHandle>,
     /// The error that was logged last; empty after a run that succeeded.
     error: String,
 }
@@ -55,8 +53,6 @@ enum Outcome {
         retry_in: Duration,
         error: String,
     },
-    /// The pod was deleted while it ran.
-    Interrupted,
     /// The pod has no specification, and nothing of it exists or runs.
     Ended,
 }
@@ -149,11 +145,6 @@ impl<R: Reconcile> Driver<R> {
         let now = self.pleg.now();
         for uid in &woken {
             self.queue.push(uid, now);
-            let is_deleted = !self.shared.specs().pods.contains_key(uid);
-            let syncing = self.workers.get_mut(uid).map(|worker| &mut worker.syncing);
-            if let Some(run) = syncing.filter(|_| is_deleted).and_then(Option::take) {
-                run.abort();
-            }
         }
     }
 
@@ -169,7 +160,6 @@ impl<R: Reconcile> Driver<R> {
             if last.is_some() {
                 worker.last_spec = last;
             }
-            let has_spec = spec.is_some();
             let begun = Begun {
                 uid: uid.clone(),
                 spec,
@@ -182,7 +172,6 @@ impl<R: Reconcile> Driver<R> {
             };
             let run = self.runs.spawn(begun.run(self.reconciler.clone()));
             self.pod_of_run.insert(run.id(), uid);
-            worker.syncing = has_spec.then_some(run);
         }
     }
 
@@ -190,7 +179,6 @@ impl<R: Reconcile> Driver<R> {
     fn end_run(&mut self, ended: Result<(task::Id, Outcome), JoinError>) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, Some(outcome)),
-            Err(error) if error.is_cancelled() => (error.id(), Some(Outcome::Interrupted)),
             // The error policy or the end hook panicked.
             Err(error) => (error.id(), None),
         };
@@ -203,7 +191,6 @@ impl<R: Reconcile> Driver<R> {
         let Some(worker) = self.workers.get_mut(&uid) else {
             return;
         };
-        worker.syncing = None;
         let WorkerSettings {
             resync_period,
             jitter: factor,
@@ -226,11 +213,6 @@ impl<R: Reconcile> Driver<R> {
                     Next::At(at) => at.min(resync),
                     Next::Change => resync,
                 }
-            }
-            Some(Outcome::Interrupted) => {
-                // A call that was in progress may still take effect.
-                worker.last_change.set(now);
-                now
             }
             failed => {
                 worker.failures = worker.failures.saturating_add(1);
@@ -287,7 +269,6 @@ impl<S> Default for Worker<S> {
             last_change: LastChange::default(),
             failures: 0,
             is_deleted: false,
-            syncing: None,
             error: String::new(),
         }
     }

@@ -37,8 +37,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// pod has ended.
     ///
     /// # Cancel safety
-    /// The future is dropped when the pod is deleted, and when the workers are shut down and do not end in time. A call
-    /// that was in progress may still take effect: the next run gets a view that is newer.
+    /// The future is dropped when the workers are shut down and do not end in time.
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
@@ -222,9 +221,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes the specification of a pod and runs it: it is to be terminated. A run with the specification that is
-    /// in progress is dropped, so that a container that ends slowly does not delay the others. The worker ends when
-    /// nothing of the pod exists, or, if the specification is set again, when nothing of it runs.
+    /// Deletes the specification of a pod and runs it, after the run in progress: it is to be terminated. Its worker
+    /// ends when nothing of the pod exists, or, if the specification is set again, when nothing of it runs.
     pub fn delete(&self, uid: &PodUid) {
         let mut specs = self.shared.specs();
         if let Some(spec) = specs.pods.remove(uid) {

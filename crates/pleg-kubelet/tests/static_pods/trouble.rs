@@ -294,25 +294,6 @@ async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
     assert_eq!(containers.len(), 2, "the one that cannot be removed stays");
 }
 
-/// The deadline of the call is two minutes.
-#[tokio::test]
-async fn deletion_does_not_wait_for_a_call_in_progress() {
-    let node = Node::up(Mode::Containerd2).await;
-    node.sim.set_knob("create_container.hang=on").unwrap();
-    let uid = node.set("web", ONE);
-    let begun = |node: &Node| {
-        let fired = node.sim.fired();
-        fired.keys().any(|knob| knob.contains("create_container"))
-    };
-    node.until(&uid, "begun", begun).await;
-    node.workers.delete(&uid);
-    let gone = |node: &Node| {
-        let status = node.kubelet.pleg.get(&uid).status;
-        status.is_nothing() && node.status(&uid).is_null()
-    };
-    node.until(&uid, "gone", gone).await;
-}
-
 #[tokio::test]
 async fn changed_pod_waits_for_a_sandbox_that_is_being_created() {
     let node = Node::up(Mode::Containerd2).await;

@@ -411,20 +411,6 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_ends_the_run_in_progress() {
-    let node = Node::start(&[("p", Does::Hang)]).await;
-    let before = node.runs();
-    let deleted = node.pleg.now();
-    node.recorder.state().does.insert("p".into(), Does::Remove);
-    node.workers.delete(&"p".into());
-    node.until(|s| !s.ended.is_empty()).await;
-    let runs = node.runs_since(before, "p");
-    assert!(!runs[0].has_spec);
-    let view = &runs[0].view;
-    assert!(view.as_of >= Some(deleted), "a call may have taken effect");
-}
-
-#[tokio::test(start_paused = true)]
 async fn start_waits_for_the_generator_and_runs_what_exists_or_has_a_specification() {
     let runtime = FakeRuntime::new();
     runtime.hang(Op::List);
