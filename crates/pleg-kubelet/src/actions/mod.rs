@@ -263,8 +263,8 @@ impl<'a> Decision<'a> {
         // The create of a later one was tried since.
         let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, status) {
-            // A start that was tried may still take effect.
-            if self.may_call(&status.id, Call::Start) {
+            // A start that was tried may still take effect, or fail, of which containerd sends no event.
+            if self.may_call(&status.id, Call::Start) && self.is_read_since_calls(&status.id) {
                 self.remove(&status.id);
             }
         } else if status.unsettled {
@@ -329,6 +329,22 @@ impl<'a> Decision<'a> {
             self.actions.due_by(at);
         }
         repeat_at.is_none()
+    }
+
+    /// Whether the pod was read after the time in which the calls for this id were not repeated. If not, requests an
+    /// inspection: a container that is removed unread takes its exit code with it.
+    fn is_read_since_calls(&mut self, id: &Id) -> bool {
+        let calls = [Call::Start, Call::Remove].map(|call| self.history.repeat_at(id, call));
+        let since = calls
+            .into_iter()
+            .flatten()
+            .filter(|at| *at <= self.now)
+            .max();
+        let is_read = since.is_none_or(|since| self.view.inspected >= Some(since));
+        if !is_read {
+            self.actions.inspect_after = self.actions.inspect_after.max(since);
+        }
+        is_read
     }
 
     /// The exit code of an ended container. If it is undecided, requests an inspection.

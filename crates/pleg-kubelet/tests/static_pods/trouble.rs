@@ -39,7 +39,11 @@ async fn image_that_somebody_else_pulls_ends_the_back_off() {
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.sim.set_knob("pull_image.fail=unavailable").unwrap();
     let uid = node.set("web", ONE);
-    node.until_waiting(&uid, "ImagePullBackOff").await;
+    let failed = |node: &Node| {
+        let reason = &node.container(&uid)["state"]["waiting"]["reason"];
+        reason == "ErrImagePull" || reason == "ImagePullBackOff"
+    };
+    node.until(&uid, "failed", failed).await;
     node.sim.set_knob("pull_image.fail=off").unwrap();
     let image = v1::ImageSpec {
         image: "app:1".to_owned(),

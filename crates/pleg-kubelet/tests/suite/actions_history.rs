@@ -246,11 +246,27 @@ fn stop_without_effect_is_repeated_after_ten_seconds() {
 fn created_container_that_did_not_start_is_removed_and_created_again() {
     let mut worker = Worker::new(spec(Always, &["a"]));
     let created = container("a", ContainerState::Created);
-    let pod = view(4, &[ready(0)], &[created]);
-    assert_eq!(worker.run(5, &pod), "start existing a-0");
-    assert_eq!(worker.run(6, &pod), "", "the start may still take effect");
-    assert_eq!(worker.run(15, &pod), "remove a-0");
+    let pod = |seconds| view(seconds, &[ready(0)], std::slice::from_ref(&created));
+    assert_eq!(worker.run(5, &pod(4)), "start existing a-0");
+    assert_eq!(
+        worker.run(6, &pod(4)),
+        "",
+        "the start may still take effect"
+    );
+    assert_eq!(worker.run(15, &pod(4)), "inspect");
+    assert_eq!(worker.run(15, &pod(15)), "remove a-0");
     assert_eq!(worker.run(16, &view(16, &[ready(0)], &[])), "start a 1");
+}
+
+/// containerd sends no event of it.
+#[test]
+fn exit_code_of_a_start_that_failed_late_is_read_before_the_container_is_removed() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = view(4, &[ready(0)], &[container("a", ContainerState::Created)]);
+    assert_eq!(worker.run(5, &created), "start existing a-0");
+    assert_eq!(worker.run(15, &created), "inspect");
+    let ended = view(15, &[ready(0)], &[exited("a", 128)]);
+    assert_eq!(worker.run(15, &ended), "start a 1");
 }
 
 /// Its replacement waits for it, unlike for garbage.
@@ -458,9 +474,9 @@ fn container_whose_stop_failed_and_that_is_healthy_again_is_judged_by_its_exit_c
 #[test]
 fn removed_container_that_was_not_started_is_replaced_under_never() {
     let mut worker = Worker::new(spec(Never, &["a"]));
-    let created = view(4, &[ready(0)], &[container("a", ContainerState::Created)]);
-    assert_eq!(worker.run(5, &created), "start existing a-0");
-    assert_eq!(worker.run(15, &created), "remove a-0");
+    let created = |at| view(at, &[ready(0)], &[container("a", ContainerState::Created)]);
+    assert_eq!(worker.run(5, &created(4)), "start existing a-0");
+    assert_eq!(worker.run(15, &created(15)), "remove a-0");
     let gone = view(16, &[ready(0)], &[]);
     let record = TerminalRecord::new("a-0", "a", at(16));
     worker.history.observe(&gone.status, &[record], at(16));
