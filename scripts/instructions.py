@@ -9,7 +9,8 @@ Each path of benches/hot/hot.rs runs N and 2N rounds; the difference is what N r
 the preparations. Nothing in it depends on time or threads, and libc is told to use the same
 routines on every processor. The seeds of hash maps are random, and now and then a run takes some
 100,000 instructions more: the rounds are so many that this is little, the median of five counts is
-taken, and a tenth of an allocation more (of tables that had to grow, by their seeds) is none. Another compiler gives other figures: write them anew with it.
+taken, and a tenth of an allocation more (of tables that had to grow, by their seeds) is none.
+Another compiler gives other figures: write them anew with it.
 """
 
 from __future__ import annotations

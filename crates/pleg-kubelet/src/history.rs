@@ -24,10 +24,9 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// resources: a runtime may round them.
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A container that was created is not waited for any more when it could not be removed so many times.
-const STUCK_AFTER: u32 = 3;
-/// After this time a start has ended, also in the runtime: twice the deadline of the call.
-const START_ENDED: Duration = Duration::from_secs(4 * 60);
+/// A container that was created is not waited for any more when its removal was tried for so long. By then a start has
+/// ended, also one of an earlier kubelet: this is twice the deadline of the call.
+const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// When the next try follows, after so many.
 fn next_try(at: Instant, tries: u32) -> Instant {
@@ -89,6 +88,8 @@ pub(crate) enum Call {
 /// That a call was made.
 #[derive(Clone, Copy, Debug)]
 struct Called {
+    /// When it was first made.
+    since: Instant,
     /// When it was last made.
     at: Instant,
     tries: u32,
@@ -321,32 +322,30 @@ impl PodHistory {
     /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
     /// made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let at = self.called_at(id, call)?;
-        Some(at.after(REPEAT_AFTER))
+        let called = self.calls.get(&(id.clone(), call))?;
+        Some(called.at.after(REPEAT_AFTER))
     }
 
     /// The same for the removal of garbage, for which no container waits.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
-        let Called { at, tries } = *self.calls.get(&(id.clone(), Call::Remove))?;
+        let Called { at, tries, .. } = *self.calls.get(&(id.clone(), Call::Remove))?;
         Some(next_try(at, tries))
     }
 
     /// Takes over that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
         let called = self.calls.entry((id.clone(), call));
-        let called = called.or_insert(Called { at: now, tries: 0 });
+        let called = called.or_insert(Called {
+            since: now,
+            at: now,
+            tries: 0,
+        });
         called.at = now;
         called.tries = called.tries.saturating_add(1);
     }
 
     pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {
         self.resized.get(id)
-    }
-
-    /// When such a call for this id was last made; `None` if never.
-    fn called_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let called = self.calls.get(&(id.clone(), call))?;
-        Some(called.at)
     }
 
     /// When the first of the containers of the pod that is being terminated was stopped, by its last stop, without
@@ -356,13 +355,10 @@ impl PodHistory {
         stopped.map(|(_, at)| *at).min()
     }
 
-    /// Whether a container that was created could not be removed although that was tried again and again, and no
-    /// start of it is in progress.
+    /// Whether a container that was created could not be removed although that was tried for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
-        let started = self.called_at(id, Call::Start);
-        removed.is_some_and(|removed| removed.tries >= STUCK_AFTER)
-            && started.is_none_or(|at| now >= at.after(START_ENDED))
+        removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
     }
 
     /// Whether that container is of an earlier pod of the same uid.

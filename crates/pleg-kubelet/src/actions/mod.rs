@@ -263,8 +263,8 @@ impl<'a> Decision<'a> {
         // The create of a later one was tried since.
         let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, status) {
-            // A start that was tried may still take effect, or fail, of which containerd sends no event.
-            if self.may_call(&status.id, Call::Start) && self.is_read_since_calls(&status.id) {
+            // A start that was tried may still take effect.
+            if self.may_call(&status.id, Call::Start) {
                 self.remove(&status.id);
             }
         } else if status.unsettled {
@@ -316,8 +316,10 @@ impl<'a> Decision<'a> {
         }
     }
 
+    /// Removes a container that was created and not started. A start that was tried may have failed since, of which
+    /// containerd sends no event: then it has an exit code, and is no longer to be removed here.
     fn remove(&mut self, id: &Id) {
-        if self.may_call(id, Call::Remove) {
+        if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
@@ -331,8 +333,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Whether the pod was read after the time in which the calls for this id were not repeated. If not, requests an
-    /// inspection: a container that is removed unread takes its exit code with it.
+    /// Whether the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let calls = [Call::Start, Call::Remove].map(|call| self.history.repeat_at(id, call));
         let since = calls

@@ -111,6 +111,15 @@ impl Node {
         self.until(uid, reason, waits).await;
     }
 
+    /// Waits until the first container of the pod runs and is another one than before.
+    pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
+        let runs = |node: &Self| {
+            let container = node.container(uid);
+            container["state"]["running"].is_object() && container["containerID"] != *before
+        };
+        self.until(uid, "started anew", runs).await;
+    }
+
     /// Waits until the first container of the pod runs.
     pub(crate) async fn until_running(&self, uid: &PodUid) {
         let runs = |node: &Self| node.container(uid)["state"]["running"].is_object();

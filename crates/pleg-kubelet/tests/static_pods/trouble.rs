@@ -264,11 +264,7 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
     };
     node.until(&uid, "stopped", stops).await;
     assert_eq!(node.set("web", spec), uid);
-    let new = |node: &Node| {
-        let container = node.container(&uid);
-        container["state"]["running"].is_object() && container["containerID"] != before
-    };
-    node.until(&uid, "started anew", new).await;
+    node.until_another_runs(&uid, &before).await;
 }
 
 #[tokio::test]
@@ -288,11 +284,7 @@ async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
     };
     node.until(&uid, "stopped", stopped).await;
     assert_eq!(node.set("web", spec), uid);
-    let new = |node: &Node| {
-        let container = node.container(&uid);
-        container["state"]["running"].is_object() && container["containerID"] != before
-    };
-    node.until(&uid, "started anew", new).await;
+    node.until_another_runs(&uid, &before).await;
     assert_eq!(node.status(&uid)["phase"], "Running");
     let containers = node.kubelet.pleg.get(&uid).status.containers.clone();
     assert_eq!(containers.len(), 2, "the one that cannot be removed stays");

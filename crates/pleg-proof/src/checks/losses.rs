@@ -14,6 +14,7 @@ use crate::fault_profile::SECOND;
 struct Lost {
     id: Id,
     event: EventType,
+    /// When it was lost.
     at: u64,
     /// When a read that showed the state first ended, which made the event pending.
     pending_since: Option<u64>,
@@ -104,13 +105,9 @@ impl Losses {
             let report = reports.iter().find(|r| r.id == lost.id);
             let shown = match report.map(|r| r.shown) {
                 Some(ReportedState::Running) => lost.event == EventType::Started,
-                Some(ReportedState::Exited) => {
-                    if lost.event == EventType::Started {
-                        // No read will show first that it runs: one that began earlier shows nothing new.
-                        return false;
-                    }
-                    true
-                }
+                // No read will show first that it runs: one that began earlier shows nothing new.
+                Some(ReportedState::Exited) if lost.event == EventType::Started => return false,
+                Some(ReportedState::Exited) => lost.event == EventType::Stopped,
                 _ => false,
             };
             lost.pending_since = (shown && checks).then_some(now);
