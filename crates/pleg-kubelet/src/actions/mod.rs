@@ -335,8 +335,12 @@ impl<'a> Decision<'a> {
 
     /// Whether the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
-        let calls = [Call::Start, Call::Remove].map(|call| self.history.repeat_at(id, call));
-        let since = calls
+        let since = [
+            self.history.repeat_at(id, Call::Start),
+            self.history.repeat_at(id, Call::Remove),
+            self.history.repeat_garbage_at(id),
+        ];
+        let since = since
             .into_iter()
             .flatten()
             .filter(|at| *at <= self.now)

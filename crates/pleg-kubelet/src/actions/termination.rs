@@ -31,6 +31,12 @@ impl Decision<'_> {
         if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
+        // Garbage collection removes a container that was not started. Its start may have failed since, without an
+        // event: a read shows the exit code.
+        let containers = self.view.status.containers.iter();
+        for c in containers.filter(|c| c.state == ContainerState::Created) {
+            self.is_read_since_calls(&c.id);
+        }
         self.actions.terminated = true;
         let known = self.actions.phase.or(self.history.phase());
         let phase = || self.desired.spec.and_then(|spec| self.phase(spec));

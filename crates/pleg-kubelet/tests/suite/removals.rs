@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use pleg::core::ReportedState;
 use pleg::runtime::fake::{self, FakeRuntime};
-use pleg::{Pleg, WaitError};
+use pleg::{Instant, Pleg, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::decision::Decider;
@@ -16,8 +16,11 @@ use crate::support::SECOND;
 /// Decides what is to be removed, and does not remove it.
 struct Collector {
     decider: Decider,
-    removals: Arc<Mutex<Vec<Removal>>>,
+    planned: Arc<Mutex<Vec<Planned>>>,
 }
+
+/// A removal, and when the pod that it was planned from was inspected.
+type Planned = (Removal, Option<Instant>);
 
 impl Reconcile for Collector {
     type Spec = ();
@@ -31,10 +34,22 @@ impl Reconcile for Collector {
         let policy = GcPolicy::default();
         for removal in self.decider.removals(run, &mut decision, policy).await {
             run.changed(run.now());
-            self.removals.lock().unwrap().push(removal);
+            let inspected = decision.view.inspected;
+            self.planned.lock().unwrap().push((removal, inspected));
         }
         Ok(decision.actions.due.into())
     }
+}
+
+/// Workers that plan the removal of a pod which has ended, for as long as the first part is kept.
+fn collect(pleg: &Pleg) -> (impl Sized, Arc<Mutex<Vec<Planned>>>) {
+    let planned = Arc::<Mutex<Vec<_>>>::default();
+    let collector = Collector {
+        decider: Decider::new(BackOffSettings::default()),
+        planned: planned.clone(),
+    };
+    let workers = PodWorkers::spawn(pleg.clone(), collector, WorkerSettings::default(), []);
+    (workers, planned)
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,22 +57,38 @@ async fn removal_without_effect_is_repeated_ever_more_rarely() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::sandbox("pod", "s", ReportedState::Exited));
     let pleg = Pleg::builder(runtime).spawn().unwrap();
-    let removals = Arc::<Mutex<Vec<_>>>::default();
-    let collector = Collector {
-        decider: Decider::new(BackOffSettings::default()),
-        removals: removals.clone(),
-    };
-    let _workers = PodWorkers::spawn(pleg.clone(), collector, WorkerSettings::default(), []);
+    let (_workers, planned) = collect(&pleg);
     let (clock, began) = (pleg.clock(), pleg.now());
     let counts = async |seconds| {
         clock.sleep_until(began.after(SECOND * seconds)).await;
-        removals.lock().unwrap().clone()
+        let planned = planned.lock().unwrap();
+        planned.iter().map(|(r, _)| r.clone()).collect::<Vec<_>>()
     };
     let sandbox = Removal::Sandbox("pod-s".into());
     assert_eq!(counts(9).await, vec![sandbox.clone()]);
     assert_eq!(counts(29).await, vec![sandbox.clone(); 2], "after 10 s");
     assert_eq!(counts(69).await, vec![sandbox; 3], "after 20 s more");
-    let before = removals.lock().unwrap().len();
+    let before = planned.lock().unwrap().len();
     let hour = u32::try_from(counts(69 + 3600).await.len() - before).unwrap();
     assert!((12..=15).contains(&hour), "every 5 min: {hour} in an hour");
+}
+
+/// Its start may have failed since, of which containerd sends no event.
+#[tokio::test(start_paused = true)]
+async fn container_that_was_not_started_is_read_before_its_removal_is_repeated() {
+    let runtime = FakeRuntime::new();
+    runtime.put(fake::sandbox("pod", "s", ReportedState::Exited));
+    runtime.put(fake::container("pod", "c", ReportedState::Created));
+    let pleg = Pleg::builder(runtime).spawn().unwrap();
+    let (_workers, planned) = collect(&pleg);
+    let (clock, began) = (pleg.clock(), pleg.now());
+    clock.sleep_until(began.after(SECOND * 29)).await;
+    let planned = planned.lock().unwrap().clone();
+    let container = Removal::Container("pod-c".into());
+    let removals: Vec<_> = planned.iter().map(|(r, _)| r).collect();
+    assert_eq!(removals, [&container; 2]);
+    assert!(
+        planned[1].1 >= Some(began.after(SECOND * 10)),
+        "{planned:?}"
+    );
 }
