@@ -315,8 +315,9 @@ impl World {
                     .input(|reconciler, _| reconciler.cancel(waiter));
             }
             Operation::Acknowledge(object) => {
-                self.harness
-                    .input(|reconciler, _| reconciler.acknowledge(CONSUMER, &object.id()));
+                self.harness.input(|reconciler, _| {
+                    reconciler.acknowledge(CONSUMER, &object.id(), u32::MAX);
+                });
             }
             _ => {}
         }

@@ -32,6 +32,9 @@ pub struct Decision {
     pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended.
     pub records: Arc<[TerminalRecord]>,
+    /// The same, and how those ended that an earlier pod of this uid left behind: these ends are to be reported and
+    /// acknowledged.
+    pub ends: Vec<TerminalRecord>,
     /// What the pod needs now.
     pub actions: PodActions,
 }
@@ -49,14 +52,14 @@ pub struct Decider {
 struct Memory {
     back_off: BackOff,
     histories: BTreeMap<PodUid, PodHistory>,
-    /// Pods that were forgotten. Their ends until then do not count if they come back.
+    /// Pods that were forgotten. Their ends do not count if they come back.
     forgotten: BTreeMap<PodUid, Forgotten>,
 }
 
 #[derive(Debug)]
 struct Forgotten {
     at: Instant,
-    /// Containers that were left behind.
+    /// What was left behind, and what has records. They are of the earlier pod, also if they end later.
     left: BTreeSet<Id>,
 }
 
@@ -123,7 +126,7 @@ impl Decider {
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Decision {
-        let records = self.records(run);
+        let (records, ends) = (self.records(run), self.ends(run));
         let probes = probes.map(|probes| probes(&view.status));
         let desired = Desired {
             probes: probes.as_ref().or(desired.probes),
@@ -132,6 +135,9 @@ impl Decider {
         let memory = &mut *self.memory();
         let history = memory.history(&run.uid);
         history.observe(&view.status, &records, run.now());
+        if run.failures > 0 {
+            history.stops_have_failed();
+        }
         let (history, back_off) = (memory.histories.get(&run.uid), &memory.back_off);
         let actions = history.map(|h| pod_actions(&desired, &view, h, back_off, run.now()));
         let actions = actions.unwrap_or_default();
@@ -139,6 +145,7 @@ impl Decider {
             view,
             probes,
             records,
+            ends,
             actions,
         }
     }
@@ -185,27 +192,49 @@ impl Decider {
         removals
     }
 
-    /// How containers and sandboxes of the pod ended, without those of an earlier pod of the same uid: a
-    /// manifest may be removed and put back.
-    #[must_use]
-    pub fn records<S>(&self, run: &Run<S>) -> Arc<[TerminalRecord]> {
+    /// How containers and sandboxes of the pod ended. An earlier pod of the same uid has another history: a manifest
+    /// may be removed and put back.
+    fn records<S>(&self, run: &Run<S>) -> Arc<[TerminalRecord]> {
         let records = run.terminal_records();
-        let Some(forgotten) = self.memory().forgotten.get(&run.uid).map(|f| f.at) else {
-            return records;
-        };
-        let own = records.iter().filter(|r| r.detected > forgotten);
-        own.cloned().collect()
+        match self.memory().forgotten.get(&run.uid) {
+            None => records,
+            Some(earlier) => {
+                let own =
+                    |r: &&TerminalRecord| r.detected > earlier.at && !earlier.left.contains(&r.id);
+                records.iter().filter(own).cloned().collect()
+            }
+        }
     }
 
-    /// Drops what is kept of a pod that is gone. Containers that have ended and are left of it do not count if a pod
-    /// of the same uid comes back.
+    /// See [`Decision::ends`]. For the end of a worker, which makes no decision.
+    #[must_use]
+    pub fn ends<S>(&self, run: &Run<S>) -> Vec<TerminalRecord> {
+        let memory = self.memory();
+        let earlier = memory.forgotten.get(&run.uid);
+        let counts = |r: &&TerminalRecord| {
+            earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id))
+        };
+        run.terminal_records()
+            .iter()
+            .filter(counts)
+            .cloned()
+            .collect()
+    }
+
+    /// Drops what is kept of a pod whose worker has ended. If a pod of the same uid comes back, what ended before does
+    /// not count, nor what is left of it.
     pub fn forget<S>(&self, run: &Run<S>) {
         let (mut memory, now) = (self.memory(), run.now());
         let memory = &mut *memory;
         memory.histories.remove(&run.uid);
         memory.back_off.forget(&run.uid);
-        let containers = run.view.status.containers.iter();
-        let left = containers.map(|c| c.id.clone()).collect();
+        let (status, records) = (&run.view.status, run.terminal_records());
+        let mut left = BTreeSet::new();
+        if !status.is_nothing() {
+            left.extend(status.containers.iter().map(|c| c.id.clone()));
+            left.extend(status.sandboxes.iter().map(|s| s.id.clone()));
+            left.extend(records.iter().map(|r| r.id.clone()));
+        }
         let forgotten = Forgotten { at: now, left };
         memory.forgotten.insert(run.uid.clone(), forgotten);
         let histories = &memory.histories;

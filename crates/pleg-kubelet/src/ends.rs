@@ -12,7 +12,7 @@ use crate::decision::is_final;
 #[derive(Debug)]
 pub struct Ends {
     consumer: Consumer,
-    reported: Mutex<BTreeMap<PodUid, BTreeSet<Id>>>,
+    reported: Mutex<BTreeMap<PodUid, BTreeSet<(Id, u32)>>>,
 }
 
 impl Ends {
@@ -31,8 +31,8 @@ impl Ends {
     pub fn unreported(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
         let mut all = self.reported();
         let reported = all.entry(view.status.uid.clone()).or_default();
-        reported.retain(|id| records.iter().any(|record| record.id == *id));
-        let is_new = |r: &&TerminalRecord| !reported.contains(&r.id) && is_final(view, r);
+        reported.retain(|end| records.iter().any(|record| end_of(record) == *end));
+        let is_new = |r: &&TerminalRecord| !reported.contains(&end_of(r)) && is_final(view, r);
         records.iter().filter(is_new).cloned().collect()
     }
 
@@ -42,10 +42,11 @@ impl Ends {
     /// Those that were not acknowledged come again.
     pub async fn acknowledge(&self, uid: &PodUid, ended: &[TerminalRecord]) {
         for record in ended {
-            self.consumer.acknowledge(&record.id).await;
+            let (id, incarnation) = end_of(record);
+            self.consumer.acknowledge(&id, incarnation).await;
             let mut all = self.reported();
             let reported = all.entry(uid.clone()).or_default();
-            reported.insert(record.id.clone());
+            reported.insert((id, incarnation));
         }
     }
 
@@ -54,7 +55,11 @@ impl Ends {
         self.reported().remove(uid);
     }
 
-    fn reported(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<Id>>> {
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<(Id, u32)>>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn end_of(record: &TerminalRecord) -> (Id, u32) {
+    (record.id.clone(), record.incarnation)
 }

@@ -60,8 +60,7 @@ pub struct PodHistory {
     /// When the containers of the pod that is being terminated were last stopped.
     terminating: BTreeMap<Id, Instant>,
     phase: Option<PodPhase>,
-    /// Containers that had ended before this history began: those of an earlier pod of the same uid. Only their
-    /// attempts count.
+    /// What an earlier pod of the same uid left behind. Of its containers only the attempts and restart counts count.
     earlier: BTreeSet<Id>,
 }
 
@@ -126,8 +125,8 @@ pub(crate) struct End {
 }
 
 impl PodHistory {
-    /// The history of a pod of whose uid there was an earlier one, which left these containers behind: they have
-    /// ended, and could not be removed yet.
+    /// The history of a pod of whose uid there was an earlier one, which left these ids behind: none of them runs, and
+    /// they could not be removed yet.
     pub(crate) fn after(earlier: BTreeSet<Id>) -> Self {
         Self {
             earlier,
@@ -353,6 +352,12 @@ impl PodHistory {
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
         stopped.map(|(_, at)| *at).min()
+    }
+
+    /// The last run failed, and so may have its stops. What was stopped may have ended since, and the runtime may have
+    /// been down meanwhile: that uses up no grace period. [`Decider`](crate::decision::Decider) calls it.
+    pub fn stops_have_failed(&mut self) {
+        self.terminating.clear();
     }
 
     /// Whether a container that was created could not be removed although that was tried for minutes.

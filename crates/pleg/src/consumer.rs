@@ -39,14 +39,17 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges the terminal records of this id. An id without a record is ignored.
+    /// Acknowledges the terminal records of this id up to that [incarnation](crate::TerminalRecord::incarnation). An id without
+    /// a record is ignored. So is one that has ended again in a later incarnation: acknowledge that record when you
+    /// have seen it.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the records in place.
-    pub async fn acknowledge(&self, id: &Id) {
+    pub async fn acknowledge(&self, id: &Id, incarnation: u32) {
         let acknowledge = Command::Acknowledge {
             consumer: self.registered.id,
             id: id.clone(),
+            incarnation,
         };
         // A generator that has shut down keeps no records.
         let _ = self.commands.send(acknowledge).await;

@@ -93,7 +93,7 @@
 //!             println!("the pod needs a sandbox");
 //!         }
 //!         for end in ends.iter() {
-//!             consumer.acknowledge(&end.id).await;
+//!             consumer.acknowledge(&end.id, end.incarnation).await;
 //!         }
 //!     #   own_change = own_change.max(view.as_of.unwrap_or(own_change));
 //!     }

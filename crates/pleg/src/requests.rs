@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Acknowledge {
         consumer: ConsumerId,
         id: Id,
+        incarnation: u32,
     },
     IsAcknowledged {
         id: Id,
@@ -93,7 +94,11 @@ impl Requests {
                 let _ = reply.send(self.consumers.add());
                 self.consumers.update(machine);
             }
-            Command::Acknowledge { consumer, id } => machine.acknowledge(consumer, &id),
+            Command::Acknowledge {
+                consumer,
+                id,
+                incarnation,
+            } => machine.acknowledge(consumer, &id, incarnation),
             Command::IsAcknowledged { id, reply } => {
                 let _ = reply.send(machine.is_acknowledged(&id));
             }

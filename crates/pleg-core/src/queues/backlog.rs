@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use crate::state::details::{self, Weight};
 use crate::types::event::{Arrival, EventType, RuntimeEvent};
 use crate::types::ids::Id;
-use crate::types::report::{Identity, Report};
+use crate::types::report::Report;
 use crate::types::time::Instant;
 
 /// A bounded queue of arrivals that joins what it cannot hold one by one.
@@ -168,8 +168,8 @@ enum Slot {
     Created,
     Started,
     Stopped,
-    /// A DELETED whose own statuses still show its subject is only a hint (invariant 6). It is not
-    /// joined with a true DELETED, which would then become a hint.
+    /// A DELETED whose own statuses still show its subject may be only a hint (invariant 6). It is not joined with
+    /// another DELETED, which would then become a hint.
     DeletedButShown,
     Deleted,
 }
@@ -241,33 +241,8 @@ fn same(a: &Report, b: &Report) -> bool {
 
 /// Updates a report with a later one of the same id in the same state.
 fn renew(kept: &mut Report, later: Report) {
-    identify(&mut kept.identity, later.identity);
+    kept.identity.fill_from(&later.identity);
     details::merge(&mut kept.details, &later.details, Weight::NewestEvent);
-}
-
-/// Identity is recorded from the first answer that has it.
-fn identify(kept: &mut Identity, later: Identity) {
-    let Identity {
-        kind: _,
-        pod,
-        unlabelled,
-        namespace,
-        pod_name,
-        sandbox,
-        name,
-        attempt,
-        created_at,
-    } = later;
-    kept.pod = kept.pod.take().or(pod);
-    kept.unlabelled &= unlabelled;
-    kept.namespace = kept.namespace.take().or(namespace);
-    kept.pod_name = kept.pod_name.take().or(pod_name);
-    kept.sandbox = kept.sandbox.take().or(sandbox);
-    kept.name = kept.name.take().or(name);
-    kept.created_at = kept.created_at.or(created_at);
-    if kept.attempt == 0 {
-        kept.attempt = attempt;
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::schedule::cause::Cause;
 use crate::state::effect::{DetailsChange, Effect, Transition};
 use crate::state::evidence::Call;
 use crate::state::order::Position;
-use crate::state::record::Record;
+use crate::state::record::{Record, source_of};
 use crate::types::ids::{Id, Ids, Kind, PodUid};
 use crate::types::lifecycle::Source;
 use crate::types::report::Report;
@@ -112,7 +112,7 @@ impl Reconciler {
         let new = record.position().is_none();
         let settled = read.call == Call::Inspection && std::mem::take(&mut record.unsettled);
         let mut effect = record.read(position, read.call, read.began, now);
-        if new && record.in_first_list {
+        if new && record.at_start {
             record.set_initial();
         }
         match effect.transition {
@@ -164,7 +164,7 @@ impl Reconciler {
             let uid = named.clone().unwrap_or_else(stand_in);
             self.learn(now, id, report.identity.clone(), &uid, source_of(read.call));
             if let Some(record) = self.records.get_mut(id) {
-                record.in_first_list = read.call == Call::List && self.relist.complete().is_none();
+                record.at_start = read.call == Call::List && self.relist.complete().is_none();
             }
         }
         if let Some(named) = &named {
@@ -335,12 +335,5 @@ impl Reconciler {
             self.timers
                 .set(now.after(EXIT_REASON), Timer::ExitReason(id.clone()));
         }
-    }
-}
-
-pub(super) const fn source_of(call: Call) -> Source {
-    match call {
-        Call::List => Source::Relist,
-        Call::Inspection => Source::Inspection,
     }
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::Reconciler;
-use super::apply::{ReadAt, source_of};
+use super::apply::ReadAt;
 use super::timers::Timer;
 use crate::schedule::cause::Cause;
 use crate::state::evidence::Call;
 use crate::state::order::Position;
 use crate::state::pod::Pod;
-use crate::state::record::Record;
+use crate::state::record::{Record, source_of};
 use crate::types::error::CallError;
 use crate::types::ids::{Id, PodUid};
 use crate::types::lifecycle::Source;

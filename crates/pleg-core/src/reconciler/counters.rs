@@ -45,9 +45,9 @@ pub struct Counters {
     pub exit_reads: u64,
     /// Status calls that were probes of the runtime.
     pub probes: u64,
-    /// Ids named by an event whose pod was not known.
+    /// Events about an id that was not known, and neither was its pod.
     pub orphans: u64,
-    /// Such ids that were dropped because there were too many.
+    /// Ids of such events that were dropped because there were too many.
     pub orphans_dropped: u64,
     /// Tombstones that exist now.
     pub tombstones: u64,

@@ -129,9 +129,7 @@ impl Reconciler {
         let before = self.records.get(&event.id).map(|r| r.position());
         let mut hint = contradicts || self.apply_subject(context, event, kind);
         for report in event.sandbox.iter().chain(&event.containers) {
-            let subject_settles = report.id == event.id
-                && matches!(event.event, EventType::Created | EventType::Started);
-            hint |= self.apply_report(context, report, subject_settles);
+            hint |= self.apply_report(context, event, report);
         }
         // The label of the subject may name another pod than its sandbox's.
         let subject = self.records.get(&event.id);
@@ -171,6 +169,7 @@ impl Reconciler {
         let told = Position::of_event(known_kind, event.event);
         let is_known = self.records.contains_key(id);
         if !is_known && context.pod.is_none() && told != Some(Position::Removed) {
+            self.counters.orphans += 1;
             self.keep_orphan(now, id, event.event);
             return false;
         }
@@ -223,11 +222,13 @@ impl Reconciler {
     }
 
     /// Applies one status of an event. Returns whether it is only a hint.
-    fn apply_report(&mut self, context: &Context, report: &Report, settles: bool) -> bool {
+    fn apply_report(&mut self, context: &Context, event: &RuntimeEvent, report: &Report) -> bool {
         if self.is_repetition(context, report) {
             return false;
         }
         let (now, id) = (context.now, &report.id);
+        let is_subject = *id == event.id;
+        let settles = is_subject && matches!(event.event, EventType::Created | EventType::Started);
         let named = self.pod_named_by(id, &report.identity);
         if let Some(record) = self.records.get_mut(id) {
             if settles {
@@ -255,6 +256,9 @@ impl Reconciler {
                 return true;
             }
             self.learn(now, id, report.identity.clone(), &uid, Source::Stream);
+            if let Some(record) = self.records.get_mut(id) {
+                record.at_start = !is_subject && self.relist.complete().is_none();
+            }
             self.settle_or_watch(now, id, settles);
         }
         if let Some(named) = &named {
@@ -306,11 +310,14 @@ impl Reconciler {
         let (now, arrived) = (context.now, context.arrived);
         if let Some(record) = self.records.get_mut(id) {
             let said = status.map(|status| record.details_from_event(status, arrived));
-            let reached = record.position() <= Some(to);
+            let (new, reached) = (record.position().is_none(), record.position() <= Some(to));
             // An event from before the subscribe that reports a state which is already over causes
             // no announcement: a container that had exited before is not announced as started.
             let joined = (context.plausible || reached)
                 .then(|| record.join(to, Source::Stream, arrived, now));
+            if new && status.is_some() && record.at_start {
+                record.set_initial();
+            }
             if joined.is_some_and(|effect| effect.advanced()) {
                 // A waiting announcement of a list row comes first, in lifecycle order.
                 record.release();
@@ -334,7 +341,6 @@ impl Reconciler {
     }
 
     fn keep_orphan(&mut self, now: Instant, id: &Id, told: EventType) {
-        self.counters.orphans += 1;
         let gave_way = self.orphans.keep(id.clone(), now, told);
         self.counters.orphans_dropped += u64::from(gave_way);
         self.list_soon(now);
@@ -345,7 +351,7 @@ impl Reconciler {
     pub(super) fn list_soon(&mut self, now: Instant) {
         let at = self
             .relist
-            .last_began()
+            .last_activity()
             .map_or(now, |began| began.after(PROVISIONAL).max(now));
         self.relist.by(at);
     }
@@ -374,8 +380,8 @@ impl Reconciler {
         own: Option<&Report>,
     ) -> bool {
         let lacks = match event.event {
-            EventType::Deleted => return false,
-            EventType::Other(_) => return true,
+            // An unknown type is a hint, whatever the event has.
+            EventType::Deleted | EventType::Other(_) => return false,
             _ if event.sandbox.is_none() => true,
             EventType::Stopped if kind == Some(Kind::Container) => {
                 // A STOPPED with a status from before the exit, or UNKNOWN, lacks the exit code.

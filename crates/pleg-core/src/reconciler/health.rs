@@ -346,7 +346,7 @@ impl Degraded {
 impl fmt::Display for Degraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StreamDown { .. } => f.write_str("no event stream; lists alone keep the cache"),
+            Self::StreamDown { .. } => f.write_str("no event stream; only lists update the cache"),
             Self::StreamLossy {
                 loss: StreamLoss { expected, missed },
                 splits_events_between_subscribers,
@@ -366,7 +366,7 @@ impl fmt::Display for Degraded {
                 Ok(())
             }
             Self::Backlog { .. } => f.write_str("events wait to be applied"),
-            Self::ListSlow { .. } => f.write_str("a full list does not end"),
+            Self::ListSlow { .. } => f.write_str("a full list takes longer than 3 s"),
             Self::ListFailed { error } => write!(f, "the last full list failed: {error}"),
             Self::RuntimeSilent { .. } => f.write_str("the runtime does not answer"),
             Self::PodsHung { overdue, pods, .. } => {

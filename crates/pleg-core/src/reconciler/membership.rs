@@ -37,7 +37,7 @@ impl Reconciler {
     ) {
         let stand_in = self.stand_in(id, named);
         let from_label = stand_in.is_none();
-        let by_sandbox = || self.pod_before_sandboxs(id, sandbox, named);
+        let by_sandbox = || self.pod_by_label(id, sandbox, named);
         let Some(from) = stand_in.or_else(by_sandbox) else {
             return;
         };
@@ -137,7 +137,7 @@ impl Reconciler {
     }
 
     /// The pod to which a container belonged until now, if its sandbox belongs to `named`.
-    fn pod_before_sandboxs(&self, id: &Id, sandbox: Option<&Id>, named: &PodUid) -> Option<PodUid> {
+    fn pod_by_label(&self, id: &Id, sandbox: Option<&Id>, named: &PodUid) -> Option<PodUid> {
         let identity = &self.records.get(id)?.identity;
         let sandbox = sandbox.or(identity.sandbox.as_ref())?;
         let of_sandbox = self.records.get(sandbox)?.identity.pod.as_ref();

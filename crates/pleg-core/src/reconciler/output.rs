@@ -44,7 +44,7 @@ pub enum Output {
         /// The pods.
         pods: Confirmed,
     },
-    /// The terminal records of this pod, oldest first. None: remove them.
+    /// The terminal records of this pod, oldest first. If there are none, remove those that are kept.
     Terminals {
         /// The pod.
         uid: PodUid,

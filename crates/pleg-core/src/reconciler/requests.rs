@@ -113,9 +113,10 @@ impl Reconciler {
         self.terminals.unregister(consumer);
     }
 
-    /// The consumer acknowledges the terminal record of that id.
-    pub fn acknowledge(&mut self, consumer: ConsumerId, id: &Id) {
-        if let Some(uid) = self.terminals.acknowledge(consumer, id) {
+    /// The consumer acknowledges the terminal records of that id up to that incarnation. Without effect if there is a
+    /// later one.
+    pub fn acknowledge(&mut self, consumer: ConsumerId, id: &Id, incarnation: u32) {
+        if let Some(uid) = self.terminals.acknowledge(consumer, id, incarnation) {
             let records = self.terminals.of(&uid);
             self.out.push_back(Output::Terminals { uid, records });
         }

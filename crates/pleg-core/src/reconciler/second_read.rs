@@ -18,7 +18,8 @@ const SECOND_READ_AFTER: Duration = Duration::from_millis(100);
 impl Reconciler {
     /// Returns whether the inspection answers waiters. If a list showed an id and its status call
     /// returned NotFound, the pod is read once more first, at least 100 ms later. If the second
-    /// read returns the same, the id is unsettled until a status succeeds or a read shows it gone.
+    /// read returns the same, the id is unsettled until a status succeeds or a read shows it gone. So is an id for which
+    /// only the second read does: waiters wait for one repetition, not for another one of each new id.
     pub(super) fn settle_second_read(
         &mut self,
         now: Instant,

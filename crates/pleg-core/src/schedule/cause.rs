@@ -4,9 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A list showed a change: its details are read before it is announced.
+    /// A list showed a change, whose details are read before it is announced; or an id moved to this pod.
     Changed,
-    /// An event was incomplete: its sandbox status or its subject's status was missing.
+    /// An event was incomplete: its sandbox status or its subject's status was missing. Or the last inspection was: it
+    /// omitted an id, or could not read the status of a listed one.
     Incomplete,
     /// An event was only a hint: it was implausible, or contradicted itself.
     Hint,
@@ -18,9 +19,9 @@ pub enum Cause {
     Waiter,
     /// A waiter needs newer details.
     Details,
-    /// `request_relist`
+    /// A consumer requested a relist of the pod.
     Relist,
-    /// `request_reinspect`
+    /// A consumer requested an inspection of the pod.
     Reinspect,
     /// A read contradicts the record.
     Contradiction,

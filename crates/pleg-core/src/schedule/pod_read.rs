@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::types::error::{CallError, CallErrorKind};
 use crate::types::ids::{Id, Kind, PodUid};
 use crate::types::reads::{FailedStatus, HeldId, Inspection, Ticket};
-use crate::types::report::{Identity, Report, ReportedState};
+use crate::types::report::{Report, ReportedState};
 use crate::types::time::Instant;
 
 /// A call of an inspection.
@@ -167,7 +167,9 @@ impl PodRead {
         let entry = self.ids.entry(id.clone()).or_insert_with(new);
         let changed = entry.held != Some(shown);
         match &mut entry.row {
-            Some(known) => merge_identity(&mut known.identity, &row.identity),
+            Some(known) => {
+                known.identity.fill_from(&row.identity);
+            }
             unseen => *unseen = Some(row),
         }
         if changed {
@@ -197,7 +199,8 @@ impl PodRead {
             match (entry.status, entry.row) {
                 (Some(Ok(mut report)), row) => {
                     if let Some(row) = &row {
-                        merge_identity(&mut report.identity, &row.identity);
+                        // A container status does not name its sandbox (CRI v1 has no such field); only the row does.
+                        report.identity.fill_from(&row.identity);
                     }
                     read.found.push(report);
                 }
@@ -223,27 +226,10 @@ impl PodRead {
     }
 }
 
-/// Fills the empty fields of `identity`. A container status does not name its sandbox (CRI v1 has
-/// no such field); only the list row does.
-fn merge_identity(identity: &mut Identity, row: &Identity) {
-    fn fill<T: Clone>(field: &mut Option<T>, from: &Option<T>) {
-        if field.is_none() {
-            field.clone_from(from);
-        }
-    }
-    fill(&mut identity.pod, &row.pod);
-    fill(&mut identity.namespace, &row.namespace);
-    fill(&mut identity.pod_name, &row.pod_name);
-    fill(&mut identity.sandbox, &row.sandbox);
-    fill(&mut identity.name, &row.name);
-    fill(&mut identity.created_at, &row.created_at);
-    identity.unlabelled &= row.unlabelled;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::report::Details;
+    use crate::types::report::{Details, Identity};
     use crate::types::time::WallTime;
 
     const RUNNING: ReportedState = ReportedState::Running;
@@ -327,6 +313,33 @@ mod tests {
             error: None,
         };
         assert_eq!(read.finish(Ticket(7), began, ended), expected);
+    }
+
+    #[test]
+    fn attempt_that_a_status_lacks_is_that_of_its_row() {
+        let mut read = PodRead::new(&[]);
+        while let Some(call) = read.next_call() {
+            let answer = match &call {
+                PodCall::Containers => {
+                    let mut row = row("c");
+                    row.identity.attempt = 3;
+                    vec![row]
+                }
+                PodCall::Sandboxes => Vec::new(),
+                PodCall::Status(id, kind) => {
+                    let identity = Identity::new(*kind);
+                    vec![Report::new(
+                        id.clone(),
+                        RUNNING,
+                        identity,
+                        Details::none(*kind),
+                    )]
+                }
+            };
+            read.answered(&call, Ok(answer));
+        }
+        let read = read.finish(Ticket(1), Instant::ORIGIN, Instant::ORIGIN);
+        assert_eq!(read.found[0].identity.attempt, 3);
     }
 
     #[test]

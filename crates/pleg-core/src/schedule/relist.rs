@@ -229,7 +229,7 @@ impl RelistSchedule {
     }
 
     /// When the relist in flight was requested; otherwise when the last one ended.
-    pub(crate) fn last_began(&self) -> Option<Instant> {
+    pub(crate) fn last_activity(&self) -> Option<Instant> {
         self.in_flight.map(|(_, since)| since).or(self.last_ended)
     }
 

@@ -56,7 +56,7 @@ struct Need {
     /// backoff.
     attempts: u32,
     retry_at: Option<Instant>,
-    /// The lists of the last inspection failed: until the retry, only waiters cause an inspection.
+    /// The lists of the last inspection failed: until the retry, only urgent causes cause an inspection.
     unlistable: bool,
 }
 
@@ -344,7 +344,7 @@ impl InspectionScheduler {
         self.failing.contains(uid)
     }
 
-    /// Whether the lists of the pod failed last and its backoff is not over.
+    /// Whether the lists of the last inspection of the pod failed.
     pub(crate) fn is_unlistable(&self, uid: &PodUid) -> bool {
         self.needs.get(uid).is_some_and(|n| n.unlistable)
     }

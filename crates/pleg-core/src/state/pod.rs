@@ -36,7 +36,7 @@ pub(crate) struct Pod {
     pub(crate) rechecks: u32,
     /// When the next such inspection is due.
     pub(crate) recheck_due: Option<Instant>,
-    /// A read left out a member, which was listed and had no status: an inspection is owed.
+    /// The last inspection omitted a member, or could not read the status of a listed one: another one is owed.
     pub(crate) recheck_skipped: bool,
     /// A read that listed ids without a status. The pod is read once more before waiters are
     /// answered.

@@ -32,8 +32,9 @@ pub(crate) struct Record {
     /// When it was first learned of: absence from a list is evidence only for ids learned before
     /// the list began (invariant 5).
     pub(crate) learned: Instant,
-    /// Whether the first complete list showed it.
-    pub(crate) in_first_list: bool,
+    /// Whether it may have existed when the generator started: the first complete list showed it, or before that an
+    /// event about another id did.
+    pub(crate) at_start: bool,
     /// Its position at the start, if known.
     initial: Option<Position>,
     /// The incarnation: how often reads have overruled the record.
@@ -103,7 +104,7 @@ impl Record {
             position: None,
             evidence: Evidence::new(now, None),
             learned: now,
-            in_first_list: false,
+            at_start: false,
             initial: None,
             incarnation: 0,
             first_source: [None; 4],
@@ -245,7 +246,7 @@ impl Record {
         }
     }
 
-    /// A complete list that began after the removal was recorded does not show the id.
+    /// A read that began after the removal was recorded does not show the id.
     pub(crate) fn confirm_absence(&mut self, call: Call) {
         if self.is_removed() {
             self.unsettled = false;
@@ -339,13 +340,19 @@ impl Record {
     /// Returns what is to be announced now, in legal order, and marks it as announced.
     pub(crate) fn announce(&mut self) -> impl Iterator<Item = LifecycleType> + use<> {
         let position = self.position.filter(|_| !self.is_held());
-        let seen_running = self.first_source[Position::Running as usize].is_some();
-        self.announced.next(position, seen_running)
+        self.announced.next(position, self.was_seen_running())
     }
 
-    /// Its announcements wait until its own status was read.
-    pub(crate) const fn hold(&mut self) {
-        self.held = true;
+    /// Its announcements, if any are due, wait until its own status was read.
+    pub(crate) fn hold(&mut self) {
+        let mut announced = self.announced;
+        let mut due = announced.next(self.position, self.was_seen_running());
+        self.held |= due.next().is_some();
+    }
+
+    /// Whether some observation showed it running.
+    fn was_seen_running(&self) -> bool {
+        self.first_source[Position::Running as usize].is_some()
     }
 
     /// Whether its announcements wait.
@@ -436,7 +443,7 @@ impl Record {
     }
 }
 
-const fn source_of(call: Call) -> Source {
+pub(crate) const fn source_of(call: Call) -> Source {
     match call {
         Call::List => Source::Relist,
         Call::Inspection => Source::Inspection,

@@ -219,9 +219,18 @@ impl Terminals {
         records.is_some_and(|records| records.of_id(id).any(|r| r.incarnation == incarnation))
     }
 
-    /// The consumer acknowledges the records of that id. If they await no other consumer, they are
-    /// removed; then this returns their pod.
-    pub(crate) fn acknowledge(&mut self, consumer: ConsumerId, id: &Id) -> Option<PodUid> {
+    /// The consumer acknowledges the records of that id up to that incarnation. Without effect if there is a later one,
+    /// which it has not seen. If they await no other consumer, they are removed; then this returns their pod.
+    pub(crate) fn acknowledge(
+        &mut self,
+        consumer: ConsumerId,
+        id: &Id,
+        incarnation: u32,
+    ) -> Option<PodUid> {
+        let records = self.pods.get(self.pod_of.get(id)?)?;
+        if records.of_id(id).any(|r| r.incarnation > incarnation) {
+            return None;
+        }
         let owing = self.awaited.get_mut(id)?;
         if !owing.remove(&consumer) || !owing.is_empty() {
             return None;
@@ -402,7 +411,7 @@ mod tests {
         terminals.register(ONE);
         terminals.keep(&p, end("1", "app", 0, 1));
         terminals.keep(&p, end("2", "app", 0, 2));
-        assert_eq!(terminals.acknowledge(ONE, &"1".into()), Some(p.clone()));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into(), 0), Some(p.clone()));
         assert_eq!(ids(&terminals), ["2"]);
         assert!(terminals.pod_gone(&p, Instant::from_nanos(5)));
         let age = std::time::Duration::from_nanos(10);
@@ -410,7 +419,19 @@ mod tests {
         assert!(terminals.is_expired(&p, Instant::from_nanos(15), age));
         assert!(terminals.forget(&p));
         assert!(!terminals.forget(&p) && !terminals.pod_gone(&p, Instant::ORIGIN));
-        assert_eq!(terminals.acknowledge(ONE, &"2".into()), None);
+        assert_eq!(terminals.acknowledge(ONE, &"2".into(), 0), None);
+    }
+
+    #[test]
+    fn acknowledgement_of_an_earlier_incarnation_has_no_effect() {
+        let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
+        terminals.register(ONE);
+        terminals.keep(&p, end("1", "app", 0, 1));
+        terminals.keep(&p, end("1", "app", 1, 2));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into(), 0), None);
+        assert!(terminals.is_awaited(&"1".into()) && terminals.holds(&"1".into(), 1));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into(), 1), Some(p));
+        assert!(ids(&terminals).is_empty());
     }
 
     #[test]
@@ -424,7 +445,7 @@ mod tests {
         // Its exit code becomes known: that is no new end.
         terminals.keep(&p, end("1", "app", 0, 2));
         for id in ["0", "1", "2"] {
-            terminals.acknowledge(ONE, &id.into());
+            terminals.acknowledge(ONE, &id.into(), 0);
         }
         assert_eq!(ids(&terminals), ["0", "2"]);
         assert!(!terminals.is_awaited(&"0".into()) && terminals.is_awaited(&"2".into()));
@@ -447,7 +468,7 @@ mod tests {
         terminals.register(TWO);
         let to = PodUid::from("q");
         assert_eq!(terminals.move_to_pod(&"2".into(), &to), Some(p.clone()));
-        assert_eq!(terminals.acknowledge(ONE, &"2".into()), Some(to));
+        assert_eq!(terminals.acknowledge(ONE, &"2".into(), 0), Some(to));
         terminals.forget(&p);
         assert!(terminals.awaited.is_empty());
     }
@@ -468,7 +489,7 @@ mod tests {
         assert_eq!(terminals.move_to_pod(&"1".into(), &q), Some(p.clone()));
         assert!(!terminals.pod_gone(&p, Instant::ORIGIN));
         assert!(terminals.pod_gone(&q, Instant::ORIGIN));
-        assert_eq!(terminals.acknowledge(ONE, &"1".into()), Some(q.clone()));
+        assert_eq!(terminals.acknowledge(ONE, &"1".into(), 0), Some(q.clone()));
         assert!(!terminals.pod_gone(&q, Instant::ORIGIN));
     }
 }

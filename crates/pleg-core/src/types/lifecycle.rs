@@ -17,7 +17,8 @@ pub enum LifecycleType {
     ContainerDied,
     /// A container or sandbox was removed.
     ContainerRemoved,
-    /// A container was created, its state became unknown, or its exit code became known later.
+    /// A container was created, its state became unknown, its exit code became known later, or reads overruled its
+    /// recorded state.
     ContainerChanged,
     /// Another detail of the pod changed.
     PodSync,
@@ -114,7 +115,8 @@ pub struct Subject {
     /// How often reads have overruled the recorded state of this id. Each transition of an (id,
     /// incarnation) is announced at most once.
     pub incarnation: u32,
-    /// The exit code, with `ContainerDied`, unless the runtime did not report it.
+    /// The exit code, once the container has ended. Absent with `ContainerStarted`, and if the runtime did not report
+    /// it.
     pub exit_code: Option<i32>,
     /// The reason of the state; empty if none was given.
     pub reason: Text,

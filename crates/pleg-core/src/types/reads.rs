@@ -105,9 +105,14 @@ impl Rows {
         first
     }
 
-    /// Adds a fully decoded row.
+    /// Adds a fully decoded row. Of a known id that was listed before, only the later state counts: a runtime should not
+    /// list an id twice, and one that does would contradict itself in every list.
     pub fn push(&mut self, row: Report) {
-        self.new.push(row);
+        let place = self.known.place(row.id.as_str(), row.identity.kind);
+        match place.and_then(|place| self.states[place].as_mut()) {
+            Some(listed) => *listed = listed.later(row.shown),
+            None => self.new.push(row),
+        }
     }
 
     /// The ids that the request named.
@@ -300,13 +305,9 @@ mod tests {
     }
 
     #[test]
-    fn first_row_of_a_known_id_is_a_state_and_each_other_row_is_new() {
+    fn row_of_a_known_id_is_a_state_and_each_other_row_is_new() {
         let known = known();
-        let new = [
-            row("d", Kind::Container),
-            row("s", Kind::Container),
-            row("c", Kind::Container),
-        ];
+        let new = [row("d", Kind::Container), row("s", Kind::Container)];
         let rows = [row("c", Kind::Container)].into_iter().chain(new.clone());
         let rows = Rows::of(known.clone(), rows);
         let (c, s) = (Id::from("c"), Id::from("s"));
@@ -316,8 +317,32 @@ mod tests {
         ];
         assert!(rows.known().eq(states));
         assert_eq!(rows.new_rows(), new);
-        assert_eq!((rows.len(), rows.is_empty()), (4, false));
+        assert_eq!((rows.len(), rows.is_empty()), (3, false));
         assert_eq!(rows.known_ids(), known);
+    }
+
+    #[test]
+    fn known_id_that_is_listed_twice_is_in_the_later_state() {
+        use ReportedState::{Exited, Unknown};
+        let cases = [
+            ([RUNNING, Exited], Exited),
+            ([Exited, RUNNING], Exited),
+            ([Unknown, RUNNING], RUNNING),
+            ([RUNNING, Unknown], RUNNING),
+        ];
+        for (listed, later) in cases {
+            let rows = listed.map(|shown| Report {
+                shown,
+                ..row("c", Kind::Container)
+            });
+            let rows = Rows::of(known(), rows);
+            let states: Vec<_> = rows.known().filter_map(|(_, _, state)| state).collect();
+            assert_eq!(
+                (states, rows.new_rows().len()),
+                (vec![later], 0),
+                "{listed:?}"
+            );
+        }
     }
 
     #[test]

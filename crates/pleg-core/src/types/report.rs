@@ -24,6 +24,16 @@ pub enum ReportedState {
     Unknown,
 }
 
+impl ReportedState {
+    /// The later of two states; a known one if the other is unknown.
+    pub(crate) fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unknown, known) | (known, Self::Unknown) => known,
+            (one, other) => one.max(other),
+        }
+    }
+}
+
 /// The identity of an id. Each field is recorded once, from the first answer that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -63,6 +73,44 @@ impl Identity {
             attempt: 0,
             created_at: None,
         }
+    }
+
+    /// Fills what is not known yet from `other`: of each field the first valid value counts. The kind stays. Returns
+    /// whether anything became known.
+    pub(crate) fn fill_from(&mut self, other: &Self) -> bool {
+        fn fill<T: Clone>(known: &mut Option<T>, other: Option<&T>) -> bool {
+            let fills = known.is_none() && other.is_some();
+            if fills {
+                *known = other.cloned();
+            }
+            fills
+        }
+        let Self {
+            kind: _,
+            pod,
+            unlabelled,
+            namespace,
+            pod_name,
+            sandbox,
+            name,
+            attempt,
+            created_at,
+        } = other;
+        let mut filled = fill(&mut self.pod, pod.as_ref());
+        filled |= fill(&mut self.namespace, namespace.as_ref());
+        filled |= fill(&mut self.pod_name, pod_name.as_ref());
+        filled |= fill(&mut self.sandbox, sandbox.as_ref());
+        filled |= fill(&mut self.name, name.as_ref());
+        filled |= fill(&mut self.created_at, created_at.as_ref());
+        if self.unlabelled && !unlabelled {
+            self.unlabelled = false;
+            filled = true;
+        }
+        if self.attempt == 0 && *attempt != 0 {
+            self.attempt = *attempt;
+            filled = true;
+        }
+        filled
     }
 
     /// Whether it tells which container of its pod this is, and which of those of one name is the

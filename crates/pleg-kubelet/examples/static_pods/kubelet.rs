@@ -75,12 +75,12 @@ impl Reconcile for Kubelet {
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
-        if let Some(manifest) = run.spec.as_ref().filter(|_| run.view.status.is_nothing())
+        if let Some(manifest) = run.spec.as_ref().filter(|_| !run.may_run())
             && manifest.has_predecessor(&self.pleg.snapshot(), &self.pods())
         {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
-        let ended = self.report_ends(&decision.view, &decision.records);
+        let ended = self.report_ends(&decision.view, &decision.ends);
         self.ends.acknowledge(&run.uid, &ended).await;
         let actions = &mut decision.actions;
         let prepared = match pod {
@@ -99,11 +99,9 @@ impl Reconcile for Kubelet {
         let policy = GcPolicy::default();
         let removals = self.decider.removals(run, &mut decision, policy).await;
         self.performer.remove_all(run, &removals).await;
-        if let Some(error) = performed.errors.into_iter().next() {
-            return Err(error.into());
-        }
         let due = decision.actions.due.into_iter().chain(performed.due).min();
-        Ok(due.into())
+        let error = performed.errors.into_iter().next();
+        error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
 
     fn error_policy(&self, _: &PodUid, error: &RunError<Error>, failures: u32) -> Duration {
@@ -115,12 +113,15 @@ impl Reconcile for Kubelet {
 
     fn ended(&self, run: &Run<Manifest>) {
         let uid = &run.uid;
-        if run.last_spec.is_some() {
-            // Without a consumer's acknowledgement, these records go with the pod.
-            self.report_ends(&run.view, &self.decider.records(run));
+        // What is left of a pod that comes back is reported by its next worker.
+        if run.view.status.is_nothing() {
+            if run.last_spec.is_some() {
+                // Without a consumer's acknowledgement, these records go with the pod.
+                self.report_ends(&run.view, &self.decider.ends(run));
+            }
+            self.ends.forget(uid);
         }
         self.decider.forget(run);
-        self.ends.forget(uid);
         self.prober.remove(uid);
         self.pods().remove(uid);
         if let Err(error) = self.performer.remove_pod(uid) {

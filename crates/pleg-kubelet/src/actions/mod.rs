@@ -217,8 +217,9 @@ impl<'a> Decision<'a> {
                 self.running(spec, container, c)
             }
             (None, Some(c)) => {
-                self.created(container, c, is_unresolved);
-                match self.history.is_stuck(&c.id, self.now) && !is_unresolved {
+                let is_started = self.created(container, c, is_unresolved);
+                let is_stuck = self.history.is_stuck(&c.id, self.now);
+                match is_stuck && !is_unresolved && !is_started {
                     true => Live::Nothing,
                     false => Live::Unresolved,
                 }
@@ -252,13 +253,13 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// A container that was created and not started.
+    /// A container that was created and not started. Returns whether it is to be started now.
     fn created(
         &mut self,
         container: &ContainerSpec,
         status: &ContainerStatus,
         is_unresolved: bool,
-    ) {
+    ) -> bool {
         let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
         // The create of a later one was tried since.
         let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
@@ -277,7 +278,9 @@ impl<'a> Decision<'a> {
                 existing: Some(status.id.clone()),
                 back_off_key: container.back_off_key(),
             });
+            return true;
         }
+        false
     }
 
     /// Starts a new container, unless the back-off delays it. Nothing of its name is live.
@@ -291,6 +294,10 @@ impl<'a> Decision<'a> {
                 self.waits(name, WaitReason::BackOff(delayed));
                 return;
             }
+        }
+        if self.lacks_addresses() {
+            self.waits(name, WaitReason::Unsettled);
+            return;
         }
         self.actions.start.push(StartContainer {
             name: name.clone(),

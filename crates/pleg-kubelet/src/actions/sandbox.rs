@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pleg::core::{SandboxState, SandboxStatus};
-use pleg::{ContainerState, Id};
+use pleg::{ContainerState, Id, Instant};
 
 use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
 use crate::spec::{PodSpec, RestartPolicy};
@@ -30,7 +30,7 @@ impl<'a> Decision<'a> {
                 None
             }
             Some(SandboxState::Ready) if others.count() == 0 => {
-                let is_settled = newest.filter(|s| !s.unsettled && !self.lacks_addresses(spec, s));
+                let is_settled = newest.filter(|s| !s.unsettled);
                 if is_settled.is_none() {
                     self.waits("", WaitReason::Unsettled);
                 }
@@ -45,11 +45,14 @@ impl<'a> Decision<'a> {
 
     /// Whether the status of the sandbox could not be read, so that its addresses are not known. Containers get them
     /// in their environment when they are created. Requests an inspection.
-    fn lacks_addresses(&mut self, spec: &PodSpec, sandbox: &SandboxStatus) -> bool {
-        let is_unread = sandbox.error.is_some() && self.view.status.ips.is_empty();
-        let lacks = is_unread && !spec.host_network;
+    pub(super) fn lacks_addresses(&mut self) -> bool {
+        let status = &self.view.status;
+        let is_unread = status.sandboxes.first().is_some_and(|s| s.error.is_some());
+        let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
+        let lacks = is_unread && status.ips.is_empty() && has_own;
         if lacks {
-            self.actions.inspect_after = self.actions.inspect_after.max(self.view.inspected);
+            let inspected = self.view.inspected.unwrap_or(Instant::ORIGIN);
+            self.actions.inspect_after = self.actions.inspect_after.max(Some(inspected));
             self.actions.due_by(self.now.after(ADDRESSES_AGAIN));
         }
         lacks
@@ -84,7 +87,8 @@ impl<'a> Decision<'a> {
         let status = &self.view.status;
         let mut is_left = false;
         for c in status.containers.iter().filter(|c| !has_ended(c)) {
-            is_left |= !self.history.is_stuck(&c.id, self.now);
+            let is_created = c.state == ContainerState::Created;
+            is_left |= !(is_created && self.history.is_stuck(&c.id, self.now));
             match c.state {
                 ContainerState::Created => self.remove(&c.id),
                 _ => self.stop(spec, c, StopReason::Pod),

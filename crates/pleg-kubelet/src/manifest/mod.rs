@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::serde_json::{self, Value};
-use pleg::core::SandboxState;
-use pleg::{ContainerState, PodStatus, PodUid, PodView};
+use pleg::{PodUid, PodView};
 
 use crate::cri_config::FieldError;
 use crate::names;
 use crate::pod_status::qos_class;
 use crate::spec::PodSpec;
+use crate::worker::may_run;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
@@ -122,12 +122,6 @@ impl Manifest {
     pub fn has_predecessor(&self, existing: &[PodView], known: &BTreeMap<PodUid, Pod>) -> bool {
         let own = &self.pod.metadata;
         let is_other = |uid: &PodUid| uid.as_str() != self.uid();
-        let may_run = |status: &PodStatus| {
-            let mut containers = status.containers.iter();
-            let mut sandboxes = status.sandboxes.iter();
-            containers.any(|c| c.state != ContainerState::Exited)
-                || sandboxes.any(|s| s.state != SandboxState::NotReady)
-        };
         let exists = |uid: &PodUid| {
             let mut statuses = existing.iter().map(|view| &view.status);
             statuses.any(|status| status.uid == *uid && !status.is_nothing())

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use oorandom::Rand64;
-use pleg::core::SandboxState;
-use pleg::{ContainerState, Delivery, Instant, Pleg, PodStatus, PodUid, Subscription};
+use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::watch;
 use tokio::task::{self, JoinError, JoinSet};
 
@@ -154,6 +153,8 @@ impl<R: Reconcile> Driver<R> {
             let (spec, deleted) = (specs.pods.get(&uid).cloned(), specs.deleted.remove(&uid));
             drop(specs);
             let worker = self.workers.entry(uid.clone()).or_default();
+            // A specification that is set while an earlier one is being terminated never runs before that has ended.
+            let deleted = deleted.filter(|_| !worker.is_deleted);
             worker.is_deleted |= spec.is_none();
             let spec = spec.filter(|_| !worker.is_deleted);
             let last = spec.clone().or(deleted.filter(|_| worker.is_deleted));
@@ -348,6 +349,7 @@ impl<S: Send + Sync + 'static> Begun<S> {
             uid: self.uid,
             spec: self.spec,
             last_spec: self.last_spec,
+            failures: self.failures,
             view,
             pleg: self.pleg,
             last_change: self.last_change,
@@ -355,22 +357,13 @@ impl<S: Send + Sync + 'static> Begun<S> {
         };
         // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
         let comes_back = || run.shared.specs().pods.contains_key(&run.uid);
-        let status = &run.view.status;
-        let has_ended = status.is_nothing() || has_ended(status) && comes_back();
+        let has_ended = run.view.status.is_nothing() || !run.may_run() && comes_back();
         if run.spec.is_none() && has_ended {
             return Ok(Reconciled::Ended(run));
         }
         let next = reconciler.reconcile(&run).await;
         next.map(Reconciled::Next).map_err(RunError::Reconcile)
     }
-}
-
-/// Whether nothing of the pod runs or may start.
-fn has_ended(status: &PodStatus) -> bool {
-    let mut sandboxes = status.sandboxes.iter();
-    let mut containers = status.containers.iter();
-    sandboxes.all(|s| s.state == SandboxState::NotReady)
-        && containers.all(|c| c.state == ContainerState::Exited)
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
@@ -448,6 +441,28 @@ mod tests {
         workers.delete(&"p".into());
         pass().await;
         assert_eq!(given.lock().unwrap().first(), Some(&Some(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn specification_that_never_ran_is_not_the_last_one() {
+        let runtime = FakeRuntime::new();
+        runtime.run_pod("p");
+        let pleg = Pleg::builder(runtime).spawn().unwrap();
+        pleg.wait_until_synced().await.unwrap();
+        let given = Arc::default();
+        let last = Last(Arc::clone(&given));
+        let specs = [("p".into(), Arc::new(1))];
+        let workers = PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs);
+        let clock = pleg.clock();
+        let pass = || clock.sleep_until(clock.now().after(Duration::from_secs(1)));
+        pass().await;
+        workers.delete(&"p".into());
+        pass().await;
+        workers.set(&"p".into(), 2);
+        workers.delete(&"p".into());
+        pass().await;
+        let given = given.lock().unwrap();
+        assert!(given.len() > 1 && given.iter().all(|last| *last == Some(1)));
     }
 
     #[tokio::test(start_paused = true)]

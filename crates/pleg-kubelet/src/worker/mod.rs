@@ -24,6 +24,7 @@ use std::time::Duration;
 use pleg::{Instant, Pleg, PodUid};
 use tokio::sync::{Notify, watch};
 
+pub(crate) use run::may_run;
 pub use run::{Next, Run, RunError};
 
 /// What the workers run.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pleg::core::CallError;
+use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
-use pleg::{Instant, Pleg, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{ContainerState, Instant, Pleg, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 use pleg_cri::Written;
 
 use super::Shared;
@@ -22,6 +22,8 @@ pub struct Run<S> {
     pub spec: Option<Arc<S>>,
     /// The last specification, also if the pod is to be terminated. `None` if it was never known.
     pub last_spec: Option<Arc<S>>,
+    /// How many runs of the pod have failed since the last one that succeeded.
+    pub failures: u32,
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
     pub(super) pleg: Pleg,
@@ -44,6 +46,13 @@ impl<S> Run<S> {
     pub fn written<T>(&self, written: Written<T>) -> Result<T, CallError> {
         self.changed(written.ended);
         written.into_result()
+    }
+
+    /// Whether anything of the pod runs or may start. A container that was created cannot start when its sandbox has
+    /// ended.
+    #[must_use]
+    pub fn may_run(&self) -> bool {
+        may_run(&self.view.status)
     }
 
     /// How the containers of the pod ended, also removed ones.
@@ -94,6 +103,14 @@ impl<S: Send + Sync + 'static> Run<S> {
         let (shared, uid) = (self.shared.clone(), self.uid.clone());
         move || shared.wake(&uid)
     }
+}
+
+/// See [`Run::may_run`].
+pub(crate) fn may_run(status: &PodStatus) -> bool {
+    let mut sandboxes = status.sandboxes.iter();
+    let mut containers = status.containers.iter();
+    sandboxes.any(|s| s.state != SandboxState::NotReady)
+        || containers.any(|c| !matches!(c.state, ContainerState::Created | ContainerState::Exited))
 }
 
 /// When the worker of a pod last changed something. It outlives a run that fails or panics.
@@ -159,6 +176,34 @@ impl<E: std::error::Error + 'static> std::error::Error for RunError<E> {
             Self::Reconcile(error) => Some(error),
             Self::View(error) => Some(error),
             Self::Panicked(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pleg::ContainerStatus;
+    use pleg::core::SandboxStatus;
+
+    #[test]
+    fn created_container_may_run_only_while_its_sandbox_may() {
+        let pod = |sandbox, container| {
+            let mut pod = PodStatus::nothing("p".into());
+            pod.sandboxes = vec![SandboxStatus::new("s", sandbox)].into();
+            pod.containers = vec![ContainerStatus::new("c", "c", container)].into();
+            pod
+        };
+        let unknown = SandboxState::Unknown { last_ready: None };
+        for (sandbox, container, runs) in [
+            (SandboxState::Ready, ContainerState::Exited, true),
+            (unknown, ContainerState::Exited, true),
+            (SandboxState::NotReady, ContainerState::Running, true),
+            (SandboxState::NotReady, ContainerState::Created, false),
+            (SandboxState::NotReady, ContainerState::Exited, false),
+        ] {
+            let pod = pod(sandbox, container);
+            assert_eq!(may_run(&pod), runs, "{pod:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use pleg::core::SandboxState;
 use pleg_cri::v1;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::manifest::Manifest;
-use pleg_sim::Mode;
+use pleg_sim::{FaultProfile, Mode};
 
 use crate::node::Node;
 
@@ -288,6 +288,45 @@ async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
     assert_eq!(node.status(&uid)["phase"], "Running");
     let containers = node.kubelet.pleg.get(&uid).status.containers.clone();
     assert_eq!(containers.len(), 2, "the one that cannot be removed stays");
+    // What the earlier pod has left is acknowledged, so it can be removed now.
+    node.sim.set_fault_profile(FaultProfile::default());
+    node.workers.delete(&uid);
+    let gone = |node: &Node| {
+        node.status(&uid).is_null() && node.kubelet.pleg.get(&uid).status.is_nothing()
+    };
+    node.until(&uid, "gone", gone).await;
+}
+
+/// It runs beside what is left of its own earlier pod, but not beside another pod of its name.
+#[tokio::test]
+async fn pod_that_comes_back_waits_for_the_one_that_replaced_it() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = |image| {
+        format!(
+            "{{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'app:{image}'}}]}}"
+        )
+    };
+    let first = node.set("web", &spec(1));
+    node.until_running(&first).await;
+    let before = node.container(&first)["containerID"].clone();
+    node.sim.set_knob("remove_container.fail=internal").unwrap();
+    node.workers.delete(&first);
+    let second = node.set("web", &spec(2));
+    node.until_running(&second).await;
+    node.workers.delete(&second);
+    assert_eq!(node.set("web", &spec(1)), first);
+    let another_runs = |node: &Node| {
+        let status = |uid| node.kubelet.pleg.get(uid).status;
+        let is_ready = |uid| {
+            let status = status(uid);
+            let mut sandboxes = status.sandboxes.iter();
+            sandboxes.any(|s| s.state == SandboxState::Ready)
+        };
+        assert!(!(is_ready(&first) && is_ready(&second)), "both");
+        let container = node.container(&first);
+        container["state"]["running"].is_object() && container["containerID"] != before
+    };
+    node.until(&first, "running again", another_runs).await;
 }
 
 #[tokio::test]

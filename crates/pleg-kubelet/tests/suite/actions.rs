@@ -55,9 +55,19 @@ fn nothing_is_started_before_the_addresses_of_the_sandbox_are_read() {
         let row: Row<'_> = (rule, Always, &["a"], pod.clone(), expected);
         check_row(&row, &Desired::run(spec));
     };
-    check("a network of its own", &one, "inspect,  unsettled");
+    check("a network of its own", &one, "inspect, a unsettled");
     one.host_network = true;
     check("the runtime reports none", &one, "start a 0");
+}
+
+#[test]
+fn container_of_another_hash_is_stopped_also_if_the_sandbox_cannot_be_read() {
+    let mut unread = ready(0);
+    let error = CallError::new("PodSandboxStatus", CallErrorKind::Failed, "test");
+    unread.error = Some(Arc::new(error));
+    let pod = view(1, &[unread], &[hash(running("a"), "g")]);
+    let one = spec(Always, &["a"]);
+    check_row(&("", Always, &["a"], pod, "stop a-0"), &Desired::run(&one));
 }
 
 #[test]

@@ -337,6 +337,44 @@ fn stop_that_failed_uses_up_no_grace_period() {
     assert_eq!(grace(worker.terminate(52, &ended)), 28 * SECOND);
 }
 
+/// The container ended by a stop whose call failed, because the runtime went down.
+#[test]
+fn outage_after_a_stop_uses_up_no_grace_period() {
+    let mut worker = Worker::new(spec(Always, &["s1", "a"]));
+    let all = view(4, &[ready(0)], &[running("a"), running("s1")]);
+    worker.terminate(5, &all);
+    worker.history.stops_have_failed();
+    let ended = view(50, &[ready(0)], &[exited("a", 0), running("s1")]);
+    let stop = worker.terminate(50, &ended).stop;
+    assert_eq!(stop[0].grace, 30 * SECOND);
+}
+
+#[test]
+fn stuck_container_that_is_started_after_all_is_not_replaced() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let created = || hash(container("a", ContainerState::Created), "g");
+    let pod = |seconds| view(seconds, &[ready(0)], &[created()]);
+    for seconds in [5, 20, 240] {
+        assert_eq!(worker.run(seconds, &pod(seconds)), "remove a-0");
+    }
+    // The specification is the earlier one again.
+    worker.spec.containers[0].hash = "g".to_owned();
+    assert_eq!(worker.run(260, &pod(260)), "start existing a-0");
+}
+
+/// Its start took effect late.
+#[test]
+fn stuck_container_that_runs_blocks_a_new_sandbox() {
+    let mut worker = Worker::new(spec(Always, &["a"]));
+    let dead = |seconds, state| view(seconds, &[not_ready(0)], &[container("a", state)]);
+    for seconds in [5, 20, 240] {
+        let pod = dead(seconds, ContainerState::Created);
+        assert_eq!(worker.run(seconds, &pod), "remove a-0");
+    }
+    let runs = dead(260, ContainerState::Running);
+    assert_eq!(worker.run(260, &runs), "stop a-0");
+}
+
 #[test]
 fn container_that_can_neither_be_started_nor_removed_does_not_block_its_name() {
     let mut worker = Worker::new(spec(Always, &["a"]));

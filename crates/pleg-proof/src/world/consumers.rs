@@ -81,7 +81,7 @@ impl World {
         let recent = self.rng.consumers.below(objects.min(8));
         let object = &self.oracle.objects[(objects - 1 - recent) as usize];
         self.checks.set_input(Input::Request);
-        self.reconciler.acknowledge(CONSUMER, &object.id);
+        self.reconciler.acknowledge(CONSUMER, &object.id, u32::MAX);
         let Some(output) = self.reconciler.poll_output() else {
             return Ok(());
         };

@@ -136,7 +136,7 @@ impl Harness {
                     l.pod == pod && l.name == Some(name) && l.exited.is_some()
                 };
                 if let Some(object) = node.objects.iter().rfind(ended) {
-                    self.reconciler.acknowledge(CONSUMER, &object.id);
+                    self.reconciler.acknowledge(CONSUMER, &object.id, u32::MAX);
                 }
             }
             Op::Take(n) => self.checks.lagging.take(n)?,

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::types::ids::Kind;
+use crate::types::report::Identity;
 use crate::types::report::{Details, ReportedState};
 use crate::types::status::ContainerDetails;
 use crate::types::time::WallTime;

@@ -5,14 +5,14 @@ use crate::state::effect::{DetailsChange, Effect};
 use crate::state::order::Position;
 use crate::state::record::Record;
 use crate::types::ids::Kind;
-use crate::types::report::{Details, Identity, Report};
+use crate::types::report::{Details, Report};
 use crate::types::status::ContainerDetails;
 use crate::types::time::Instant;
 
 impl Record {
     /// Merges the details of an event.
     pub(crate) fn details_from_event(&mut self, report: &Report, arrived: Instant) -> Effect {
-        let identity = self.identify(&report.identity);
+        let identity = self.identity.fill_from(&report.identity);
         let newest = self.event_details.is_none_or(|e| arrived >= e) && self.read_details.is_none();
         self.event_details = self.event_details.max(Some(arrived));
         let weight = if newest {
@@ -29,7 +29,7 @@ impl Record {
 
     /// Merges the details of a status call.
     pub(crate) fn details_from_read(&mut self, report: &Report, began: Instant) -> Effect {
-        let identity = self.identify(&report.identity);
+        let identity = self.identity.fill_from(&report.identity);
         let newest = self.event_details.is_none_or(|e| began > e)
             && self.read_details.is_none_or(|r| began >= r);
         self.read_details = self.read_details.max(Some(began));
@@ -49,7 +49,7 @@ impl Record {
 
     /// Merges the details of a list row. Rows have few details, so they only fill empty fields.
     pub(crate) fn details_from_row(&mut self, report: &Report) -> Effect {
-        let identity = self.identify(&report.identity);
+        let identity = self.identity.fill_from(&report.identity);
         self.take_details(report, Weight::Fills, identity)
     }
 
@@ -99,27 +99,6 @@ impl Record {
         }
     }
 
-    /// Identity is written once, field by field, by the first valid value. Returns whether a field
-    /// became known.
-    fn identify(&mut self, said: &Identity) -> bool {
-        let known = &mut self.identity;
-        let mut changed = fill(&mut known.namespace, said.namespace.as_ref());
-        changed |= fill(&mut known.pod_name, said.pod_name.as_ref());
-        changed |= fill(&mut known.sandbox, said.sandbox.as_ref());
-        changed |= fill(&mut known.name, said.name.as_ref());
-        changed |= fill(&mut known.created_at, said.created_at.as_ref());
-        changed |= fill(&mut known.pod, said.pod.as_ref());
-        if known.unlabelled && !said.unlabelled {
-            known.unlabelled = false;
-            changed = true;
-        }
-        if known.attempt == 0 && said.attempt != 0 {
-            known.attempt = said.attempt;
-            changed = true;
-        }
-        changed
-    }
-
     /// Of a removed id only the exit details are kept.
     pub(super) fn drop_details(&mut self) {
         self.details = match &self.details {
@@ -143,13 +122,4 @@ fn exit_of(c: &ContainerDetails) -> ContainerDetails {
         message: c.message.clone(),
         ..ContainerDetails::default()
     }
-}
-
-/// Returns whether the field became known.
-fn fill<T: Clone>(known: &mut Option<T>, said: Option<&T>) -> bool {
-    let fills = known.is_none() && said.is_some();
-    if fills {
-        *known = said.cloned();
-    }
-    fills
 }

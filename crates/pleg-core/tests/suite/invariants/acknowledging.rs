@@ -26,7 +26,7 @@ fn stop(t: &mut Script) {
 }
 
 fn acknowledge(t: &mut Script, consumer: ConsumerId) {
-    t.machine.acknowledge(consumer, &"c".into());
+    t.machine.acknowledge(consumer, &"c".into(), 0);
     t.drain();
 }
 

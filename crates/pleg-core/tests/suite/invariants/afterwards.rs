@@ -212,7 +212,7 @@ fn acknowledged_terminal_record_does_not_shorten_a_later_one() {
         t.event(Created, "s", s(), &[]);
         t.event(Deleted, "s", None, &[]);
         if acknowledged {
-            t.machine.acknowledge(worker, &"s".into());
+            t.machine.acknowledge(worker, &"s".into(), 0);
             t.drain();
         }
         t.pass(300_000);

@@ -94,6 +94,36 @@ fn event_before_the_first_list_is_not_initial() {
     assert_eq!(marks(&t, "c"), [(ContainerStarted, false)]);
 }
 
+/// An event also has the statuses of containers that ran or had ended long before.
+#[test]
+fn sibling_of_the_subject_before_the_first_list_is_initial() {
+    let mut t = Script::new();
+    t.subscribe();
+    let mut node = node();
+    node.push(status("c", "p", ReportedState::Running));
+    t.event(EventType::Started, "c", Some(ready()), &node[1..]);
+    assert_eq!(marks(&t, "ended"), [(ContainerDied, true)]);
+    t.node = node;
+    t.settle();
+    assert_eq!(marks(&t, "s"), [(ContainerStarted, true)]);
+    assert_eq!(marks(&t, "runs"), [(ContainerStarted, true)]);
+    assert_eq!(marks(&t, "ended"), [(ContainerDied, true)]);
+    assert_eq!(marks(&t, "c"), [(ContainerStarted, false)]);
+}
+
+/// After the first list, nothing that an event shows existed at the start.
+#[test]
+fn sibling_of_the_subject_after_the_first_list_is_not_initial() {
+    let mut t = started_on(Vec::new());
+    t.subscribe();
+    let siblings = [
+        status("c", "p", ReportedState::Running),
+        exited("ended", "p", 3, "Error"),
+    ];
+    t.event(EventType::Started, "c", Some(ready()), &siblings);
+    assert_eq!(marks(&t, "ended"), [(ContainerDied, false)]);
+}
+
 /// The reason of an initial exit is final: it is not read again 2 s later.
 #[test]
 fn initial_exit_is_not_read_again_for_its_reason() {

@@ -78,6 +78,25 @@ fn known_id_that_is_listed_twice_is_in_the_later_state() {
     assert_eq!(t.inspections_wanted(), 1);
 }
 
+/// Otherwise each list would contradict itself, and be repeated at once.
+#[test]
+fn list_with_an_id_in_two_states_does_not_contradict_itself() {
+    let [running, s] = node();
+    let exited = exited("c", "p", 0, "Completed");
+    for rows in [[&running, &exited], [&exited, &running]] {
+        let mut t = listed();
+        t.relist_shows(&[rows[0].clone(), rows[1].clone(), s.clone()]);
+        while t.inspections_wanted() > 0 {
+            t.inspect(&[s.clone(), exited.clone()], &[]);
+        }
+        let before = t.get("p").as_of;
+        t.pass(10);
+        t.relist_shows(&[rows[0].clone(), rows[1].clone(), s.clone()]);
+        assert!(t.get("p").as_of > before, "the list confirms the pod");
+        assert_eq!(t.machine.counters().contradictions, 0);
+    }
+}
+
 /// A list that equals the last one is skipped if nothing has happened since. Here something has.
 #[test]
 fn equal_list_contradicts_event_that_arrived_since() {

@@ -4,7 +4,7 @@ use pleg_core::{ContainerState, EventType, LifecycleType, PodUid, ReportedState,
 
 use crate::script::{Script, exited, rows, s, sandbox, status, statuses};
 use EventType::{Created, Deleted, Stopped};
-use LifecycleType::ContainerChanged;
+use LifecycleType::{ContainerChanged, ContainerDied, PodSync};
 
 /// UNKNOWN is no position, but it shows that the id exists: the answer must contain it.
 #[test]
@@ -79,4 +79,26 @@ fn unknown_in_a_status_of_an_event_causes_an_inspection() {
     let unknown = [status("c", "p", ReportedState::Unknown)];
     t.event(EventType::Started, "s", s(), &unknown);
     assert_eq!(t.take_requested_of_pods(), ["p (unknown)"]);
+}
+
+/// Died was announced without an exit code, so nothing waits for the code that a late STOPPED lacks, too.
+#[test]
+fn sandbox_that_is_known_again_is_announced_beside_an_end_without_exit_code() {
+    let mut t = Script::running();
+    let unknown = [
+        sandbox("s", "p", ReportedState::Unknown),
+        status("c", "p", ReportedState::Unknown),
+    ];
+    t.relist_shows(&rows(ReportedState::Exited));
+    t.inspect(&unknown, &[]);
+    assert_eq!(t.said(ContainerDied, "c"), 1);
+    t.event(Stopped, "c", s(), &unknown[1..]);
+    let syncs = |t: &Script| {
+        let events = t.events.iter();
+        events.filter(|event| event.event == PodSync).count()
+    };
+    let before = syncs(&t);
+    t.relist_shows(&rows(ReportedState::Exited));
+    assert_eq!(t.get("p").status.sandboxes[0].state, SandboxState::Ready);
+    assert!(syncs(&t) > before);
 }

@@ -20,7 +20,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
-    worker.acknowledge(&c()).await;
+    worker.acknowledge(&c(), 0).await;
     assert!(pleg.is_acknowledged(&c()).await);
     assert!(pleg.terminal_records(&"p".into()).is_empty());
 }
@@ -40,11 +40,11 @@ async fn end_is_acknowledged_when_each_remaining_consumer_has() {
     assert!(!pleg.is_acknowledged(&c()).await, "it runs");
     node.put_and_emit(exited("p", "c", 3), EventType::Stopped);
     next(&mut subscription).await;
-    worker.acknowledge(&c()).await;
+    worker.acknowledge(&c(), 0).await;
     assert!(!pleg.is_acknowledged(&c()).await);
     drop(other);
     assert!(!pleg.is_acknowledged(&c()).await);
-    status.acknowledge(&c()).await;
+    status.acknowledge(&c(), 0).await;
     assert!(pleg.is_acknowledged(&c()).await);
 }
 
@@ -53,7 +53,7 @@ async fn registration_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let worker = pleg.register_consumer().await.unwrap();
     soon(pleg.shutdown()).await;
-    worker.acknowledge(&c()).await;
+    worker.acknowledge(&c(), 0).await;
     let late = pleg.register_consumer().await;
     assert_eq!(late.unwrap_err(), WaitError::Closed);
 }

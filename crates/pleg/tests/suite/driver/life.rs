@@ -232,8 +232,8 @@ async fn terminal_records_are_kept_until_acknowledged() {
         "beside the status, never in it"
     );
 
-    worker.acknowledge(&"p-c3".into()).await;
-    worker.acknowledge(&"nobody".into()).await;
+    worker.acknowledge(&"p-c3".into(), 0).await;
+    worker.acknowledge(&"nobody".into(), 0).await;
     until(&pleg, || codes() == [2, 4]).await;
     node.put(sandbox("p", "s", ReportedState::Exited));
     node.remove_and_emit("p-s");

@@ -105,7 +105,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         );
         pass(&pleg, 20 * MINUTE).await;
         assert_eq!(ends().len(), 1, "for as long as the pod is there");
-        worker.acknowledge(&"p-c".into()).await;
+        worker.acknowledge(&"p-c".into(), 0).await;
         until(&pleg, || ends().is_empty()).await;
     }
 }
