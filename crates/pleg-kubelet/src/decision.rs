@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::{Id, Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
 
 use crate::actions::{Desired, PodActions, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
@@ -175,11 +175,16 @@ impl Decider {
         let mut removals = removals_of_pod(run, decision, policy).await;
         let (mut memory, now) = (self.memory(), run.now());
         let history = memory.history(&run.uid);
+        let view = decision.view.clone();
         removals.retain(|removal| {
             let (id, call, repeat_at) = match removal {
                 Removal::StopContainer(id) => (id, Call::Stop, history.repeat_at(id, Call::Stop)),
-                Removal::Container(id) | Removal::Sandbox(id) => {
-                    (id, Call::Remove, history.repeat_garbage_at(id))
+                Removal::Sandbox(id) => (id, Call::Remove, history.repeat_garbage_at(id)),
+                Removal::Container(id) => {
+                    let unread = history.unread_since(id, view.inspected, now);
+                    let unread = unread.filter(|_| is_startable(&view.status, id));
+                    let again = unread.map(|since| since.max(now.after(INSPECT_AGAIN)));
+                    (id, Call::Remove, again.max(history.repeat_garbage_at(id)))
                 }
             };
             let repeat_at = repeat_at.filter(|at| *at > now);
@@ -209,16 +214,7 @@ impl Decider {
     /// See [`Decision::ends`]. For the end of a worker, which makes no decision.
     #[must_use]
     pub fn ends<S>(&self, run: &Run<S>) -> Vec<TerminalRecord> {
-        let memory = self.memory();
-        let earlier = memory.forgotten.get(&run.uid);
-        let counts = |r: &&TerminalRecord| {
-            earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id))
-        };
-        run.terminal_records()
-            .iter()
-            .filter(counts)
-            .cloned()
-            .collect()
+        ends(self.memory().forgotten.get(&run.uid), run)
     }
 
     /// Drops what is kept of a pod whose worker has ended. If a pod of the same uid comes back, what ended before does
@@ -228,12 +224,12 @@ impl Decider {
         let memory = &mut *memory;
         memory.histories.remove(&run.uid);
         memory.back_off.forget(&run.uid);
-        let (status, records) = (&run.view.status, run.terminal_records());
+        let status = &run.view.status;
         let mut left = BTreeSet::new();
         if !status.is_nothing() {
-            left.extend(status.containers.iter().map(|c| c.id.clone()));
-            left.extend(status.sandboxes.iter().map(|s| s.id.clone()));
-            left.extend(records.iter().map(|r| r.id.clone()));
+            left.extend(ids(status).cloned());
+            let ends = ends(memory.forgotten.get(&run.uid), run);
+            left.extend(ends.into_iter().map(|r| r.id));
         }
         let forgotten = Forgotten { at: now, left };
         memory.forgotten.insert(run.uid.clone(), forgotten);
@@ -251,11 +247,37 @@ impl Decider {
 impl Decision {
     /// Since when something is missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
-        let records = self.records.iter();
-        let unread = records.filter(|record| !is_final(&self.view, record));
+        let unread = self.ends.iter();
+        let unread = unread.filter(|record| !is_final(&self.view, record));
         let unread = unread.map(|record| record.detected);
         self.actions.inspect_after.into_iter().chain(unread).max()
     }
+}
+
+/// Whether the container was created, so that a start of it may take effect or have failed. If its status cannot be
+/// read, that never becomes known.
+fn is_startable(status: &PodStatus, id: &Id) -> bool {
+    let mut containers = status.containers.iter();
+    let container = containers.find(|c| c.id == *id);
+    container.is_some_and(|c| c.state == ContainerState::Created && c.error.is_none())
+}
+
+/// The terminal records of what is of this pod, or was left behind by an earlier one of the same uid.
+fn ends<S>(earlier: Option<&Forgotten>, run: &Run<S>) -> Vec<TerminalRecord> {
+    let exists = |id: &Id| ids(&run.view.status).any(|other| other == id);
+    let counts = |r: &&TerminalRecord| {
+        earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id) || exists(&r.id))
+    };
+    run.terminal_records()
+        .iter()
+        .filter(counts)
+        .cloned()
+        .collect()
+}
+
+fn ids(status: &PodStatus) -> impl Iterator<Item = &Id> {
+    let containers = status.containers.iter().map(|c| &c.id);
+    containers.chain(status.sandboxes.iter().map(|s| &s.id))
 }
 
 /// Whether this record is not going to show more: its exit code is known, or it was asked for after the

@@ -331,6 +331,24 @@ impl PodHistory {
         Some(next_try(at, tries))
     }
 
+    /// Since when a container that was created must have been read before it is removed, if it was not: calls for it may
+    /// have had their effect until then. A start may also have failed, of which containerd sends no event. Then the
+    /// container has an exit code, which its removal would lose.
+    pub(crate) fn unread_since(
+        &self,
+        id: &Id,
+        inspected: Option<Instant>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let started = self.repeat_at(id, Call::Start);
+        let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
+        // A removal that is not to be repeated yet delays nothing here.
+        let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
+        started
+            .max(removed)
+            .filter(|since| inspected < Some(*since))
+    }
+
     /// Takes over that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
         let called = self.calls.entry((id.clone(), call));

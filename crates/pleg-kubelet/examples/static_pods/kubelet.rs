@@ -75,13 +75,13 @@ impl Reconcile for Kubelet {
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
+        let ended = self.report_ends(&decision.view, &decision.ends);
+        self.ends.acknowledge(&run.uid, &ended).await;
         if let Some(manifest) = run.spec.as_ref().filter(|_| !run.may_run())
             && manifest.has_predecessor(&self.pleg.snapshot(), &self.pods())
         {
             return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
         }
-        let ended = self.report_ends(&decision.view, &decision.ends);
-        self.ends.acknowledge(&run.uid, &ended).await;
         let actions = &mut decision.actions;
         let prepared = match pod {
             Some(pod) => self.performer.prepare(run, pod, actions).await,

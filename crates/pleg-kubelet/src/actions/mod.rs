@@ -342,21 +342,12 @@ impl<'a> Decision<'a> {
 
     /// Whether the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
-        let since = [
-            self.history.repeat_at(id, Call::Start),
-            self.history.repeat_at(id, Call::Remove),
-            self.history.repeat_garbage_at(id),
-        ];
-        let since = since
-            .into_iter()
-            .flatten()
-            .filter(|at| *at <= self.now)
-            .max();
-        let is_read = since.is_none_or(|since| self.view.inspected >= Some(since));
-        if !is_read {
-            self.actions.inspect_after = self.actions.inspect_after.max(since);
+        let since = self.history.unread_since(id, self.view.inspected, self.now);
+        match since.filter(|since| *since > self.now) {
+            Some(since) => self.actions.due_by(since),
+            None => self.actions.inspect_after = self.actions.inspect_after.max(since),
         }
-        is_read
+        since.is_none()
     }
 
     /// The exit code of an ended container. If it is undecided, requests an inspection.

@@ -92,3 +92,58 @@ async fn container_that_was_not_started_is_read_before_its_removal_is_repeated()
         "{planned:?}"
     );
 }
+
+/// Forgets the pod after each run, as if its worker had ended, and keeps which ends each run was given.
+struct Forgetful {
+    decider: Decider,
+    ends: Arc<Mutex<Vec<Vec<String>>>>,
+}
+
+impl Reconcile for Forgetful {
+    type Spec = ();
+    type Error = WaitError;
+
+    async fn reconcile(&self, run: &Run<()>) -> Result<Next, WaitError> {
+        let ends = self.decider.ends(run);
+        let ids = ends.iter().map(|end| end.id.to_string()).collect();
+        self.ends.lock().unwrap().push(ids);
+        self.decider.forget(run);
+        Ok(Next::Change)
+    }
+
+    fn ended(&self, run: &Run<()>) {
+        self.decider.forget(run);
+    }
+}
+
+/// Their records are kept for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn ends_of_a_pod_that_was_gone_are_not_reported_by_a_later_one() {
+    let runtime = FakeRuntime::new();
+    runtime.run_pod("p");
+    let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
+    let ends = Arc::<Mutex<Vec<_>>>::default();
+    let forgetful = Forgetful {
+        decider: Decider::new(BackOffSettings::default()),
+        ends: ends.clone(),
+    };
+    let _workers = PodWorkers::spawn(pleg.clone(), forgetful, WorkerSettings::default(), []);
+    let clock = pleg.clock();
+    let next = async || {
+        pleg.relist_now().await.unwrap();
+        let next = clock.now().after(SECOND * 5);
+        clock.sleep_until(next).await;
+        ends.lock().unwrap().last().cloned().unwrap()
+    };
+    assert_eq!(next().await, Vec::<String>::new(), "it runs");
+    runtime.put(fake::exited("p", "c", 1));
+    assert_eq!(next().await, ["p-c"]);
+    runtime.remove("p-c");
+    runtime.remove("p-s");
+    next().await;
+    assert_eq!(pleg.terminal_records(&"p".into()).len(), 2);
+    runtime.put(fake::sandbox("p", "s2", ReportedState::Running));
+    assert_eq!(next().await, Vec::<String>::new(), "another pod");
+    runtime.put(fake::sandbox("p", "s2", ReportedState::Exited));
+    assert_eq!(next().await, ["p-s2"]);
+}
