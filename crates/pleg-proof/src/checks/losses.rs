@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pleg_core::{EventType, Id, Report, ReportedState, RuntimeEvent};
+use pleg_core::{Details, EventType, Id, Report, ReportedState, RuntimeEvent};
 
 use crate::assertions::CheckResult;
 use crate::assertions::workers as assertions;
@@ -18,6 +18,19 @@ struct Lost {
     at: u64,
     /// When a read that showed the state first ended, which made the event pending.
     pending_since: Option<u64>,
+    /// Whether the exit code was read. Until then the container of a STOPPED may be one that never ran.
+    is_read: bool,
+}
+
+impl Lost {
+    fn note_exit_code(&mut self, reports: &[Report]) {
+        let report = reports.iter().find(|r| r.id == self.id);
+        let code = report.and_then(|r| match &r.details {
+            Details::Container(details) => details.exit_code,
+            Details::Sandbox(_) => None,
+        });
+        self.is_read |= code.is_some();
+    }
 }
 
 /// The losses of one world: lower bounds of what the reconciler can know.
@@ -66,6 +79,7 @@ impl Losses {
                 event: event.event,
                 at: now,
                 pending_since: None,
+                is_read: false,
             });
         }
     }
@@ -80,6 +94,9 @@ impl Losses {
             self.lost.retain(|l| {
                 pending(l) || l.id != report.id || report.shown == ReportedState::Created
             });
+        }
+        for lost in &mut self.lost {
+            lost.note_exit_code(&event.containers);
         }
         // Another event of the same id reports the state, or makes it pending at another instant.
         let pending = |l: &Lost| l.pending_since.is_some() && l.event != event.event;
@@ -99,6 +116,7 @@ impl Losses {
     pub fn read(&mut self, began: u64, now: u64, reports: &[Report], complete: bool) {
         let checks = complete && self.baseline.is_some_and(|t| began > t);
         self.lost.retain_mut(|lost| {
+            lost.note_exit_code(reports);
             if lost.pending_since.is_some() {
                 return true;
             }
@@ -119,15 +137,15 @@ impl Losses {
     /// no event (CRI-O).
     pub fn settle(&mut self, now: u64, exists: impl Fn(&Id) -> bool) {
         self.lost.retain(|l| exists(&l.id));
-        let due = |since: &u64| since + SETTLES + SLACK <= now;
-        let missed = self
-            .lost
-            .iter()
-            .filter(|l| l.pending_since.as_ref().is_some_and(due));
+        let due = |l: &Lost| {
+            let is_decided = l.is_read || l.event == EventType::Started;
+            let since = l.pending_since.filter(|_| is_decided);
+            since.is_some_and(|since| since + SETTLES + SLACK <= now)
+        };
+        let missed = self.lost.iter().filter(|l| due(l));
         // The window starts when the miss may have been counted first: an event may have shown the loss earlier.
         self.missed.extend(missed.map(|l| l.at + SETTLES));
-        self.lost
-            .retain(|l| !l.pending_since.as_ref().is_some_and(due));
+        self.lost.retain(|l| !due(l));
         self.missed.retain(|&at| at + WINDOW > now);
         let is_old = |at: &u64| at + WINDOW + UNTIL_JUDGED <= now;
         while self.arrived.pop_front_if(|at| is_old(at)).is_some() {}
@@ -153,7 +171,7 @@ impl Losses {
 
 #[cfg(test)]
 mod tests {
-    use pleg_core::{Identity, Kind};
+    use pleg_core::{ContainerDetails, Identity, Kind};
 
     use super::*;
 
@@ -161,7 +179,8 @@ mod tests {
 
     fn report(shown: ReportedState) -> Report {
         let kind = Kind::Container;
-        let details = pleg_core::Details::none(kind);
+        let mut details = ContainerDetails::default();
+        details.exit_code = (shown == ReportedState::Exited).then_some(1);
         Report::new("ctr-0-0", shown, Identity::new(kind), details)
     }
 
@@ -202,6 +221,20 @@ mod tests {
         losses.settle(4 * SECOND + SETTLES, |_| true);
         assert_eq!(losses.missed.len(), 0, "it may still come");
         assert_eq!(missed(&mut losses, true), 1);
+    }
+
+    /// The reconciler waits for the code, and the end of the stream may come first.
+    #[test]
+    fn lost_stopped_is_not_missed_while_its_exit_code_is_unread() {
+        let mut row = report(ReportedState::Exited);
+        row.details = Details::none(Kind::Container);
+        let mut losses = lossy();
+        losses.listed(4 * SECOND, 4 * SECOND + MS, &[row]);
+        assert_eq!(missed(&mut losses, true), 0);
+        let status = [report(ReportedState::Exited)];
+        losses.read(61 * SECOND, 61 * SECOND, &status, false);
+        losses.settle(62 * SECOND, |_| true);
+        assert_eq!(losses.missed.len(), 1);
     }
 
     #[test]
