@@ -331,9 +331,9 @@ impl PodHistory {
         Some(next_try(at, tries))
     }
 
-    /// Since when a container that was created must have been read before it is removed, if it was not: calls for it may
-    /// have had their effect until then. A start may also have failed, of which containerd sends no event. Then the
-    /// container has an exit code, which its removal would lose.
+    /// The instant after which a created container must be read before it is removed. `None`: it was read since the
+    /// last calls for it may be repeated. Until then they may take effect. A start may also fail late, of which containerd
+    /// sends no event: then the container has an exit code, which its removal would lose.
     pub(crate) fn unread_since(
         &self,
         id: &Id,

@@ -39,9 +39,11 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges the terminal records of this id up to that [incarnation](crate::TerminalRecord::incarnation). An id without
-    /// a record is ignored. So is one that has ended again in a later incarnation: acknowledge that record when you
-    /// have seen it.
+    /// Acknowledges the terminal records of this id up to that
+    /// [incarnation](crate::TerminalRecord::incarnation).
+    ///
+    /// It has no effect if the id has no record, or if it has one of a later incarnation: acknowledge that one
+    /// when you have seen it.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the records in place.

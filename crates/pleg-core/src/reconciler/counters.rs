@@ -45,7 +45,7 @@ pub struct Counters {
     pub exit_reads: u64,
     /// Status calls that were probes of the runtime.
     pub probes: u64,
-    /// Events about an id that was not known, and neither was its pod.
+    /// Events about an unknown id whose pod was not known either.
     pub orphans: u64,
     /// Ids of such events that were dropped because there were too many.
     pub orphans_dropped: u64,

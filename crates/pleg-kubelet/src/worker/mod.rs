@@ -54,7 +54,8 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 
     /// The worker of the pod has ended: the pod has no specification, and nothing of it exists; or it has one again,
-    /// and nothing of the earlier pod runs.
+    /// and nothing of the earlier pod runs. What is left of that is in the view of the run, and is handled by the next
+    /// worker of the pod.
     /// Drop what is kept of the pod here, for example with
     /// [`Decider::forget`](crate::decision::Decider::forget). May be called more than once.
     fn ended(&self, run: &Run<Self::Spec>) {
