@@ -377,6 +377,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
 
+    use pleg::runtime::clock::Clock;
     use pleg::runtime::fake::FakeRuntime;
     use tokio::sync::Notify;
 
@@ -424,8 +425,9 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn specification_that_is_deleted_at_once_is_the_last_one() {
+    /// The workers of a node with one pod, and what its runs without a specification are given.
+    async fn running_with_specification_1() -> (PodWorkers<u32>, Arc<Mutex<Vec<Option<u32>>>>, Clock)
+    {
         let runtime = FakeRuntime::new();
         runtime.run_pod("p");
         let pleg = Pleg::builder(runtime).spawn().unwrap();
@@ -434,7 +436,12 @@ mod tests {
         let last = Last(Arc::clone(&given));
         let specs = [("p".into(), Arc::new(1))];
         let workers = PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs);
-        let clock = pleg.clock();
+        (workers, given, pleg.clock())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn specification_that_is_deleted_at_once_is_the_last_one() {
+        let (workers, given, clock) = running_with_specification_1().await;
         let pass = || clock.sleep_until(clock.now().after(Duration::from_secs(1)));
         pass().await;
         workers.set(&"p".into(), 2);
@@ -445,15 +452,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn specification_that_never_ran_is_not_the_last_one() {
-        let runtime = FakeRuntime::new();
-        runtime.run_pod("p");
-        let pleg = Pleg::builder(runtime).spawn().unwrap();
-        pleg.wait_until_synced().await.unwrap();
-        let given = Arc::default();
-        let last = Last(Arc::clone(&given));
-        let specs = [("p".into(), Arc::new(1))];
-        let workers = PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs);
-        let clock = pleg.clock();
+        let (workers, given, clock) = running_with_specification_1().await;
         let pass = || clock.sleep_until(clock.now().after(Duration::from_secs(1)));
         pass().await;
         workers.delete(&"p".into());
