@@ -123,6 +123,7 @@ pub mod pod_status;
 pub mod probe;
 #[cfg(feature = "k8s-openapi")]
 pub mod quantity;
+mod removal;
 pub mod runtime_state;
 pub mod spec;
 pub mod volumes;

@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 
 use pleg::PodUid;
 
+use crate::removal::remove_directory;
+
 /// A volume of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -65,7 +67,7 @@ pub enum VolumeError {
         /// What it should be.
         expected: &'static str,
     },
-    /// A uid or the name of a volume cannot be the name of a directory.
+    /// A uid, or a name of a manifest, cannot be the name of a directory.
     #[error("{0:?} is not a name that a directory can have")]
     Name(String),
     /// A path cannot be read or made.
@@ -81,6 +83,15 @@ pub enum VolumeError {
     /// The file system does not respond. What was begun goes on.
     #[error("the file system does not respond: does a mount hang?")]
     Hangs,
+    /// Something is mounted below a directory of the pod, so it was not removed. All else was.
+    #[error(
+        "left, because something is mounted there: {}; unmount it",
+        listed(paths)
+    )]
+    Mounted {
+        /// The mount points.
+        paths: Vec<PathBuf>,
+    },
     /// A directory or file of the pod cannot be read, made or removed.
     #[error("{path:?}: {source}")]
     Directory {
@@ -89,6 +100,17 @@ pub enum VolumeError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// The first paths, and how many there are.
+fn listed(paths: &[PathBuf]) -> String {
+    const SHOWN: usize = 3;
+    let shown = paths.iter().take(SHOWN);
+    let shown: Vec<_> = shown.map(|path| path.display().to_string()).collect();
+    match paths.len().checked_sub(SHOWN) {
+        None | Some(0) => shown.join(", "),
+        Some(more) => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// The directory of all pods, for example `/var/lib/kubelet/pods`.
@@ -108,7 +130,7 @@ impl PodDirectories {
     /// # Errors
     /// If the uid is not the name of a directory: uids of unknown pods come from the runtime.
     pub fn of(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
-        Ok(self.root.join(directory_name(uid.as_str())?))
+        Ok(self.root.join(FileName::new(uid.as_str())?))
     }
 
     /// Makes the volumes of a pod and returns where each is. What exists already is kept.
@@ -135,10 +157,10 @@ impl PodDirectories {
     }
 
     /// Removes the directory of a pod with its `emptyDir` volumes. Nothing to remove is no error.
-    /// Symbolic links are removed, not followed.
+    /// Symbolic links are removed, not followed. What is mounted below the directory stays as it is.
     ///
     /// # Errors
-    /// If something of it cannot be removed.
+    /// [`VolumeError::Mounted`] names what is mounted; another error, what cannot be removed.
     pub fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
         remove_directory(&self.of(uid)?)
     }
@@ -158,7 +180,7 @@ impl PodDirectories {
     /// If the uid or the name of the volume is not the name of a directory.
     pub fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
         let volumes = self.of(uid)?.join("volumes/kubernetes.io~empty-dir");
-        Ok(volumes.join(directory_name(volume)?))
+        Ok(volumes.join(FileName::new(volume)?))
     }
 
     /// World-writable like upstream's: the containers' users differ.
@@ -189,24 +211,25 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Removes a directory with all that is in it. Nothing to remove is no error. Symbolic links are removed,
-/// not followed.
-pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(VolumeError::Directory {
-            path: path.to_owned(),
-            source: e,
-        }),
-        _ => Ok(()),
+/// The name of one file or directory, which leads nowhere else. What manifests and the runtime name becomes part of a
+/// path only as this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileName(String);
+
+impl FileName {
+    pub(crate) fn new(name: impl Into<String>) -> Result<Self, VolumeError> {
+        let name = name.into();
+        let mut components = Path::new(&name).components();
+        match (components.next(), components.next()) {
+            (Some(Component::Normal(only)), None) if *only == *name => Ok(Self(name)),
+            _ => Err(VolumeError::Name(name)),
+        }
     }
 }
 
-/// One component of a path, which leads nowhere else.
-pub(crate) fn directory_name(name: &str) -> Result<&str, VolumeError> {
-    let mut components = Path::new(name).components();
-    match (components.next(), components.next()) {
-        (Some(Component::Normal(only)), None) if only == name => Ok(name),
-        _ => Err(VolumeError::Name(name.to_owned())),
+impl AsRef<Path> for FileName {
+    fn as_ref(&self) -> &Path {
+        self.0.as_ref()
     }
 }
 
@@ -278,21 +301,6 @@ mod tests {
         pods.remove(&uid)?;
         assert!(!pods.of(&uid)?.exists());
         pods.remove(&uid)?;
-        Ok(())
-    }
-
-    #[test]
-    fn removal_does_not_follow_links() -> Result<(), Box<dyn std::error::Error>> {
-        let root = tempfile::tempdir()?;
-        let outside = root.path().join("outside");
-        fs::create_dir(&outside)?;
-        fs::write(outside.join("file"), "x")?;
-        let pods = PodDirectories::new(root.path().join("pods"));
-        let uid = PodUid::from("u1");
-        let path = pods.prepare(&uid, &volume(Volume::EmptyDir))?["v"].clone();
-        std::os::unix::fs::symlink(&outside, path.join("link"))?;
-        pods.remove(&uid)?;
-        assert!(outside.join("file").exists());
         Ok(())
     }
 

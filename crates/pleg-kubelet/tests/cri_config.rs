@@ -59,11 +59,21 @@ fn app(container: Value) -> Result<ContainerConfig, FieldError> {
 }
 
 #[test]
+fn namespace_that_leads_out_of_the_log_directory_is_refused() {
+    let mut pod = pod(json!({"containers": [{"name": "app"}]}));
+    pod.metadata.namespace = Some("../../../x".to_owned());
+    let refused = node().log_directory(&pod).map_err(|e| e.to_string());
+    let reason = "\"../../../x_web-n1_u-1\" is not a name that a directory can have";
+    assert_eq!(refused, Err(reason.to_owned()));
+    assert!(sandbox_config(&pod, &node(), 0).is_err());
+}
+
+#[test]
 fn sandbox_has_upstreams_names_labels_and_directory() {
     let spec = json!({"containers": [
         {"name": "app", "ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}]},
     ]});
-    let config = sandbox_config(&pod(spec), &node(), 2);
+    let config = sandbox_config(&pod(spec), &node(), 2).unwrap();
     let metadata = config.metadata.unwrap_or_default();
     assert_eq!(
         (
@@ -110,6 +120,7 @@ fn sandbox_has_upstreams_names_labels_and_directory() {
 fn namespaces_follow_the_specification() {
     let of = |spec: Value| {
         let linux = sandbox_config(&pod(spec), &node(), 0)
+            .unwrap()
             .linux
             .unwrap_or_default();
         let options = linux.security_context.unwrap_or_default().namespace_options;
@@ -122,7 +133,7 @@ fn namespaces_follow_the_specification() {
     assert_eq!(of(shared), [Pod, Pod, Pod]);
     let host = json!({"containers": [], "hostNetwork": true, "hostPID": true, "hostIPC": true});
     assert_eq!(of(host.clone()), [Node, Node, Node]);
-    assert_eq!(sandbox_config(&pod(host), &node(), 0).hostname, "");
+    assert_eq!(sandbox_config(&pod(host), &node(), 0).unwrap().hostname, "");
 }
 
 #[test]

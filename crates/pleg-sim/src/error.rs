@@ -72,6 +72,8 @@ pub(crate) enum CallError {
     WrongState(&'static str),
     #[error("failed to start container {0:?}: failed to create containerd task: no such program")]
     StartFailed(String),
+    #[error("container create failed: conmon: Failed to open log file {}: No such file or directory", .0.display())]
+    NoLogDirectory(PathBuf),
     #[error("timeout {0:?} exceeded: context deadline exceeded")]
     ExecTimedOut(Duration),
     #[error("{0} is required")]
@@ -88,11 +90,12 @@ impl From<CallError> for Status {
             CallError::Missing(_) => Self::invalid_argument(text),
             CallError::ShuttingDown => Self::unavailable(text),
             CallError::ExecTimedOut(_) => Self::deadline_exceeded(text),
-            // containerd returns these as plain errors, without a code.
+            // The runtimes return these as plain errors, without a code.
             CallError::SandboxNameTaken { .. }
             | CallError::ContainerNameTaken { .. }
             | CallError::SandboxNotReady(_)
             | CallError::WrongState(_)
+            | CallError::NoLogDirectory(_)
             | CallError::StartFailed(_) => Self::unknown(text),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The profile defines which events a change causes, and when.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
 
@@ -124,10 +124,26 @@ impl Engine {
         sandbox: &str,
         config: v1::ContainerConfig,
     ) -> Result<String, CallError> {
+        self.check_log(sandbox, &config)?;
         let now = self.now();
         let id = self.world().create_container(sandbox, config, now)?;
         self.emit(Kind::ContainerCreatedEvent, sandbox, &id).await;
         Ok(id)
+    }
+
+    /// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
+    fn check_log(&self, sandbox: &str, config: &v1::ContainerConfig) -> Result<(), CallError> {
+        if self.profile.makes_log_directories {
+            return Ok(());
+        }
+        match self.world().log_file(sandbox, config) {
+            Some((of_pod, file))
+                if file.parent() != Some(&of_pod) && !file.parent().is_some_and(Path::is_dir) =>
+            {
+                Err(CallError::NoLogDirectory(file))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The program runs before STARTED is sent, so a short one may have exited by then. A failed

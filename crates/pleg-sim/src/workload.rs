@@ -311,7 +311,7 @@ impl Workload {
                     .map(str::to_owned)
                     .collect(),
                 labels,
-                log_path: format!("{name}/0.log"),
+                log_path: format!("{name}-0.log"),
                 ..Default::default()
             };
             self.create_and_start(&sandbox.pod_sandbox_id, config)
@@ -339,7 +339,7 @@ impl Workload {
         }
         let attempt = metadata.attempt.saturating_add(1);
         let config = v1::ContainerConfig {
-            log_path: format!("{}/{attempt}.log", metadata.name),
+            log_path: format!("{}-{attempt}.log", metadata.name),
             metadata: Some(v1::ContainerMetadata {
                 attempt,
                 ..metadata

@@ -25,9 +25,6 @@ use pleg_kubelet::runtime_state::SyncLoopBackoff;
 use pleg_kubelet::worker::{Next, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
-/// How often a pod looks whether an earlier one of its name is gone.
-const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
-
 /// Runs pods. One for the node.
 pub(crate) struct Kubelet {
     pub(crate) pleg: Pleg,
@@ -77,11 +74,6 @@ impl Reconcile for Kubelet {
         self.node.usable(runs).map_err(Error::Runtime)?;
         let ended = self.report_ends(&decision.view, &decision.ends);
         self.ends.acknowledge(&run.uid, &ended).await;
-        if let Some(manifest) = run.spec.as_ref().filter(|_| !run.may_run())
-            && manifest.has_predecessor(&self.pleg.snapshot(), &self.pods())
-        {
-            return Ok(Next::At(run.now().after(PREDECESSOR_PERIOD)));
-        }
         let actions = &mut decision.actions;
         let prepared = match pod {
             Some(pod) => self.performer.prepare(run, pod, actions).await,

@@ -16,7 +16,8 @@ use pleg::{ContainerStatus, PodStatus, PodUid};
 use pleg_cri::v1::DnsConfig;
 
 use crate::pod_name::PodName;
-use crate::volumes::{PodDirectories, VolumeError, directory_name, names_in, remove_directory};
+use crate::removal::remove_directory;
+use crate::volumes::{FileName, PodDirectories, VolumeError, names_in};
 
 pub use container::{ContainerInput, container_config};
 pub use env::expand;
@@ -94,14 +95,26 @@ impl NodeConfig {
     }
 
     /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`.
-    #[must_use]
-    pub fn log_directory(&self, pod: &Pod) -> PathBuf {
+    ///
+    /// # Errors
+    /// If that is not the name of a directory, for example because the namespace has a `/`.
+    pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf, VolumeError> {
         let PodName {
             name,
             namespace,
             uid,
         } = PodName::of(pod);
-        self.logs.join(format!("{namespace}_{name}_{uid}"))
+        self.log_directory_of(namespace, name, uid)
+    }
+
+    fn log_directory_of(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<PathBuf, VolumeError> {
+        let directory = format!("{namespace}_{name}_{uid}");
+        Ok(self.logs.join(FileName::new(directory)?))
     }
 
     /// The log of a container that exists.
@@ -110,21 +123,21 @@ impl NodeConfig {
         pod: &PodStatus,
         container: &ContainerStatus,
     ) -> Result<PathBuf, VolumeError> {
-        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
-        let directory = self.logs.join(directory_name(&directory)?);
-        directory_name(&container.name)?;
+        let directory = self.log_directory_of(&pod.namespace, &pod.name, pod.uid.as_str())?;
+        FileName::new(&*container.name)?;
         Ok(directory.join(log_path(&container.name, container.attempt)))
     }
 
-    /// Removes the logs of these pods.
+    /// Removes the logs of these pods. A directory that cannot be removed does not keep the others.
     pub(crate) fn remove_logs(&self, of: impl Fn(&PodUid) -> bool) -> Result<(), VolumeError> {
+        let mut removed = Ok(());
         for name in names_in(&self.logs)? {
             let uid = name.splitn(3, '_').nth(2);
             if uid.is_some_and(|uid| of(&PodUid::from(uid))) {
-                remove_directory(&self.logs.join(name))?;
+                removed = removed.and(remove_directory(&self.logs.join(name)));
             }
         }
-        Ok(())
+        removed
     }
 
     /// The path of a volume on the node, for those that this kubelet can provide.

@@ -6,6 +6,7 @@ use pleg_cri::v1::{
 };
 
 use crate::pod_name::PodName;
+use crate::volumes::VolumeError;
 
 use super::{NodeConfig, security, text};
 
@@ -13,8 +14,14 @@ use super::{NodeConfig, security, text};
 const HOST_NAME_MAX: usize = 63;
 
 /// The configuration of the sandbox number `attempt` of a pod.
-#[must_use]
-pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> PodSandboxConfig {
+///
+/// # Errors
+/// If the pod's names cannot name its directory of logs.
+pub fn sandbox_config(
+    pod: &Pod,
+    node: &NodeConfig,
+    attempt: u32,
+) -> Result<PodSandboxConfig, VolumeError> {
     let name = PodName::of(pod);
     let default = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&default);
@@ -24,7 +31,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> PodSandboxC
         .and_then(|c| c.sysctls.as_ref())
         .into_iter()
         .flatten();
-    PodSandboxConfig {
+    Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: name.name.to_owned(),
             uid: name.uid.to_owned(),
@@ -35,7 +42,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> PodSandboxC
             true => String::new(),
             false => host_name(spec.hostname.as_deref().unwrap_or(name.name)),
         },
-        log_directory: text(&node.log_directory(pod)),
+        log_directory: text(&node.log_directory(pod)?),
         dns_config: Some(node.dns.clone()),
         port_mappings: port_mappings(spec),
         labels: {
@@ -52,7 +59,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> PodSandboxC
             sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
             ..LinuxPodSandboxConfig::default()
         }),
-    }
+    })
 }
 
 /// At most 63 characters that do not end with `-` or `.`.

@@ -23,6 +23,13 @@ pub(super) fn check(pod: &Pod) -> Checked {
             format!("{name:?} is not a name: {NAME_RULE}"),
         );
     }
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    if !is_name(namespace, false) {
+        return wrong(
+            "metadata.namespace",
+            format!("{namespace:?} is not a name: {NAME_RULE}"),
+        );
+    }
     let Some(spec) = &pod.spec else {
         return wrong("spec", "it is missing: write the containers of the pod");
     };

@@ -11,13 +11,11 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::serde_json::{self, Value};
-use pleg::{PodUid, PodView};
 
 use crate::cri_config::FieldError;
 use crate::names;
 use crate::pod_status::qos_class;
 use crate::spec::PodSpec;
-use crate::worker::may_run;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
@@ -111,32 +109,6 @@ impl Manifest {
         let name = metadata.name.as_deref().unwrap_or_default();
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         format!("{name}_{namespace}")
-    }
-
-    /// Whether another pod of the same name runs, or may run. A changed manifest is another pod, and
-    /// the two must not run side by side.
-    ///
-    /// `existing` are the pods that exist, `known` those whose worker has not ended. The sandbox of one
-    /// that is known and does not exist may be in creation.
-    #[must_use]
-    pub fn has_predecessor(&self, existing: &[PodView], known: &BTreeMap<PodUid, Pod>) -> bool {
-        let own = &self.pod.metadata;
-        let is_other = |uid: &PodUid| uid.as_str() != self.uid();
-        let exists = |uid: &PodUid| {
-            let mut statuses = existing.iter().map(|view| &view.status);
-            statuses.any(|status| status.uid == *uid && !status.is_nothing())
-        };
-        let mut statuses = existing.iter().map(|view| &view.status);
-        let runs = statuses.any(|status| {
-            let is_same = own.name.as_deref() == Some(&*status.name)
-                && own.namespace.as_deref() == Some(&*status.namespace);
-            is_same && is_other(&status.uid) && may_run(status)
-        });
-        runs || known.iter().any(|(uid, pod)| {
-            let (name, namespace) = (&pod.metadata.name, &pod.metadata.namespace);
-            let is_same = (name, namespace) == (&own.name, &own.namespace);
-            is_same && is_other(uid) && !exists(uid)
-        })
     }
 
     /// The uid of the pod.

@@ -23,10 +23,13 @@ impl Performer {
         let handler = spec.and_then(|s| s.runtime_class_name.as_deref());
         let created = self
             .client
-            .run_pod_sandbox(config, handler.unwrap_or_default());
+            .run_pod_sandbox(config, handler.unwrap_or_default())
+            .await;
+        let ended = created.ended;
         let id = run
-            .written(created.await)
+            .written(created)
             .map_err(failed(|| format!("start of sandbox {attempt}")))?;
+        self.names.created(&run.uid, ended);
         tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
         Ok(())
     }

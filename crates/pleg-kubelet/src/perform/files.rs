@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
 use pleg::{Id, PodUid};
 
+use crate::actions::PodActions;
 use crate::from_pod::volumes;
-use crate::volumes::VolumeError;
+use crate::volumes::{FileName, VolumeError};
 use crate::worker::Run;
 
 use super::Performer;
@@ -26,6 +27,7 @@ impl Performer {
     /// If something cannot be removed.
     pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.images.forget_pod(uid);
+        self.names.release(uid);
         self.last_waiting().remove(uid);
         let removed = self.node.pods.remove(uid);
         removed.and(self.node.remove_logs(|of| of == uid))
@@ -37,27 +39,38 @@ impl Performer {
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If something cannot be read or removed.
+    /// If something cannot be read or removed. The error is that of the first pod; the other pods' files have been
+    /// removed.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
+        let mut removed = Ok(());
         for uid in self.node.pods.uids()? {
             if !known.contains(&uid) {
-                self.node.pods.remove(&uid)?;
+                removed = removed.and(self.node.pods.remove(&uid));
             }
         }
-        self.node.remove_logs(|uid| !known.contains(uid))
+        removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
+    /// Makes the volumes of the pod, and the directories of its logs. containerd makes those of containers itself;
+    /// CRI-O's conmon fails to start a container whose directory is missing ("Failed to open log file").
     pub(super) async fn make_directories<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
+        actions: &PodActions,
     ) -> Result<(), VolumeError> {
         let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod));
+        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod)?);
+        let mut log_directories = vec![logs.clone()];
+        for start in &actions.start {
+            log_directories.push(logs.join(FileName::new(&*start.name)?));
+        }
         let work = move || {
             directories.prepare(&uid, &volumes)?;
-            std::fs::create_dir_all(&logs)
-                .map_err(|source| VolumeError::Directory { path: logs, source })
+            log_directories.into_iter().try_for_each(|path| {
+                std::fs::create_dir_all(&path)
+                    .map_err(|source| VolumeError::Directory { path, source })
+            })
         };
         self.files.run(run.clock(), &run.uid, work).await
     }

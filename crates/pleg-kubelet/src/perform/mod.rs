@@ -8,10 +8,12 @@
 mod calls;
 mod files;
 mod images;
+mod predecessor;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
@@ -23,6 +25,7 @@ use crate::actions::{MIN_GRACE, PodActions, StartContainer, WaitReason, Waiting}
 use crate::backoff::BackOffSettings;
 use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
 use crate::gc::Removal;
+use crate::pod_name::PodName;
 use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::volumes::VolumeError;
 use crate::worker::Run;
@@ -30,6 +33,10 @@ use crate::worker::Run;
 use calls::failed;
 use files::Files;
 use images::{Image, Images};
+use predecessor::Names;
+
+/// How often a pod looks whether an earlier one of its name has ended.
+const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 
 /// Performs the actions of pods.
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub struct Performer {
     node: NodeConfig,
     images: Images,
     files: Files,
+    names: Names,
     /// Why containers waited last, by pod and name.
     waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
 }
@@ -87,7 +95,7 @@ pub struct Performed {
     pub errors: Vec<PerformError>,
     /// Why containers wait now, by name: for their status.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
-    /// When an action that waits for an image can be tried again.
+    /// When an action that waits for an image, or for another pod of the same name, can be tried again.
     pub due: Option<Instant>,
 }
 
@@ -106,11 +114,20 @@ pub struct Started {
 impl Performed {
     /// What the pod as a whole needs could not be made. Its containers wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
+        self.containers_wait(pod, &error.to_string());
+        self.errors.push(error);
+    }
+
+    fn waits_for(&mut self, pod: &Pod, other: &PodUid) {
+        let message = format!("pod {other}, which has the same name, has not ended yet");
+        self.containers_wait(pod, &message);
+    }
+
+    fn containers_wait(&mut self, pod: &Pod, message: &str) {
         for container in containers_of(pod) {
-            let reason = waiting(not_created(pod), error.to_string());
+            let reason = waiting(not_created(pod), message.to_owned());
             self.waiting.insert(container.name.clone(), reason);
         }
-        self.errors.push(error);
     }
 }
 
@@ -123,6 +140,7 @@ impl Performer {
             client,
             node,
             files: Files::default(),
+            names: Names::default(),
             waiting: Mutex::default(),
         }
     }
@@ -144,7 +162,8 @@ impl Performer {
     /// Makes what the actions need: directories, volumes, images, configurations. What cannot be
     /// done without them is removed from `actions`, with the reason in the outcome.
     ///
-    /// An image is pulled in the background. When that has ended, the pod is run again.
+    /// A sandbox waits until no other pod of the same namespace and name runs or may run: an edited manifest is
+    /// another pod. An image is pulled in the background; when that has ended, the pod is run again.
     ///
     /// # Cancel safety
     /// Nothing is lost; what was made stays.
@@ -165,10 +184,12 @@ impl Performer {
         if !creates && actions.create_sandbox.is_none() {
             return prepared;
         }
-        if let Err(error) = self.make_directories(run, pod).await {
-            actions.start.clear();
+        if actions.create_sandbox.is_some()
+            && let Err(other) = self.names.take(run.pleg(), PodName::of(pod), &run.uid)
+        {
             actions.create_sandbox = None;
-            prepared.performed.pod_failed(pod, error.into());
+            prepared.performed.waits_for(pod, &other);
+            prepared.performed.due = Some(run.now().after(PREDECESSOR_PERIOD));
             return prepared;
         }
         let attempt = actions.create_sandbox.unwrap_or_else(|| {
@@ -176,7 +197,16 @@ impl Performer {
             let used = sandboxes.find(|s| Some(&s.id) == actions.sandbox.as_ref());
             used.map_or(0, |s| s.attempt)
         });
-        prepared.sandbox = Some(sandbox_config(pod, &self.node, attempt));
+        let made = self.make_directories(run, pod, actions).await;
+        match made.and_then(|()| sandbox_config(pod, &self.node, attempt)) {
+            Ok(config) => prepared.sandbox = Some(config),
+            Err(error) => {
+                actions.start.clear();
+                actions.create_sandbox = None;
+                prepared.performed.pod_failed(pod, error.into());
+                return prepared;
+            }
+        }
         let mut ready = Vec::new();
         for start in std::mem::take(&mut actions.start) {
             let is_ready = start.existing.is_some()

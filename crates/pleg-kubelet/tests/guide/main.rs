@@ -11,16 +11,25 @@ use std::future::pending;
 use pleg::{ContainerState, Id, Pleg, PodHandle, PodUid};
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::manifest::Manifest;
+use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::Sim;
+use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../../../docs/kubelet.md");
-const WEB: &str = "
+
+fn web(image: &str) -> (PodUid, Manifest) {
+    let text = format!(
+        "
 apiVersion: v1
 kind: Pod
-metadata: {name: web}
+metadata: {{name: web}}
 spec:
-  containers: [{name: app, image: 'shop:1'}]
-";
+  containers: [{{name: app, image: '{image}'}}]
+"
+    );
+    let manifest = Manifest::parse("web.yaml".as_ref(), &text, "node1").unwrap();
+    (PodUid::from(manifest.uid()), manifest)
+}
 
 #[test]
 fn guide_shows_the_tested_code() {
@@ -42,31 +51,62 @@ async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     }
 }
 
+/// A simulated runtime, and the loop of the guide on it.
+struct Node {
+    sim: Sim,
+    pleg: Pleg,
+    workers: PodWorkers<Manifest>,
+    _dir: TempDir,
+}
+
+impl Node {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("cri.sock");
+        let sim = Sim::builder().build();
+        let _serving = sim.serve_unix(&socket, pending()).unwrap();
+        let (builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+        let pleg = builder.spawn().unwrap();
+        let node = NodeConfig::of_host(dir.path(), Vec::new());
+        let workers = kubelet::start(&pleg, client, node, Vec::new());
+        Self {
+            sim,
+            pleg,
+            workers,
+            _dir: dir,
+        }
+    }
+}
+
 #[tokio::test]
 async fn loop_starts_restarts_and_removes_a_pod() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("cri.sock");
-    let sim = Sim::builder().build();
-    let _serving = sim.serve_unix(&socket, pending()).unwrap();
-    let (builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
-    let pleg = builder.spawn().unwrap();
-    let workers = kubelet::start(
-        &pleg,
-        client,
-        NodeConfig::of_host(dir.path(), Vec::new()),
-        Vec::new(),
-    );
-
-    let manifest = Manifest::parse("web.yaml".as_ref(), WEB, "node1").unwrap();
-    let uid = PodUid::from(manifest.uid());
-    let mut pod = pleg.pod(&uid);
-    workers.set(&uid, manifest);
+    let node = Node::start();
+    let (uid, manifest) = web("shop:1");
+    let mut pod = node.pleg.pod(&uid);
+    node.workers.set(&uid, manifest);
     let first = running(&mut pod, 0).await;
-    sim.kill_container(first.as_str(), 1);
+    node.sim.kill_container(first.as_str(), 1);
     running(&mut pod, 1).await;
-    workers.delete(&uid);
+    node.workers.delete(&uid);
     while !pod.view().status.is_nothing() {
         assert!(pod.changed().await);
     }
-    pleg.shutdown().await;
+    node.pleg.shutdown().await;
+}
+
+#[tokio::test]
+async fn edited_pod_starts_when_its_predecessor_has_ended() {
+    let node = Node::start();
+    let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
+    node.workers.set(&old_uid, old);
+    let first = running(&mut node.pleg.pod(&old_uid), 0).await;
+    node.sim.set_knob("stop_container.hang=1s").unwrap();
+
+    node.workers.delete(&old_uid);
+    node.workers.set(&new_uid, new);
+    running(&mut node.pleg.pod(&new_uid), 0).await;
+    let old = node.pleg.get(&old_uid).status;
+    let first = old.containers.iter().find(|c| c.id == first);
+    assert!(first.is_none_or(|c| c.state == ContainerState::Exited));
+    node.pleg.shutdown().await;
 }

@@ -112,7 +112,7 @@ async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
     node.until_waiting(&uid, "CreateContainerError").await;
     // The next attempt makes it again before it creates the container.
     let logs = node.dir.path().join(format!("logs/default_web-n_{uid}"));
-    std::fs::remove_dir(&logs).unwrap();
+    std::fs::remove_dir_all(&logs).unwrap();
     let begun = |_: &Node| logs.exists();
     node.until(&uid, "begun", begun).await;
     let reason = node.container(&uid)["state"]["waiting"]["reason"].clone();
@@ -182,7 +182,6 @@ async fn log_of_a_removed_container_is_removed() {
     );
     node.until_waiting(&uid, "ImagePullBackOff").await;
     let logs = node.dir.path().join(format!("logs/default_web-n_{uid}/c"));
-    std::fs::create_dir(&logs).unwrap();
     std::fs::write(logs.join("0.log"), "x").unwrap();
     node.sim.set_knob("pull_image.fail=off").unwrap();
     let removed = |_: &Node| !logs.join("0.log").exists();

@@ -2,6 +2,7 @@
 
 use crate::common::{Client, connect, container_config, pod_config, sim};
 use pleg_cri::v1::{self, image_service_client::ImageServiceClient};
+use pleg_sim::{Mode, Sim};
 use tonic::Code;
 
 #[tokio::test]
@@ -253,4 +254,39 @@ async fn same_seed_gives_same_ids() {
     }
     assert_eq!(ids[0], ids[1]);
     assert_eq!(ids[0].len(), 64);
+}
+
+/// conmon of CRI-O opens the log, containerd makes its directory.
+#[tokio::test]
+async fn crio_refuses_a_container_whose_log_directory_is_missing() {
+    let logs = tempfile::tempdir().unwrap();
+    for (mode, is_refused) in [(Mode::Crio, true), (Mode::Containerd2, false)] {
+        let sim = Sim::builder().mode(mode).build();
+        let mut cri = Client::connect(&sim).await;
+        let mut pod = pod_config("web");
+        pod.log_directory = logs.path().to_string_lossy().into_owned();
+        let sandbox = cri.try_run_as(pod).await.unwrap();
+        let mut create = async |attempt, log_path: &str| {
+            let mut config = container_config("c", attempt, "");
+            log_path.clone_into(&mut config.log_path);
+            let request = v1::CreateContainerRequest {
+                pod_sandbox_id: sandbox.clone(),
+                config: Some(config),
+                ..Default::default()
+            };
+            cri.0.create_container(request).await
+        };
+        let missing = create(0, "c/0.log").await;
+        assert_eq!(missing.is_err(), is_refused, "{mode}: {missing:?}");
+        if let Err(status) = missing {
+            assert!(
+                status.message().contains("Failed to open log file"),
+                "{status}"
+            );
+        }
+        std::fs::create_dir_all(logs.path().join("c")).unwrap();
+        create(1, "c/1.log").await.unwrap();
+        create(2, "2.log").await.unwrap();
+        std::fs::remove_dir(logs.path().join("c")).unwrap();
+    }
 }

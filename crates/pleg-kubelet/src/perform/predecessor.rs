@@ -1,0 +1,77 @@
+//! At most one pod of a name runs: an edited manifest is another pod, with another uid, and waits until the earlier
+//! one has ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pleg::{Instant, Pleg, PodUid};
+
+use crate::pod_name::PodName;
+use crate::worker::may_run;
+
+/// The pods that own their names, by namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
+
+/// The pod for which a sandbox was last created under a name.
+#[derive(Debug)]
+struct Owner {
+    uid: PodUid,
+    /// When the sandbox was created. `None` while the call is in progress, and if it failed: a call that timed out
+    /// may still take effect, so the name is free only when the pod's worker has ended.
+    created: Option<Instant>,
+}
+
+impl Owner {
+    fn may_run(&self, pleg: &Pleg) -> bool {
+        let view = pleg.get(&self.uid);
+        let is_older = self
+            .created
+            .is_none_or(|created| view.as_of <= Some(created));
+        is_older || may_run(&view.status)
+    }
+}
+
+impl Names {
+    /// Makes the pod the owner of its name, before its sandbox is created.
+    ///
+    /// # Errors
+    /// The uid of another pod of that name that runs or may run.
+    pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
+        let mut owners = self.owners();
+        let key = (name.namespace.to_owned(), name.name.to_owned());
+        let owner = owners.get(&key).filter(|owner| owner.uid != *uid);
+        if let Some(owner) = owner.filter(|owner| owner.may_run(pleg)) {
+            return Err(owner.uid.clone());
+        }
+        // Pods that an earlier kubelet started.
+        let running = pleg.snapshot().into_iter().find(|view| {
+            let status = &view.status;
+            let is_same = *status.namespace == *name.namespace && *status.name == *name.name;
+            is_same && status.uid != *uid && may_run(status)
+        });
+        if let Some(view) = running {
+            return Err(view.status.uid.clone());
+        }
+        let uid = uid.clone();
+        owners.insert(key, Owner { uid, created: None });
+        Ok(())
+    }
+
+    /// The sandbox of the pod was created.
+    pub(super) fn created(&self, uid: &PodUid, at: Instant) {
+        let mut owners = self.owners();
+        for owner in owners.values_mut().filter(|owner| owner.uid == *uid) {
+            owner.created = Some(at);
+        }
+    }
+
+    /// The worker of the pod has ended.
+    pub(super) fn release(&self, uid: &PodUid) {
+        self.owners().retain(|_, owner| owner.uid != *uid);
+    }
+
+    fn owners(&self) -> MutexGuard<'_, BTreeMap<(String, String), Owner>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

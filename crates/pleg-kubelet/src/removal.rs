@@ -1,0 +1,344 @@
+//! Removal of a directory tree that containers could write to.
+//!
+//! A container with `mountPropagation: Bidirectional` may have mounted a share below its volume, and may have left
+//! links to any path of the node. So the walk opens each directory relative to its parent, with `openat2`, which
+//! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: nobody can
+//! put one there between a check and the removal. Needs Linux 5.6; on older kernels nothing is removed.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::volumes::VolumeError;
+
+/// Directories nested deeper are moved to the top of the tree before their removal. Each level has an open
+/// descriptor and a stack frame, and a container may nest any number.
+const MAX_DEPTH: usize = 64;
+
+/// Removes a directory with all that is in it. Nothing to remove is no error. Symbolic links are removed, not
+/// followed. Mount points, and the directories above them, stay.
+///
+/// # Errors
+/// [`VolumeError::Mounted`] if something is mounted below the directory. All else has been removed by then.
+pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(VolumeError::Name(path.display().to_string()));
+    };
+    let failed = |errno: Errno| VolumeError::Directory {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let parent = match nix::fcntl::open(parent, flags, Mode::empty()) {
+        Err(Errno::ENOENT) => return Ok(()),
+        opened => opened.map_err(failed)?,
+    };
+    let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::EINVAL))?;
+    let top = match open_directory(parent.as_fd(), &name) {
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EXDEV) => {
+            let paths = vec![path.to_owned()];
+            return Err(VolumeError::Mounted { paths });
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let mut walk = Walk {
+        top: top.as_fd(),
+        top_path: path,
+        mounted: Vec::new(),
+        moved: 0,
+    };
+    loop {
+        let before = walk.moved;
+        walk.mounted.clear();
+        walk.remove_contents(top.as_fd(), path, 0)
+            .map_err(|(path, errno)| VolumeError::Directory {
+                path,
+                source: errno.into(),
+            })?;
+        // Directories that were moved to the top may come after the end of the listing.
+        if walk.moved == before {
+            break;
+        }
+    }
+    if !walk.mounted.is_empty() {
+        let paths = walk.mounted;
+        return Err(VolumeError::Mounted { paths });
+    }
+    match unlinkat(parent.as_fd(), &*name, UnlinkatFlags::RemoveDir) {
+        Err(Errno::ENOENT) | Ok(()) => Ok(()),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+/// Opens a directory that is neither a symbolic link nor a mount point.
+fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_XDEV,
+        );
+    openat2(parent, name, how)
+}
+
+struct Walk<'a> {
+    top: BorrowedFd<'a>,
+    top_path: &'a Path,
+    /// The mount points that were found.
+    mounted: Vec<PathBuf>,
+    /// The number of directories that were moved to the top.
+    moved: u64,
+}
+
+type Failed = (PathBuf, Errno);
+
+impl Walk<'_> {
+    /// Removes the contents of a directory. Returns true if it is empty now.
+    fn remove_contents(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        path: &Path,
+        depth: usize,
+    ) -> Result<bool, Failed> {
+        let failed = |errno| (path.to_owned(), errno);
+        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let mut listing = Dir::openat(directory, c".", flags, Mode::empty()).map_err(failed)?;
+        let mut is_empty = true;
+        for entry in listing.iter() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+            is_empty &= self.remove_entry(directory, name, &path, depth)?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Removes an entry of a directory. Returns true if it is gone.
+    fn remove_entry(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+        path: &Path,
+        depth: usize,
+    ) -> Result<bool, Failed> {
+        let failed = |errno| (path.to_owned(), errno);
+        let child = match open_directory(parent, name) {
+            Ok(child) => child,
+            // `O_DIRECTORY` comes first: it is a file, or a symbolic link.
+            Err(Errno::ENOTDIR | Errno::ELOOP) => {
+                return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
+            }
+            Err(errno) => return self.removed(Err(errno), path),
+        };
+        if depth >= MAX_DEPTH {
+            self.move_to_top(parent, name).map_err(failed)?;
+            return Ok(true);
+        }
+        if !self.remove_contents(child.as_fd(), path, depth + 1)? {
+            return Ok(false);
+        }
+        drop(child);
+        self.removed(unlinkat(parent, name, UnlinkatFlags::RemoveDir), path)
+    }
+
+    /// Takes over the result of a step. Returns true if the entry is gone.
+    fn removed(&mut self, result: Result<(), Errno>, path: &Path) -> Result<bool, Failed> {
+        match result {
+            Ok(()) | Err(Errno::ENOENT) => Ok(true),
+            // A mount point; of a file, the removal is refused as busy.
+            Err(Errno::EXDEV | Errno::EBUSY) => {
+                self.mounted.push(path.to_owned());
+                Ok(false)
+            }
+            Err(errno) => Err((path.to_owned(), errno)),
+        }
+    }
+
+    fn move_to_top(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        loop {
+            self.moved += 1;
+            let free = self.top_path.join(format!("deep-{}", self.moved));
+            let free = free.file_name().unwrap_or_default();
+            match renameat(parent, name, self.top, free) {
+                // The container has an entry of that name.
+                Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Runs a test in a mount namespace of its own, which ends with the thread. Needs root.
+    fn in_mount_namespace(test: fn(&Path) -> Outcome) {
+        let thread = std::thread::spawn(move || -> Outcome {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+            let dir = tempfile::tempdir()?;
+            test(dir.path())
+        });
+        thread.join().unwrap().unwrap();
+    }
+
+    fn bind(from: &Path, to: &Path) -> Outcome {
+        Ok(mount(
+            Some(from),
+            to,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )?)
+    }
+
+    /// A pod's directory with an `emptyDir`, and a directory outside with a file.
+    fn pod_and_outside(dir: &Path) -> std::io::Result<(PathBuf, PathBuf)> {
+        let (pod, outside) = (dir.join("pod"), dir.join("outside"));
+        fs::create_dir_all(pod.join("volume/mnt"))?;
+        fs::write(pod.join("volume/file"), "the pod's")?;
+        fs::create_dir_all(outside.join("db"))?;
+        fs::write(outside.join("db/data"), "precious")?;
+        Ok((pod, outside))
+    }
+
+    #[track_caller]
+    fn assert_left(removed: Result<(), VolumeError>, mounted: &[PathBuf]) {
+        match removed {
+            Err(VolumeError::Mounted { paths }) => assert_eq!(paths, mounted),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bind_mount_of_the_same_file_system_stays() {
+        in_mount_namespace(|dir| {
+            let (pod, outside) = pod_and_outside(dir)?;
+            let mounted = pod.join("volume/mnt");
+            bind(&outside, &mounted)?;
+            assert_left(remove_directory(&pod), &[mounted]);
+            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            assert!(!pod.join("volume/file").exists());
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn other_file_system_below_a_volume_stays() {
+        in_mount_namespace(|dir| {
+            let (pod, _) = pod_and_outside(dir)?;
+            let mounted = pod.join("volume/mnt");
+            mount(
+                Some("tmpfs"),
+                &mounted,
+                Some("tmpfs"),
+                MsFlags::empty(),
+                None::<&str>,
+            )?;
+            fs::write(mounted.join("data"), "precious")?;
+            assert_left(remove_directory(&pod), std::slice::from_ref(&mounted));
+            assert_eq!(fs::read_to_string(mounted.join("data"))?, "precious");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn busy_mount_and_mounted_file_stay_until_they_are_unmounted() {
+        in_mount_namespace(|dir| {
+            let (pod, outside) = pod_and_outside(dir)?;
+            let (mounted, file) = (pod.join("volume/mnt"), pod.join("volume/file"));
+            bind(&outside, &mounted)?;
+            bind(&outside.join("db/data"), &file)?;
+            let open = fs::File::open(mounted.join("db/data"))?;
+            let Err(VolumeError::Mounted { mut paths }) = remove_directory(&pod) else {
+                panic!("removed");
+            };
+            paths.sort();
+            assert_eq!(paths, [file.clone(), mounted.clone()]);
+            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            drop(open);
+            nix::mount::umount(&mounted)?;
+            nix::mount::umount(&file)?;
+            remove_directory(&pod)?;
+            assert!(!pod.exists() && outside.join("db/data").exists());
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn mounted_pod_directory_stays() {
+        in_mount_namespace(|dir| {
+            let (pod, outside) = pod_and_outside(dir)?;
+            bind(&outside, &pod)?;
+            assert_left(remove_directory(&pod), std::slice::from_ref(&pod));
+            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn link_is_removed_and_its_target_stays() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let (pod, outside) = pod_and_outside(dir.path())?;
+        std::os::unix::fs::symlink(&outside, pod.join("volume/link"))?;
+        std::os::unix::fs::symlink("/no/such/file", pod.join("volume/dangling"))?;
+        remove_directory(&pod)?;
+        assert!(!pod.exists());
+        assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+        remove_directory(&pod)?;
+        Ok(())
+    }
+
+    #[test]
+    fn link_in_place_of_the_directory_is_not_followed() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let (_, outside) = pod_and_outside(dir.path())?;
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&outside, &link)?;
+        let removed = remove_directory(&link);
+        assert!(
+            matches!(removed, Err(VolumeError::Directory { .. })),
+            "{removed:?}"
+        );
+        assert!(outside.join("db/data").exists());
+        Ok(())
+    }
+
+    #[test]
+    fn three_thousand_nested_directories_are_removed() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let top = dir.path().join("pod");
+        fs::create_dir(&top)?;
+        // A path of that length cannot be named, so the tree is made from its inside out.
+        for _ in 0..3000 {
+            let outer = dir.path().join("outer");
+            fs::create_dir(&outer)?;
+            fs::rename(&top, outer.join("deep-1"))?;
+            fs::rename(&outer, &top)?;
+        }
+        remove_directory(&top)?;
+        assert!(!top.exists());
+        Ok(())
+    }
+}
