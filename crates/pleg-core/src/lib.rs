@@ -45,7 +45,7 @@ pub use schedule::profile::EventProfile;
 pub use schedule::stream::StreamState;
 pub use schedule::waiters::WaiterId;
 pub use state::reports::ExpectedEvent;
-pub use state::terminal::{ConsumerId, TerminalRecord};
+pub use state::terminal::{ConsumerId, TerminalRecord, Unacknowledged};
 pub use types::config::{InvalidSetting, Mode, Settings};
 pub use types::error::{CallError, CallErrorKind};
 pub use types::event::{

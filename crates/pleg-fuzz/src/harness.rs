@@ -55,7 +55,7 @@ impl Harness {
             reads: VecDeque::new(),
             logs: std::env::var_os("PLEG_FUZZ_LOG").is_some(),
         };
-        harness.act(|reconciler, _| reconciler.register(CONSUMER));
+        harness.act(|reconciler, _| reconciler.register(CONSUMER, &"worker".into()));
         harness
     }
 

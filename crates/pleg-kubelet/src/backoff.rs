@@ -20,15 +20,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::{Instant, PodUid};
+use pleg::{Instant, InvalidSetting, PodUid};
 
 /// The delays of a [`BackOff`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
-    /// The first delay: 10 s.
+    /// The first delay: 10 s, and at least 1 ms.
     pub initial: Duration,
-    /// The greatest delay: 5 min.
+    /// The greatest delay: 5 min, and at most one day.
     pub max: Duration,
     /// A container that ran longer is restarted as if it had never ended: 10 min.
     pub reset_after: Duration,
@@ -41,6 +41,38 @@ impl Default for BackOffSettings {
             max: Duration::from_secs(5 * 60),
             reset_after: Duration::from_secs(10 * 60),
         }
+    }
+}
+
+impl BackOffSettings {
+    /// Checks the settings. [`BackOff::new`] does it, too.
+    ///
+    /// # Errors
+    /// The first setting that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        let Self {
+            initial,
+            max,
+            reset_after,
+        } = *self;
+        let least = Duration::from_millis(1);
+        InvalidSetting::unless(
+            initial >= least,
+            "initial",
+            initial,
+            "it must be at least 1ms",
+        )?;
+        InvalidSetting::unless(
+            max >= initial,
+            "max",
+            max,
+            "it must not be shorter than initial",
+        )?;
+        for (setting, given) in [("max", max), ("reset_after", reset_after)] {
+            let day = Duration::from_secs(24 * 3600);
+            InvalidSetting::unless(given <= day, setting, given, "it must be at most one day")?;
+        }
+        Ok(())
     }
 }
 
@@ -73,12 +105,15 @@ struct Entry {
 
 impl BackOff {
     /// Without entries.
-    #[must_use]
-    pub const fn new(settings: BackOffSettings) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If a setting is invalid.
+    pub fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
+        settings.validate()?;
+        Ok(Self {
             settings,
             pods: BTreeMap::new(),
-        }
+        })
     }
 
     /// The first delay.
@@ -177,7 +212,7 @@ mod tests {
             max: 3 * SECOND,
             ..BackOffSettings::default()
         };
-        let delays = crash_loop(&mut BackOff::new(settings), 5);
+        let delays = crash_loop(&mut BackOff::new(settings).unwrap(), 5);
         assert_eq!(delays, [0, 1, 2, 3, 3]);
     }
 

@@ -5,19 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::{ContainerState, Id, Instant, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{
+    ContainerState, Id, Instant, InvalidSetting, PodStatus, PodUid, PodView, TerminalRecord,
+    WaitError,
+};
 
 use crate::actions::{Desired, PodActions, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::gc::{GcPolicy, Removal, removals_of_pod};
-use crate::history::{Call, PodHistory};
+use crate::history::{Call, PodHistory, inspect_again};
 use crate::probe::ProbeResults;
 use crate::worker::Run;
 
 /// How long an inspection may take. What does not need it waits, too.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
-/// How long after an inspection that failed the pod is inspected again.
-const INSPECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// For how long the generator keeps the records of a pod that is gone, and some more.
 const RECORDS_KEPT: Duration = Duration::from_secs(11 * 60);
@@ -35,6 +36,8 @@ pub struct Decision {
     /// The same, and how those ended that an earlier pod of this uid left behind: these ends are to be reported and
     /// acknowledged.
     pub ends: Vec<TerminalRecord>,
+    /// The containers among them whose exit code is not known, and may still become known.
+    pub unread: BTreeSet<Id>,
     /// What the pod needs now.
     pub actions: PodActions,
 }
@@ -61,33 +64,41 @@ struct Forgotten {
     at: Instant,
     /// What was left behind, and what has records. They are of the earlier pod, also if they end later.
     left: BTreeSet<Id>,
+    /// See [`PodHistory::is_given_up`].
+    unanswered: Option<Instant>,
 }
 
 impl Memory {
     fn history(&mut self, uid: &PodUid) -> &mut PodHistory {
-        let left = || self.forgotten.get(uid).map(|f| f.left.clone());
+        let forgotten = &self.forgotten;
         let history = self.histories.entry(uid.clone());
-        history.or_insert_with(|| PodHistory::after(left().unwrap_or_default()))
+        history.or_insert_with(|| match forgotten.get(uid) {
+            Some(earlier) => PodHistory::after(earlier.left.clone(), earlier.unanswered),
+            None => PodHistory::default(),
+        })
     }
 }
 
 impl Decider {
     /// A decider that remembers nothing.
-    #[must_use]
-    pub fn new(back_off: BackOffSettings) -> Self {
+    ///
+    /// # Errors
+    /// If a setting of the back-off is invalid.
+    pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         let memory = Memory {
-            back_off: BackOff::new(back_off),
+            back_off: BackOff::new(back_off)?,
             histories: BTreeMap::new(),
             forgotten: BTreeMap::new(),
         };
-        Self {
+        Ok(Self {
             memory: Mutex::new(memory),
-        }
+        })
     }
 
     /// Decides what the pod of this run needs. If an exit code or the effect of a change of resources
     /// is missing, the pod is inspected once before. If that inspection fails, only what needs the exit
-    /// code waits. `probes` gives the results for a status; without it, those of `desired` are used.
+    /// code waits. The inspection is repeated after 1 s, 2 s, and so on up to 1 min. A code that the runtime, which lists
+    /// the pod, has not given for a minute is not waited for any more. `probes` gives the results for a status; without it, those of `desired` are used.
     ///
     /// The decision is not recorded: see [`record`](Self::record).
     ///
@@ -106,14 +117,18 @@ impl Decider {
         let Some(after) = decision.missing_since() else {
             return Ok(decision);
         };
+        let listed = run.pleg().get(&run.uid).as_of;
         match run.details_newer_than(after, INSPECT_WITHIN).await {
             Ok(view) => Ok(self.decide_from(run, desired, view, probes)),
             // Only what needs the code waits for it.
             Err(WaitError::Closed) => Err(WaitError::Closed),
             Err(error) => {
                 tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                let mut decision = decision;
-                decision.actions.due_by(run.now().after(INSPECT_AGAIN));
+                self.memory().history(&run.uid).unanswered(listed);
+                let mut decision = self.decide_from(run, desired, decision.view, probes);
+                let again = decision.missing_since();
+                let again = again.map(|since| inspect_again(since, run.now()));
+                decision.actions.due = decision.actions.due.into_iter().chain(again).min();
                 Ok(decision)
             }
         }
@@ -138,6 +153,9 @@ impl Decider {
         if run.failures > 0 {
             history.stops_have_failed();
         }
+        let is_unread = |r: &&TerminalRecord| !history.is_final(&view, r);
+        let unread = ends.iter().filter(is_unread).map(|r| r.id.clone());
+        let unread = unread.collect();
         let (history, back_off) = (memory.histories.get(&run.uid), &memory.back_off);
         let actions = history.map(|h| pod_actions(&desired, &view, h, back_off, run.now()));
         let actions = actions.unwrap_or_default();
@@ -146,6 +164,7 @@ impl Decider {
             probes,
             records,
             ends,
+            unread,
             actions,
         }
     }
@@ -164,6 +183,10 @@ impl Decider {
     /// not wait for it. A removal that has no effect is repeated after 10 s, 20 s, and so on up to 5 min;
     /// then the decision is due.
     ///
+    /// What has ended waits for its acknowledgement: of each name the newest [`GcPolicy::max_unacknowledged`], and if the
+    /// pod is deleted for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`](pleg::core::Health::ACKNOWLEDGED_WITHIN)). What is removed without it is logged and
+    /// counted (`pleg_unacknowledged_removals_total`); its terminal record stays.
+    ///
     /// # Cancel safety
     /// Dropping the future loses nothing; a removal is planned again with the next decision.
     pub async fn removals<S>(
@@ -172,7 +195,7 @@ impl Decider {
         decision: &mut Decision,
         policy: GcPolicy,
     ) -> Vec<Removal> {
-        let mut removals = removals_of_pod(run, decision, policy).await;
+        let (mut removals, unacknowledged) = removals_of_pod(run, decision, policy).await;
         let (mut memory, now) = (self.memory(), run.now());
         let history = memory.history(&run.uid);
         let view = decision.view.clone();
@@ -183,14 +206,19 @@ impl Decider {
                 Removal::Container(id) => {
                     let unread = history.unread_since(id, view.inspected, now);
                     let unread = unread.filter(|_| is_startable(&view.status, id));
-                    let again = unread.map(|since| since.max(now.after(INSPECT_AGAIN)));
+                    let again = unread.map(|since| since.max(inspect_again(since, now)));
                     (id, Call::Remove, again.max(history.repeat_garbage_at(id)))
                 }
             };
             let repeat_at = repeat_at.filter(|at| *at > now);
             match repeat_at {
                 Some(at) => decision.actions.due_by(at),
-                None => history.called(id, call, now),
+                None => {
+                    if unacknowledged.contains(id) && call == Call::Remove {
+                        unacknowledged_removal(&run.uid, id);
+                    }
+                    history.called(id, call, now);
+                }
             }
             repeat_at.is_none()
         });
@@ -222,7 +250,7 @@ impl Decider {
     pub fn forget<S>(&self, run: &Run<S>) {
         let (mut memory, now) = (self.memory(), run.now());
         let memory = &mut *memory;
-        memory.histories.remove(&run.uid);
+        let history = memory.histories.remove(&run.uid);
         memory.back_off.forget(&run.uid);
         let status = &run.view.status;
         let mut left = BTreeSet::new();
@@ -231,7 +259,11 @@ impl Decider {
             let ends = ends(memory.forgotten.get(&run.uid), run);
             left.extend(ends.into_iter().map(|r| r.id));
         }
-        let forgotten = Forgotten { at: now, left };
+        let forgotten = Forgotten {
+            at: now,
+            left,
+            unanswered: history.and_then(|history| history.last_unanswered()),
+        };
         memory.forgotten.insert(run.uid.clone(), forgotten);
         let histories = &memory.histories;
         memory
@@ -248,10 +280,15 @@ impl Decision {
     /// Since when something is missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
         let unread = self.ends.iter();
-        let unread = unread.filter(|record| !is_final(&self.view, record));
+        let unread = unread.filter(|record| self.unread.contains(&record.id));
         let unread = unread.map(|record| record.detected);
         self.actions.inspect_after.into_iter().chain(unread).max()
     }
+}
+
+fn unacknowledged_removal(pod: &PodUid, id: &Id) {
+    metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
+    tracing::warn!(%pod, %id, "removing what has ended before a registered consumer has acknowledged its end");
 }
 
 /// Whether the container was created, so that a start of it may take effect or have failed. If its status cannot be
@@ -278,14 +315,4 @@ fn ends<S>(earlier: Option<&Forgotten>, run: &Run<S>) -> Vec<TerminalRecord> {
 fn ids(status: &PodStatus) -> impl Iterator<Item = &Id> {
     let containers = status.containers.iter().map(|c| &c.id);
     containers.chain(status.sandboxes.iter().map(|s| &s.id))
-}
-
-/// Whether this record is not going to show more: its exit code is known, or it was asked for after the
-/// end, or the container is gone.
-#[must_use]
-pub fn is_final(view: &PodView, record: &TerminalRecord) -> bool {
-    let mut containers = view.status.containers.iter();
-    record.exit_code.is_some()
-        || view.inspected > Some(record.detected)
-        || !containers.any(|c| c.id == record.id)
 }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pleg::{Consumer, Id, PodUid, PodView, TerminalRecord};
+use pleg::{Consumer, Id, PodUid, TerminalRecord};
 
-use crate::decision::is_final;
+use crate::decision::Decision;
 
 /// The ends that a kubelet has reported.
 #[derive(Debug)]
@@ -25,14 +25,22 @@ impl Ends {
         }
     }
 
-    /// The ends among these records that were not reported yet. One whose exit code may still become
-    /// known comes later.
+    /// The ends of a decision that were not reported yet. One whose exit code may still become known comes later.
     #[must_use]
-    pub fn unreported(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
+    pub fn unreported(&self, decision: &Decision) -> Vec<TerminalRecord> {
+        let mut new = self.unreported_of(&decision.view.status.uid, &decision.ends);
+        new.retain(|record| !decision.unread.contains(&record.id));
+        new
+    }
+
+    /// The ends among these records of a pod that were not reported yet: for a pod that is gone
+    /// ([`Decider::ends`](crate::decision::Decider::ends)).
+    #[must_use]
+    pub fn unreported_of(&self, uid: &PodUid, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
         let mut all = self.reported();
-        let reported = all.entry(view.status.uid.clone()).or_default();
+        let reported = all.entry(uid.clone()).or_default();
         reported.retain(|end| records.iter().any(|record| end_of(record) == *end));
-        let is_new = |r: &&TerminalRecord| !reported.contains(&end_of(r)) && is_final(view, r);
+        let is_new = |r: &&TerminalRecord| !reported.contains(&end_of(r));
         records.iter().filter(is_new).cloned().collect()
     }
 

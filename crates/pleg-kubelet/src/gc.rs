@@ -1,13 +1,15 @@
 //! Which containers and sandboxes to remove now, by upstream's rules.
 //!
 //! A container is removed only after every registered consumer has acknowledged its Died: removal before
-//! that could lose an exit code (k#104107). Upstream has no such rule.
+//! that could lose an exit code (k#104107). Upstream has no such rule. It has bounds, because a consumer may never
+//! acknowledge: see [`GcPolicy::max_unacknowledged`] and [`Decider::removals`](crate::decision::Decider::removals).
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use pleg::core::SandboxState;
+use pleg::core::{Health, SandboxState};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid, WallTime};
 
 use crate::decision::Decision;
@@ -16,12 +18,17 @@ use crate::worker::Run;
 /// Which dead containers are kept. The default is upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcPolicy {
-    /// A container is kept for this time after its creation. Default: 0.
+    /// A container is kept for this time after its creation. Default: 0. One that was created in the future, because
+    /// the clock was set back, is not kept.
     pub min_age: Duration,
     /// How many dead containers are kept per pod and container name; `None`: all. Default: 1.
     pub max_per_pod_container: Option<usize>,
     /// How many dead containers are kept in all; `None`: any number. Default: `None`.
     pub max_containers: Option<usize>,
+    /// How many dead containers of a pod and name, and how many sandboxes of a pod, wait to be acknowledged. Older ones
+    /// are removed: a consumer that never acknowledges would fill the disk. Default: 3, for so many ends of a name are
+    /// kept as terminal records.
+    pub max_unacknowledged: NonZeroUsize,
 }
 
 impl Default for GcPolicy {
@@ -30,6 +37,7 @@ impl Default for GcPolicy {
             min_age: Duration::ZERO,
             max_per_pod_container: Some(1),
             max_containers: None,
+            max_unacknowledged: NonZeroUsize::MIN.saturating_add(2),
         }
     }
 }
@@ -120,6 +128,7 @@ impl Gc<'_> {
     fn containers(&self, pods: &[&PodStatus]) -> Vec<Removal> {
         let mut removed = Vec::new();
         let mut units: BTreeMap<(&PodUid, &str), Vec<Dead<'_>>> = BTreeMap::new();
+        let mut waiting = BTreeSet::new();
         for pod in pods {
             for status in pod.containers.iter().filter(|c| self.is_evictable(c)) {
                 let unit = units.entry((&pod.uid, &status.name)).or_default();
@@ -128,6 +137,11 @@ impl Gc<'_> {
         }
         for unit in units.values_mut() {
             unit.sort_by(Dead::newest_first);
+            let unacknowledged = unit.iter().map(|dead| dead.status);
+            let unacknowledged = unacknowledged.filter(|c| c.state == ContainerState::Exited);
+            let unacknowledged = unacknowledged.filter(|c| !(self.acknowledged)(&c.id));
+            let newest = unacknowledged.take(self.policy.max_unacknowledged.get());
+            waiting.extend(newest.map(|c| &c.id));
         }
         units.retain(|(uid, _), unit| {
             let all = self.sources_ready && self.is_gone(uid);
@@ -157,24 +171,17 @@ impl Gc<'_> {
         // A container that must stay counts as one that is kept.
         removed
             .iter()
-            .filter_map(|c| self.removal(c.status))
+            .filter(|c| !waiting.contains(&c.status.id))
+            .map(|c| removal(c.status))
             .collect()
-    }
-
-    fn removal(&self, container: &ContainerStatus) -> Option<Removal> {
-        let id = container.id.clone();
-        match container.state {
-            ContainerState::Unknown { .. } => Some(Removal::StopContainer(id)),
-            ContainerState::Exited if !(self.acknowledged)(&id) => None,
-            _ => Some(Removal::Container(id)),
-        }
     }
 
     /// Not running, and old enough.
     fn is_evictable(&self, container: &ContainerStatus) -> bool {
         let running = container.state == ContainerState::Running;
         let created = container.created_at;
-        let young = created.is_some_and(|at| at > self.now.before(self.policy.min_age));
+        let oldest = self.now.before(self.policy.min_age);
+        let young = created.is_some_and(|at| at > oldest && at <= self.now);
         !running && !young
     }
 
@@ -196,11 +203,14 @@ impl Gc<'_> {
                 .collect();
             let kept = usize::from(!(self.sources_ready && self.is_gone(&pod.uid)));
             // The status has the newest first.
+            let ended = pod.sandboxes.iter();
+            let ended = ended.filter(|s| s.state == SandboxState::NotReady);
+            let waiting = ended.filter(|s| !(self.acknowledged)(&s.id));
+            let waiting = waiting.take(self.policy.max_unacknowledged.get());
+            let waiting: BTreeSet<_> = waiting.map(|s| &s.id).collect();
             for sandbox in pod.sandboxes.iter().skip(kept).rev() {
-                let ended =
-                    sandbox.state == SandboxState::NotReady && (self.acknowledged)(&sandbox.id);
-                let unknown = matches!(sandbox.state, SandboxState::Unknown { .. });
-                if (ended || unknown) && !used.contains(&sandbox.id) {
+                let is_ready = sandbox.state == SandboxState::Ready;
+                if !is_ready && !waiting.contains(&sandbox.id) && !used.contains(&sandbox.id) {
                     removals.push(Removal::Sandbox(sandbox.id.clone()));
                 }
             }
@@ -209,13 +219,21 @@ impl Gc<'_> {
     }
 }
 
-/// What to remove of the pod of this run, by what was decided. Whether its ends have been acknowledged is
-/// asked of the generator.
+fn removal(container: &ContainerStatus) -> Removal {
+    let id = container.id.clone();
+    match container.state {
+        ContainerState::Unknown { .. } => Removal::StopContainer(id),
+        _ => Removal::Container(id),
+    }
+}
+
+/// What to remove of the pod of this run, by what was decided, and which of that was not acknowledged. Whether its ends
+/// have been acknowledged is asked of the generator.
 pub(crate) async fn removals_of_pod<S>(
     run: &Run<S>,
     decision: &Decision,
     policy: GcPolicy,
-) -> Vec<Removal> {
+) -> (Vec<Removal>, BTreeSet<Id>) {
     let (pleg, status) = (run.pleg(), &decision.view.status);
     let existence = match (&run.spec, decision.actions.terminated) {
         (None, true) => PodExistence::Deleted,
@@ -226,21 +244,28 @@ pub(crate) async fn removals_of_pod<S>(
     let exited = containers.filter(|c| c.state == ContainerState::Exited);
     let sandboxes = status.sandboxes.iter();
     let not_ready = sandboxes.filter(|s| s.state == SandboxState::NotReady);
-    let mut acknowledged = BTreeSet::new();
+    let (mut acknowledged, mut others) = (BTreeSet::new(), BTreeSet::new());
     for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
         if pleg.is_acknowledged(id).await {
             acknowledged.insert(id);
+        } else {
+            others.insert(id.clone());
         }
     }
+    let record = |id: &Id| decision.ends.iter().find(|record| record.id == *id);
+    let is_old = |id: &Id| {
+        record(id).is_some_and(|r| run.now().since(r.detected) >= Health::ACKNOWLEDGED_WITHIN)
+    };
+    let is_gone = existence == PodExistence::Deleted;
     let gc = Gc {
         policy,
         now: pleg.clock().wall(),
         existence: &|_| existence,
         sources_ready: true,
         evict_terminated: false,
-        acknowledged: &|id| acknowledged.contains(id),
+        acknowledged: &|id| acknowledged.contains(id) || (is_gone && is_old(id)),
     };
-    gc.removals(&[status])
+    (gc.removals(&[status]), others)
 }
 
 /// Moves all but the newest `kept` containers to the removed ones, the oldest first.

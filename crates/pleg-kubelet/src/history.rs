@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
-use pleg::{ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, TerminalRecord};
+use pleg::{
+    ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, PodView, TerminalRecord,
+};
 
 use crate::actions::{PodActions, PodPhase, StopReason};
 use crate::backoff::BackOff;
@@ -27,6 +29,18 @@ const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 /// A container that was created is not waited for any more when its removal was tried for so long. By then a start has
 /// ended, also one of an earlier kubelet: this is twice the deadline of the call.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
+
+/// How long what needs a status waits for it while the runtime lists the pod. A status that fails or hangs for longer
+/// may do so for ever; the pod could then neither be restarted nor deleted.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+/// How long after an inspection that failed the pod is inspected again: at first, and at most.
+const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// When the next inspection follows on one that failed, of what has been missing for some time: that time doubles.
+pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
+    let (first, most) = INSPECT_AGAIN;
+    now.after(now.since(missing_since).clamp(first, most))
+}
 
 /// When the next try follows, after so many.
 fn next_try(at: Instant, tries: u32) -> Instant {
@@ -60,6 +74,10 @@ pub struct PodHistory {
     /// When the containers of the pod that is being terminated were last stopped.
     terminating: BTreeMap<Id, Instant>,
     phase: Option<PodPhase>,
+    /// When the runtime listed the pod last before an inspection that failed.
+    unanswered: Option<Instant>,
+    /// Since when the status of the newest sandbox, which would show its addresses, fails.
+    addresses_missing: Option<Instant>,
     /// What an earlier pod of the same uid left behind. Of its containers only the attempts and restart counts count.
     earlier: BTreeSet<Id>,
 }
@@ -127,9 +145,10 @@ pub(crate) struct End {
 impl PodHistory {
     /// The history of a pod of whose uid there was an earlier one, which left these ids behind: none of them runs, and
     /// they could not be removed yet.
-    pub(crate) fn after(earlier: BTreeSet<Id>) -> Self {
+    pub(crate) fn after(earlier: BTreeSet<Id>, unanswered: Option<Instant>) -> Self {
         Self {
             earlier,
+            unanswered,
             ..Self::default()
         }
     }
@@ -140,6 +159,10 @@ impl PodHistory {
         for sandbox in &status.sandboxes {
             self.tried_sandbox(sandbox.attempt);
         }
+        let sandbox = status.sandboxes.first();
+        let is_missing = status.ips.is_empty() && sandbox.is_some_and(|s| s.error.is_some());
+        let since = self.addresses_missing.unwrap_or(now);
+        self.addresses_missing = is_missing.then_some(since);
         for end in self.ends.values_mut() {
             end.exists = false;
         }
@@ -331,8 +354,38 @@ impl PodHistory {
         Some(next_try(at, tries))
     }
 
+    /// An inspection failed, before which the runtime had listed the pod.
+    pub(crate) fn unanswered(&mut self, listed: Option<Instant>) {
+        self.unanswered = self.unanswered.max(listed);
+    }
+
+    pub(crate) const fn last_unanswered(&self) -> Option<Instant> {
+        self.unanswered
+    }
+
+    /// Whether a status from after `since` is not waited for any more: an inspection failed although the runtime had
+    /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
+    pub(crate) fn is_given_up(&self, since: Instant) -> bool {
+        self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
+    }
+
+    /// Whether this record is not going to show more: its exit code is known, or it was asked for after the end, or the
+    /// container is gone, or the runtime does not give its status.
+    pub(crate) fn is_final(&self, view: &PodView, record: &TerminalRecord) -> bool {
+        let mut containers = view.status.containers.iter();
+        record.exit_code.is_some()
+            || view.inspected > Some(record.detected)
+            || !containers.any(|c| c.id == record.id)
+            || self.is_given_up(record.detected)
+    }
+
+    /// Since when the addresses of the pod cannot be read.
+    pub(crate) const fn addresses_missing(&self) -> Option<Instant> {
+        self.addresses_missing
+    }
+
     /// The instant after which a created container must be read before it is removed. `None`: it was read since the
-    /// last calls for it may be repeated. Until then they may take effect. A start may also fail late, of which containerd
+    /// last calls for it may be repeated, or that is given up. Until then they may take effect. A start may also fail late, of which containerd
     /// sends no event: then the container has an exit code, which its removal would lose.
     pub(crate) fn unread_since(
         &self,
@@ -346,7 +399,7 @@ impl PodHistory {
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         started
             .max(removed)
-            .filter(|since| inspected < Some(*since))
+            .filter(|since| inspected < Some(*since) && !self.is_given_up(*since))
     }
 
     /// Takes over that a call is about to be made.

@@ -60,7 +60,7 @@
 //! let runtime = FakeRuntime::new();
 //! let pleg = Pleg::builder(runtime.clone()).spawn()?;
 //! let kubelet = Kubelet { runtime: runtime.clone(), memory: Mutex::default() };
-//! let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), []);
+//! let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), [])?;
 //! let uid = PodUid::from("pod");
 //! let mut events = pleg.subscribe_pod(&uid);
 //! workers.set(&uid, PodSpec::new(vec![ContainerSpec::new("web")]));

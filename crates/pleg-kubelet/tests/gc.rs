@@ -1,5 +1,6 @@
 //! Garbage collection: which containers and sandboxes are removed, and in which order.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use pleg::core::{SandboxState, SandboxStatus};
@@ -48,6 +49,7 @@ const NODE: Node<'_> = Node {
         min_age: Duration::ZERO,
         max_per_pod_container: Some(1),
         max_containers: None,
+        max_unacknowledged: NonZeroUsize::MIN.saturating_add(2),
     },
     deleted: &[],
     terminated: &[],

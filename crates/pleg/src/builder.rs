@@ -119,9 +119,11 @@ impl<R: Runtime> Builder<R> {
         self.subscribers.subscribe()
     }
 
-    /// Registers a consumer that acknowledges terminal records, from the start.
-    pub fn register_consumer(&mut self) -> Consumer {
-        Consumer::new(self.requests.consumers.add(), self.commands.0.clone())
+    /// Registers a consumer that acknowledges terminal records, from the start. Health and logs call it by that name if it
+    /// does not acknowledge an end within ten minutes.
+    pub fn register_consumer(&mut self, name: &str) -> Consumer {
+        let registered = self.requests.consumers.add(name.into());
+        Consumer::new(registered, self.commands.0.clone())
     }
 
     /// A queue of announcements with upstream's semantics, from the start. There is one such queue;

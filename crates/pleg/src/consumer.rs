@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use pleg_core::{ConsumerId, Id, Reconciler};
+use pleg_core::{ConsumerId, Id, Reconciler, Text};
 
 use crate::requests::Command;
 use crate::sync::{mpsc, oneshot};
@@ -61,16 +61,16 @@ impl Consumer {
 /// The registered consumers, for the writer.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
-    registered: BTreeMap<ConsumerId, oneshot::Sender<Infallible>>,
+    registered: BTreeMap<ConsumerId, (Text, oneshot::Sender<Infallible>)>,
     last: u64,
 }
 
 impl Consumers {
-    pub(crate) fn add(&mut self) -> Registered {
+    pub(crate) fn add(&mut self, name: Text) -> Registered {
         self.last += 1;
         let id = ConsumerId::new(self.last);
         let (dropped, exists) = oneshot::channel();
-        self.registered.insert(id, dropped);
+        self.registered.insert(id, (name, dropped));
         Registered {
             id,
             _exists: exists,
@@ -79,10 +79,10 @@ impl Consumers {
 
     /// Brings the reconciler up to date: registers new consumers, and unregisters dropped ones.
     pub(crate) fn update(&mut self, machine: &mut Reconciler) {
-        self.registered.retain(|&id, dropped| {
+        self.registered.retain(|&id, (name, dropped)| {
             let exists = !dropped.is_closed();
             match exists {
-                true => machine.register(id),
+                true => machine.register(id, name),
                 false => machine.unregister(id),
             }
             exists

@@ -195,15 +195,17 @@ impl Pleg {
     /// Registers a consumer that acknowledges terminal records. The records of all ends that are
     /// announced after this has returned are kept for it.
     /// [`Builder::register_consumer`](crate::Builder::register_consumer) registers one for the ends
-    /// that existed at the start, too.
+    /// that existed at the start, too. Health and logs call it by that name if it does not acknowledge an end within ten
+    /// minutes.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has shut down.
     ///
     /// # Cancel safety
     /// Dropping the future registers no consumer.
-    pub async fn register_consumer(&self) -> Result<Consumer, WaitError> {
-        let registered = self.ask(|reply| Command::Register { reply }).await;
+    pub async fn register_consumer(&self, name: &str) -> Result<Consumer, WaitError> {
+        let name = name.into();
+        let registered = self.ask(|reply| Command::Register { name, reply }).await;
         let registered = registered.ok_or(WaitError::Closed)?;
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }

@@ -105,7 +105,7 @@
 //! # runtime.run_pod("p");
 //! # let pleg = pleg::Pleg::builder(runtime.clone()).spawn()?;
 //! # pleg.wait_until_synced().await?;
-//! # let consumer = pleg.register_consumer().await?;
+//! # let consumer = pleg.register_consumer("worker").await?;
 //! # let worker = tokio::spawn(work(pleg.pod(&"p".into()), consumer, pleg.now()));
 //! # let id = "p-c".into();
 //! # assert!(!pleg.is_acknowledged(&id).await);
@@ -175,6 +175,7 @@
 //! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
 //! | `pleg_pods_failing` | gauge | pods that cannot be inspected |
+//! | `pleg_unacknowledged_timestamp_seconds` | gauge | when the earliest end was detected that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
 //! [`describe_metrics`] registers all of them with their descriptions.
 

@@ -53,6 +53,7 @@ const STREAM_STATE: &str = "pleg_stream_state";
 const BACKLOG: &str = "pleg_backlog_events";
 const OVERDUE: &str = "pleg_inspections_overdue";
 const PODS_FAILING: &str = "pleg_pods_failing";
+const UNACKNOWLEDGED: &str = "pleg_unacknowledged_timestamp_seconds";
 const READY: &str = "pleg_ready";
 const NOT_READY: &str = "pleg_not_ready";
 const DEGRADED: &str = "pleg_degraded";
@@ -156,6 +157,10 @@ pub fn describe_metrics() {
         "Inspections that have given back their slot and still run."
     );
     describe_gauge!(PODS_FAILING, "Pods that cannot be inspected.");
+    describe_gauge!(
+        UNACKNOWLEDGED,
+        "When the earliest end was detected that the registered consumer has not acknowledged; 0 if there is none."
+    );
     describe_gauge!(
         READY,
         "1 if the generator is ready: the pods of the node are known."
@@ -310,7 +315,19 @@ impl MetricsWriter {
         reasons(&health.ready(now), &health.degraded(now));
         if !self.shows(health) {
             show_health(health);
+            self.show_unacknowledged(health, now);
             self.health = Some(health.clone());
+        }
+    }
+
+    fn show_unacknowledged(&self, health: &Health, now: Instant) {
+        let shown = self.health.iter().flat_map(|shown| &shown.unacknowledged);
+        for owing in shown {
+            gauge!(UNACKNOWLEDGED, "consumer" => owing.consumer.to_string()).set(0.0);
+        }
+        for owing in &health.unacknowledged {
+            let since = clock::wall().before(now.since(owing.since)).as_nanos() as f64 / 1e9;
+            gauge!(UNACKNOWLEDGED, "consumer" => owing.consumer.to_string()).set(since);
         }
     }
 

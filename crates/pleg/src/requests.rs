@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pleg_core::{CallError, ConsumerId, Id, Instant, PodUid, PodView, Reconciler, WaiterId};
+use pleg_core::{CallError, ConsumerId, Id, Instant, PodUid, PodView, Reconciler, Text, WaiterId};
 
 use crate::consumer::{Consumers, Registered};
 use crate::sync::oneshot;
@@ -29,6 +29,7 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<(), CallError>>,
     },
     Register {
+        name: Text,
         reply: oneshot::Sender<Registered>,
     },
     Acknowledge {
@@ -89,9 +90,9 @@ impl Requests {
                 let waiter = self.enter(Waiting::List(reply));
                 machine.relist_now(now, waiter);
             }
-            Command::Register { reply } => {
+            Command::Register { name, reply } => {
                 // If the caller is gone, this is dropped, and unregistered later.
-                let _ = reply.send(self.consumers.add());
+                let _ = reply.send(self.consumers.add(name));
                 self.consumers.update(machine);
             }
             Command::Acknowledge {

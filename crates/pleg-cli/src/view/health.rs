@@ -89,6 +89,7 @@ fn action(code: &str) -> &'static str {
         "pods_failing" => {
             "see the runtime's log for the id; remove a damaged pod with crictl rmp -f"
         }
+        "unacknowledged" => "find out why this part of the kubelet does not read ends",
         AGENT_SILENT => "check that the agent runs and listens there",
         _ => "see the runbook",
     }

@@ -34,6 +34,7 @@ impl Reconciler {
             splits_events_between_subscribers: self.profile.splits_events_between_subscribers,
             synced: self.synced,
             unready_after: self.settings.unready_after,
+            unacknowledged: self.terminals.unacknowledged(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::schedule::loss::StreamLoss;
 use crate::schedule::stream::StreamState;
+use crate::state::terminal::Unacknowledged;
 use crate::types::error::CallError;
 use crate::types::event::StreamEnd;
 use crate::types::go_duration::GoDuration;
@@ -66,6 +67,8 @@ pub struct Health {
     pub synced: bool,
     /// The node is not ready after this time without a complete list.
     pub unready_after: Duration,
+    /// The registered consumers that have not acknowledged every end, with the earliest.
+    pub unacknowledged: Vec<Unacknowledged>,
 }
 
 /// The identification of a pod in health reports.
@@ -97,6 +100,10 @@ impl Health {
 
     /// An inspection that is in flight for this long hangs.
     pub const HUNG_AFTER: Duration = POD_SLOW;
+
+    /// A registered consumer that has not acknowledged an end for this long is a degraded reason: dead containers wait
+    /// for it.
+    pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10 * 60);
 
     /// Whether the generator is ready, and if not, why, in upstream's words.
     ///
@@ -182,6 +189,14 @@ impl Health {
             out.push(Degraded::PodsFailing {
                 failing: self.failing,
                 pods: self.failing_pods.clone(),
+            });
+        }
+        let owing = self.unacknowledged.iter();
+        let owing = owing.filter(|u| now.since(u.since) >= Self::ACKNOWLEDGED_WITHIN);
+        if let Some(since) = owing.clone().map(|u| u.since).min() {
+            out.push(Degraded::Unacknowledged {
+                consumers: owing.map(|u| u.consumer.clone()).collect(),
+                since,
             });
         }
         out
@@ -301,11 +316,18 @@ pub enum Degraded {
         /// The pods, at most [`Health::NAMED`].
         pods: Vec<PodName>,
     },
+    /// Registered consumers do not acknowledge ends, so dead containers wait for them.
+    Unacknowledged {
+        /// The names of the consumers.
+        consumers: Vec<Text>,
+        /// When the earliest end was detected that it has not acknowledged.
+        since: Instant,
+    },
 }
 
 impl Degraded {
     /// The codes of all degraded reasons. They are stable; `docs/runbook.md` explains each.
-    pub const CODES: [&str; 8] = [
+    pub const CODES: [&str; 9] = [
         "stream_down",
         "stream_lossy",
         "backlog",
@@ -314,6 +336,7 @@ impl Degraded {
         "runtime_silent",
         "pods_hung",
         "pods_failing",
+        "unacknowledged",
     ];
 
     /// Its code: a short lower-case name, for metrics, logs and lists.
@@ -327,6 +350,7 @@ impl Degraded {
             Self::RuntimeSilent { .. } => "runtime_silent",
             Self::PodsHung { .. } => "pods_hung",
             Self::PodsFailing { .. } => "pods_failing",
+            Self::Unacknowledged { .. } => "unacknowledged",
         }
     }
 
@@ -337,7 +361,8 @@ impl Degraded {
             | Self::Backlog { since }
             | Self::ListSlow { since }
             | Self::RuntimeSilent { since }
-            | Self::PodsHung { since, .. } => Some(*since),
+            | Self::PodsHung { since, .. }
+            | Self::Unacknowledged { since, .. } => Some(*since),
             Self::StreamLossy { .. } | Self::ListFailed { .. } | Self::PodsFailing { .. } => None,
         }
     }
@@ -383,6 +408,11 @@ impl fmt::Display for Degraded {
                 }
                 write_pods(f, pods, *failing)
             }
+            Self::Unacknowledged { consumers, .. } => write!(
+                f,
+                "dead containers wait for 10 min to be acknowledged by the registered consumer {}",
+                consumers.join(" and ")
+            ),
         }
     }
 }

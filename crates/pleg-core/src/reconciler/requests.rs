@@ -6,6 +6,7 @@ use crate::schedule::cause::Cause;
 use crate::schedule::waiters::{Waiter, WaiterId};
 use crate::state::terminal::ConsumerId;
 use crate::types::ids::{Id, PodUid};
+use crate::types::status::Text;
 use crate::types::time::Instant;
 
 impl Reconciler {
@@ -103,9 +104,10 @@ impl Reconciler {
     }
 
     /// Registers a consumer: the terminal record of each end that is announced from now on is kept
-    /// until it has acknowledged it, within the bounds that hold without consumers, too.
-    pub fn register(&mut self, consumer: ConsumerId) {
-        self.terminals.register(consumer);
+    /// until it has acknowledged it, within the bounds that hold without consumers, too. Health names it when it has not
+    /// acknowledged an end for [`Health::ACKNOWLEDGED_WITHIN`](crate::Health::ACKNOWLEDGED_WITHIN).
+    pub fn register(&mut self, consumer: ConsumerId, name: &Text) {
+        self.terminals.register(consumer, name);
     }
 
     /// Removes a consumer. What it did not acknowledge is kept as without consumers.

@@ -1,6 +1,7 @@
 //! What is recorded of each id and each pod, and the rules by which an observation changes it.
 
 pub(crate) mod announced;
+pub(crate) mod awaited;
 pub(crate) mod details;
 pub(crate) mod effect;
 pub(crate) mod evidence;

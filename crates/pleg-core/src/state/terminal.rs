@@ -6,9 +6,10 @@
 //! minutes. The bound: the record of each id that exists, and the last three of other ends per
 //! (pod, container name).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::state::awaited::Awaited;
 use crate::types::ids::{Id, Kind, PodUid};
 use crate::types::status::Text;
 use crate::types::time::{Instant, WallTime};
@@ -68,6 +69,17 @@ impl TerminalRecord {
             removed: false,
         }
     }
+}
+
+/// A registered consumer has not acknowledged an end of a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Unacknowledged {
+    /// The name of the consumer.
+    pub consumer: Text,
+    /// When the end was detected.
+    pub since: Instant,
 }
 
 /// How many terminal records of past ends are kept per name.
@@ -150,38 +162,36 @@ pub(crate) struct Terminals {
     /// Since when the pod is gone.
     gone: BTreeMap<PodUid, Instant>,
     pod_of: BTreeMap<Id, PodUid>,
-    consumers: BTreeSet<ConsumerId>,
-    /// The ids whose records await acknowledgements, and the consumers that owe them.
-    awaited: BTreeMap<Id, BTreeSet<ConsumerId>>,
+    awaited: Awaited,
 }
 
 impl Terminals {
     /// Records that are added from now on await this consumer's acknowledgement.
-    pub(crate) fn register(&mut self, consumer: ConsumerId) {
-        self.consumers.insert(consumer);
+    pub(crate) fn register(&mut self, consumer: ConsumerId, name: &Text) {
+        self.awaited.register(consumer, name);
     }
 
     /// No record awaits this consumer any more. Records that it did not acknowledge are not removed
     /// because of this.
     pub(crate) fn unregister(&mut self, consumer: ConsumerId) {
-        self.consumers.remove(&consumer);
-        self.awaited.retain(|_, owing| {
-            owing.remove(&consumer);
-            !owing.is_empty()
-        });
+        self.awaited.unregister(consumer);
     }
 
     /// Whether the records of that id await an acknowledgement.
     pub(crate) fn is_awaited(&self, id: &Id) -> bool {
-        self.awaited.contains_key(id)
+        self.awaited.contains(id)
+    }
+
+    /// The consumers that have not acknowledged ends.
+    pub(crate) fn unacknowledged(&self) -> Vec<Unacknowledged> {
+        self.awaited.by_consumer()
     }
 
     /// Adds a record, or replaces the one of the same id and incarnation.
     pub(crate) fn keep(&mut self, uid: &PodUid, record: TerminalRecord) {
         let is_new = !self.holds(&record.id, record.incarnation);
-        if is_new && !self.consumers.is_empty() {
-            let owing = self.consumers.clone();
-            self.awaited.insert(record.id.clone(), owing);
+        if is_new {
+            self.awaited.add(&record.id, record.detected);
         }
         self.put(uid, record);
     }
@@ -192,7 +202,7 @@ impl Terminals {
             let records = self.pods.get(uid);
             if records.is_none_or(|records| records.of_id(&id).next().is_none()) {
                 self.pod_of.remove(&id);
-                self.awaited.remove(&id);
+                self.awaited.dropped(&id);
             }
         }
     }
@@ -231,11 +241,9 @@ impl Terminals {
         if records.of_id(id).any(|r| r.incarnation > incarnation) {
             return None;
         }
-        let owing = self.awaited.get_mut(id)?;
-        if !owing.remove(&consumer) || !owing.is_empty() {
+        if !self.awaited.acknowledge(id, consumer) {
             return None;
         }
-        self.awaited.remove(id);
         let uid = self.pod_of.remove(id)?;
         if let Some(records) = self.pods.get_mut(&uid) {
             records.extract(id);
@@ -348,7 +356,7 @@ mod tests {
     #[test]
     fn every_id_that_exists_is_kept_whenever_its_end_was_detected() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
             terminals.keep(&p, end(id, "app", 0, detected));
         }
@@ -408,7 +416,7 @@ mod tests {
     #[test]
     fn acknowledged_record_is_removed_and_others_stay() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         terminals.keep(&p, end("1", "app", 0, 1));
         terminals.keep(&p, end("2", "app", 0, 2));
         assert_eq!(terminals.acknowledge(ONE, &"1".into(), 0), Some(p.clone()));
@@ -425,7 +433,7 @@ mod tests {
     #[test]
     fn acknowledgement_of_an_earlier_incarnation_has_no_effect() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         terminals.keep(&p, end("1", "app", 0, 1));
         terminals.keep(&p, end("1", "app", 1, 2));
         assert_eq!(terminals.acknowledge(ONE, &"1".into(), 0), None);
@@ -438,9 +446,9 @@ mod tests {
     fn only_consumers_registered_before_an_end_are_awaited() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
         terminals.keep(&p, end("0", "app", 0, 1));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         terminals.keep(&p, end("1", "app", 0, 2));
-        terminals.register(TWO);
+        terminals.register(TWO, &"two".into());
         terminals.keep(&p, end("2", "app", 0, 3));
         // Its exit code becomes known: that is no new end.
         terminals.keep(&p, end("1", "app", 0, 2));
@@ -452,25 +460,28 @@ mod tests {
         terminals.unregister(TWO);
         assert!(!terminals.is_awaited(&"2".into()));
         assert_eq!(ids(&terminals), ["0", "2"], "kept within the bounds");
-        assert!(terminals.awaited.is_empty());
     }
 
     #[test]
     fn records_dropped_by_the_bounds_are_not_awaited() {
         let (mut terminals, p) = (Terminals::default(), PodUid::from("p"));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         for n in 1..=4 {
             terminals.keep(&p, removed(&n.to_string(), "app", 0, n));
         }
         assert!(!terminals.is_awaited(&"1".into()));
-        assert_eq!(terminals.awaited.len(), KEPT);
+        assert!(
+            ids(&terminals)
+                .iter()
+                .all(|id| terminals.is_awaited(&id.as_str().into()))
+        );
         // A move to another pod is no new end.
-        terminals.register(TWO);
+        terminals.register(TWO, &"two".into());
         let to = PodUid::from("q");
         assert_eq!(terminals.move_to_pod(&"2".into(), &to), Some(p.clone()));
         assert_eq!(terminals.acknowledge(ONE, &"2".into(), 0), Some(to));
         terminals.forget(&p);
-        assert!(terminals.awaited.is_empty());
+        assert!(terminals.unacknowledged().is_empty());
     }
 
     #[test]
@@ -484,7 +495,7 @@ mod tests {
     #[test]
     fn pod_whose_last_record_was_acknowledged_or_moved_has_none() {
         let (mut terminals, p, q) = (Terminals::default(), PodUid::from("p"), PodUid::from("q"));
-        terminals.register(ONE);
+        terminals.register(ONE, &"one".into());
         terminals.keep(&p, end("1", "app", 0, 1));
         assert_eq!(terminals.move_to_pod(&"1".into(), &q), Some(p.clone()));
         assert!(!terminals.pod_gone(&p, Instant::ORIGIN));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Pleg, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{Consumer, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
@@ -44,6 +44,8 @@ pub(crate) enum Error {
     Runtime(String),
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
+    #[error("a probe: {0}")]
+    Probe(#[from] InvalidSetting),
     #[error(transparent)]
     Perform(#[from] PerformError),
 }
@@ -60,7 +62,7 @@ impl Reconcile for Kubelet {
         let pod = manifest.map(|manifest| &manifest.pod);
         if let Some(manifest) = &run.spec {
             let probes = Probe::of_pod(&manifest.pod);
-            self.prober.set(&run.uid, &probes, run.waker());
+            self.prober.set(&run.uid, &probes, run.waker())?;
         }
         let desired = match manifest {
             Some(manifest) if run.spec.is_some() => Desired::run(&manifest.spec),
@@ -72,7 +74,8 @@ impl Reconcile for Kubelet {
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
-        let ended = self.report_ends(&decision.view, &decision.ends);
+        let ended = self.ends.unreported(&decision);
+        Self::report_ends(&run.uid, &ended);
         self.ends.acknowledge(&run.uid, &ended).await;
         let actions = &mut decision.actions;
         let prepared = match pod {
@@ -109,7 +112,8 @@ impl Reconcile for Kubelet {
         if run.view.status.is_nothing() {
             if run.last_spec.is_some() {
                 // Without a consumer's acknowledgement, these records go with the pod.
-                self.report_ends(&run.view, &self.decider.ends(run));
+                let ends = self.decider.ends(run);
+                Self::report_ends(uid, &self.ends.unreported_of(uid, &ends));
             }
             self.ends.forget(uid);
         }
@@ -130,17 +134,17 @@ impl Kubelet {
         consumer: Consumer,
         config: NodeConfig,
         back_off: BackOffSettings,
-    ) -> Self {
+    ) -> Result<Self, InvalidSetting> {
         let address = config.host_ips.first().map(ToString::to_string);
-        Self {
+        Ok(Self {
             prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config).image_back_off(back_off),
-            decider: Decider::new(back_off),
+            performer: Performer::new(client, config).image_back_off(back_off)?,
+            decider: Decider::new(back_off)?,
             ends: Ends::new(consumer),
             node,
             pleg,
             pods: Mutex::default(),
-        }
+        })
     }
 
     /// Whether the pod was made from a manifest of this node: others are left alone.
@@ -165,16 +169,14 @@ impl Kubelet {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how containers ended, once.
-    fn report_ends(&self, view: &PodView, records: &[TerminalRecord]) -> Vec<TerminalRecord> {
-        let (uid, ended) = (&view.status.uid, self.ends.unreported(view, records));
+    /// Reports how containers ended.
+    fn report_ends(uid: &PodUid, ended: &[TerminalRecord]) {
         for record in ended.iter().filter(|r| r.kind == Kind::Container) {
             print(&json!({
                 "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
                 "id": record.id.as_str(), "attempt": record.attempt, "exitCode": record.exit_code,
             }));
         }
-        ended
     }
 
     fn update_status(
@@ -190,6 +192,7 @@ impl Kubelet {
             pod,
             view: &decision.view,
             ended: &decision.records,
+            unread: &decision.unread,
             previous: previous.as_ref(),
             waiting,
             replaced: &decision.actions.replaced,

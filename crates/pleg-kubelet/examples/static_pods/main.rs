@@ -126,7 +126,7 @@ async fn run() -> anyhow::Result<()> {
         ModeArg::Polling => Mode::Polling,
     });
     // Before it starts, so that no end is missed.
-    let consumer = builder.register_consumer();
+    let consumer = builder.register_consumer("static_pods");
     let pleg = builder.spawn()?;
     let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());
     let mut back_off = BackOffSettings::default();
@@ -134,7 +134,7 @@ async fn run() -> anyhow::Result<()> {
     back_off.max = args.back_off_max;
     let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
     config.cgroup_parent = args.cgroup_parent;
-    let kubelet = Kubelet::new(pleg.clone(), client, node, consumer, config, back_off);
+    let kubelet = Kubelet::new(pleg.clone(), client, node, consumer, config, back_off)?;
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
@@ -153,7 +153,7 @@ async fn run() -> anyhow::Result<()> {
         () = &mut stop => return Ok(()),
     };
     let settings = WorkerSettings::default();
-    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs);
+    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs)?;
     tokio::select! {
         () = &mut stop => {}
         ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers)) } => {}

@@ -360,7 +360,8 @@ impl<'a> Decision<'a> {
             return ExitCode::Lost;
         };
         let was_read = self.view.inspected > Some(end.detected);
-        if was_read && status.error.is_none() && !status.unsettled {
+        let is_lost = was_read && status.error.is_none() && !status.unsettled;
+        if is_lost || self.history.is_given_up(end.detected) {
             return ExitCode::Lost;
         }
         let after = self.actions.inspect_after.max(Some(end.detected));

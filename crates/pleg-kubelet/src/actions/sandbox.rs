@@ -1,15 +1,11 @@
 //! The sandbox of a pod that is to run.
 
-use std::time::Duration;
-
 use pleg::core::{SandboxState, SandboxStatus};
-use pleg::{ContainerState, Id, Instant};
+use pleg::{ContainerState, Id};
 
 use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
+use crate::history::inspect_again;
 use crate::spec::{PodSpec, RestartPolicy};
-
-/// How long after a status of the sandbox that failed its addresses are looked for again.
-const ADDRESSES_AGAIN: Duration = Duration::from_secs(1);
 
 impl<'a> Decision<'a> {
     /// The sandbox in which containers may be started now. If there is none, decides what is to be
@@ -46,16 +42,17 @@ impl<'a> Decision<'a> {
     /// Whether the status of the sandbox could not be read, so that its addresses are not known. Containers get them
     /// in their environment when they are created. Requests an inspection.
     pub(super) fn lacks_addresses(&mut self) -> bool {
-        let status = &self.view.status;
-        let is_unread = status.sandboxes.first().is_some_and(|s| s.error.is_some());
         let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
-        let lacks = is_unread && status.ips.is_empty() && has_own;
-        if lacks {
-            let inspected = self.view.inspected.unwrap_or(Instant::ORIGIN);
-            self.actions.inspect_after = self.actions.inspect_after.max(Some(inspected));
-            self.actions.due_by(self.now.after(ADDRESSES_AGAIN));
-        }
-        lacks
+        let Some(since) = self.history.addresses_missing().filter(|_| has_own) else {
+            return false;
+        };
+        self.actions.inspect_after = self
+            .actions
+            .inspect_after
+            .max(Some(since))
+            .max(self.view.inspected);
+        self.actions.due_by(inspect_again(since, self.now));
+        true
     }
 
     /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything

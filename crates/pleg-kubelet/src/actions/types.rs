@@ -85,6 +85,17 @@ pub struct PodActions {
 }
 
 impl PodActions {
+    /// Whether no call is to be made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stop.is_empty()
+            && self.stop_sandboxes.is_empty()
+            && self.remove.is_empty()
+            && self.create_sandbox.is_none()
+            && self.start.is_empty()
+            && self.resize.is_empty()
+    }
+
     /// Something is due at that instant, too.
     pub(crate) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::not_created;
-use crate::backoff::{BackOff, BackOffSettings};
+use crate::backoff::BackOff;
 use crate::pod_status::{image_pull_back_off, waiting};
 use crate::worker::Run;
 
@@ -68,9 +68,9 @@ pub(super) enum Image {
 }
 
 impl Images {
-    pub(super) fn new(client: CriClient, back_off: BackOffSettings) -> Self {
+    pub(super) fn new(client: CriClient, back_off: BackOff) -> Self {
         let state = State {
-            back_off: BackOff::new(back_off),
+            back_off,
             ..State::default()
         };
         Self {

@@ -18,11 +18,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::core::CallError;
-use pleg::{Id, Instant, PodUid};
+use pleg::{Id, Instant, InvalidSetting, PodUid};
 use pleg_cri::{CriClient, v1};
 
 use crate::actions::{MIN_GRACE, PodActions, StartContainer, WaitReason, Waiting};
-use crate::backoff::BackOffSettings;
+use crate::backoff::{BackOff, BackOffSettings};
 use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
 use crate::gc::Removal;
 use crate::pod_name::PodName;
@@ -136,7 +136,7 @@ impl Performer {
     #[must_use]
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(client.clone(), BackOffSettings::default()),
+            images: Images::new(client.clone(), BackOff::default()),
             client,
             node,
             files: Files::default(),
@@ -147,10 +147,12 @@ impl Performer {
 
     /// With other delays between pulls of an image that failed. By default those of
     /// [`BackOffSettings`], as upstream.
-    #[must_use]
-    pub fn image_back_off(mut self, settings: BackOffSettings) -> Self {
-        self.images = Images::new(self.client.clone(), settings);
-        self
+    ///
+    /// # Errors
+    /// If a setting is invalid.
+    pub fn image_back_off(mut self, settings: BackOffSettings) -> Result<Self, InvalidSetting> {
+        self.images = Images::new(self.client.clone(), BackOff::new(settings)?);
+        Ok(self)
     }
 
     /// The node's configuration.

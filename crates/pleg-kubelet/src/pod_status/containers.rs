@@ -11,7 +11,6 @@ use pleg::TerminalRecord;
 use pleg::core;
 
 use crate::api_time::api_time;
-use crate::decision::is_final;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;
@@ -156,9 +155,11 @@ impl<'a> One<'a> {
         let lacks_code =
             status.state == pleg::ContainerState::Exited && status.details.exit_code.is_none();
         let mut records = self.state.ended.iter();
-        let record = records.find(|record| record.id == status.id);
-        let is_unread = record.is_some_and(|record| !is_final(self.state.view, record));
-        lacks_code && (is_unread || status.error.is_some() || status.unsettled)
+        let may_come = match records.any(|record| record.id == status.id) {
+            true => self.state.unread.contains(&status.id),
+            false => status.error.is_some() || status.unsettled,
+        };
+        lacks_code && may_come
     }
 
     /// The state of one container. A container that was created and not started waits, and so does

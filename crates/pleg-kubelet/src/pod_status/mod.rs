@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
 };
-use pleg::{PodView, TerminalRecord, WallTime};
+use pleg::{Id, PodView, TerminalRecord, WallTime};
 
 use crate::api_time::api_time;
 use crate::pod_name::PodName;
@@ -68,6 +68,9 @@ pub struct PodState<'a> {
     pub view: &'a PodView,
     /// How containers of the pod ended, those that are removed too.
     pub ended: &'a [TerminalRecord],
+    /// The containers that have ended and whose exit code may still become known: those of
+    /// [`Decision::unread`](crate::decision::Decision::unread).
+    pub unread: &'a BTreeSet<Id>,
     /// The status that was reported last.
     pub previous: Option<&'a PodStatus>,
     /// Why containers wait, by name.

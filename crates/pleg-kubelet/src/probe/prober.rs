@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
+use pleg::{ContainerState, ContainerStatus, Id, InvalidSetting, Pleg, PodStatus, PodUid};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -14,9 +14,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::check::{Check, Exec};
 use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
-
-/// The shortest period.
-const MIN_PERIOD: Duration = Duration::from_millis(1);
 
 /// A probe of a container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,13 +110,24 @@ impl<E: Exec> Prober<E> {
     ///
     /// `changed` is called when a result has changed, and must not block. It is for example a
     /// [`waker`](crate::worker::Run::waker). If the probes are the same, the earlier one is kept.
-    pub fn set(&self, uid: &PodUid, probes: &[Probe], changed: impl Fn() + Send + Sync + 'static) {
+    ///
+    /// # Errors
+    /// If the timing of a probe is invalid. Then the earlier probes stay.
+    pub fn set(
+        &self,
+        uid: &PodUid,
+        probes: &[Probe],
+        changed: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), InvalidSetting> {
+        for probe in probes {
+            probe.timing.validate()?;
+        }
         let mut pods = self.pods();
         if let Some(pod) = pods.get(uid)
             && pod.probes == probes
         {
             pod.states.recheck.send_replace(());
-            return;
+            return Ok(());
         }
         let states = Arc::new(States {
             by_container: Mutex::default(),
@@ -142,6 +150,7 @@ impl<E: Exec> Prober<E> {
             tasks,
         };
         pods.insert(uid.clone(), pod);
+        Ok(())
     }
 
     /// Ends the probes of a pod.
@@ -221,7 +230,7 @@ async fn supervise<E: Exec>(
 /// The task of one probe.
 async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states: Arc<States>) {
     let key = (probe.container.clone(), probe.kind);
-    let mut ticks = tokio::time::interval(probe.timing.period.max(MIN_PERIOD));
+    let mut ticks = tokio::time::interval(probe.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut recheck = states.recheck.subscribe();
     loop {

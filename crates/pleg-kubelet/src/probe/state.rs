@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pleg::{Id, Instant};
+use pleg::{Id, Instant, InvalidSetting};
 
 /// What a probe is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,13 +22,13 @@ pub enum ProbeKind {
 pub struct ProbeTiming {
     /// How long after the start of the container the first check runs. Default: 0.
     pub initial_delay: Duration,
-    /// The time between two checks. Default: 10 s.
+    /// The time between two checks. Default: 10 s. At least 1 ms.
     pub period: Duration,
-    /// How long a check may take. Default: 1 s.
+    /// How long a check may take. Default: 1 s. At least 1 ms.
     pub timeout: Duration,
-    /// How many successes in a row make a failed probe succeed. Default: 1.
+    /// How many successes in a row make a failed probe succeed. Default: 1. At least 1.
     pub success_threshold: u32,
-    /// How many failures in a row make a probe fail. Default: 3.
+    /// How many failures in a row make a probe fail. Default: 3. At least 1.
     pub failure_threshold: u32,
 }
 
@@ -41,6 +41,35 @@ impl Default for ProbeTiming {
             success_threshold: 1,
             failure_threshold: 3,
         }
+    }
+}
+
+impl ProbeTiming {
+    /// Checks the timing. [`Prober::set`](super::Prober::set) does it, too.
+    ///
+    /// # Errors
+    /// The first setting that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        let least = Duration::from_millis(1);
+        for (setting, given) in [("period", self.period), ("timeout", self.timeout)] {
+            InvalidSetting::unless(given >= least, setting, given, "it must be at least 1ms")?;
+        }
+        for (setting, given) in [
+            ("initial_delay", self.initial_delay),
+            ("period", self.period),
+            ("timeout", self.timeout),
+        ] {
+            // The API has seconds as 32-bit numbers.
+            let most = Duration::from_secs(i32::MAX.unsigned_abs().into());
+            InvalidSetting::unless(given <= most, setting, given, "it must be at most 68 years")?;
+        }
+        for (setting, given) in [
+            ("success_threshold", self.success_threshold),
+            ("failure_threshold", self.failure_threshold),
+        ] {
+            InvalidSetting::unless(given > 0, setting, given, "it must be at least 1")?;
+        }
+        Ok(())
     }
 }
 

@@ -435,7 +435,8 @@ mod tests {
         let given = Arc::default();
         let last = Last(Arc::clone(&given));
         let specs = [("p".into(), Arc::new(1))];
-        let workers = PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs);
+        let workers =
+            PodWorkers::spawn(pleg.clone(), last, WorkerSettings::default(), specs).unwrap();
         (workers, given, pleg.clock())
     }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::{Instant, Pleg, PodUid};
+use pleg::{Instant, InvalidSetting, Pleg, PodUid};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use run::may_run;
@@ -92,14 +92,14 @@ fn default_delay(failures: u32) -> Duration {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WorkerSettings {
-    /// How many pods are run at once: 512. A run that waits for a container to stop takes its whole
+    /// How many pods are run at once: 512, and at least 1. A run that waits for a container to stop takes its whole
     /// grace period, so this should exceed the number of pods of the node.
     pub concurrency: usize,
-    /// How long after a run the pod is run again although nothing changed: 1 min.
+    /// How long after a run the pod is run again even if nothing changed: 1 min, and at least 10 ms.
     pub resync_period: Duration,
-    /// The greatest part of a period or delay that is added at random: 0.5.
+    /// The greatest part of a period or delay that is added at random: 0.5, and at most 1.
     pub jitter: f64,
-    /// How long a run waits for its view: 30 s.
+    /// How long a run waits for its view: 30 s, and at least 10 ms.
     pub view_deadline: Duration,
     /// The seed of the jitter; by default a random one.
     pub seed: Option<u64>,
@@ -114,6 +114,36 @@ impl Default for WorkerSettings {
             view_deadline: Duration::from_secs(30),
             seed: None,
         }
+    }
+}
+
+impl WorkerSettings {
+    /// Checks the settings. [`PodWorkers::spawn`] does it, too.
+    ///
+    /// # Errors
+    /// The first setting that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::unless(
+            self.concurrency > 0,
+            "concurrency",
+            self.concurrency,
+            "it must be at least 1",
+        )?;
+        InvalidSetting::unless(
+            (0.0..=1.0).contains(&self.jitter),
+            "jitter",
+            self.jitter,
+            "it must be between 0 and 1",
+        )?;
+        let between = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
+        for (setting, given) in [
+            ("resync_period", self.resync_period),
+            ("view_deadline", self.view_deadline),
+        ] {
+            let rule = "it must be between 10ms and one day";
+            InvalidSetting::unless(between.contains(&given), setting, given, rule)?;
+        }
+        Ok(())
     }
 }
 
@@ -188,15 +218,19 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// They wait until the generator is synced, and then run each pod that exists or has a
     /// specification: so they adopt what runs. A pod that exists and is not among `specs` is
     /// terminated, so all specifications must be known before.
+    ///
+    /// # Errors
+    /// If a setting is invalid.
     pub fn spawn<R>(
         pleg: Pleg,
         reconciler: R,
         settings: WorkerSettings,
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
-    ) -> Self
+    ) -> Result<Self, InvalidSetting>
     where
         R: Reconcile<Spec = S>,
     {
+        settings.validate()?;
         let shared = Arc::new(Shared {
             specs: Mutex::new(Specs {
                 pods: specs.into_iter().collect(),
@@ -208,10 +242,10 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         let (stop, stopped) = watch::channel(Stop::No);
         let driver = driver::Driver::new(pleg, Arc::new(reconciler), shared.clone(), settings);
         drop(tokio::spawn(driver.run(stopped)));
-        Self {
+        Ok(Self {
             shared,
             stop: Arc::new(stop),
-        }
+        })
     }
 
     /// Sets the specification of a pod and runs it.

@@ -68,7 +68,7 @@ impl Node {
         let (builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
         let pleg = builder.spawn().unwrap();
         let node = NodeConfig::of_host(dir.path(), Vec::new());
-        let workers = kubelet::start(&pleg, client, node, Vec::new());
+        let workers = kubelet::start(&pleg, client, node, Vec::new()).unwrap();
         Self {
             sim,
             pleg,

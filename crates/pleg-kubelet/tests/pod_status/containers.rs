@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, Resources};
-use pleg::{ContainerState, Instant, TerminalRecord};
+use pleg::{ContainerState, Id, Instant, TerminalRecord};
 use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -35,14 +35,10 @@ fn exit_code_that_may_still_become_known_is_not_reported() {
     let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
     let mut node = Node::one("Never").with(ended()).before(before);
     node.ended = vec![TerminalRecord::new("app-0", "app", at(5))];
-    node.inspected = Some(at(4));
-    assert_eq!(
-        node.app()["state"],
-        running,
-        "it is not read since it ended"
-    );
+    node.unread = [Id::from("app-0")].into();
+    assert_eq!(node.app()["state"], running);
     assert_eq!(node.phase(), "Running");
-    node.inspected = Some(at(6));
+    node.unread.clear();
     assert_eq!(
         node.app()["state"]["terminated"]["exitCode"],
         137,
@@ -51,7 +47,10 @@ fn exit_code_that_may_still_become_known_is_not_reported() {
     assert_eq!(node.phase(), "Failed");
     let error = CallError::new("ContainerStatus", CallErrorKind::Failed, "test");
     node.containers[0].error = Some(Arc::new(error));
-    assert_eq!(node.app()["state"], running, "its status call fails");
+    assert_eq!(node.app()["state"]["terminated"]["exitCode"], 137);
+    node.ended.clear();
+    let reason = "its end is not announced, and its status call fails";
+    assert_eq!(node.app()["state"], running, "{reason}");
     node.previous = None;
     assert!(node.app()["state"]["waiting"].is_object());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxState, SandboxStatus, Text};
-use pleg::{ContainerState, ContainerStatus, Instant, PodUid, PodView, TerminalRecord, WallTime};
+use pleg::{ContainerState, ContainerStatus, Id, PodUid, PodView, TerminalRecord, WallTime};
 use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(crate) struct Node {
     pub(crate) previous: Option<Value>,
     pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,
     pub(crate) replaced: BTreeSet<String>,
-    pub(crate) inspected: Option<Instant>,
+    pub(crate) unread: BTreeSet<Id>,
     pub(crate) probes: Option<ProbeResults>,
     pub(crate) host_ips: Vec<IpAddr>,
     pub(crate) terminal: bool,
@@ -55,7 +55,7 @@ impl Node {
             previous: None,
             waiting: BTreeMap::new(),
             replaced: BTreeSet::new(),
-            inspected: None,
+            unread: BTreeSet::new(),
             probes: None,
             host_ips: vec![IpAddr::from([192, 168, 0, 1])],
             terminal: false,
@@ -100,8 +100,9 @@ impl Node {
         status.ips = self.ips.iter().map(|&ip| Text::from(ip)).collect();
         let made = pod_status(&PodState {
             pod: &pod,
-            view: &PodView::new(Arc::new(status), None, self.inspected),
+            view: &PodView::new(Arc::new(status), None, None),
             ended: &self.ended,
+            unread: &self.unread,
             previous: previous.as_ref(),
             waiting: &self.waiting,
             replaced: &self.replaced,

@@ -44,15 +44,15 @@ impl Node {
         let sim = Sim::builder().mode(mode).build();
         let serving = sim.serve_unix(&socket, pending()).unwrap();
         let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
-        let consumer = builder.register_consumer();
+        let consumer = builder.register_consumer("static_pods");
         let pleg = builder.spawn().unwrap();
         let status = NodeStatus::new("n", pleg.clone(), client.clone());
         status.wait_for_runtime().await;
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
         let kubelet = Kubelet::new(pleg.clone(), client, status, consumer, config, back_off);
-        let kubelet = Arc::new(kubelet);
+        let kubelet = Arc::new(kubelet.unwrap());
         let settings = WorkerSettings::default();
-        let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []);
+        let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();
         Self {
             sim,
             kubelet,

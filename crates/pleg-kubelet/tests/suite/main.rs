@@ -11,6 +11,8 @@ mod actions;
 mod actions_history;
 mod actions_init;
 mod actions_random;
+mod kubelet;
 mod removals;
+mod settings;
 mod support;
 mod workers;

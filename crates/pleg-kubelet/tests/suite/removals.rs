@@ -45,10 +45,11 @@ impl Reconcile for Collector {
 fn collect(pleg: &Pleg) -> (impl Sized, Arc<Mutex<Vec<Planned>>>) {
     let planned = Arc::<Mutex<Vec<_>>>::default();
     let collector = Collector {
-        decider: Decider::new(BackOffSettings::default()),
+        decider: Decider::new(BackOffSettings::default()).unwrap(),
         planned: planned.clone(),
     };
-    let workers = PodWorkers::spawn(pleg.clone(), collector, WorkerSettings::default(), []);
+    let workers =
+        PodWorkers::spawn(pleg.clone(), collector, WorkerSettings::default(), []).unwrap();
     (workers, planned)
 }
 
@@ -124,10 +125,11 @@ async fn ends_of_a_pod_that_was_gone_are_not_reported_by_a_later_one() {
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
     let ends = Arc::<Mutex<Vec<_>>>::default();
     let forgetful = Forgetful {
-        decider: Decider::new(BackOffSettings::default()),
+        decider: Decider::new(BackOffSettings::default()).unwrap(),
         ends: ends.clone(),
     };
-    let _workers = PodWorkers::spawn(pleg.clone(), forgetful, WorkerSettings::default(), []);
+    let _workers =
+        PodWorkers::spawn(pleg.clone(), forgetful, WorkerSettings::default(), []).unwrap();
     let clock = pleg.clock();
     let next = async || {
         pleg.relist_now().await.unwrap();

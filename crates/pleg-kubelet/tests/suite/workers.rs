@@ -182,7 +182,7 @@ impl Node {
         let pleg = builder.settings(settings).spawn().unwrap();
         let mut settings = WorkerSettings::default();
         settings.seed = Some(7);
-        let workers = PodWorkers::spawn(pleg.clone(), recorder.clone(), settings, []);
+        let workers = PodWorkers::spawn(pleg.clone(), recorder.clone(), settings, []).unwrap();
         for (uid, does) in pods {
             runtime.run_pod(uid);
             recorder.state().does.insert((*uid).into(), *does);

@@ -175,7 +175,7 @@ impl World {
         let mut reconciler = Reconciler::new(settings, Instant::from_nanos(now))
             .map_err(|e| assertions::NO_LIVELOCK.violated(e.to_string()))?;
         reconciler.handle_profile(Instant::from_nanos(now), plan.runtime.profile());
-        reconciler.register(consumers::CONSUMER);
+        reconciler.register(consumers::CONSUMER, &"worker".into());
         let seed = plan.seed;
         let rng = |salt: u64| Rng::new(seed.wrapping_mul(8).wrapping_add(salt));
         let (plain, ids) = plan.backlog;

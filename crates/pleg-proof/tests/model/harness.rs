@@ -55,7 +55,7 @@ impl Harness {
         let settings = node.world.settings();
         let mut reconciler =
             Reconciler::new(settings.clone(), instant(node.now)).map_err(|e| e.to_string())?;
-        reconciler.register(CONSUMER);
+        reconciler.register(CONSUMER, &"worker".into());
         let mut harness = Self {
             reconciler,
             checks: Checks::new(settings, node.now, keep_history),

@@ -267,6 +267,11 @@ async fn backlog_and_lists_of_some_seconds_are_reported() {
         assert!(problem.insert(backlog, "1".to_owned()).is_some());
         fires("PlegBacklog", &node.calm, &problem, Duration::ZERO);
 
+        let mut problem = node.calm.clone();
+        let unacknowledged = labelled("pleg_degraded{reason=\"unacknowledged\"}");
+        assert!(problem.insert(unacknowledged, "1".to_owned()).is_some());
+        fires("PlegUnacknowledged", &node.calm, &problem, Duration::ZERO);
+
         // From the eighth scrape on, three lists in 15 s take 4 s each.
         let name = "kubelet_pleg_relist_duration_seconds";
         let mut scrapes = vec![node.calm.clone(); CALM as usize];

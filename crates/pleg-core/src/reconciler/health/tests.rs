@@ -25,6 +25,7 @@ fn well() -> Health {
         splits_events_between_subscribers: false,
         synced: true,
         unready_after: 180 * SECOND,
+        unacknowledged: Vec::new(),
     }
 }
 
@@ -116,8 +117,27 @@ fn each_cause_is_named_when_it_has_lasted() {
     assert_eq!(named, all);
 }
 
+#[test]
+fn consumers_that_owe_acknowledgements_are_named_after_ten_minutes() {
+    let mut health = well();
+    let owes = |consumer: &str, since| Unacknowledged {
+        consumer: consumer.into(),
+        since,
+    };
+    let (first, later) = (BEGIN, BEGIN.after(SECOND));
+    health.unacknowledged = vec![owes("a", later), owes("b", first), owes("c", later)];
+    let named = |at: Instant| {
+        let reasons = health.degraded(at.after(600 * SECOND));
+        reasons.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(named(Instant::ORIGIN), [""; 0]);
+    let text = "dead containers wait for 10 min to be acknowledged by the registered consumer";
+    assert_eq!(named(first), [format!("{text} b")]);
+    assert_eq!(named(later), [format!("{text} a and b and c")]);
+}
+
 /// One of each degraded reason.
-fn reasons(pods: &[PodName], all: usize) -> [Degraded; 8] {
+fn reasons(pods: &[PodName], all: usize) -> [Degraded; 9] {
     let (since, pods) = (BEGIN, pods.to_vec());
     [
         Degraded::StreamDown { since },
@@ -137,6 +157,10 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 8] {
             pods: pods.clone(),
         },
         Degraded::PodsFailing { failing: all, pods },
+        Degraded::Unacknowledged {
+            consumers: vec!["kubelet".into()],
+            since,
+        },
     ]
 }
 
@@ -144,7 +168,7 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 8] {
 fn each_reason_has_its_code_and_may_say_since_when() {
     let reasons = reasons(&[], 0);
     assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
-    let dated = [true, false, true, true, false, true, true, false];
+    let dated = [true, false, true, true, false, true, true, false, true];
     let since = dated.map(|dated| dated.then_some(BEGIN));
     assert_eq!(reasons.each_ref().map(Degraded::since), since);
     let not_ready = [
@@ -167,7 +191,7 @@ fn pods_are_named_and_more_are_hinted_at() {
         name: Text::default(),
     };
     let text = |pods: &[PodName], all| {
-        let [.., hung, failing] = reasons(pods, all).map(|reason| reason.to_string());
+        let [.., hung, failing, _] = reasons(pods, all).map(|reason| reason.to_string());
         (hung, failing)
     };
     for (pods, all, hung, failing) in [

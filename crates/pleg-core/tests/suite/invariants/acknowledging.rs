@@ -13,7 +13,7 @@ const PROBER: ConsumerId = ConsumerId::new(2);
 fn running(consumers: &[ConsumerId]) -> Script {
     let mut t = Script::confirmed();
     for consumer in consumers {
-        t.machine.register(*consumer);
+        t.machine.register(*consumer, &"worker".into());
     }
     t.event(Created, "s", s(), &[]);
     let running = status("c", "p", ReportedState::Running);
@@ -102,7 +102,7 @@ fn dropped_consumer_is_not_awaited() {
 #[test]
 fn end_is_kept_beside_older_ends_that_are_detected_later() {
     let mut t = Script::new();
-    t.machine.register(WORKER);
+    t.machine.register(WORKER, &"worker".into());
     let rows = |c| {
         let old = ["a", "b", "d"].map(|id| exited(id, "p", 1, "Error"));
         let mut rows = [&[s().unwrap(), c][..], &old].concat();

@@ -208,7 +208,7 @@ fn acknowledged_terminal_record_does_not_shorten_a_later_one() {
     for acknowledged in [false, true] {
         let mut t = Script::confirmed();
         let worker = ConsumerId::new(1);
-        t.machine.register(worker);
+        t.machine.register(worker, &"worker".into());
         t.event(Created, "s", s(), &[]);
         t.event(Deleted, "s", None, &[]);
         if acknowledged {

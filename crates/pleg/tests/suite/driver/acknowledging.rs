@@ -16,7 +16,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     node.run_pod("p");
     node.put(exited("p", "c", 3));
     let mut builder = Pleg::builder(node.clone());
-    let worker = builder.register_consumer();
+    let worker = builder.register_consumer("worker");
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
@@ -32,9 +32,9 @@ async fn end_is_acknowledged_when_each_remaining_consumer_has() {
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
     let [worker, status, other] = [
-        pleg.register_consumer().await.unwrap(),
-        pleg.register_consumer().await.unwrap(),
-        pleg.register_consumer().await.unwrap(),
+        pleg.register_consumer("worker").await.unwrap(),
+        pleg.register_consumer("worker").await.unwrap(),
+        pleg.register_consumer("worker").await.unwrap(),
     ];
     let mut subscription = pleg.subscribe();
     assert!(!pleg.is_acknowledged(&c()).await, "it runs");
@@ -51,9 +51,9 @@ async fn end_is_acknowledged_when_each_remaining_consumer_has() {
 #[tokio::test(start_paused = true)]
 async fn registration_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
-    let worker = pleg.register_consumer().await.unwrap();
+    let worker = pleg.register_consumer("worker").await.unwrap();
     soon(pleg.shutdown()).await;
     worker.acknowledge(&c(), 0).await;
-    let late = pleg.register_consumer().await;
+    let late = pleg.register_consumer("worker").await;
     assert_eq!(late.unwrap_err(), WaitError::Closed);
 }

@@ -192,7 +192,7 @@ async fn synced_after_the_first_list_and_its_inspections() {
 async fn terminal_records_are_kept_until_acknowledged() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
-    let worker = pleg.register_consumer().await.unwrap();
+    let worker = pleg.register_consumer("worker").await.unwrap();
     let uid = "p".into();
     node.put_and_emit(
         sandbox("p", "s", ReportedState::Running),

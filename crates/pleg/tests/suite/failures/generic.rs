@@ -77,7 +77,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         let node = FakeRuntime::new();
         node.run_pod("p");
         let pleg = synced(&node, settings(|s| s.mode = mode)).await;
-        let worker = pleg.register_consumer().await.unwrap();
+        let worker = pleg.register_consumer("worker").await.unwrap();
         let mut subscription = pleg.subscribe();
         if mode == Mode::Evented {
             node.put_and_emit(exited("p", "c", 7), EventType::Stopped);
