@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
+use crate::bounded;
+
 /// crictl's variable. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
 /// crictl's configuration file, below the root.
@@ -66,7 +68,7 @@ struct Crictl {
 }
 
 fn crictl_endpoint(file: &Path) -> Result<Option<Endpoint>, String> {
-    let text = match fs::read_to_string(file) {
+    let text = match bounded::read(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),

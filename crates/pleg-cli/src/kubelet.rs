@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::bounded;
+use crate::proc::{Belongs, Proc};
+
 /// Whether a kubelet on this node subscribes to the runtime's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subscriber {
@@ -24,18 +27,17 @@ const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 /// Where a kubelet serves its health by default.
 const HEALTHZ_PORT: u16 = 10248;
 
-/// The initial PID namespace has the same number on every Linux kernel (`PROC_PID_INIT_INO`).
-const HOST_PIDS: &str = "pid:[4026531836]";
-
 /// Programs that contain a kubelet. It has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
+/// Programs that are a kubelet.
+const KUBELET: [&str; 2] = ["kubelet", "hyperkube"];
 
 /// Checks the processes below `root`, which is `/` except in tests. A kubelet that uses another socket
 /// than `socket` does not count; `None`: the socket is not known.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber {
-    let processes = root.join("proc");
-    let Ok(kubelets) = kubelets(&processes) else {
-        return unknown(format!("{} cannot be read", processes.display()));
+    let proc = Proc::below(root);
+    let Ok(kubelets) = kubelets(&proc) else {
+        return unknown(format!("{} cannot be read", proc.path("").display()));
     };
     let mut found = false;
     for kubelet in kubelets {
@@ -52,7 +54,7 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber 
             return Subscriber::Possible(format!("the kubelet (pid {pid}) {why}"));
         }
     }
-    if found || host_is_visible(&processes) {
+    if found || proc.shows_host() {
         Subscriber::None
     } else {
         unknown("the processes of the host are not visible from here".to_owned())
@@ -69,7 +71,8 @@ pub(crate) struct KubeletProcess {
 
 /// The kubelet of this node. One that uses another socket than `socket` does not count.
 pub(crate) fn find_process(root: &Path, socket: Option<&Path>) -> Option<KubeletProcess> {
-    let mut kubelets = kubelets(&root.join("proc")).ok()?;
+    let proc = Proc::below(root);
+    let mut kubelets = kubelets(&proc).ok()?;
     let kubelet = kubelets.find(|kubelet| {
         let other = |socket| uses_other(&kubelet.directory, &kubelet.args(), socket);
         kubelet.embedded_in.is_some() || !socket.is_some_and(other)
@@ -82,13 +85,6 @@ pub(crate) fn find_process(root: &Path, socket: Option<&Path>) -> Option<Kubelet
         pid: kubelet.pid,
         healthz_port: port.unwrap_or(HEALTHZ_PORT),
     })
-}
-
-/// Whether the processes of the host are visible in this `/proc`.
-pub(crate) fn host_is_visible(processes: &Path) -> bool {
-    fs::read_link(processes.join("self/ns/pid"))
-        .is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
-        && fs::read(processes.join("1/cmdline")).is_ok()
 }
 
 struct Found {
@@ -106,14 +102,19 @@ impl Found {
     }
 }
 
-/// The processes that are or contain a kubelet.
-fn kubelets(processes: &Path) -> io::Result<impl Iterator<Item = Found> + use<>> {
-    let entries = fs::read_dir(processes)?.flatten();
-    Ok(entries.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
+/// The processes of the system that are or contain a kubelet. Those of pods and of other users do not count, whatever
+/// they are called: what they name would be read as root.
+fn kubelets(proc: &Proc) -> io::Result<impl Iterator<Item = Found>> {
+    let processes = proc.processes()?.into_values();
+    let named = processes.filter(|process| {
+        let name = process.name.as_str();
+        KUBELET.contains(&name) || EMBEDDING.contains(&name)
+    });
+    let of_system = named.filter(|p| proc.belongs(p.pid) == Some(Belongs::System));
+    Ok(of_system.filter_map(|process| {
+        let pid = process.pid;
         // A process that has just ended has no command line.
-        let line = fs::read(entry.path().join("cmdline")).ok()?;
-        let line = String::from_utf8_lossy(&line).into_owned();
+        let line = proc.read(&format!("{pid}/cmdline")).ok()?;
         let args: Vec<&str> = line.split('\0').collect();
         let embedded_in = match program(&args) {
             Program::Kubelet => None,
@@ -122,7 +123,7 @@ fn kubelets(processes: &Path) -> io::Result<impl Iterator<Item = Found> + use<>>
         };
         Some(Found {
             pid,
-            directory: entry.path(),
+            directory: proc.path(&pid.to_string()),
             line,
             embedded_in,
         })
@@ -297,7 +298,7 @@ struct Configuration {
 
 impl Configuration {
     fn read(file: &Path) -> Result<Self, &'static str> {
-        let text = fs::read_to_string(file).map_err(|_| "cannot be read")?;
+        let text = bounded::read(file).map_err(|_| "cannot be read")?;
         serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed")
     }
 

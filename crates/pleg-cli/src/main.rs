@@ -6,6 +6,7 @@ mod agent;
 mod agent_client;
 mod args;
 mod bench;
+mod bounded;
 mod check;
 mod config;
 mod connect;

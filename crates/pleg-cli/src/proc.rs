@@ -11,6 +11,11 @@ use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::bounded;
+
+/// The initial PID namespace has the same number on every Linux kernel (`PROC_PID_INIT_INO`).
+pub(crate) const HOST_PIDS: &str = "pid:[4026531836]";
+
 /// A process, as its `stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -100,6 +105,40 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
 }
 
+/// To whom a process belongs. Anybody can call a program kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Belongs {
+    /// Its real user is root, and it is not in a pod.
+    System,
+    /// Its real user is root, and it is in the control group of a pod.
+    Pod,
+    /// Its real user is another one.
+    User,
+}
+
+/// Whether a line of `/proc/PID/cgroup` names the control group of a pod.
+fn is_pods(line: &str) -> bool {
+    // From a control group namespace, those of others begin with `/..`.
+    let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_uid = |text: &str| {
+        let digits = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
+        text.len() >= 32 && text.chars().all(digits)
+    };
+    let is_pod = |part: &str| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        let uid = part.rsplit_once("pod").map(|(_, uid)| uid);
+        part.contains("kubepods") || uid.is_some_and(is_uid)
+    };
+    // containerd puts containers below /k8s.io whose pod has no parent.
+    let Some(last) = parts.iter().rposition(|part| is_pod(part)) else {
+        return parts.first() == Some(&"k8s.io");
+    };
+    // CRI-O may put the monitor of a container beside it.
+    let below = parts.get(last + 1);
+    !below.is_some_and(|part| part.starts_with("crio-conmon-"))
+}
+
 /// A thread in state D. If it is in that state later and has not run in between, it was blocked all the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
@@ -134,12 +173,33 @@ impl Proc {
 
     /// Whether the processes of the host are visible from here.
     pub(crate) fn shows_host(&self) -> bool {
-        crate::kubelet::host_is_visible(&self.0)
+        fs::read_link(self.path("self/ns/pid"))
+            .is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
+            && self.read("1/cmdline").is_ok()
     }
 
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
-        let bytes = fs::read(self.path(path))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        bounded::read(&self.path(path))
+    }
+
+    /// The mounts of the host, or those that are visible from here.
+    pub(crate) fn mounts(&self) -> io::Result<String> {
+        // A mount of an image with many layers has a line of several KiB.
+        let table =
+            |of: &str| bounded::read_up_to(&self.path(&format!("{of}/mountinfo")), 16 << 20);
+        table("1").or_else(|_| table("self"))
+    }
+
+    /// Whose process it is, if that can be read.
+    pub(crate) fn belongs(&self, pid: u32) -> Option<Belongs> {
+        let status = self.read(&format!("{pid}/status")).ok()?;
+        let real = status.lines().find_map(|line| number(line, "Uid:"))?;
+        let groups = self.read(&format!("{pid}/cgroup")).ok()?;
+        Some(match real {
+            0 if groups.lines().any(is_pods) => Belongs::Pod,
+            0 => Belongs::System,
+            _ => Belongs::User,
+        })
     }
 
     /// All processes.
@@ -190,7 +250,7 @@ impl Proc {
         let entries = fs::read_dir(self.path(&format!("{pid}/task"))).ok()?;
         let waited = entries.flatten().filter_map(|entry| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
-            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let text = bounded::read(&entry.path().join("schedstat")).ok()?;
             let nanos = text.split_whitespace().nth(1)?.parse().ok()?;
             Some(Duration::from_nanos(nanos))
         });
@@ -274,6 +334,41 @@ mod tests {
     fn malformed_stat_is_no_process() {
         for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
             assert_eq!(Process::parse(stat), None, "{stat}");
+        }
+    }
+
+    #[test]
+    fn control_groups_of_pods_are_told_from_others() {
+        let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
+        let slice = uid.replace('-', "_");
+        let container = "f".repeat(64);
+        for pods in [
+            format!("0::/kubepods/burstable/pod{uid}/{container}"),
+            format!(
+                "4:memory:/kubepods/besteffort/pod{}/{container}",
+                uid.replace('-', "")
+            ),
+            format!(
+                "0::/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-{container}.scope"
+            ),
+            format!("0::/kubelet/kubepods/pod{uid}/{container}"),
+            format!("0::/../../pod{uid}/{container}"),
+            format!(
+                "0::/../kubepods-burstable-pod{slice}.slice/crio-{container}.scope/crio-conmon-x"
+            ),
+            format!("0::/k8s.io/{container}"),
+        ] {
+            assert!(is_pods(&pods), "{pods}");
+        }
+        for other in [
+            "0::/system.slice/kubelet.service".to_owned(),
+            "0::/../../system.slice/containerd.service".to_owned(),
+            "0::/".to_owned(),
+            "0::/podruntime/kubelet".to_owned(),
+            format!("0::/docker/{container}"),
+            format!("0::/kubepods.slice/kubepods-pod{slice}.slice/crio-conmon-{container}.scope"),
+        ] {
+            assert!(!is_pods(&other), "{other}");
         }
     }
 

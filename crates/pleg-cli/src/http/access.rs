@@ -1,6 +1,5 @@
 //! Who may read what the server shows: a bearer token, and certificates of clients.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::Listen;
 use crate::args::AccessArgs;
+use crate::bounded;
 
 /// Who may read what the server shows.
 #[derive(Default)]
@@ -94,8 +94,8 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn read_token(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let read = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let token = read.trim_ascii();
+    let read = bounded::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let token = read.trim_ascii().as_bytes();
     if token.is_empty() {
         bail!("{} contains no token", file.display());
     }
@@ -144,6 +144,8 @@ fn invalid(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn args() -> AccessArgs {

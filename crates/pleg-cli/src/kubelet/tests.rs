@@ -1,4 +1,5 @@
 use super::*;
+use crate::proc::HOST_PIDS;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
@@ -9,6 +10,18 @@ fn node(namespace: &str, processes: &[&[&str]]) -> TempDir {
         let dir = root.path().join("proc").join(pid);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("cmdline"), args.join("\0") + "\0").unwrap();
+        let program = args[0]
+            .split(' ')
+            .next()
+            .unwrap()
+            .rsplit('/')
+            .next()
+            .unwrap();
+        let stat =
+            format!("{pid} ({program}) S 1 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 100000 0 512 0\n");
+        fs::write(dir.join("stat"), stat).unwrap();
+        fs::write(dir.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+        fs::write(dir.join("cgroup"), "0::/system.slice/kubelet.service\n").unwrap();
         symlink(root.path(), dir.join("root")).unwrap();
     };
     add("1", &["/sbin/init"]);
@@ -166,6 +179,20 @@ fn process_and_its_health_port_are_found() {
     let other = ["kubelet", "--container-runtime-endpoint=/run/theirs.sock"];
     assert_eq!(find(&other, ""), None);
     assert_eq!(find(&["bash"], ""), None);
+}
+
+#[test]
+fn program_of_a_user_or_a_pod_is_no_kubelet() {
+    let root = node(HOST_PIDS, &[&["kubelet", "--config=/dev/zero"]]);
+    assert!(why(&root).is_some_and(|why| why.contains("/dev/zero cannot be read")));
+    write(&root, "proc/800/status", "Uid:\t1000\t0\t0\t0\n");
+    assert_eq!(why(&root), None, "a user started it");
+    assert_eq!(find_process(root.path(), None), None);
+    write(&root, "proc/800/status", "Uid:\t0\t0\t0\t0\n");
+    assert!(find_process(root.path(), None).is_some());
+    write(&root, "proc/800/cgroup", "0::/kubepods.slice/x.scope\n");
+    assert_eq!(why(&root), None, "it is in a pod");
+    assert_eq!(find_process(root.path(), None), None);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::shims::ShimProcess;
+use crate::bounded;
 use crate::proc::{Proc, Process};
 
 /// The most bundles that are read.
@@ -45,7 +46,7 @@ pub(super) fn dead_inits(proc: &Proc, shims: &[ShimProcess]) -> Vec<DeadInit> {
 }
 
 fn dead_init(proc: &Proc, bundle: &Path) -> Option<DeadInit> {
-    let pid = fs::read_to_string(bundle.join("init.pid")).ok()?;
+    let pid = bounded::read(&bundle.join("init.pid")).ok()?;
     let pid = pid.trim().parse().ok()?;
     let process = proc.process(pid);
     process

@@ -44,6 +44,10 @@ impl FakeHost {
             &stat(pid, name, state, parent, 0),
         );
         self.write(&format!("proc/{pid}/status"), &status(7));
+        self.write(
+            &format!("proc/{pid}/cgroup"),
+            "0::/system.slice/x.service\n",
+        );
     }
 
     /// The same with a CPU time in clock ticks.
@@ -76,7 +80,9 @@ fn stat(pid: u32, name: &str, state: char, parent: u32, ticks: u64) -> String {
 }
 
 fn status(switches: u64) -> String {
-    format!("voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n")
+    format!(
+        "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n"
+    )
 }
 
 pub(super) fn codes(findings: &[Finding]) -> Vec<(&'static str, Severity)> {

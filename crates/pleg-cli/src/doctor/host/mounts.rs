@@ -57,10 +57,7 @@ pub(crate) struct Mount {
 /// Asks all mounts. The error says what could not be read.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let proc = Proc::below(&target.root);
-    let table = proc
-        .read("1/mountinfo")
-        .or_else(|_| proc.read("self/mountinfo"));
-    match table {
+    match proc.mounts() {
         Ok(table) => ask_all(target, clock, relevant(&table)).await,
         Err(error) => (Mounts::default(), Some(format!("mounts: {error}"))),
     }

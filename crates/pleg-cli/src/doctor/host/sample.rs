@@ -20,6 +20,8 @@ pub(super) struct Sample {
     /// More about the daemon and the shims.
     pub(super) watched: BTreeMap<u32, Watched>,
     pub(super) shims: Vec<ShimProcess>,
+    /// Root has programs in pods that have the name of a shim.
+    pub(super) shims_in_pods: bool,
     pub(super) dead_inits: Vec<DeadInit>,
     pub(super) pressure: Counters,
     pub(super) load: Option<f64>,
@@ -46,7 +48,7 @@ impl Sample {
     ) -> std::io::Result<Self> {
         let proc = Proc::below(root);
         let processes = proc.processes()?;
-        let shims = shims::find(&proc, &processes, socket);
+        let (shims, shims_in_pods) = shims::find(&proc, &processes, socket);
         let dead_inits = bundles::dead_inits(&proc, &shims);
         let own = std::process::id();
         // The children that ask mounts are blocked on purpose.
@@ -81,6 +83,7 @@ impl Sample {
             shows_host: proc.shows_host(),
             processes,
             shims,
+            shims_in_pods,
             dead_inits,
         })
     }

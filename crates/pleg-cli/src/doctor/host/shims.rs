@@ -13,7 +13,7 @@ use super::sample::Samples;
 use super::{Calls, blocked_evidence, listed};
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::values;
-use crate::proc::{Proc, Process};
+use crate::proc::{Belongs, Proc, Process};
 use crate::text::short;
 
 /// The begin of the name of containerd's shims. The kernel keeps no more of it.
@@ -27,7 +27,8 @@ const NAMESPACE: &str = "k8s.io";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// Whether all processes of the host are visible, so that a shim that was not found does not exist.
+    /// Whether all processes of the host are visible and no shim may be in a pod, so that one that was not found does not
+    /// exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Shim>,
     /// Containers whose init process was gone or a zombie all the time.
@@ -56,18 +57,26 @@ pub(super) struct ShimProcess {
     pub(super) id: String,
 }
 
-/// The shims of the runtime that serves the socket. A shim whose runtime cannot be told counts.
+/// The shims of the runtime that serves the socket, and whether root has programs of that name in pods: those of Kata
+/// Containers may be there, and so may those that pretend. A shim whose runtime cannot be told counts. One of another user
+/// does not.
 pub(super) fn find(
     proc: &Proc,
     processes: &BTreeMap<u32, Process>,
     socket: Option<&Path>,
-) -> Vec<ShimProcess> {
+) -> (Vec<ShimProcess>, bool) {
+    let mut in_pods = false;
     let shims = processes.values().filter_map(|process| {
         let pid = process.pid;
-        let args = match process.name.as_str() {
-            CONTAINERD | CONMON => proc.arguments(pid)?,
-            _ => return None,
-        };
+        if !matches!(process.name.as_str(), CONTAINERD | CONMON) {
+            return None;
+        }
+        let belongs = proc.belongs(pid)?;
+        in_pods |= belongs == Belongs::Pod;
+        if belongs != Belongs::System {
+            return None;
+        }
+        let args = proc.arguments(pid)?;
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let id = match process.name.as_str() {
             // Other programs than CRI-O use it, too.
@@ -92,7 +101,8 @@ pub(super) fn find(
             id: id.to_owned(),
         })
     });
-    shims.collect()
+    let shims = shims.collect();
+    (shims, in_pods)
 }
 
 fn flag<'a>(args: &'a [&'a str], names: &[&'a str]) -> Option<&'a str> {
@@ -137,7 +147,7 @@ pub(super) fn assess(samples: &Samples) -> Shims {
     let gone = samples.end.dead_inits.iter();
     let gone = gone.filter(|init| samples.begin.dead_inits.contains(init));
     Shims {
-        complete: samples.end.shows_host,
+        complete: samples.end.shows_host && !samples.end.shims_in_pods,
         shims: shims.collect(),
         dead_inits: gone.cloned().collect(),
     }
@@ -436,6 +446,23 @@ mod tests {
         assert_eq!(ids(Some(&socket)), "s1 s4 c1");
         assert_eq!(ids(None), "s1 s2 s4 c1");
         assert_eq!(ids(Some(Path::new("/gone.sock"))), "s4 c1");
+    }
+
+    #[test]
+    fn program_of_a_user_or_a_pod_is_no_shim() {
+        let host = FakeHost::new();
+        shim(&host, 10, 'T', &["containerd-shim-runc-v2", "-id", "s1"]);
+        let found = || {
+            let sample = || Sample::take(host.root(), None, None).unwrap();
+            let shims = assess(&Samples::new(sample(), sample(), Duration::from_secs(20)));
+            (shims.shims.len(), shims.complete)
+        };
+        assert_eq!(found(), (1, true));
+        host.write("proc/10/status", "Uid:\t1000\t0\t0\t0\n");
+        assert_eq!(found(), (0, true));
+        host.write("proc/10/status", "Uid:\t0\t0\t0\t0\n");
+        host.write("proc/10/cgroup", "0::/kubepods/pod1/x\n");
+        assert_eq!(found(), (0, false), "Kata Containers has its shims there");
     }
 
     #[test]

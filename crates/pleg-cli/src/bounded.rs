@@ -1,0 +1,76 @@
+//! Reads files that others may have written or put in place of the right one: regular files of a bounded size.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+/// The most bytes of a file.
+const MOST: u64 = 1 << 20;
+
+/// The text of a file of at most 1 MiB.
+///
+/// # Errors
+/// If it is larger, no regular file (a device may be endless, the open of a pipe may block), or cannot be read.
+pub(crate) fn read(file: &Path) -> io::Result<String> {
+    read_up_to(file, MOST)
+}
+
+/// The same with another bound.
+pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    open(file)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let reason = format!("it is larger than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Opens a regular file. What it is is looked at before it is opened for reading, because the open of a device may act.
+fn open(file: &Path) -> io::Result<File> {
+    let flags = OFlag::O_PATH.bits();
+    let found = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(file)?;
+    if !found.metadata()?.is_file() {
+        let reason = "it is no regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(flags).open(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_up_to_the_bound_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "text").unwrap();
+        assert_eq!(read(&file).unwrap(), "text");
+        assert_eq!(read_up_to(&file, 4).unwrap(), "text");
+        let error = |read: io::Result<String>| read.unwrap_err().to_string();
+        assert_eq!(error(read_up_to(&file, 3)), "it is larger than 3 bytes");
+        let pipe = dir.path().join("pipe");
+        mkfifo(&pipe, Mode::S_IRUSR).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for other in [&pipe, &link, Path::new("/dev/zero"), dir.path()] {
+            assert_eq!(error(read(other)), "it is no regular file", "{other:?}");
+        }
+        assert!(read(Path::new("/proc/self/status")).is_ok());
+    }
+}
