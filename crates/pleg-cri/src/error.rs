@@ -59,6 +59,8 @@ fn kind(status: &Status) -> CallErrorKind {
         Code::Unimplemented => CallErrorKind::Unimplemented,
         // The messages of tonic's decoder and of grpc-go.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
+        // That of a list with too many rows.
+        Code::OutOfRange if contains("rows; at most") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
         // The messages of tonic for a response that cannot be decoded.

@@ -1,5 +1,6 @@
 //! The two list operations. They use streaming lists if the runtime supports them, and unary lists
-//! otherwise. Response messages are passed on as bytes, to [`rows`] or to another decoder.
+//! otherwise. Response messages are passed on as bytes, to [`rows`] or to another decoder, in parts: other tasks of the
+//! program, such as its health check, run in between.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,11 @@ use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// Reads a message of a list.
+/// The most rows of a list. Upstream's nodes have 110 pods, and the largest ones some thousands of containers. A row takes
+/// much more memory than it has bytes, so the limit of messages does not bound it.
+const MOST_ROWS: usize = 100_000;
+
+/// Reads a part of a list.
 type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
 
 /// The streaming and the unary request of a list: method and message.
@@ -42,14 +47,14 @@ impl CriRuntime {
         self.sandbox_messages(scope, &mut read).await
     }
 
-    /// Lists sandboxes and passes each encoded message to `read`: one `ListPodSandboxResponse`, or
-    /// each page of `StreamPodSandboxes`, which has its rows in the same field.
+    /// Lists sandboxes and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part is a
+    /// `ListPodSandboxResponse`, or of a page of `StreamPodSandboxes`, which has its rows in the same field.
     ///
     /// # Errors
-    /// If the call or `read` fails.
+    /// If the call or `read` fails, or if there are more than 100,000 rows.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call; `read` may have been called for some of the messages.
+    /// Dropping the future cancels the call; `read` may have been called for some of the parts.
     pub async fn sandbox_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let list = List {
@@ -78,14 +83,14 @@ impl CriRuntime {
         self.container_messages(scope, &mut read).await
     }
 
-    /// Lists containers and passes each encoded message to `read`: one `ListContainersResponse`, or
-    /// each page of `StreamContainers`, which has its rows in the same field.
+    /// Lists containers and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part is a
+    /// `ListContainersResponse`, or of a page of `StreamContainers`, which has its rows in the same field.
     ///
     /// # Errors
-    /// If the call or `read` fails.
+    /// If the call or `read` fails, or if there are more than 100,000 rows.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call; `read` may have been called for some of the messages.
+    /// Dropping the future cancels the call; `read` may have been called for some of the parts.
     pub async fn container_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let list = List {
@@ -110,16 +115,15 @@ impl CriRuntime {
         S: Message + Send + Sync + 'static,
         U: Message + Send + Sync + 'static,
     {
-        let mut largest = 0;
-        let count = &mut largest;
-        // The same status as for messages that tonic decodes.
-        let read = |message: Bytes| {
-            *count = message.len().max(*count);
-            read(message).map_err(|e| Status::internal(e.to_string()))
+        let mut received = Received {
+            read,
+            rows: 0,
+            largest: 0,
         };
         let (stream, unary) = (list.stream, list.unary);
+        let received_now = &mut received;
         let calls = async {
-            let mut read = read;
+            let received = received_now;
             let mut client = Grpc::new(self.connection.channel())
                 .max_decoding_message_size(self.config().message_limit);
             let connection = self.connection.connections.current();
@@ -134,7 +138,7 @@ impl CriRuntime {
                         .server_streaming(Request::new(request), path, Undecoded::default())
                         .await
                 };
-                if pages(call, &mut read).await? {
+                if pages(call, received).await? {
                     return Ok(());
                 }
                 // Streaming is tried once per connection.
@@ -145,7 +149,7 @@ impl CriRuntime {
             ready(&mut client).await?;
             let path = PathAndQuery::from_static(path);
             let response = client.unary(Request::new(request), path, Undecoded::default());
-            read(response.await?.into_inner())
+            received.message(response.await?.into_inner()).await
         };
         let deadline = self.config().call_deadline;
         let operation = self
@@ -153,9 +157,44 @@ impl CriRuntime {
             .operation(list.operation, list.uid, deadline, calls);
         let listed = operation.await;
         if listed.is_ok() && list.uid.is_empty() {
-            metrics::listed(list.operation, largest, self.config().message_limit);
+            metrics::listed(
+                list.operation,
+                received.largest,
+                self.config().message_limit,
+            );
         }
         listed
+    }
+}
+
+/// What has been received of a list.
+struct Received<'a> {
+    read: Read<'a>,
+    rows: usize,
+    /// The bytes of the largest message.
+    largest: usize,
+}
+
+impl Received<'_> {
+    /// Counts the rows of a message, and reads it if all of the list can be kept.
+    async fn message(&mut self, message: Bytes) -> Result<(), Status> {
+        // The same status as for messages that tonic decodes.
+        let malformed = |error: DecodeError| Status::internal(error.to_string());
+        self.largest = message.len().max(self.largest);
+        let (rows, ends) = rows::parts(&message).map_err(malformed)?;
+        self.rows += rows;
+        if self.rows > MOST_ROWS {
+            let rows = self.rows;
+            let problem = format!("the list has {rows} rows; at most {MOST_ROWS} are read");
+            return Err(Status::out_of_range(problem));
+        }
+        let mut begin = 0;
+        for end in ends {
+            (self.read)(message.slice(begin..end)).map_err(malformed)?;
+            tokio::task::yield_now().await;
+            begin = end;
+        }
+        (self.read)(message.slice(begin..)).map_err(malformed)
     }
 }
 
@@ -178,7 +217,7 @@ async fn ready(client: &mut Grpc<impl Calls>) -> Result<(), Status> {
 /// first page. After a page it is an error like any other.
 async fn pages(
     call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
-    page: &mut impl FnMut(Bytes) -> Result<(), Status>,
+    received: &mut Received<'_>,
 ) -> Result<bool, Status> {
     let unimplemented = |status: &Status| status.code() == Code::Unimplemented;
     let mut stream = match call.await {
@@ -189,7 +228,7 @@ async fn pages(
     let mut started = false;
     loop {
         match stream.message().await {
-            Ok(Some(next)) => page(next)?,
+            Ok(Some(next)) => received.message(next).await?,
             Ok(None) => return Ok(true),
             Err(status) if !started && unimplemented(&status) => return Ok(false),
             Err(status) => return Err(status),

@@ -89,6 +89,40 @@ struct EncodedRows {
     rows: Vec<Vec<u8>>,
 }
 
+/// How many rows are decoded without a pause.
+const PART: usize = 1000;
+
+/// Any of the four list messages. Rows take no memory.
+#[derive(Clone, PartialEq, Message)]
+struct CountedRows {
+    #[prost(message, repeated, tag = "1")]
+    rows: Vec<()>,
+}
+
+/// The number of rows of a list message, and where it can be split into list messages of at most [`PART`] rows.
+pub(crate) fn parts(message: &[u8]) -> Result<(usize, Vec<usize>), DecodeError> {
+    let (mut rows, mut ends) = (0, Vec::new());
+    let mut rest = Fields::new(message);
+    loop {
+        let mut next = rest;
+        match next.next() {
+            Ok(None) => return Ok((rows, ends)),
+            Ok(Some((ROWS, _))) => {
+                rows += 1;
+                if rows % PART == 0 {
+                    ends.push(message.len() - next.encoded().len());
+                }
+            }
+            Ok(Some(_)) => {}
+            // An unusual encoding stays in one part.
+            Err(Fallback) => break,
+        }
+        rest = next;
+    }
+    let others = CountedRows::decode(rest.encoded())?.rows.len();
+    Ok((rows + others, ends))
+}
+
 fn rows(
     kind: Kind,
     message: &[u8],

@@ -49,6 +49,30 @@ async fn a3_time_in_another_unit_is_ignored() {
     }
 }
 
+/// Tiny rows take more than a hundred times their size when they are kept.
+#[tokio::test]
+async fn list_of_too_many_rows_fails_before_one_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let fake = Fake::default();
+    fake.lock().containers = vec![v1::Container::default(); 1_500_000];
+    let _serving = fake.serve(&path);
+    let runtime = CriRuntime::new(config(&path).with_unary_lists()).unwrap();
+    let mut read = 0;
+    let mut row = |_: Row<'_>| read += 1;
+    let listed = runtime.list_containers(&Scope::Node, &mut row).await;
+    let error = listed.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::TooLarge);
+    let problem = "the list has 1500000 rows; at most 100000 are read";
+    assert_eq!((&*error.message, read), (problem, 0));
+
+    let row = |n| container(&format!("c{n}"));
+    fake.lock().containers = (0..2500).map(row).collect();
+    let rows = containers(&runtime, &Scope::Node).await.unwrap();
+    let ids: std::collections::BTreeSet<_> = rows.into_iter().map(|row| row.id).collect();
+    assert_eq!(ids.len(), 2500);
+}
+
 /// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer
 /// (k#126414, k#127195, k#127814).
 /// Here: it is not read; the local clock tells when a call began (invariant 3).

@@ -1,8 +1,11 @@
 //! The memory of `pleg agent` with runtimes that send much more than they are asked for.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::RuntimeService;
@@ -203,4 +206,86 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     println!("the peak was {peak} MiB");
     assert!(peak <= 150, "{peak} MiB");
     agent.stop().await;
+}
+
+/// A runtime whose list of containers has so many small rows.
+#[derive(Clone, Debug, Default)]
+struct Rows(Arc<AtomicUsize>);
+
+#[tonic::async_trait]
+impl RuntimeService for Rows {
+    async fn version(
+        &self,
+        _: Request<v1::VersionRequest>,
+    ) -> Result<Response<v1::VersionResponse>, Status> {
+        Ok(Response::new(v1::VersionResponse::default()))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        _: Request<v1::ListPodSandboxRequest>,
+    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
+        Ok(Response::new(v1::ListPodSandboxResponse::default()))
+    }
+
+    async fn list_containers(
+        &self,
+        _: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let containers = (0..self.0.load(Ordering::Relaxed)).map(|n| v1::Container {
+            id: n.to_string(),
+            ..v1::Container::default()
+        });
+        let containers = containers.collect();
+        Ok(Response::new(v1::ListContainersResponse { containers }))
+    }
+}
+
+/// The longest time in which the agent answered. The runtime, in this process, encodes its lists meanwhile.
+fn slowest_answer(address: &str) -> Duration {
+    let mut slowest = Duration::ZERO;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        let asked = Instant::now();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("200 OK"), "{answer}");
+        slowest = slowest.max(asked.elapsed());
+    }
+    slowest
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_answers_while_lists_are_too_large_or_nearly_so() {
+    for (rows, problem) in [
+        (
+            1_500_000,
+            "the list has 1500000 rows; at most 100000 are read",
+        ),
+        (100_000, ""),
+    ] {
+        let dir = TestDir::new();
+        let socket = dir.path("cri.sock");
+        let runtime = Rows::default();
+        runtime.0.store(rows, Ordering::Relaxed);
+        serve(runtime.clone(), &socket);
+        let agent = Agent::start(&["-r", arg(&socket)]).await;
+        let pid = agent.running.id();
+        let address = agent.address.clone();
+        let asked = tokio::task::spawn_blocking(move || slowest_answer(&address));
+        let slowest = asked.await.unwrap();
+        let page = agent.get("/readyz?verbose").await.2;
+        assert!(page.contains(problem), "{page}");
+        let (peak, asked) = (memory(pid, "VmHWM:"), Instant::now());
+        agent.stop().await;
+        let ended = asked.elapsed();
+        println!("{rows} rows: {slowest:?}, ended after {ended:?}, {peak} MiB");
+        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+        // One that applies 100,000 rows without optimization takes longer.
+        let within = if cfg!(debug_assertions) { 5 } else { 1 };
+        assert!(ended < Duration::from_secs(within), "{ended:?}");
+        assert!(peak < 200, "{peak} MiB");
+    }
 }
