@@ -55,6 +55,9 @@ pub(crate) struct Finding {
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: &'static [&'static str],
+    /// What to do next kills or removes something.
+    #[serde(skip)]
+    pub(crate) destroys: bool,
 }
 
 impl Finding {
@@ -73,12 +76,19 @@ impl Finding {
             evidence: Vec::new(),
             next,
             explains: &[],
+            destroys: false,
         }
     }
 
     /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
+        self
+    }
+
+    /// The same, whose advice kills or removes something.
+    pub(crate) const fn destroys(mut self) -> Self {
+        self.destroys = true;
         self
     }
 
@@ -113,6 +123,20 @@ pub(crate) fn sort(findings: &mut [Finding]) {
         let explained = is_explained(finding.code);
         (Reverse(finding.severity), layer, explained)
     });
+}
+
+/// Replaces advice that kills or removes something while the first finding is trouble of the host: a pod that hangs because
+/// its disk does is not helped by that, and its data may be lost.
+pub(crate) fn withhold_destruction(findings: &mut [Finding]) {
+    let [first, others @ ..] = findings else {
+        return;
+    };
+    if first.layer != Layer::Host || first.severity == Severity::Info {
+        return;
+    }
+    for finding in others.iter_mut().filter(|finding| finding.destroys) {
+        finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.";
+    }
 }
 
 impl fmt::Display for Severity {
@@ -158,6 +182,25 @@ mod tests {
         let codes: Vec<_> = all.iter().map(|f| f.code).collect();
         assert_eq!(codes, ["io_pressure", "list_slow", "dead_containers"]);
         assert_eq!(all[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn nothing_is_killed_or_removed_while_the_host_is_in_trouble() {
+        let advice = |severity| {
+            let mut all = [
+                finding("io_pressure", Layer::Host, severity),
+                finding("shim_zombie", Layer::Pod, Severity::Warning).destroys(),
+                finding("stream_lossy", Layer::Stream, Severity::Warning),
+            ];
+            sort(&mut all);
+            withhold_destruction(&mut all);
+            let of = |code: &str| all.iter().find(|f| f.code == code).unwrap().next;
+            (of("shim_zombie"), of("stream_lossy"))
+        };
+        let (shim, stream) = advice(Severity::Warning);
+        assert!(shim.contains("kill and remove nothing"), "{shim}");
+        assert_eq!(stream, "");
+        assert_eq!(advice(Severity::Info), ("", ""), "it explains nothing");
     }
 
     #[test]

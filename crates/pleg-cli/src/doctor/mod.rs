@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::finding::{Finding, Severity};
 use self::host::{Host, HostTarget};
 use self::recording::Recording;
-use self::runtime::{Evidence, Reading, Session};
+use self::runtime::{Evidence, NOT_EXAMINED, Reading, Session};
 use crate::args::{DoctorArgs, Output};
 use crate::connect::Target;
 use crate::log::notice;
@@ -35,7 +35,7 @@ pub(crate) fn ask_mount(path: &Path) -> ExitCode {
 
 pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     match examine(args).await {
-        Ok(worst) => ExitCode::from(exit_code(worst)),
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             crate::log::show_error(&error);
             ExitCode::from(FAILED)
@@ -52,7 +52,7 @@ const fn exit_code(worst: Option<Severity>) -> u8 {
     }
 }
 
-async fn examine(args: DoctorArgs) -> anyhow::Result<Option<Severity>> {
+async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
         Some(file) => Recording::load(file)?,
         None => Box::pin(Examination::of_node(&args)).await?,
@@ -66,7 +66,10 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<Option<Severity>> {
         Output::Json => report::json(&examination, &findings)?,
         Output::Table => report::text(&examination, &findings)?,
     }
-    Ok(findings.first().map(|finding| finding.severity))
+    if findings.iter().any(|finding| finding.code == NOT_EXAMINED) {
+        return Ok(FAILED);
+    }
+    Ok(exit_code(findings.first().map(|finding| finding.severity)))
 }
 
 /// All evidence of one node.
@@ -105,6 +108,7 @@ impl Examination {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, &self.runtime.calls()));
         finding::sort(&mut findings);
+        finding::withhold_destruction(&mut findings);
         findings
     }
 

@@ -6,7 +6,8 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::Examination;
-use super::finding::{Finding, Severity};
+use super::NOT_EXAMINED;
+use super::finding::{Finding, Layer, Severity};
 use super::runtime::State;
 use crate::figures::{bytes, millis, span};
 use crate::json;
@@ -22,14 +23,16 @@ const MANY: f64 = 100_000.0;
 
 /// The answer in a sentence.
 fn verdict(findings: &[Finding]) -> String {
-    match findings.first() {
-        Some(worst) if worst.severity == Severity::Critical => {
-            format!("PLEG is unhealthy or pods are stuck: {}", worst.summary)
-        }
-        Some(worst) if worst.severity == Severity::Warning => {
-            format!("PLEG is healthy, but: {}", worst.summary)
-        }
-        _ => "PLEG is healthy; nothing was found that will make it unhealthy".to_owned(),
+    if let Some(finding) = findings.iter().find(|f| f.code == NOT_EXAMINED) {
+        return finding.summary.clone();
+    }
+    // The network is not the PLEG's.
+    let is_critical = |f: &&Finding| f.severity == Severity::Critical && f.layer != Layer::Network;
+    let worst = findings.first().filter(|f| f.severity != Severity::Info);
+    match (findings.iter().find(is_critical), worst) {
+        (Some(critical), _) => format!("PLEG is unhealthy or pods are stuck: {}", critical.summary),
+        (None, Some(worst)) => format!("PLEG is healthy, but: {}", worst.summary),
+        (None, None) => "PLEG is healthy; nothing was found that will make it unhealthy".to_owned(),
     }
 }
 

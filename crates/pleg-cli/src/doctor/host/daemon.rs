@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::sample::Samples;
-use super::{CALLS, blocked_evidence, rounded, share};
+use super::{CALLS, blocked_evidence, rounded, share, what_blocks};
 use crate::doctor::finding::{Finding, Layer, Severity};
 
 /// How long to wait for a connection.
@@ -144,7 +144,10 @@ fn blocked(daemon: &Daemon) -> Finding {
         Layer::Runtime,
         Severity::Warning,
         summary,
-        "Find the disk or mount for which it waits (dmesg; /proc/PID/task/*/stack).",
+        what_blocks(
+            &daemon.blocked,
+            "Find the disk or mount for which it waits (dmesg; /proc/PID/task/*/stack).",
+        ),
     )
     .because(blocked_evidence(&daemon.blocked))
     .explains(CALLS)

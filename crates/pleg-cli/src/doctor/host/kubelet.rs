@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const SLOW: f64 = 1.0;
 /// How recent the last complaint in the log is if the PLEG is still unhealthy. The kubelet repeats it every
 /// 5 s at least.
 const RECENT: f64 = 60.0;
+/// What a kubelet logs of its PLEG until its first relist has ended.
+const STARTS: &str = "pleg has yet to be successful";
+/// How long that may take, in seconds. Its first relist begins after one second.
+const STARTED: f64 = 10.0;
 /// The most bytes of the log.
 const MOST_LOG: u64 = 8 << 20;
 /// The units that contain a kubelet.
@@ -232,7 +237,11 @@ async fn journal(target: &HostTarget) -> Result<Option<Journal>, String> {
 impl Journal {
     fn parse(text: &str, now: f64) -> Self {
         let mut journal = Self::default();
+        let starts = starts(text);
         for line in text.lines() {
+            if starts.iter().any(|start| start.contains(&time(line))) && line.contains(STARTS) {
+                continue;
+            }
             if line
                 .to_ascii_lowercase()
                 .contains("skipping pod synchronization")
@@ -241,11 +250,8 @@ impl Journal {
             }
             if let Some((_, why)) = line.split_once("PLEG is not healthy") {
                 journal.unhealthy += 1;
-                let time = line
-                    .split_whitespace()
-                    .next()
-                    .and_then(|t| t.parse::<f64>().ok());
-                journal.ago_seconds = time.map(|time| (now - time).max(0.0));
+                let ago = now - time(line);
+                journal.ago_seconds = (!ago.is_nan()).then_some(ago.max(0.0));
                 journal.inactive = duration_after(why, "active ");
                 journal.threshold = duration_after(why, "threshold is ");
             }
@@ -256,6 +262,27 @@ impl Journal {
     fn is_recent(&self) -> bool {
         self.ago_seconds.is_some_and(|ago| ago <= RECENT)
     }
+}
+
+/// When the line was logged, in seconds of Unix time; NaN if it does not say.
+fn time(line: &str) -> f64 {
+    let time = line.split_whitespace().next();
+    time.and_then(|time| time.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// The times in which a kubelet started: it reports that its PLEG is not healthy until the first relist has ended. If it
+/// says so for longer, no relist succeeds.
+fn starts(text: &str) -> Vec<RangeInclusive<f64>> {
+    let lines = text.lines().filter(|line| line.contains(STARTS));
+    let mut starts: Vec<RangeInclusive<f64>> = Vec::new();
+    for at in lines.map(time).filter(|at| at.is_finite()) {
+        match starts.last_mut() {
+            Some(start) if at - start.end() <= RECENT => *start = *start.start()..=at,
+            _ => starts.push(at..=at),
+        }
+    }
+    starts.retain(|start| start.end() - start.start() < STARTED);
+    starts
 }
 
 /// Go's spelling of a duration after these words. Nothing else of a log line is recorded.

@@ -288,6 +288,21 @@ fn shorten(lines: &mut Vec<String>) {
     }
 }
 
+/// What to do about a process that waits in these functions of the kernel: `disk`, unless it waits for something else.
+fn what_blocks(places: &[String], disk: &'static str) -> &'static str {
+    let all = |words: &[&str]| {
+        let is_one = |place: &String| words.iter().any(|word| place.contains(word));
+        !places.is_empty() && places.iter().all(is_one)
+    };
+    if all(&["refrigerator", "freezer"]) {
+        "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it."
+    } else if all(&["mem_cgroup", "try_charge"]) {
+        "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise the limit."
+    } else {
+        disk
+    }
+}
+
 fn blocked_evidence(places: &[String]) -> String {
     let mut places = places.to_vec();
     places.sort();

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::{Samples, place};
-use super::{CALLS, Calls, Host, blocked_evidence, rounded, shorten};
+use super::{CALLS, Calls, Host, blocked_evidence, rounded, shorten, what_blocks};
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
@@ -189,12 +189,16 @@ fn cpu_pressure(stalls: &Stalls, host: &Host) -> Finding {
 }
 
 fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
+    let places: Vec<String> = blocked.iter().map(|process| process.at.clone()).collect();
     let summary = match blocked.len() {
         0 => return None,
         1 => "a process was blocked in the kernel all the time".to_owned(),
         n => format!("{n} processes were blocked in the kernel all the time"),
     };
-    let next = "Find the disk or mount for which they wait (dmesg; /proc/PID/stack).";
+    let next = what_blocks(
+        &places,
+        "Find the disk or mount for which they wait (dmesg; /proc/PID/stack).",
+    );
     let mut found = finding("blocked_tasks", summary, next);
     let lines = blocked.iter().map(|process| {
         let why = blocked_evidence(std::slice::from_ref(&process.at));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::bundles::DeadInit;
 use super::daemon::Daemon;
 use super::sample::Samples;
-use super::{Calls, blocked_evidence, listed};
+use super::{Calls, blocked_evidence, listed, what_blocks};
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::values;
 use crate::proc::{Belongs, Proc, Process};
@@ -182,13 +182,20 @@ fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
 fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let blocked = shims.shims.iter();
     let blocked = blocked.filter(|shim| !shim.stopped && !shim.blocked.is_empty());
+    let places: Vec<String> = blocked
+        .clone()
+        .flat_map(|shim| shim.blocked.clone())
+        .collect();
     let lines = blocked.map(|shim| {
         let (pod, why) = (calls.pod_of(&shim.id), blocked_evidence(&shim.blocked));
         let line = format!("{pod}: shim (pid {}): {why}", shim.pid);
         (pod, line)
     });
     group(lines, |pods| {
-        let next = "Find the mount or disk for which it waits (/proc/PID/task/*/stack).";
+        let next = what_blocks(
+            &places,
+            "Find the mount or disk for which it waits (/proc/PID/task/*/stack).",
+        );
         let summary = format!("the shim of {pods} is blocked in the kernel");
         finding("shim_blocked", Severity::Critical, summary, next).explains(OF_POD)
     })
@@ -209,7 +216,9 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
     group(lines, |pods| {
         let next = "Remove the pod (crictl rmp -f); the kubelet creates it again.";
         let summary = format!("the sandbox of {pods} is listed as Ready, but has no shim");
-        finding("shim_missing", Severity::Warning, summary, next).explains(OF_POD)
+        finding("shim_missing", Severity::Warning, summary, next)
+            .explains(OF_POD)
+            .destroys()
     })
 }
 
@@ -225,7 +234,9 @@ fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
     group(lines, |pods| {
         let next = "If it lasts, kill the shim: this ends the containers of the pod.";
         let summary = format!("the shim of {pods} does not reap an ended process");
-        finding("shim_zombie", Severity::Warning, summary, next).explains(OF_POD)
+        finding("shim_zombie", Severity::Warning, summary, next)
+            .explains(OF_POD)
+            .destroys()
     })
 }
 
@@ -246,7 +257,7 @@ fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
         let next =
             "Remove the pod (crictl rmp -f), or kill its shim; the kubelet creates it again.";
         let summary = format!("{containers} is listed as Running, but its process has ended");
-        finding("init_gone", Severity::Critical, summary, next)
+        finding("init_gone", Severity::Critical, summary, next).destroys()
     })
 }
 

@@ -51,6 +51,18 @@ fn calls() -> Calls {
 }
 
 #[test]
+fn advice_about_what_is_blocked_follows_from_where_it_waits() {
+    let next = |at: &str| {
+        let blocked = json!([{ "pid": 5, "name": "cp", "at": at }]);
+        let host = serde_json::from_value(json!({ "blocked": blocked })).unwrap();
+        check(&host, &calls())[0].next
+    };
+    assert!(next("nfs_wait").contains("disk"));
+    assert!(next("__refrigerator").contains("thaw"));
+    assert!(next("mem_cgroup_handle_over_high").contains("memory"));
+}
+
+#[test]
 fn runbook_explains_every_finding() {
     let runbook = include_str!("../../../../../docs/runbook.md");
     let (_, doctor) = runbook.split_once("\n## Doctor\n").unwrap();

@@ -256,7 +256,8 @@ fn failed(lists: &Lists) -> Option<Finding> {
         severity,
         format!("{name} fails: the kubelet cannot list its pods"),
         "Read the runtime's log. If the answer is too large, remove dead containers.",
-    );
+    )
+    .destroys();
     let finding = finding.because(failure.to_string());
     Some(finding.because(format!(
         "{} of {} attempts failed",
@@ -294,7 +295,8 @@ fn slow(lists: &Lists) -> Option<Finding> {
         severity,
         summary,
         "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.",
-    );
+    )
+    .destroys();
     for (n, round) in lists.rounds.iter().enumerate() {
         let calls = round.calls().into_iter();
         let shown: Vec<String> = calls.map(|(name, call)| call.shown(name)).collect();
@@ -315,7 +317,8 @@ fn large(lists: &Lists) -> Option<Finding> {
             Severity::Critical,
             summary,
             SMALLER,
-        );
+        )
+        .destroys();
         let finding = finding.because(failure.to_string());
         return Some(finding.explains(&["list_failed", "list_slow"]));
     }
@@ -338,7 +341,8 @@ fn large(lists: &Lists) -> Option<Finding> {
             used * 100.0
         ),
         SMALLER,
-    );
+    )
+    .destroys();
     let finding = finding.because(format!(
         "ListPodSandbox {}, ListContainers {}, limit {}",
         bytes(lists.sandbox_bytes),

@@ -52,6 +52,8 @@ pub(crate) struct Evidence {
 pub(crate) struct Unusable {
     /// A process listens and does not answer.
     pub(crate) silent: bool,
+    /// This process has no permission to ask it.
+    pub(crate) denied: bool,
     pub(crate) why: String,
 }
 
@@ -63,6 +65,7 @@ impl From<ConnectError> for Unusable {
         );
         Self {
             silent,
+            denied: matches!(error, ConnectError::PermissionDenied { .. }),
             why: error.to_string(),
         }
     }
@@ -97,11 +100,32 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     if let Some(unusable) = &evidence.unusable {
         let mut keep = unusable.silent;
         findings.retain(|finding| finding.code != "runtime_silent" || std::mem::take(&mut keep));
+        if unusable.denied {
+            // What failed because of that says nothing of the node.
+            findings.retain(|finding| finding.code == NOT_EXAMINED);
+        }
     }
     findings
 }
 
+/// The finding that there is nothing to say of the node.
+pub(crate) const NOT_EXAMINED: &str = "not_examined";
+
 fn unusable(unusable: &Unusable) -> Finding {
+    if unusable.denied {
+        let summary = "the runtime was not examined: this user may not ask it";
+        let next = "Run pleg doctor as root.";
+        let finding = Finding::new(
+            NOT_EXAMINED,
+            Layer::Runtime,
+            Severity::Warning,
+            summary,
+            next,
+        );
+        return finding
+            .because(unusable.why.clone())
+            .explains(stream::EXPLAINED_BY_SILENCE);
+    }
     let finding = match unusable.silent {
         true => Finding::new(
             "runtime_silent",

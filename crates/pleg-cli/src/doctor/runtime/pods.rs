@@ -155,7 +155,8 @@ fn dead(pods: &Pods) -> Option<Finding> {
         ),
         "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
          remove them (crictl rm).",
-    );
+    )
+    .destroys();
     let finding = finding.because(format!(
         "{} running, {} dead; {} of them beyond the newest of their name; {} dead sandboxes",
         pods.running, pods.dead, pods.superfluous, pods.dead_sandboxes

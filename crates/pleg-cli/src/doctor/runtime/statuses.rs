@@ -255,6 +255,7 @@ fn hung(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
             "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's \
              shim.",
         )
+        .destroys()
     })
 }
 
@@ -269,6 +270,7 @@ fn failing(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
             format!("{names} cannot be read"),
             "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
         )
+        .destroys()
     })
 }
 

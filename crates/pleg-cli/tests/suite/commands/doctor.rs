@@ -6,7 +6,7 @@ use std::path::Path;
 use futures::StreamExt;
 use futures::future::join_all;
 use pleg_tests::kubelet::Life;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::memory::Unfiltered;
 use super::run::{End, Running, Sim, TIMEOUT, arg, control, run_pod};
@@ -298,6 +298,33 @@ async fn unusable_input_is_one_clear_line_and_exit_code_3() {
             end.err
         );
         assert!(end.err.contains(why), "{}", end.err);
+    }
+}
+
+#[tokio::test]
+async fn verdict_and_exit_code_say_what_is_known_of_the_node() {
+    let dir = TestDir::new();
+    let file = dir.path("node.json");
+    let no_network = json!({"conditions": [{"name": "NetworkReady", "status": false}]});
+    for (runtime, verdict, code) in [
+        (
+            json!({"unusable": {"denied": true, "why": "permission denied"}}),
+            "the runtime was not examined: this user may not ask it",
+            3,
+        ),
+        (
+            json!({"conditions": no_network}),
+            "PLEG is healthy, but: the runtime's network is not ready",
+            2,
+        ),
+    ] {
+        let recording = json!({
+            "format": 1, "version": "0", "redacted": true, "examination": {"runtime": runtime},
+        });
+        fs::write(&file, recording.to_string()).unwrap();
+        let end = run(&["doctor", "--replay", arg(&file)]).await;
+        assert!(end.out.starts_with(verdict), "{}", end.out);
+        assert_eq!(end.code(), Some(code), "{}", end.out);
     }
 }
 

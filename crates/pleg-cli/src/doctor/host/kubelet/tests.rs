@@ -29,6 +29,32 @@ fn log_lines_of_old_and_new_kubelets_are_counted() {
 }
 
 #[test]
+fn first_second_of_a_kubelet_is_no_alarm() {
+    let line = |at: f64| {
+        format!(
+            "{at} n kubelet[800]: E1124 kubelet.go:2460] \"Skipping pod synchronization\" err=\"[container runtime \
+             status check may not have completed yet, PLEG is not healthy: pleg has yet to be successful]\"\n"
+        )
+    };
+    let logged = |times: &[f64]| {
+        let text: String = times.iter().copied().map(line).collect();
+        let journal = Journal::parse(&text, 1200.0);
+        (journal.unhealthy, journal.skipped)
+    };
+    assert_eq!(logged(&[1000.0, 1000.1, 1000.3, 1001.5]), (0, 0));
+    assert_eq!(
+        logged(&[1000.0, 1001.0, 1100.0, 1101.0]),
+        (0, 0),
+        "it started twice"
+    );
+    assert_eq!(
+        logged(&[1000.0, 1005.0, 1010.0]),
+        (3, 3),
+        "no relist succeeded"
+    );
+}
+
+#[test]
 fn malformed_log_lines_are_no_figures() {
     let text =
         "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
