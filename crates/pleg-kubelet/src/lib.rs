@@ -126,6 +126,8 @@ pub mod quantity;
 mod removal;
 pub mod runtime_state;
 pub mod spec;
+#[cfg(feature = "k8s-openapi")]
+mod termination;
 pub mod volumes;
 pub mod worker;
 

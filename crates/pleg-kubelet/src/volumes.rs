@@ -183,6 +183,19 @@ impl PodDirectories {
         Ok(volumes.join(FileName::new(volume)?))
     }
 
+    /// The file in which an attempt of a container leaves its termination message.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn termination_log(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        attempt: u32,
+    ) -> Result<PathBuf, VolumeError> {
+        let container = FileName::new(container)?;
+        let directory = self.of(uid)?.join("containers").join(container);
+        Ok(directory.join(attempt.to_string()))
+    }
+
     /// World-writable like upstream's: the containers' users differ.
     fn make_empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
         let path = self.empty_dir(uid, volume)?;
@@ -195,6 +208,19 @@ impl PodDirectories {
             })?;
         Ok(path)
     }
+}
+
+/// Makes an empty file that every user of a container can write.
+#[cfg(feature = "k8s-openapi")]
+pub(crate) fn make_termination_log(path: &Path) -> Result<(), VolumeError> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(path, ""))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o666)))
+        .map_err(|source| VolumeError::Directory {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 /// What is in a directory; nothing if it does not exist. Names that are no text are left out.

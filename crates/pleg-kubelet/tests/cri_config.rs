@@ -238,10 +238,13 @@ fn mounts_are_paths_on_the_node() {
         .map(|m| (&*m.host_path, &*m.container_path, m.readonly))
         .collect();
     let empty_dir = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/tmp";
-    assert_eq!(
-        mounts,
-        [("/srv/data", "/data", true), (empty_dir, "/tmp", false)]
-    );
+    let message = "/var/lib/kubelet/pods/u-1/containers/app/3";
+    let expected = [
+        (message, "/dev/termination-log", false),
+        ("/srv/data", "/data", true),
+        (empty_dir, "/tmp", false),
+    ];
+    assert_eq!(mounts, expected);
 }
 
 #[test]

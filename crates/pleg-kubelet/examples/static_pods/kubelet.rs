@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError};
+use pleg::{Consumer, Id, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
@@ -70,7 +70,9 @@ impl Reconcile for Kubelet {
         };
         let probes = |status: &_| self.prober.results(status);
         let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
-        self.update_status(run, pod, &decision, &self.performer.waiting(&run.uid));
+        let messages = self.performer.termination_messages(run, &decision).await;
+        let waiting = self.performer.waiting(&run.uid);
+        self.update_status(run, pod, &decision, &messages, &waiting);
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
@@ -90,7 +92,7 @@ impl Reconcile for Kubelet {
                 "id": started.id.as_str(), "attempt": started.attempt,
             }));
         }
-        self.update_status(run, pod, &decision, &performed.waiting);
+        self.update_status(run, pod, &decision, &messages, &performed.waiting);
         let policy = GcPolicy::default();
         let removals = self.decider.removals(run, &mut decision, policy).await;
         self.performer.remove_all(run, &removals).await;
@@ -184,6 +186,7 @@ impl Kubelet {
         run: &Run<Manifest>,
         pod: Option<&Pod>,
         decision: &Decision,
+        messages: &BTreeMap<Id, String>,
         waiting: &BTreeMap<String, ContainerStateWaiting>,
     ) {
         let Some(pod) = pod else { return };
@@ -194,6 +197,7 @@ impl Kubelet {
             ended: &decision.records,
             unread: &decision.unread,
             previous: previous.as_ref(),
+            messages,
             waiting,
             replaced: &decision.actions.replaced,
             probes: decision.probes.as_ref(),

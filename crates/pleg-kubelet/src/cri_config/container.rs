@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec};
 use k8s_openapi::serde_json;
+use pleg::PodUid;
 use pleg_cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
     MountPropagation,
@@ -105,16 +106,29 @@ pub fn container_config(
     })
 }
 
+/// The file in the container that has its termination message.
+fn message_path(container: &Container) -> &str {
+    let path = container.termination_message_path.as_deref();
+    path.filter(|path| !path.is_empty())
+        .unwrap_or("/dev/termination-log")
+}
+
+fn absolute(path: &str) -> String {
+    match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    }
+}
+
 fn annotations(input: &ContainerInput<'_>, spec: &PodSpec) -> BTreeMap<String, String> {
     let container = input.container;
-    let path = container.termination_message_path.as_deref();
     let policy = container.termination_message_policy.as_deref();
     let mut annotations = BTreeMap::from([
         (names::CONTAINER_HASH, container_hash(container)),
         (names::RESTART_COUNT, input.restart_count.to_string()),
         (
             names::TERMINATION_MESSAGE_PATH,
-            path.unwrap_or("/dev/termination-log").to_owned(),
+            message_path(container).to_owned(),
         ),
         (
             names::TERMINATION_MESSAGE_POLICY,
@@ -229,7 +243,17 @@ fn mounts(
     spec: &PodSpec,
     node: &NodeConfig,
 ) -> Result<Vec<Mount>, FieldError> {
-    let mut mounts = Vec::new();
+    let container = input.container;
+    let uid = PodUid::from(PodName::of(input.pod).uid);
+    let message = node
+        .pods
+        .termination_log(&uid, &container.name, input.attempt);
+    let message = message.map_err(|error| FieldError::new("name", error.to_string()))?;
+    let mut mounts = vec![Mount {
+        container_path: absolute(message_path(container)),
+        host_path: text(&message),
+        ..Mount::default()
+    }];
     for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
         let wrong = |field: &str, problem: String| {
             FieldError::new(format!("volumeMounts[{at}].{field}"), problem)
@@ -264,10 +288,7 @@ fn mounts(
             _ => MountPropagation::PropagationPrivate,
         };
         mounts.push(Mount {
-            container_path: match mount.mount_path.starts_with('/') {
-                true => mount.mount_path.clone(),
-                false => format!("/{}", mount.mount_path),
-            },
+            container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
             readonly: mount.read_only.unwrap_or_default(),
             propagation: propagation.into(),

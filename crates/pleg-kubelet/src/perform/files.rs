@@ -1,16 +1,19 @@
 //! Directories and logs of pods: work that may block on the file system.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
-use pleg::{Id, PodUid};
+use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 
 use crate::actions::PodActions;
+use crate::decision::Decision;
 use crate::from_pod::volumes;
-use crate::volumes::{FileName, VolumeError};
+use crate::names;
+use crate::termination::Source;
+use crate::volumes::{FileName, VolumeError, make_termination_log};
 use crate::worker::Run;
 
 use super::Performer;
@@ -29,6 +32,7 @@ impl Performer {
         self.images.forget_pod(uid);
         self.names.release(uid);
         self.last_waiting().remove(uid);
+        self.messages().remove(uid);
         let removed = self.node.pods.remove(uid);
         removed.and(self.node.remove_logs(|of| of == uid))
     }
@@ -51,7 +55,7 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// Makes the volumes of the pod, and the directories of its logs. containerd makes those of containers itself;
+    /// Makes the volumes of the pod, the directories of its logs, and the files for its termination messages. containerd makes those of containers itself;
     /// CRI-O's conmon fails to start a container whose directory is missing ("Failed to open log file").
     pub(super) async fn make_directories<S>(
         &self,
@@ -62,11 +66,16 @@ impl Performer {
         let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
         let (volumes, logs) = (volumes(pod), self.node.log_directory(pod)?);
         let mut log_directories = vec![logs.clone()];
-        for start in &actions.start {
+        let mut messages = Vec::new();
+        for start in actions.start.iter().filter(|s| s.existing.is_none()) {
             log_directories.push(logs.join(FileName::new(&*start.name)?));
+            messages.push(directories.termination_log(&uid, &start.name, start.attempt)?);
         }
         let work = move || {
             directories.prepare(&uid, &volumes)?;
+            messages
+                .iter()
+                .try_for_each(|path| make_termination_log(path))?;
             log_directories.into_iter().try_for_each(|path| {
                 std::fs::create_dir_all(&path)
                     .map_err(|source| VolumeError::Directory { path, source })
@@ -75,18 +84,88 @@ impl Performer {
         self.files.run(run.clock(), &run.uid, work).await
     }
 
-    /// Removes the log of a container that was removed.
+    /// The termination messages of the containers that have ended, by id: what they wrote to the file at their
+    /// `terminationMessagePath`, or with the policy `FallbackToLogsOnError` the end of their log. For
+    /// [`PodState::messages`](crate::pod_status::PodState::messages). Each is read once.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost; what was not read is read the next time.
+    pub async fn termination_messages<S>(
+        &self,
+        run: &Run<S>,
+        decision: &Decision,
+    ) -> BTreeMap<Id, String> {
+        let status = &decision.view.status;
+        let mut known = self.messages().remove(&run.uid).unwrap_or_default();
+        let exists = |id: &Id| status.containers.iter().any(|c| c.id == *id);
+        known.retain(|id, _| exists(id) || decision.records.iter().any(|r| r.id == *id));
+        let unread = status
+            .containers
+            .iter()
+            .filter(|c| !known.contains_key(&c.id));
+        let sources: Vec<_> = unread.filter_map(|c| self.message_of(status, c)).collect();
+        if !sources.is_empty() {
+            let (send, read) = std::sync::mpsc::channel();
+            let work = move || {
+                for (id, source) in sources {
+                    // Nobody may be waiting any more.
+                    let _ = send.send((id, source.read()));
+                }
+                Ok(())
+            };
+            match self.files.run(run.clock(), &run.uid, work).await {
+                Ok(()) => known.extend(read.try_iter()),
+                Err(error) => {
+                    tracing::warn!(pod = %run.uid, %error, "termination messages not read")
+                }
+            }
+        }
+        self.messages().insert(run.uid.clone(), known.clone());
+        known
+    }
+
+    /// Where the message of a container is, once it has ended and its exit code is known.
+    fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<(Id, Source)> {
+        let code = container.details.exit_code?;
+        if container.state != ContainerState::Exited {
+            return None;
+        }
+        let (name, attempt) = (&container.name, container.attempt);
+        let file = self
+            .node
+            .pods
+            .termination_log(&pod.uid, name, attempt)
+            .ok()?;
+        let annotations = &container.details.annotations;
+        let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
+        let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
+        let log = is_log.then(|| self.node.log_of(pod, container).ok());
+        let log = log.flatten();
+        Some((container.id.clone(), Source { file, log }))
+    }
+
+    fn messages(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeMap<Id, String>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the log of a container that was removed, and the file of its termination message.
     pub(super) async fn remove_log<S>(&self, run: &Run<S>, id: &Id) -> Result<(), VolumeError> {
         let status = &run.view.status;
         let Some(container) = status.containers.iter().find(|c| c.id == *id) else {
             return Ok(());
         };
-        let path = self.node.log_of(status, container)?;
-        let work = move || match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(VolumeError::Directory { path, source })
-            }
-            _ => Ok(()),
+        let (name, attempt) = (&container.name, container.attempt);
+        let message = self.node.pods.termination_log(&run.uid, name, attempt)?;
+        let paths = [self.node.log_of(status, container)?, message];
+        let work = move || {
+            paths
+                .into_iter()
+                .try_for_each(|path| match std::fs::remove_file(&path) {
+                    Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                        Err(VolumeError::Directory { path, source })
+                    }
+                    _ => Ok(()),
+                })
         };
         self.files.run(run.clock(), &run.uid, work).await
     }

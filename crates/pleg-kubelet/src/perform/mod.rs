@@ -48,6 +48,8 @@ pub struct Performer {
     names: Names,
     /// Why containers waited last, by pod and name.
     waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
+    /// The termination messages that were read, by pod and container.
+    messages: Mutex<BTreeMap<PodUid, BTreeMap<Id, String>>>,
 }
 
 /// Why an action failed.
@@ -142,6 +144,7 @@ impl Performer {
             files: Files::default(),
             names: Names::default(),
             waiting: Mutex::default(),
+            messages: Mutex::default(),
         }
     }
 

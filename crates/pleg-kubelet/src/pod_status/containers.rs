@@ -75,6 +75,7 @@ impl<'a> One<'a> {
             status.last_state = is_known(&state).then_some(state);
         } else if let Some(record) = self.last_record(newest) {
             let ended = ended::from_record(record, self.id(&record.id));
+            let ended = self.with_message(ended, &record.id);
             status.last_state = Some(ended::state(ended));
         } else if let Some(previous) = self
             .previous
@@ -173,10 +174,33 @@ impl<'a> One<'a> {
                 ..ContainerState::default()
             },
             pleg::ContainerState::Exited => {
-                ended::state(ended::from_status(status, self.id(&status.id)))
+                let ended = ended::from_status(status, self.id(&status.id));
+                ended::state(self.with_message(ended, &status.id))
             }
             _ => waiting(ContainerStateWaiting::default()),
         }
+    }
+
+    /// With what the container has left as its termination message. The containers of a pod share 12 KiB, as upstream.
+    fn with_message(
+        &self,
+        mut ended: ContainerStateTerminated,
+        id: &pleg::Id,
+    ) -> ContainerStateTerminated {
+        const OF_POD: usize = 12 << 10;
+        let left = self.state.messages.get(id).filter(|text| !text.is_empty());
+        let parts = ended.message.iter().chain(left);
+        let mut message = parts.cloned().collect::<Vec<_>>().join(": ");
+        let init = self.spec.init_containers.as_ref().map_or(0, Vec::len);
+        let mut most = OF_POD / (init + self.spec.containers.len()).max(1);
+        if message.len() > most {
+            while !message.is_char_boundary(most) {
+                most -= 1;
+            }
+            message.truncate(most);
+        }
+        ended.message = (!message.is_empty()).then_some(message);
+        ended
     }
 
     /// The status if no container of that name exists.

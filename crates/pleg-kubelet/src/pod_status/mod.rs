@@ -73,6 +73,9 @@ pub struct PodState<'a> {
     pub unread: &'a BTreeSet<Id>,
     /// The status that was reported last.
     pub previous: Option<&'a PodStatus>,
+    /// The termination messages of containers, by id: those of
+    /// [`Performer::termination_messages`](crate::perform::Performer::termination_messages).
+    pub messages: &'a BTreeMap<Id, String>,
     /// Why containers wait, by name.
     pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
     /// The names of containers that have ended and run again, however they ended: those of

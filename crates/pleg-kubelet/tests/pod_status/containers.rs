@@ -56,6 +56,17 @@ fn exit_code_that_may_still_become_known_is_not_reported() {
 }
 
 #[test]
+fn messages_of_a_pod_share_twelve_kibibytes() {
+    let mut node = Node::new(
+        json!({"containers": [{"name": "app"}, {"name": "b"}, {"name": "c"}, {"name": "d"}]}),
+    );
+    node = node.with(exited("app", 0, 3));
+    node.messages = [(Id::from("app-0"), "x".repeat(4096))].into();
+    let message = node.app()["state"]["terminated"]["message"].clone();
+    assert_eq!(message.as_str().map(str::len), Some(3072));
+}
+
+#[test]
 fn container_that_vanished_after_a_restart_keeps_its_last_state_and_count() {
     let before = json!({"containerStatuses": [{
         "name": "app", "containerID": "containerd://app-1", "restartCount": 1,

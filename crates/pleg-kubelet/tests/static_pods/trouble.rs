@@ -190,6 +190,25 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
+async fn termination_message_is_reported_with_the_end() {
+    let node = Node::up(Mode::Crio).await;
+    let uid = node.set("web", ONE);
+    node.until_running(&uid).await;
+    // As the container does at /dev/termination-log.
+    let file = node.dir.path().join(format!("pods/{uid}/containers/c/0"));
+    std::fs::write(&file, "out of luck").unwrap();
+    let first = node.container(&uid)["containerID"].clone();
+    let id = first.as_str().unwrap().rsplit('/').next().unwrap();
+    node.sim.kill_container(id, 3);
+    node.until_another_runs(&uid, &first).await;
+    let ended = node.container(&uid)["lastState"]["terminated"].clone();
+    assert_eq!(
+        (&ended["exitCode"], &ended["message"]),
+        (&3.into(), &"out of luck".into())
+    );
+}
+
+#[tokio::test]
 async fn files_of_pods_that_went_while_no_kubelet_ran_are_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", ONE);

@@ -1,0 +1,115 @@
+//! Termination messages: what a container has written to the file at its `terminationMessagePath`, or the end of its log.
+//!
+//! The limits are upstream's: 4096 bytes of the file; 80 lines and 2048 bytes of the log. (Those of a pod as a whole are in
+//! its [status](crate::pod_status).)
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+const MOST_BYTES: u64 = 4096;
+const MOST_OF_LOG: usize = 2048;
+const MOST_LINES: usize = 80;
+/// So much of the end of a log is read: its lines have prefixes, and may be longer than what is kept of them.
+const READ_OF_LOG: u64 = 64 << 10;
+
+/// Where the message of a container is.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The file that the container may have written.
+    pub(crate) file: PathBuf,
+    /// Its log, if that counts because the file is empty.
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl Source {
+    /// The message; empty if there is none. It blocks on the file system.
+    pub(crate) fn read(&self) -> String {
+        let message = end_of(&self.file, MOST_BYTES).unwrap_or_default();
+        match &self.log {
+            Some(log) if message.is_empty() => {
+                let end = end_of(log, READ_OF_LOG).unwrap_or_default();
+                last_lines(&end, end.len() as u64 == READ_OF_LOG)
+            }
+            _ => String::from_utf8_lossy(&message).into_owned(),
+        }
+    }
+}
+
+/// The last bytes of a file. The container cannot put another one in its place: it is mounted.
+fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut options = File::options();
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let mut file = options.read(true).custom_flags(flags.bits()).open(file)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
+    let mut end = Vec::new();
+    file.take(most).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+/// The text of the last lines of a log in the CRI's format: a time, the stream, `F` or `P` (the line goes on in the next
+/// entry), and the text. The first line may be cut.
+fn last_lines(log: &[u8], is_cut: bool) -> String {
+    let log = String::from_utf8_lossy(log);
+    let entries: Vec<&str> = log.lines().skip(usize::from(is_cut)).collect();
+    let entries = &entries[entries.len().saturating_sub(MOST_LINES)..];
+    let mut text = String::new();
+    for entry in entries {
+        let mut parts = entry.splitn(4, ' ').skip(2);
+        let (tag, line) = (parts.next(), parts.next());
+        text.push_str(line.unwrap_or_default());
+        if tag != Some("P") {
+            text.push('\n');
+        }
+    }
+    let mut begin = text.len().saturating_sub(MOST_OF_LOG);
+    while !text.is_char_boundary(begin) {
+        begin += 1;
+    }
+    text.split_off(begin)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn end_of_the_file_is_the_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, log) = (dir.path().join("file"), dir.path().join("log"));
+        let source = |log| Source {
+            file: file.clone(),
+            log,
+        };
+        assert_eq!(source(None).read(), "", "nothing is there");
+        fs::write(&log, "2026-01-01T00:00:00Z stderr F panic\n").unwrap();
+        assert_eq!(source(Some(log.clone())).read(), "panic\n");
+        fs::write(&file, "x".repeat(5000) + "end").unwrap();
+        let message = source(Some(log)).read();
+        assert_eq!((message.len(), message.ends_with("end")), (4096, true));
+    }
+
+    #[test]
+    fn last_lines_of_the_log_are_bounded_and_joined() {
+        let line =
+            |n: usize, tag: &str| format!("2026-01-01T00:00:00.{n:09}Z stdout {tag} line {n}\n");
+        let log: String = (0..100).map(|n| line(n, "F")).collect();
+        let text = last_lines(log.as_bytes(), false);
+        assert!(
+            text.starts_with("line 20\n") && text.ends_with("line 99\n"),
+            "{text}"
+        );
+        let parts = line(1, "P") + &line(2, "F");
+        assert_eq!(last_lines(parts.as_bytes(), false), "line 1line 2\n");
+        assert_eq!(last_lines(parts.as_bytes(), true), "line 2\n");
+        let long = format!("t stdout F {}\n", "ä".repeat(2000));
+        let text = last_lines(long.as_bytes(), false);
+        assert!((2046..=2048).contains(&text.len()), "{}", text.len());
+    }
+}
