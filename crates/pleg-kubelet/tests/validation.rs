@@ -118,6 +118,8 @@ fn wrong_names_labels_and_annotations_are_refused() {
         priorityClassName | "High" | lower-case
     spec {serviceAccountName: A}
         serviceAccountName | "A" | lower-case
+    spec {runtimeClassName: ''}
+        runtimeClassName | "" | lower-case
     spec {nodeName: Node}
         nodeName | "Node" | lower-case
 "#,
@@ -172,6 +174,8 @@ fn wrong_fields_of_the_pod_are_refused() {
         tolerations[0].value | "a" | with operator: Exists
     spec {tolerations: [{key: a, tolerationSeconds: 5}]}
         tolerations[0].tolerationSeconds | 5 | effect: NoExecute
+    spec {tolerations: [{key: a b}]}
+        tolerations[0].key | "a b" | not a key
 "#,
     );
 }
@@ -348,6 +352,14 @@ fn wrong_probes_and_hooks_are_refused() {
         lifecycle.preStop | exec and sleep | keep one
     app {lifecycle: {preStop: {sleep: {seconds: -1}}}}
         lifecycle.preStop.sleep.seconds | -1 | 0 or more
+    app {lifecycle: {postStart: {exec: {command: []}}}}
+        lifecycle.postStart.exec.command | [] | write a command
+    app {lifecycle: {postStart: {httpGet: {port: 80, scheme: TCP}}}}
+        lifecycle.postStart.httpGet.scheme | "TCP" | HTTP, HTTPS
+    app {lifecycle: {postStart: {httpGet: {port: 80, httpHeaders: [{name: '', value: a}]}}}}
+        lifecycle.postStart.httpGet.httpHeaders[0].name | "" | letters, digits and -
+    app {lifecycle: {preStop: {httpGet: {port: 70000}}}}
+        lifecycle.preStop.httpGet.port | 70000 | from 1 to 65535
 "#,
     );
 }
@@ -426,6 +438,10 @@ fn wrong_security_contexts_are_refused() {
         securityContext.procMount | "All" | Default, Unmasked
     app {securityContext: {procMount: Unmasked}}
         securityContext.procMount | "Unmasked" | hostUsers: false
+    app {securityContext: {runAsGroup: -3}}
+        securityContext.runAsGroup | -3 | from 0
+    spec {securityContext: {appArmorProfile: {type: Off1}}}
+        securityContext.appArmorProfile.type | "Off1" | RuntimeDefault, Localhost, Unconfined
 "#,
     );
 }
