@@ -80,7 +80,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, and `Performer`, which makes the calls |
+//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, validation of pods, and `Performer`, which makes the calls |
 //! | `manifests` | manifests of static pods, as YAML; includes `k8s-openapi` |
 //! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
 //!
@@ -128,6 +128,8 @@ pub mod runtime_state;
 pub mod spec;
 #[cfg(feature = "k8s-openapi")]
 mod termination;
+#[cfg(feature = "k8s-openapi")]
+pub mod validation;
 pub mod volumes;
 pub mod worker;
 

@@ -1,6 +1,6 @@
 //! The worker of a pod: decides what it needs, performs that, and reports how it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -154,6 +154,13 @@ impl Kubelet {
         let sandboxes = run.view.status.sandboxes.iter();
         let mut nodes = sandboxes.map(|s| s.details.annotations.get(names::MANIFEST_NODE));
         run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
+    }
+
+    /// The pods that run now, whoever made them.
+    pub(crate) fn running(&self) -> BTreeSet<PodUid> {
+        let views = self.pleg.snapshot().into_iter().map(|view| view.status);
+        let running = views.filter(|status| status.active_sandbox().is_some());
+        running.map(|status| status.uid.clone()).collect()
     }
 
     /// Removes what is left on the file system of pods that are neither among these nor in the runtime.

@@ -49,6 +49,9 @@ struct Args {
     /// The directory of the manifests: v1.Pod as YAML or JSON.
     #[arg(long)]
     manifests: PathBuf,
+    /// Run manifests with fields that the API does not have, without these fields.
+    #[arg(long)]
+    ignore_unknown_fields: bool,
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
@@ -138,11 +141,15 @@ async fn run() -> anyhow::Result<()> {
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
+    if args.ignore_unknown_fields {
+        source = source.ignore_unknown_fields();
+    }
     let first = async {
         kubelet.node.wait_for_runtime().await;
+        pleg.wait_until_synced().await?;
+        source.set_running(kubelet.running());
         // Pods without a manifest are terminated. So the workers start when the directory has been read.
         let specs = source.wait().await;
-        pleg.wait_until_synced().await?;
         kubelet::print(&json!({"event": "synced"}));
         tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
         anyhow::Ok(specs)

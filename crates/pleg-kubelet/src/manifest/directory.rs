@@ -1,10 +1,14 @@
 //! The manifests in a directory, and what changed in it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Manifest, ManifestError};
+use pleg::PodUid;
+
+use super::{Manifest, ManifestError, ParseOptions};
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
@@ -28,43 +32,58 @@ pub struct DirectoryError {
     pub why: String,
 }
 
-/// Reads all files of a directory, in the order of their names, except those that begin with a dot.
+/// Reads all files of a directory, except those that begin with a dot: the most recently modified
+/// first, and by name if they were modified at the same time. `options` are [`ParseOptions`] or the
+/// name of the node.
 ///
 /// # Errors
 /// The directory cannot be read, or does not exist. One that exists and is empty is not an error.
-pub fn read_directory(directory: &Path, node: &str) -> Result<ReadManifests, DirectoryError> {
-    let error = |error: std::io::Error| DirectoryError {
+pub fn read_directory(
+    directory: &Path,
+    options: impl Into<ParseOptions>,
+) -> Result<ReadManifests, DirectoryError> {
+    let options = options.into();
+    let error = |error: io::Error| DirectoryError {
         directory: directory.to_owned(),
         why: error.to_string(),
     };
-    let mut files = BTreeSet::new();
+    let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(error)? {
         let entry = entry.map_err(error)?;
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            files.insert(entry.path());
+            let file = entry.path();
+            let metadata = fs::metadata(&file);
+            // The wall clock of the file system only orders files; nothing waits for it.
+            let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
+            files.push((Reverse(modified), file, metadata));
         }
     }
+    files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
     Ok(files
-        .iter()
-        .filter_map(|file| read_file(file, node))
+        .into_iter()
+        .filter_map(|(_, file, metadata)| read_file(&file, metadata, &options))
         .collect())
 }
 
-/// `None` if it is not a file, or is gone.
-fn read_file(file: &Path, node: &str) -> Option<Result<Manifest, ManifestError>> {
+/// Returns `None` if it is not a file, or is gone.
+fn read_file(
+    file: &Path,
+    metadata: io::Result<Metadata>,
+    options: &ParseOptions,
+) -> Option<Result<Manifest, ManifestError>> {
     let failed = |problem: String| Some(Err(ManifestError::of_file(file, problem)));
-    let size = match fs::metadata(file) {
+    let size = match metadata {
         Ok(metadata) if metadata.is_file() => metadata.len(),
         Ok(_) => return None,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => return failed(format!("it cannot be read: {error}")),
     };
     if size > LARGEST {
         return failed("it is larger than 10 MiB: split it".to_owned());
     }
     match fs::read_to_string(file) {
-        Ok(contents) => Some(Manifest::parse(file, &contents, node)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Ok(contents) => Some(Manifest::parse(file, &contents, options.clone())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => failed(format!("it cannot be read: {error}")),
     }
 }
@@ -73,6 +92,8 @@ fn read_file(file: &Path, node: &str) -> Option<Result<Manifest, ManifestError>>
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
+    /// Pods that run although no manifest is in force yet.
+    running: BTreeSet<PodUid>,
 }
 
 /// What changed.
@@ -97,10 +118,17 @@ impl Manifests {
         self.pods.values()
     }
 
+    /// Names the pods that ran before the first update, after a restart of the kubelet. The manifest
+    /// of one of them is preferred to another manifest of the same name.
+    pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
+        self.running = uids;
+    }
+
     /// Replaces the manifests by those that were found.
     ///
-    /// Of several manifests of one name or uid the one that is in force stays, else the first is taken;
-    /// the others are broken. So is one that needs a port of the node that another has.
+    /// If several manifests have one pod name, one uid or one port of the node, the one that is in
+    /// force stays. If none is, the one whose pod is [running](Self::set_running) is taken, else the first:
+    /// the most recently modified file in what [`read_directory`] returns. The others are broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
@@ -119,11 +147,13 @@ impl Manifests {
                 next.insert(name.clone(), manifest.clone());
             }
         }
+        let running = std::mem::take(&mut self.running);
         // Unchanged ones come first, then those of files in force.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,
-            _ => 2,
+            _ if running.contains(&PodUid::from(manifest.uid())) => 2,
+            _ => 3,
         });
         for manifest in good {
             let Some(error) = conflict(&manifest, &next) else {
@@ -162,10 +192,10 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
     };
     if let Some(other) = others.get(&manifest.full_name()) {
         let other = other.file.display();
-        return error(
-            "metadata.name",
-            format!("{other} has a pod of this name: rename one"),
+        let problem = format!(
+            "{other} has a pod of this name, and is used: rename the pod, or remove one of the files"
         );
+        return error("metadata.name", problem);
     }
     if let Some(other) = others.values().find(|other| other.uid() == manifest.uid()) {
         let other = other.file.display();

@@ -3,8 +3,9 @@
 use k8s_openapi::serde_json::Value;
 
 use crate::cri_config::{FieldError, SUB_PATH};
+use crate::validation::paths::matches;
 
-/// Fields that cannot be used, and why. `[]` is every element of a list.
+/// Patterns of fields that cannot be used, and why.
 const UNSUPPORTED: [(&str, &str); 36] = [
     (
         "spec.activeDeadlineSeconds",
@@ -159,80 +160,55 @@ pub(super) fn quantities_as_text(given: &mut Value) {
     }
 }
 
-/// Every given field is one that the API has: what was understood, written again, has it, too.
-pub(super) fn all_known(given: &Value, understood: &Value) -> Result<(), FieldError> {
-    compare(given, understood, &mut String::new())
+/// Returns the paths of given fields that the API does not have: the pod that was understood, written
+/// again, lacks them.
+pub(super) fn unknown(given: &Value, understood: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    compare(given, understood, "", &mut unknown);
+    unknown
 }
 
-fn compare(given: &Value, understood: &Value, path: &mut String) -> Result<(), FieldError> {
-    let length = path.len();
+fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<String>) {
     match (given, understood) {
         (Value::Object(given), Value::Object(understood)) => {
+            let separator = if path.is_empty() { "" } else { "." };
             for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
-                if !path.is_empty() {
-                    path.push('.');
+                let path = format!("{path}{separator}{name}");
+                match understood.get(name) {
+                    Some(understood) => compare(value, understood, &path, unknown),
+                    None => unknown.push(path),
                 }
-                path.push_str(name);
-                let Some(understood) = understood.get(name) else {
-                    let problem = "there is no such field: check its name and its indentation";
-                    return Err(FieldError::new(&**path, problem));
-                };
-                compare(value, understood, path)?;
-                path.truncate(length);
             }
         }
         (Value::Array(given), Value::Array(understood)) => {
             for (at, (value, understood)) in given.iter().zip(understood).enumerate() {
-                path.push_str(&format!("[{at}]"));
-                compare(value, understood, path)?;
-                path.truncate(length);
+                compare(value, understood, &format!("{path}[{at}]"), unknown);
             }
         }
         _ => {}
     }
-    Ok(())
 }
 
-/// No given field needs what this kubelet does not have.
+/// Checks that no given field needs what this kubelet does not have.
+///
+/// # Errors
+/// The first such field.
 pub(super) fn all_supported(given: &Value) -> Result<(), FieldError> {
     for (pattern, problem) in UNSUPPORTED {
-        let patterns = match pattern.strip_prefix("spec.*") {
-            Some(rest) => ["initContainers", "containers"]
-                .map(|list| format!("spec.{list}{rest}"))
-                .to_vec(),
-            None => vec![pattern.to_owned()],
-        };
-        for pattern in patterns {
-            let parts: Vec<_> = pattern.split('.').collect();
-            if let Some(field) = find(given, &parts, String::new()) {
-                return Err(FieldError::new(field, problem));
-            }
+        let mut fields = matches(given, pattern).into_iter();
+        if let Some((field, _)) = fields.find(|(_, value)| is_set(value)) {
+            return Err(FieldError::new(field, problem));
         }
     }
     Ok(())
 }
 
-/// The path of the first field that the pattern matches.
-fn find(value: &Value, pattern: &[&str], path: String) -> Option<String> {
-    let Some((part, rest)) = pattern.split_first() else {
-        let empty = match value {
-            Value::Null => true,
-            Value::Array(list) => list.is_empty(),
-            _ => false,
-        };
-        return (!empty).then_some(path);
-    };
-    let name = part.strip_suffix("[]");
-    let field = value.get(name.unwrap_or(part))?;
-    let separator = if path.is_empty() { "" } else { "." };
-    let path = format!("{path}{separator}{}", name.unwrap_or(part));
-    match name {
-        None => find(field, rest, path),
-        Some(_) => {
-            let elements = field.as_array()?.iter().enumerate();
-            let mut each =
-                elements.map(|(at, element)| find(element, rest, format!("{path}[{at}]")));
-            each.find_map(|found| found)
-        }
+/// Returns false for values that the API treats as not given.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
     }
 }

@@ -1,21 +1,23 @@
 //! Manifests of static pods: a `v1.Pod` in a file, as YAML or JSON.
 
-mod check;
 mod directory;
 mod fields;
+mod provided;
 mod source;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use k8s_openapi::serde_json::{self, Value};
+use k8s_openapi::serde_json;
 
 use crate::cri_config::FieldError;
 use crate::names;
 use crate::pod_status::qos_class;
 use crate::spec::PodSpec;
+use crate::validation::validate;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
@@ -30,6 +32,36 @@ pub struct Manifest {
     pub pod: Pod,
     /// What pod workers use.
     pub spec: PodSpec,
+    /// Paths of fields in the file that the API does not have. Only with [`UnknownFields::Ignore`].
+    pub ignored: Vec<String>,
+}
+
+/// What to do with a field that the API does not have, for example because it is misspelt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// The manifest is an error.
+    #[default]
+    Refuse,
+    /// The field has no effect, as in upstream's kubelet. It is in [`Manifest::ignored`].
+    Ignore,
+}
+
+/// How manifests are read. The name of a node alone is enough: `"node1".into()`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParseOptions {
+    /// The name of the node.
+    pub node: String,
+    /// What to do with fields that the API does not have.
+    pub unknown_fields: UnknownFields,
+}
+
+impl From<&str> for ParseOptions {
+    fn from(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// A manifest that cannot be run.
@@ -75,7 +107,7 @@ impl ManifestError {
 }
 
 impl Manifest {
-    /// The manifest in the contents of a file, for the node with that name.
+    /// Reads the contents of a file. `options` are [`ParseOptions`] or the name of the node.
     ///
     /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a
     /// hash of the node's name, the file's name and the contents; so a changed manifest is another
@@ -83,22 +115,43 @@ impl Manifest {
     /// pod that follows from them: they can be changed while the pod runs.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
-    pub fn parse(file: &Path, contents: &str, node: &str) -> Result<Self, ManifestError> {
-        let mut given = yaml(contents).map_err(|problem| ManifestError::of_file(file, problem))?;
+    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown (see
+    /// [`UnknownFields`]), [`validate`] rejects a value, or this kubelet cannot provide something.
+    pub fn parse(
+        file: &Path,
+        contents: &str,
+        options: impl Into<ParseOptions>,
+    ) -> Result<Self, ManifestError> {
+        let ParseOptions {
+            node,
+            unknown_fields,
+        } = options.into();
+        let mut given =
+            yaml::mapping(contents).map_err(|problem| ManifestError::of_file(file, problem))?;
         fields::quantities_as_text(&mut given);
         let of_field = |error| ManifestError::of_field(file, error);
-        let mut pod = typed(&given).map_err(of_field)?;
+        let mut pod = yaml::pod(&given).map_err(of_field)?;
         let understood = serde_json::to_value(&pod).unwrap_or_default();
-        fields::all_known(&given, &understood).map_err(of_field)?;
+        let ignored = fields::unknown(&given, &understood);
+        if let (Some(field), UnknownFields::Refuse) = (ignored.first(), unknown_fields) {
+            let problem = "there is no such field: check its name and its indentation";
+            return Err(of_field(FieldError::new(field, problem)));
+        }
         fields::all_supported(&given).map_err(of_field)?;
-        check::check(&pod).map_err(of_field)?;
-        complete(&mut pod, file, node);
+        validate(&pod)
+            .into_iter()
+            .next()
+            .map_or(Ok(()), Err)
+            .map_err(of_field)?;
+        provided::all_provided(&pod).map_err(of_field)?;
+        complete(&mut pod, file, &node);
+        full_name_fits(&pod).map_err(of_field)?;
         let spec = PodSpec::from_pod(&pod);
         Ok(Self {
             file: file.to_owned(),
             pod,
             spec,
+            ignored,
         })
     }
 
@@ -118,39 +171,14 @@ impl Manifest {
     }
 }
 
-fn yaml(contents: &str) -> Result<Value, String> {
-    if contents.trim().is_empty() {
-        return Err("it is empty: write the manifest of a pod".to_owned());
-    }
-    // JSON is YAML, too.
-    let one_line = serde_saphyr::options! { with_snippet: false };
-    let value: Value = serde_saphyr::from_str_with_options(contents, one_line)
-        .map_err(|error| format!("it is not valid YAML: {error}"))?;
-    match value {
-        Value::Object(_) => Ok(value),
-        _ => Err("it is not a mapping: write the manifest of a pod".to_owned()),
-    }
-}
-
-fn typed(given: &Value) -> Result<Pod, FieldError> {
-    for (field, wanted) in [("apiVersion", "v1"), ("kind", "Pod")] {
-        if given.get(field).and_then(Value::as_str) != Some(wanted) {
-            return Err(FieldError::new(field, format!("it must be {wanted}")));
-        }
-    }
-    serde_path_to_error::deserialize(given)
-        .map_err(|error| FieldError::new(error.path().to_string(), error.inner().to_string()))
-}
-
 /// Sets what upstream sets in a static pod.
 fn complete(pod: &mut Pod, file: &Path, node: &str) {
     let uid = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
     let uid = uid.unwrap_or_else(|| uid_of(pod, file, node));
     let name = pod.metadata.name.take().unwrap_or_default();
     pod.metadata.name = Some(format!("{name}-{}", node.to_lowercase()));
-    pod.metadata
-        .namespace
-        .get_or_insert_with(|| "default".to_owned());
+    let namespace = pod.metadata.namespace.take().filter(|n| !n.is_empty());
+    pod.metadata.namespace = Some(namespace.unwrap_or_else(|| "default".to_owned()));
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
     annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
@@ -160,6 +188,19 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
         spec.node_name = Some(node.to_owned());
     }
     pod.status = None;
+}
+
+/// Checks the name that the pod has with the name of its node.
+fn full_name_fits(pod: &Pod) -> Result<(), FieldError> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    if name.len() <= 253 {
+        return Ok(());
+    }
+    let length = name.len();
+    let problem = format!(
+        "{name:?}, with the name of the node, has {length} characters: shorten it, 253 are allowed"
+    );
+    Err(FieldError::new("metadata.name", problem))
 }
 
 fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {

@@ -1,5 +1,6 @@
 //! The directory of manifests, read again and again, for pod workers.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use pleg::runtime::clock::Clock;
 use tokio::task::JoinHandle;
 
 use super::{
-    Changes, DirectoryError, Manifest, ManifestError, Manifests, ReadManifests, read_directory,
+    Changes, DirectoryError, Manifest, ManifestError, Manifests, ParseOptions, ReadManifests,
+    UnknownFields, read_directory,
 };
 use crate::worker::PodWorkers;
 
@@ -20,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
-    node: String,
+    options: ParseOptions,
     period: Duration,
     clock: Clock,
     manifests: Manifests,
@@ -41,7 +43,10 @@ impl ManifestSource {
     ) -> Self {
         Self {
             directory: directory.into(),
-            node: node.into(),
+            options: ParseOptions {
+                node: node.into(),
+                unknown_fields: UnknownFields::Refuse,
+            },
             period,
             clock,
             manifests: Manifests::default(),
@@ -49,6 +54,19 @@ impl ManifestSource {
             error: None,
             reading: None,
         }
+    }
+
+    /// Ignores fields that the API does not have, as upstream does. They are logged as a warning: once
+    /// for a file, and again when they change.
+    #[must_use]
+    pub const fn ignore_unknown_fields(mut self) -> Self {
+        self.options.unknown_fields = UnknownFields::Ignore;
+        self
+    }
+
+    /// Names the pods that run at the start. See [`Manifests::set_running`].
+    pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
+        self.manifests.set_running(uids);
     }
 
     /// Waits until the directory can be read, and returns its pods: all that pod workers must know
@@ -104,14 +122,15 @@ impl ManifestSource {
             tracing::error!("{error}");
         }
         self.broken.clone_from(&changes.broken);
+        warn_of_ignored(&changes);
         Some(changes)
     }
 
     /// A read that hangs cannot be cancelled. It is awaited again, because another one would hang, too.
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
-            let (directory, node) = (self.directory.clone(), self.node.clone());
-            tokio::task::spawn_blocking(move || read_directory(&directory, &node))
+            let (directory, options) = (self.directory.clone(), self.options.clone());
+            tokio::task::spawn_blocking(move || read_directory(&directory, options))
         });
         let deadline = self.clock.now().after(DEADLINE);
         let read = tokio::select! {
@@ -125,6 +144,22 @@ impl ManifestSource {
             }
         };
         read.map_err(|error| error.to_string())
+    }
+}
+
+/// Logs the ignored fields of new manifests, and of those in which they changed.
+fn warn_of_ignored(changes: &Changes) {
+    let added = changes.added.iter();
+    let changed = changes.changed.iter();
+    let changed = changed.filter(|(before, after)| before.ignored != after.ignored);
+    for manifest in added.chain(changed.map(|(_, after)| after)) {
+        if !manifest.ignored.is_empty() {
+            let (file, fields) = (manifest.file.display(), manifest.ignored.join(", "));
+            tracing::warn!(
+                "{file}: {fields}: there are no such fields, they are ignored: check their names \
+                 and their indentation"
+            );
+        }
     }
 }
 

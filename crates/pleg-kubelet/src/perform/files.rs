@@ -116,7 +116,7 @@ impl Performer {
             match self.files.run(run.clock(), &run.uid, work).await {
                 Ok(()) => known.extend(read.try_iter()),
                 Err(error) => {
-                    tracing::warn!(pod = %run.uid, %error, "termination messages not read")
+                    tracing::warn!(pod = %run.uid, %error, "termination messages not read");
                 }
             }
         }

@@ -13,3 +13,4 @@ mod kubelet;
 mod node;
 mod runtimes;
 mod trouble;
+mod valid;

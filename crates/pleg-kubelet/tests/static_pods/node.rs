@@ -71,8 +71,13 @@ impl Node {
 
     /// Sets a pod of that name and specification (YAML in flow style).
     pub(crate) fn set(&self, name: &str, spec: &str) -> PodUid {
-        let contents =
-            format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {spec}\n");
+        self.set_pod(name, "{}", spec)
+    }
+
+    /// Sets a pod of that name, with these labels and this specification.
+    pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
+        let metadata = format!("{{name: {name}, labels: {labels}}}");
+        let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
         let file = PathBuf::from(format!("{name}.yaml"));
         let manifest = Manifest::parse(&file, &contents, "n").unwrap();
         let uid = PodUid::from(manifest.uid());

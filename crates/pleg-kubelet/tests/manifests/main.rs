@@ -3,10 +3,12 @@
 #![cfg(feature = "manifests")]
 #![allow(clippy::panic, reason = "a test's helpers may panic")]
 
-use std::fs;
+mod directory;
+mod source;
+
 use std::path::Path;
 
-use pleg_kubelet::manifest::{Changes, Manifest, Manifests, read_directory};
+use pleg_kubelet::manifest::{Manifest, ParseOptions, UnknownFields};
 use pleg_kubelet::spec::ContainerRole;
 
 const WEB: &str = "
@@ -102,13 +104,21 @@ fn json_is_accepted() {
 #[test]
 fn each_wrong_manifest_has_a_clear_message() {
     let cases = [
-        ("v1", "v2", "apiVersion: it must be v1"),
-        ("kind: Pod", "kind: Job", "kind: it must be Pod"),
+        (
+            "v1",
+            "v2",
+            "apiVersion: \"v2\" is not v1: only a v1 Pod can be run",
+        ),
+        (
+            "kind: Pod",
+            "kind: Job",
+            "kind: \"Job\" is not Pod: only a v1 Pod can be run",
+        ),
         (
             "name: web",
             "name: Web",
-            "metadata.name: \"Web\" is not a name: use lower-case letters, digits and -, with a \
-             letter or digit at both ends",
+            "metadata.name: \"Web\" is not a name: use at most 253 lower-case letters, digits, - and ., \
+             with a letter or digit at both ends",
         ),
         (
             "    image: shop:1",
@@ -123,7 +133,7 @@ fn each_wrong_manifest_has_a_clear_message() {
         (
             "containerPort: 80",
             "containerPort: http",
-            "spec.containers[0].ports[0].containerPort: invalid type: string \"http\", expected i32",
+            "spec.containers[0].ports[0].containerPort: the text \"http\" is not a whole number",
         ),
         (
             "name: setup",
@@ -138,7 +148,8 @@ fn each_wrong_manifest_has_a_clear_message() {
         (
             "hostPath: {path: /srv}",
             "hostPath: {path: srv}",
-            "spec.volumes[0].hostPath.path: it must be an absolute path",
+            "spec.volumes[0].hostPath.path: \"srv\" is not an absolute path without ..: begin it with /, and \
+             leave out ..",
         ),
         (
             "name: data, mountPath",
@@ -155,7 +166,7 @@ fn each_wrong_manifest_has_a_clear_message() {
         (
             "memory: 64Mi}",
             "memory: 64Mi}\n      limits: {memory: 32Mi}",
-            "spec.containers[0].resources.requests.memory: it is greater than the limit: lower it, or \
+            "spec.containers[0].resources.requests.memory: 64Mi is greater than the limit 32Mi: lower it, or \
              raise the limit",
         ),
         (
@@ -200,7 +211,8 @@ fn each_wrong_manifest_has_a_clear_message() {
         (
             "    image: shop:1",
             "    image: shop:1\n    startupProbe: {periodSeconds: 1}",
-            "spec.containers[0].startupProbe: it does nothing: write one of exec, tcpSocket and httpGet",
+            "spec.containers[0].startupProbe: it does nothing: write one of exec, httpGet, tcpSocket and \
+             grpc",
         ),
         (
             "    image: shop:1",
@@ -257,6 +269,14 @@ fn what_is_not_yaml_is_an_error_with_its_place() {
         assert!(message.contains("line"), "{message}");
         assert!(!message.contains('\n'), "{message}");
     }
+    assert_eq!(
+        message("a: 1\n---\nb: 1\n--- {c: 1}\n"),
+        "web.yaml: it has 3 documents with --- between them: write one pod in each file"
+    );
+    assert_eq!(
+        message("kind: Pod"),
+        "web.yaml: apiVersion: it is missing: write v1"
+    );
     // Aliases that would expand to gigabytes.
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for n in 1..12 {
@@ -266,110 +286,96 @@ fn what_is_not_yaml_is_an_error_with_its_place() {
     assert!(message(&bomb).starts_with("web.yaml: it is not valid YAML: "));
 }
 
-fn shown(changes: &Changes) -> [Vec<String>; 4] {
-    let names = |manifests: &[Manifest]| manifests.iter().map(Manifest::full_name).collect();
-    let changed = changes
-        .changed
-        .iter()
-        .map(|(_, now)| now.full_name())
-        .collect();
-    let broken = changes.broken.iter().map(|error| {
-        let name = error.file.file_name().unwrap_or_default().to_string_lossy();
-        format!("{name}: {}", error.field.as_deref().unwrap_or("-"))
-    });
-    [
-        names(&changes.added),
-        changed,
-        names(&changes.removed),
-        broken.collect(),
-    ]
-}
-
 #[test]
-fn changes_of_a_directory_are_found() {
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let write = |file: &str, contents: &str| {
-        fs::write(directory.path().join(file), contents).unwrap_or_else(|error| panic!("{error}"));
-    };
-    let mut manifests = Manifests::default();
-    let mut read = || {
-        let found =
-            read_directory(directory.path(), "n1").unwrap_or_else(|error| panic!("{error}"));
-        let changes = manifests.update(found);
-        shown(&changes).map(|names| names.join(" "))
-    };
-    let pod = |name: &str, port: u16| {
-        let port = format!("hostPort: {port}");
-        WEB.replace("name: web", &format!("name: {name}"))
-            .replace("hostPort: 8080", &port)
-    };
-    assert_eq!(read(), ["", "", "", ""]);
-    write("b.yaml", &pod("b", 1));
-    write("c.yaml", &pod("c", 2));
-    write(".hidden", "nonsense");
-    assert_eq!(read(), ["b-n1_default c-n1_default", "", "", ""]);
-    assert_eq!(read(), ["", "", "", ""]);
-    // One that is broken stays as it was, and the others are unharmed.
-    write("b.yaml", "nonsense");
-    write("c.yaml", &pod("c", 3));
-    assert_eq!(read(), ["", "c-n1_default", "", "b.yaml: -"]);
-    write("b.yaml", &pod("b", 1));
-    assert_eq!(read(), ["", "", "", ""]);
-    // Two of one name: that which is in force stays.
-    write("a.yaml", &pod("b", 9));
-    assert_eq!(read(), ["", "", "", "a.yaml: metadata.name"]);
-    // Two with one port of the node.
-    write("a.yaml", &pod("a", 3));
-    assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
-    // One that is changed so that it conflicts stays as it was, and so does the other.
-    write("b.yaml", &pod("b", 3));
-    assert_eq!(read()[..3], ["", "", ""]);
-    write("b.yaml", &pod("c", 1));
-    assert_eq!(read()[..3], ["", "", ""]);
-    write("b.yaml", &pod("b", 1));
-    // Two of one uid.
-    let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
-    write("c.yaml", &uid("c", 3));
-    write("a.yaml", &uid("a", 4));
-    assert_eq!(read(), ["", "c-n1_default", "", "a.yaml: metadata.uid"]);
-    write("a.yaml", &pod("a", 4));
-    fs::remove_file(directory.path().join("b.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);
-    // Emptied: all are removed.
-    for file in ["a.yaml", "c.yaml"] {
-        fs::remove_file(directory.path().join(file)).unwrap_or_else(|error| panic!("{error}"));
-    }
-    assert_eq!(read(), ["", "", "a-n1_default c-n1_default", ""]);
-}
-
-#[test]
-fn vanished_directory_is_an_error() {
-    let error = read_directory(Path::new("/nowhere/manifests"), "n1").err();
-    assert_eq!(
-        error.map(|error| error.to_string()).unwrap_or_default(),
-        "the manifest directory /nowhere/manifests cannot be read (No such file or directory (os \
-         error 2)): all static pods stay as they are; create it, or make it readable"
-    );
-}
-
-#[test]
-fn host_ports_of_different_addresses_do_not_conflict() {
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    for (addresses, good) in [
-        (["10.0.0.1", "10.0.0.2"], 2),
-        (["10.0.0.1", "10.0.0.1"], 1),
-        (["10.0.0.1", "0.0.0.0"], 1),
+fn document_markers_and_empty_values_are_accepted() {
+    for (text, by) in [
+        ("apiVersion: v1", "---\n# a comment\napiVersion: v1"),
+        ("path: /srv}}]\n", "path: /srv}}]\n---\n"),
+        ("spec:", "spec:\n  serviceAccountName: ''"),
+        ("mountPath: /data", "mountPath: /data, subPath: ''"),
+        ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
+        ("containerPort: 80", "containerPort: 80, protocol: ''"),
     ] {
-        for (name, address) in ["a", "b"].into_iter().zip(addresses) {
-            let port = format!("hostPort: 8080, hostIP: {address}");
-            let pod = WEB.replace("name: web", &format!("name: {name}"));
-            let file = directory.path().join(format!("{name}.yaml"));
-            fs::write(file, pod.replace("hostPort: 8080", &port))
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
-        let found =
-            read_directory(directory.path(), "n1").unwrap_or_else(|error| panic!("{error}"));
-        let changes = Manifests::default().update(found);
-        assert_eq!(changes.added.len(), good, "{addresses:?}");
+        let contents = WEB.replacen(text, by, 1);
+        assert_ne!(contents, WEB);
+        good(&contents);
     }
+}
+
+#[test]
+fn wrong_types_are_explained_to_authors() {
+    let cases = [
+        (
+            "env: [{name: A, value: 1}]",
+            "env[0].value: integer 1 is not a text: write it in quotes",
+        ),
+        ("tty: 'yes'", "tty: the text \"yes\" is not true or false"),
+        (
+            "args: a",
+            "args: the text \"a\" is not a list: begin each element with -",
+        ),
+        (
+            "livenessProbe: a",
+            "livenessProbe: the text \"a\" is not a mapping of fields to values",
+        ),
+        (
+            "command: [{}]",
+            "command[0]: a mapping is not a text: write it in quotes",
+        ),
+    ];
+    for (field, message) in cases {
+        let contents = WEB.replacen("  - name: app", &format!("  - name: app\n    {field}"), 1);
+        let expected = format!("web.yaml: spec.containers[0].{message}");
+        assert_eq!(parse(&contents), Err(expected));
+    }
+}
+
+#[test]
+fn pod_name_with_the_node_must_fit() {
+    let label = "a".repeat(62);
+    let name = format!("name: {label}.{label}.{label}.{}", "a".repeat(58));
+    let fits = WEB.replacen("name: web", &name, 1);
+    assert_eq!(good(&fits).full_name().len(), 253 + "_default".len());
+    let error = parse(&fits.replacen("name: a", "name: aa", 1))
+        .err()
+        .unwrap_or_default();
+    assert!(error.contains("has 254 characters: shorten it"), "{error}");
+}
+
+#[test]
+fn unknown_fields_are_ignored_on_request() {
+    let contents = WEB
+        .replacen("metadata:", "metadata:\n  colour: red", 1)
+        .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
+        .replacen("path: /srv", "path: /srv, future: {a: [1]}", 1);
+    let ignoring = ParseOptions {
+        node: "Node1".to_owned(),
+        unknown_fields: UnknownFields::Ignore,
+    };
+    let read = |contents: &str| Manifest::parse(Path::new("web.yaml"), contents, ignoring.clone());
+    let manifest = read(&contents).unwrap_or_else(|error| panic!("{error}"));
+    let ignored = [
+        "metadata.colour",
+        "spec.containers[0].ports[0].hostport",
+        "spec.volumes[0].hostPath.future",
+    ];
+    assert_eq!(manifest.ignored, ignored);
+    assert_eq!(manifest.pod, good(WEB).pod);
+    assert_eq!(
+        parse(&contents),
+        Err(
+            "web.yaml: metadata.colour: there is no such field: check its name and its indentation"
+                .to_owned()
+        )
+    );
+    // Without its misspelt source, a volume has none.
+    let misspelt = read(&WEB.replacen("hostPath: {path: /srv}", "empty-dir: {}", 1));
+    let error = misspelt
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    assert!(
+        error.contains("spec.volumes[0]: it has no source"),
+        "{error}"
+    );
 }
