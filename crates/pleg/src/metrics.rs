@@ -159,7 +159,7 @@ pub fn describe_metrics() {
     describe_gauge!(PODS_FAILING, "Pods that cannot be inspected.");
     describe_gauge!(
         UNACKNOWLEDGED,
-        "When the earliest end was detected that the registered consumer has not acknowledged; 0 if there is none."
+        "When the earliest end was detected that the registered `consumer` has not acknowledged; 0 if there is none."
     );
     describe_gauge!(
         READY,

@@ -82,6 +82,16 @@ pub struct Unacknowledged {
     pub since: Instant,
 }
 
+impl Unacknowledged {
+    /// A consumer of that name that owes since then, for code that builds the health, such as tests.
+    pub fn new(consumer: impl Into<Text>, since: Instant) -> Self {
+        Self {
+            consumer: consumer.into(),
+            since,
+        }
+    }
+}
+
 /// How many terminal records of past ends are kept per name.
 const KEPT: usize = 3;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use pleg_core::{EventType, RuntimeEvent, Settings};
+use pleg_core::{EventType, RuntimeEvent, Settings, Unacknowledged};
 
 use super::*;
 
@@ -77,6 +77,40 @@ fn each_counter_is_written_with_its_value() {
     for name in [BACKLOG, JOINED, STREAM_PANICS] {
         assert!(written.contains_key(name), "{name}");
     }
+}
+
+#[test]
+fn consumer_that_owes_an_acknowledgement_is_named_until_it_owes_none() {
+    let recorder = DebuggingRecorder::new();
+    let shown = recorder.snapshotter();
+    let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
+    let mut health = machine
+        .expect("the default is valid")
+        .health(Instant::ORIGIN);
+    let (_observe, observations) = pleg_evented::handover(1);
+    let gauges = observations.gauges();
+    let mut writer = MetricsWriter::default();
+    let mut show = |health: &Health, seconds| {
+        let now = Instant::from_origin(Duration::from_secs(seconds));
+        let counters = Counters::default();
+        writer.show(health, &counters, StateCounts::default(), &gauges, now);
+        let all = shown.snapshot().into_vec().into_iter();
+        let mut owed = all.filter(|(key, ..)| key.key().name() == UNACKNOWLEDGED);
+        owed.next().map(|(key, _, _, value)| {
+            let label = key.key().labels().next().expect("the consumer").to_owned();
+            let DebugValue::Gauge(since) = value else {
+                panic!("it is a gauge");
+            };
+            (label.value().to_owned(), since.into_inner() > 0.0)
+        })
+    };
+    with_local_recorder(&recorder, || {
+        assert_eq!(show(&health, 0), None);
+        health.unacknowledged = vec![Unacknowledged::new("kubelet", Instant::ORIGIN)];
+        assert_eq!(show(&health, 60), Some(("kubelet".to_owned(), true)));
+        health.unacknowledged.clear();
+        assert_eq!(show(&health, 120), Some(("kubelet".to_owned(), false)));
+    });
 }
 
 /// Otherwise the driver would wake up at once, again and again, or twice for each relist.

@@ -291,14 +291,11 @@ async fn shared_events_are_left_to_a_kubelet() {
     sim.message().await.expect("the socket");
     let gates = "--feature-gates=EventedPLEG=true";
     let script = "read line";
-    let mut kubelet = tokio::process::Command::new("bash");
+    let program = dir.path("kubelet");
+    std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
+    let mut kubelet = tokio::process::Command::new(&program);
     kubelet
-        .args([
-            "-c",
-            "exec -a kubelet bash -c \"$0\" kubelet \"$1\"",
-            script,
-            gates,
-        ])
+        .args(["-c", script, "kubelet", gates])
         .stdin(std::process::Stdio::piped())
         .kill_on_drop(true);
     let _kubelet = kubelet.spawn().expect("bash runs");
@@ -309,7 +306,7 @@ async fn shared_events_are_left_to_a_kubelet() {
         let mut lines = processes
             .filter(|p| *p.file_name() != *own)
             .filter_map(|p| of(p).ok());
-        lines.any(|line| line.starts_with(b"kubelet\0"))
+        lines.any(|line| line.ends_with(b"EventedPLEG=true\0"))
     };
     until(TIMEOUT, "the kubelet", || async { running().then_some(()) })
         .await

@@ -23,7 +23,7 @@ const CONSTANT: [&str; 6] = [
 ];
 /// What only a flood, an overload, a bug, or a certain runtime moves. A test of the crate `pleg` shows that
 /// they are written (`metrics.rs`).
-const RARE: [&str; 8] = [
+const RARE: [&str; 9] = [
     "pleg_backlog_events",
     "pleg_events_joined_total",
     "pleg_events_without_pod_dropped_total",
@@ -32,6 +32,7 @@ const RARE: [&str; 8] = [
     "pleg_missed_events_withdrawn_total",
     "pleg_stream_panics_total",
     "pleg_tombstones_dropped_total",
+    "pleg_unacknowledged_timestamp_seconds",
 ];
 
 /// The names and descriptions in `docs/metrics.md`.
