@@ -21,8 +21,8 @@ use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// The most rows of a list. Upstream's nodes have 110 pods, and the largest ones some thousands of containers. A row takes
-/// much more memory than it has bytes, so the limit of messages does not bound it.
+/// The most rows of a list: far more than a node has pods and containers. A row that is kept takes much more memory than
+/// it has bytes, so the limit on the bytes of a message does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
 /// Reads a part of a list.
@@ -47,8 +47,8 @@ impl CriRuntime {
         self.sandbox_messages(scope, &mut read).await
     }
 
-    /// Lists sandboxes and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part is a
-    /// `ListPodSandboxResponse`, or of a page of `StreamPodSandboxes`, which has its rows in the same field.
+    /// Lists sandboxes and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part can
+    /// be decoded as a `ListPodSandboxResponse`: a page of `StreamPodSandboxes` has its rows in the same field.
     ///
     /// # Errors
     /// If the call or `read` fails, or if there are more than 100,000 rows.
@@ -83,8 +83,8 @@ impl CriRuntime {
         self.container_messages(scope, &mut read).await
     }
 
-    /// Lists containers and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part is a
-    /// `ListContainersResponse`, or of a page of `StreamContainers`, which has its rows in the same field.
+    /// Lists containers and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part can
+    /// be decoded as a `ListContainersResponse`: a page of `StreamContainers` has its rows in the same field.
     ///
     /// # Errors
     /// If the call or `read` fails, or if there are more than 100,000 rows.

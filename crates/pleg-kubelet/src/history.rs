@@ -384,9 +384,9 @@ impl PodHistory {
         self.addresses_missing
     }
 
-    /// The instant after which a created container must be read before it is removed. `None`: it was read since the
-    /// last calls for it may be repeated, or that is given up. Until then they may take effect. A start may also fail late, of which containerd
-    /// sends no event: then the container has an exit code, which its removal would lose.
+    /// The instant after which a created container must be read before it is removed: when the last calls for it may be
+    /// repeated, because until then they may take effect. `None`: it was read since, or its status is not waited for any
+    /// more. Without the read an exit code could be lost: a start may fail late, and containerd sends no event of that.
     pub(crate) fn unread_since(
         &self,
         id: &Id,

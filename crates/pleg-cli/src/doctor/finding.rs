@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_killed_or_removed_while_the_host_is_in_trouble() {
+    fn no_destructive_advice_while_the_host_is_in_trouble() {
         let advice = |severity| {
             let mut all = [
                 finding("io_pressure", Layer::Host, severity),

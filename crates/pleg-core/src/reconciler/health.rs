@@ -320,7 +320,7 @@ pub enum Degraded {
     Unacknowledged {
         /// The names of the consumers.
         consumers: Vec<Text>,
-        /// When the earliest end was detected that it has not acknowledged.
+        /// When the earliest end was detected that one of them has not acknowledged.
         since: Instant,
     },
 }

@@ -19,7 +19,8 @@ pub(crate) struct Awaited {
 struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
-    /// The earliest end that the bounds dropped since the last acknowledgement, as long as others are owed.
+    /// When the earliest end was detected whose record was dropped since the last acknowledgement of this consumer. Without
+    /// it a consumer beside a container that crashes fast would always seem to be late for some seconds only.
     dropped: Option<Instant>,
 }
 
@@ -169,7 +170,7 @@ mod tests {
         assert!(awaited.acknowledge(&"1".into(), ONE));
         assert!(!awaited.acknowledge(&"2".into(), ONE));
         assert_eq!(owing(&awaited), [name("two", 2)]);
-        // A later incarnation of the id has ended.
+        // The same id has ended once more.
         awaited.add(&"2".into(), at(3));
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
         // The bounds drop records, so that the earliest that is left becomes ever younger.

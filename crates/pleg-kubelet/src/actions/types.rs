@@ -85,7 +85,7 @@ pub struct PodActions {
 }
 
 impl PodActions {
-    /// Whether no call is to be made.
+    /// True if the decision makes no call.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stop.is_empty()

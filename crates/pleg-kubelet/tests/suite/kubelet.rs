@@ -277,7 +277,7 @@ async fn container_from_the_future_does_not_delay_a_deletion() {
 
 /// One consumer acknowledges, and the other one never does.
 #[tokio::test(start_paused = true)]
-async fn consumer_that_never_acknowledges_is_named_and_delays_a_bounded_number() {
+async fn silent_consumer_is_named_and_delays_few_removals() {
     let mut silent: Option<Consumer> = None;
     let node = Node::with(FakeRuntime::new(), &["app"], |builder| {
         silent = Some(builder.register_consumer("silent"));

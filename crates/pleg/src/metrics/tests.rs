@@ -80,7 +80,7 @@ fn each_counter_is_written_with_its_value() {
 }
 
 #[test]
-fn consumer_that_owes_an_acknowledgement_is_named_until_it_owes_none() {
+fn metric_names_a_consumer_until_it_has_acknowledged() {
     let recorder = DebuggingRecorder::new();
     let shown = recorder.snapshotter();
     let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);

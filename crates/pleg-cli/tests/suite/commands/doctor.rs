@@ -302,7 +302,7 @@ async fn unusable_input_is_one_clear_line_and_exit_code_3() {
 }
 
 #[tokio::test]
-async fn verdict_and_exit_code_say_what_is_known_of_the_node() {
+async fn verdict_and_exit_code_follow_from_the_recording() {
     let dir = TestDir::new();
     let file = dir.path("node.json");
     let no_network = json!({"conditions": [{"name": "NetworkReady", "status": false}]});
