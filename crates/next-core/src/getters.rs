@@ -1,0 +1,128 @@
+//! What the reconciler shows of itself.
+
+use crate::health::{Health, PodName};
+use crate::output::Counters;
+use crate::pods::Record;
+use crate::reconciler::Reconciler;
+use crate::state_counts::StateCounts;
+use crate::types::ids::{Id, PodUid};
+use crate::types::time::Instant;
+
+impl Reconciler {
+    /// The state of health.
+    pub fn health(&self, now: Instant) -> Health {
+        let slow = self.schedule.slow();
+        let failing = self.failing();
+        let pod_read = self.schedule.oldest();
+        let pod_read = pod_read.map(|since| since.after(self.reads.deadline()));
+        let due = [
+            self.poll_timeout(),
+            self.relist.deadline(),
+            self.probe.deadline(self.reads.deadline()),
+            self.outage.version_deadline(),
+            pod_read,
+        ];
+        Health {
+            due: due.into_iter().flatten().min().unwrap_or(now),
+            last_list: self.relist.complete(),
+            list_in_flight: self.relist.in_flight().map(|(_, since)| since),
+            list_error: self.relist.error().cloned(),
+            silent_since: self.outage.silent_since(),
+            period: self.relist.period(),
+            stream: self.stream.state(now),
+            behind_since: self.hints.oldest().filter(|&due| due < now),
+            overdue: slow.len(),
+            oldest_overdue: self.schedule.slow().next().map(|(_, since)| since),
+            overdue_pods: self.named(slow.map(|(uid, _)| uid)),
+            failing: failing.len(),
+            failing_pods: self.named(failing),
+            missed: self.out.counters.missed.total(),
+            loss: self.stream_check.loss(now),
+            splits_events_between_subscribers: self
+                .stream_check
+                .profile()
+                .splits_events_between_subscribers,
+            synced: self.progress.is_synced(),
+            unready_after: self.relist.unready_after(),
+        }
+    }
+
+    fn named<'a>(&self, pods: impl Iterator<Item = &'a PodUid>) -> Vec<PodName> {
+        let named = pods.take(Health::NAMED);
+        named.map(|uid| self.pod_name(uid)).collect()
+    }
+
+    /// The pods whose read takes long, oldest first, and since when.
+    pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (&PodUid, Instant)> {
+        self.schedule.slow()
+    }
+
+    /// Pods that cannot be read, or of which a status cannot be read. None while the runtime as a whole fails.
+    pub fn failing(&self) -> impl ExactSizeIterator<Item = &PodUid> {
+        let failing = self.pods.failing();
+        let fails = self.outage.fails();
+        let most = if fails { 0 } else { failing.len() };
+        failing.iter().take(most)
+    }
+
+    /// Returns true if a read of the pod is in flight or wanted.
+    pub fn owes_read(&self, uid: &PodUid) -> bool {
+        self.schedule.is_in_flight(uid) || self.schedule.is_wanted(uid)
+    }
+
+    /// Returns true if calls to the runtime as a whole fail.
+    pub const fn is_runtime_failing(&self) -> bool {
+        self.outage.fails()
+    }
+
+    /// Returns true if the id is published as ended.
+    pub fn has_died(&self, id: &Id) -> bool {
+        self.pods.record(id).is_some_and(Record::has_ended)
+    }
+
+    /// The names of a pod.
+    pub fn pod_name(&self, uid: &PodUid) -> PodName {
+        let pod = self.pods.get(uid);
+        PodName {
+            uid: uid.clone(),
+            namespace: pod.map(|pod| pod.namespace.clone()).unwrap_or_default(),
+            name: pod.map(|pod| pod.name.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            streams_lost: self.stream.lost,
+            ..self.out.counters.clone()
+        }
+    }
+
+    /// Pods and containers by state.
+    pub const fn state_counts(&self) -> StateCounts {
+        self.pods.state_counts()
+    }
+
+    /// Returns true if no call is in flight and no read waits for a slot.
+    pub fn is_idle(&self) -> bool {
+        let calls = self.relist.in_flight().is_some()
+            || self.probe.is_busy()
+            || self.outage.is_version_in_flight();
+        self.schedule.is_idle() && !calls
+    }
+
+    /// The number of entries that the machines store: a measure of memory that must not grow when nothing happens.
+    pub fn footprint(&self) -> usize {
+        self.pods.stored()
+            + self.hints.len()
+            + self.schedule.len()
+            + self.look_again.len()
+            + self.reads.len()
+            + self.progress.len()
+            + self.stream_check.len()
+            + self.announcements.len()
+            + self.waiters.len()
+            + self.probe.len()
+            + self.outage.len()
+    }
+}

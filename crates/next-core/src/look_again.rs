@@ -1,0 +1,116 @@
+//! Which pods are read again because a read showed less than an event had reported, and when.
+//!
+//! containerd 2.4 listed a container as running after it had sent its STOPPED. So such a pod is read again after
+//! 0.1, 0.3, 1, 3 and 10 s. After that only relists look at it.
+
+use std::collections::BTreeMap;
+
+use crate::constants::LOOK_AGAIN;
+use crate::types::ids::PodUid;
+use crate::types::time::Instant;
+
+/// The pods that are read again. Under `None`: ids that only relists show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct LookAgain {
+    pods: BTreeMap<Option<PodUid>, Looks>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Looks {
+    /// The number of looks so far, with the next one.
+    count: usize,
+    /// When the next one is due. `None`: the last one was made.
+    next: Option<Instant>,
+}
+
+impl LookAgain {
+    /// A read of the pod showed less than events had reported. Returns when the next look is due, or `None` after the
+    /// last one. A read that began for another reason before the next look is due does not advance the schedule: a busy
+    /// worker would use it up within milliseconds.
+    pub(crate) fn shows_less(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
+        let looks = self.pods.entry(pod.cloned()).or_default();
+        if looks.next.is_none_or(|next| next <= now) {
+            looks.next = LOOK_AGAIN.get(looks.count).map(|&pause| now.after(pause));
+            looks.count += 1;
+        }
+        looks.next
+    }
+
+    /// The pod shows everything that events have reported.
+    pub(crate) fn shows_all(&mut self, pod: Option<&PodUid>) {
+        if !self.pods.is_empty() {
+            self.pods.remove(&pod.cloned());
+        }
+    }
+
+    /// A new event about the pod starts its schedule anew, but does not delay the look that is planned.
+    pub(crate) fn restart(&mut self, pod: Option<&PodUid>) {
+        if self.pods.is_empty() {
+            return;
+        }
+        let key = pod.cloned();
+        match self.pods.get_mut(&key) {
+            Some(looks) if looks.next.is_some() => looks.count = 0,
+            _ => {
+                self.pods.remove(&key);
+            }
+        }
+    }
+
+    /// When the pod must be read again.
+    pub(crate) fn due(&self, pod: Option<&PodUid>) -> Option<Instant> {
+        if self.pods.is_empty() {
+            return None;
+        }
+        self.pods.get(&pod.cloned())?.next
+    }
+
+    /// The number of pods with a schedule.
+    pub(crate) fn len(&self) -> usize {
+        self.pods.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn looks_are_made_after_growing_pauses_and_then_end() {
+        let (mut again, pod) = (LookAgain::default(), PodUid::from("p"));
+        let mut now = 1_000;
+        for pause in [100, 300, 1_000, 3_000, 10_000] {
+            assert_eq!(again.shows_less(Some(&pod), at(now)), Some(at(now + pause)));
+            now += pause;
+        }
+        assert_eq!(again.shows_less(Some(&pod), at(now)), None);
+        assert_eq!(again.due(Some(&pod)), None);
+    }
+
+    #[test]
+    fn reads_in_between_do_not_advance_the_schedule() {
+        let (mut again, pod) = (LookAgain::default(), PodUid::from("p"));
+        for ms in [0, 20, 40, 60, 99] {
+            assert_eq!(again.shows_less(Some(&pod), at(ms)), Some(at(100)));
+        }
+        assert_eq!(again.shows_less(Some(&pod), at(100)), Some(at(400)));
+    }
+
+    #[test]
+    fn new_event_restarts_the_schedule_and_keeps_the_next_look() {
+        let (mut again, pod) = (LookAgain::default(), PodUid::from("p"));
+        again.shows_less(Some(&pod), at(0));
+        again.shows_less(Some(&pod), at(100));
+        again.restart(Some(&pod));
+        assert_eq!(again.due(Some(&pod)), Some(at(400)));
+        assert_eq!(again.shows_less(Some(&pod), at(400)), Some(at(500)));
+        again.shows_all(Some(&pod));
+        assert_eq!(again.len(), 0);
+    }
+}

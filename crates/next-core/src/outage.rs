@@ -1,0 +1,216 @@
+//! Whether the runtime as a whole fails, or only what was asked for.
+//!
+//! A pod whose calls hang or fail is one bad pod. When the daemon is stopped, all calls hang, and no pod is to blame. So
+//! a call that is unanswered after a second, or that fails, causes a `Version` call, one at a time: it does no work in
+//! any runtime. The runtime as a whole fails from a failed `Version` until a call succeeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::constants::{CALL_IS_SLOW, VERSION_DEADLINE};
+use crate::types::error::{CallError, CallErrorKind};
+use crate::types::reads::Ticket;
+use crate::types::time::Instant;
+
+/// What the ends of calls show of the runtime as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Outage {
+    /// Calls that are unanswered for less than a second, and when they were made.
+    recent: BTreeMap<Ticket, Instant>,
+    recent_since: BTreeSet<(Instant, Ticket)>,
+    /// The `Version` call in flight, and when it was made.
+    version: Option<(Ticket, Instant)>,
+    /// A call is slow or has failed, and no `Version` was called since.
+    needs_version: bool,
+    /// The last `Version` failed, and no call has succeeded since.
+    fails: bool,
+    /// When the first call was made that is unanswered, if nothing has come from the runtime since.
+    unanswered_since: Option<Instant>,
+    /// The same, if `Version` was not answered either.
+    silent_since: Option<Instant>,
+}
+
+/// What the end of a call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing has changed.
+    Same,
+    /// The runtime answers again after an outage.
+    IsBack,
+}
+
+impl Outage {
+    /// A call was made.
+    pub(crate) fn began(&mut self, ticket: Ticket, now: Instant) {
+        self.unanswered_since.get_or_insert(now);
+        self.recent.insert(ticket, now);
+        self.recent_since.insert((now, ticket));
+    }
+
+    /// A call has ended, with this error.
+    pub(crate) fn ended(&mut self, ticket: Ticket, error: Option<&CallError>) -> Verdict {
+        if let Some(since) = self.recent.remove(&ticket) {
+            self.recent_since.remove(&(since, ticket));
+        }
+        let kind = error.map(|error| error.kind);
+        self.heard(kind);
+        match kind {
+            None => return self.succeeded(),
+            Some(CallErrorKind::NotFound) => {}
+            Some(_) => self.needs_version = true,
+        }
+        Verdict::Same
+    }
+
+    /// A call has succeeded.
+    pub(crate) const fn succeeded(&mut self) -> Verdict {
+        match std::mem::replace(&mut self.fails, false) {
+            true => Verdict::IsBack,
+            false => Verdict::Same,
+        }
+    }
+
+    /// Something came from the runtime, unless the error says that nothing did. A runtime that refuses a call works.
+    fn heard(&mut self, error: Option<CallErrorKind>) {
+        if !error.is_some_and(CallErrorKind::is_unanswered) {
+            (self.unanswered_since, self.silent_since) = (None, None);
+        }
+    }
+
+    /// The calls that have become slow.
+    pub(crate) fn take_slow(&mut self, now: Instant) -> Vec<Ticket> {
+        let mut slow = Vec::new();
+        while let Some((since, _)) = self.recent_since.first()
+            && since.after(CALL_IS_SLOW) <= now
+            && let Some((_, ticket)) = self.recent_since.pop_first()
+        {
+            self.recent.remove(&ticket);
+            self.needs_version = true;
+            slow.push(ticket);
+        }
+        slow
+    }
+
+    /// Returns true if `Version` must be called.
+    pub(crate) const fn is_version_due(&self) -> bool {
+        self.needs_version && self.version.is_none()
+    }
+
+    pub(crate) fn version_began(&mut self, ticket: Ticket, now: Instant) {
+        self.unanswered_since.get_or_insert(now);
+        self.version = Some((ticket, now));
+        self.needs_version = false;
+    }
+
+    /// `Version` has ended. `None`: another one is in flight.
+    pub(crate) fn version_ended(
+        &mut self,
+        ticket: Ticket,
+        error: Option<CallErrorKind>,
+    ) -> Option<Verdict> {
+        self.version.take_if(|(own, _)| *own == ticket)?;
+        self.silent_since = self.unanswered_since;
+        self.heard(error);
+        if error.is_some() {
+            self.fails = true;
+            return Some(Verdict::Same);
+        }
+        Some(self.succeeded())
+    }
+
+    /// Returns true if the runtime as a whole fails.
+    pub(crate) const fn fails(&self) -> bool {
+        self.fails
+    }
+
+    /// When the first call was made that the runtime left unanswered, if it does not answer `Version` either.
+    pub(crate) const fn silent_since(&self) -> Option<Instant> {
+        self.silent_since
+    }
+
+    /// Returns true if a `Version` call is in flight.
+    pub(crate) const fn is_version_in_flight(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// When the next call becomes slow.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let (since, _) = self.recent_since.first()?;
+        Some(since.after(CALL_IS_SLOW))
+    }
+
+    /// When `Version` must have ended.
+    pub(crate) fn version_deadline(&self) -> Option<Instant> {
+        self.version.map(|(_, since)| since.after(VERSION_DEADLINE))
+    }
+
+    /// The number of calls of which something is stored.
+    pub(crate) fn len(&self) -> usize {
+        self.recent.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn error(kind: CallErrorKind) -> CallError {
+        CallError::new("Call", kind, "")
+    }
+
+    #[test]
+    fn slow_call_causes_one_version_call() {
+        let mut outage = Outage::default();
+        outage.began(Ticket(1), at(0));
+        outage.began(Ticket(2), at(1));
+        assert_eq!(outage.due(), Some(at(1_000)));
+        assert_eq!(outage.take_slow(at(999)), []);
+        assert!(!outage.is_version_due());
+        assert_eq!(outage.take_slow(at(1_001)), [Ticket(1), Ticket(2)]);
+        assert!(outage.is_version_due());
+        outage.version_began(Ticket(3), at(1_001));
+        assert!(!outage.is_version_due());
+        assert_eq!(outage.take_slow(at(9_000)), []);
+    }
+
+    #[test]
+    fn runtime_fails_from_a_failed_version_until_a_call_succeeds() {
+        let mut outage = Outage::default();
+        for (kind, causes_version) in [(NotFound, false), (Failed, true), (Unavailable, true)] {
+            outage.ended(Ticket(1), Some(&error(kind)));
+            assert_eq!(outage.is_version_due(), causes_version, "{kind:?}");
+        }
+        outage.version_began(Ticket(2), at(0));
+        assert_eq!(outage.version_ended(Ticket(1), None), None);
+        let verdict = outage.version_ended(Ticket(2), Some(Unavailable));
+        assert_eq!((verdict, outage.fails()), (Some(Verdict::Same), true));
+        outage.ended(Ticket(3), Some(&error(NotFound)));
+        assert!(outage.fails(), "NotFound is no success");
+        assert_eq!(outage.ended(Ticket(4), None), Verdict::IsBack);
+        assert_eq!(outage.ended(Ticket(5), None), Verdict::Same);
+    }
+
+    #[test]
+    fn runtime_is_silent_since_the_first_unanswered_call() {
+        for (answer, silent) in [
+            (None, None),
+            (Some(Failed), None),
+            (Some(DeadlineExceeded), Some(at(15_000))),
+        ] {
+            let mut outage = Outage::default();
+            outage.began(Ticket(1), at(15_000));
+            outage.take_slow(at(16_000));
+            outage.version_began(Ticket(2), at(16_000));
+            outage.version_ended(Ticket(2), answer);
+            assert_eq!(outage.silent_since(), silent, "{answer:?}");
+            outage.ended(Ticket(1), None);
+            assert_eq!(outage.silent_since(), None);
+        }
+    }
+}

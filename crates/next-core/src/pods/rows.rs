@@ -1,0 +1,205 @@
+//! The rows of one pod, and how the rows of a relist are sorted into pods.
+
+use std::collections::BTreeMap;
+
+use crate::pods::Pods;
+use crate::pods::record::{Record, Seen};
+use crate::types::ids::{Id, Kind, PodUid};
+use crate::types::reads::Rows;
+use crate::types::report::{Report, ReportedState};
+use crate::types::time::Instant;
+
+/// The rows of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PodRows {
+    /// When they were requested.
+    pub(crate) as_of: Instant,
+    /// They are those of a relist, which shows every id of the node.
+    pub(crate) of_relist: bool,
+    pub(crate) rows: BTreeMap<Id, Row>,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub(crate) kind: Kind,
+    pub(crate) shown: ReportedState,
+    /// `None` in a relist for an id that is published: only its state was decoded.
+    pub(crate) whole: Option<Report>,
+}
+
+impl PodRows {
+    pub(crate) const fn new(as_of: Instant, of_relist: bool) -> Self {
+        Self {
+            as_of,
+            of_relist,
+            rows: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a row. Of two rows of one id the ended one counts.
+    fn add(&mut self, row: Report) {
+        let (id, kind, shown) = (row.id.clone(), row.identity.kind, row.shown);
+        let whole = Some(row);
+        let first = Row { kind, shown, whole };
+        let known = self.rows.entry(id).or_insert(first);
+        known.shown = known.shown.later(shown);
+    }
+}
+
+/// The rows of a relist by pod.
+#[derive(Debug, Default)]
+pub(crate) struct Sorted {
+    /// Pods whose rows are exactly what is published and of which no status is due.
+    pub(crate) same: Vec<PodUid>,
+    /// All other pods: new, changed, absent, or with reads that are due.
+    pub(crate) differ: BTreeMap<PodUid, PodRows>,
+}
+
+impl Sorted {
+    /// Sorts the rows of a relist. `is_read`: the pod is being read, so its rows wait whatever they show.
+    pub(crate) fn new(
+        rows: &Rows,
+        pods: &mut Pods,
+        as_of: Instant,
+        is_read: impl Fn(&PodUid) -> bool,
+        now: Instant,
+    ) -> Self {
+        let mut new: BTreeMap<PodUid, Vec<&Report>> = BTreeMap::new();
+        let sandboxes = pods_of_sandboxes(rows.new_rows());
+        for row in rows.new_rows() {
+            if let Some(uid) = place(row, &sandboxes, pods) {
+                pods.move_to(&row.id, &uid);
+                new.entry(uid).or_default().push(row);
+            }
+        }
+        let mut sorted = Self::default();
+        for (uid, pod) in pods.iter() {
+            let is_same = |(id, record): (&Id, &Record)| {
+                let row = rows.state(id, record.kind());
+                row.is_some_and(|row| {
+                    record.compare(row, as_of) == Seen::Same
+                        && !record.is_due(row, as_of, false, now)
+                })
+            };
+            let new = new.remove(uid);
+            let may_be_same = new.is_none() && pod.error.is_none() && !pod.records.is_empty();
+            if may_be_same && !is_read(uid) && pod.records.iter().all(is_same) {
+                sorted.same.push(uid.clone());
+                continue;
+            }
+            let mut of_pod = PodRows::new(as_of, true);
+            for (id, record) in &pod.records {
+                let kind = record.kind();
+                if let Some(shown) = rows.state(id, kind) {
+                    let whole = None;
+                    of_pod.rows.insert(id.clone(), Row { kind, shown, whole });
+                }
+            }
+            let new = new.into_iter().flatten().cloned();
+            new.for_each(|row| of_pod.add(row));
+            sorted.differ.insert(uid.clone(), of_pod);
+        }
+        for (uid, rows) in new {
+            let mut of_pod = PodRows::new(as_of, true);
+            rows.into_iter().cloned().for_each(|row| of_pod.add(row));
+            sorted.differ.insert(uid, of_pod);
+        }
+        sorted
+    }
+
+    /// Adds a pod of which nothing is listed or published, because a caller waits for it or it is being read.
+    pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
+        // `same` is in the order of pods.
+        if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {
+            let nothing = PodRows::new(as_of, true);
+            self.differ.insert(uid.clone(), nothing);
+        }
+    }
+}
+
+/// The rows that belong to one pod, of a list of that pod: some runtimes ignore filters.
+pub(crate) fn rows_of(uid: &PodUid, rows: Vec<Report>, pods: &Pods, as_of: Instant) -> PodRows {
+    let sandboxes = pods_of_sandboxes(&rows);
+    let mut of_pod = PodRows::new(as_of, false);
+    for row in rows {
+        if place(&row, &sandboxes, pods).as_ref() == Some(uid) {
+            of_pod.add(row);
+        }
+    }
+    of_pod
+}
+
+/// The pod of each sandbox in these rows.
+fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
+    let sandboxes = rows.iter().filter(|r| r.identity.kind == Kind::Sandbox);
+    let pods = sandboxes.map(|row| {
+        let own = row.identity.pod.clone();
+        (row.id.clone(), own.unwrap_or_else(|| (&row.id).into()))
+    });
+    pods.collect()
+}
+
+/// The pod of a row: that of its sandbox, else its label's, else the pod that is named by its sandbox's id.
+fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
+    let identity = &row.identity;
+    let sandbox = match identity.kind {
+        Kind::Sandbox => Some(&row.id),
+        Kind::Container => identity.sandbox.as_ref(),
+    };
+    let of_sandbox = sandbox.and_then(|id| sandboxes.get(id).or_else(|| pods.pod_of(id)));
+    let pod = of_sandbox.or(identity.pod.as_ref()).cloned();
+    pod.or_else(|| sandbox.map(PodUid::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::report::{Details, Identity};
+
+    fn row(id: &str, sandbox: Option<&str>, label: Option<&str>) -> Report {
+        let kind = sandbox.map_or(Kind::Sandbox, |_| Kind::Container);
+        let mut identity = Identity::new(kind);
+        identity.sandbox = sandbox.map(Id::from);
+        identity.pod = label.map(PodUid::from);
+        Report::new(id, ReportedState::Running, identity, Details::none(kind))
+    }
+
+    #[test]
+    fn container_belongs_to_the_pod_of_its_sandbox() {
+        let pods = Pods::default();
+        let sandboxes = pods_of_sandboxes(&[row("s", None, Some("p")), row("bare", None, None)]);
+        for (sandbox, label, pod) in [
+            ("s", Some("q"), "p"),
+            ("bare", Some("q"), "bare"),
+            ("unknown", Some("q"), "q"),
+            ("unknown", None, "unknown"),
+        ] {
+            let container = row("c", Some(sandbox), label);
+            assert_eq!(place(&container, &sandboxes, &pods), Some(pod.into()));
+        }
+    }
+
+    #[test]
+    fn rows_of_other_pods_are_left_out() {
+        let rows = vec![row("s", None, Some("p")), row("t", None, Some("q"))];
+        let rows = rows_of(&"p".into(), rows, &Pods::default(), Instant::ORIGIN);
+        assert!(rows.rows.keys().eq([&Id::from("s")]));
+    }
+
+    #[test]
+    fn id_that_is_listed_twice_has_ended() {
+        for (first, second) in [
+            (ReportedState::Exited, ReportedState::Running),
+            (ReportedState::Running, ReportedState::Exited),
+        ] {
+            let mut rows = PodRows::new(Instant::ORIGIN, true);
+            for shown in [first, second] {
+                let mut row = row("s", None, Some("p"));
+                row.shown = shown;
+                rows.add(row);
+            }
+            assert_eq!(rows.rows[&Id::from("s")].shown, ReportedState::Exited);
+        }
+    }
+}

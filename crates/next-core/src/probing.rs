@@ -1,0 +1,140 @@
+//! Statuses that are read by themselves, and `Version`: does the runtime work, and what has become known late?
+
+use std::time::Duration;
+
+use crate::constants::VERSION_DEADLINE;
+use crate::outage::Verdict;
+use crate::output::Output;
+use crate::pods::{Applied, Record};
+use crate::reconciler::Reconciler;
+use crate::types::error::{CallError, CallErrorKind};
+use crate::types::ids::{Id, Kind};
+use crate::types::lifecycle::Source;
+use crate::types::reads::{Ticket, Version};
+use crate::types::report::Report;
+use crate::types::time::Instant;
+
+impl Reconciler {
+    /// Requests statuses: those of a pod read, or a single one.
+    pub(crate) fn request_statuses(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        ids: Vec<(Id, Kind)>,
+        deadline: Duration,
+    ) {
+        self.pods.requested(&ids, now);
+        self.outage.began(ticket, now);
+        self.out.counters.statuses += ids.len() as u64;
+        self.out.push(Output::ReadStatuses {
+            ticket,
+            ids,
+            deadline,
+        });
+    }
+
+    /// A call has ended. After an outage the first success starts a relist.
+    pub(crate) fn call_ended(&mut self, now: Instant, ticket: Ticket, error: Option<&CallError>) {
+        if self.outage.ended(ticket, error) == Verdict::IsBack {
+            self.relist.after_outage(now);
+        }
+    }
+
+    /// Makes the probe, the single status calls and the `Version` call that are due.
+    pub(crate) fn start_probes(&mut self, now: Instant) {
+        for ticket in self.outage.take_slow(now) {
+            self.probe.is_slow(ticket);
+        }
+        if let Some(next) = self.probe.take_due(now) {
+            self.relist.join_probe(now, next);
+            if !self.probe.is_busy() && !self.outage.is_version_in_flight() {
+                self.out.counters.probes += 1;
+                match self.pods.least_recently_requested(now) {
+                    Some((id, kind)) => self.request_status(now, id, kind),
+                    None => self.request_version(now),
+                }
+            }
+        }
+        while let Some(id) = self.probe.take_late_reason(now) {
+            if let Some(kind) = self.pods.record(&id).map(Record::kind) {
+                self.request_status(now, id, kind);
+            }
+        }
+        if self.outage.is_version_due() {
+            self.request_version(now);
+        }
+    }
+
+    fn request_status(&mut self, now: Instant, id: Id, kind: Kind) {
+        let ticket = self.out.ticket();
+        self.probe.began(ticket, id.clone(), now);
+        let deadline = self.reads.deadline();
+        self.request_statuses(now, ticket, vec![(id, kind)], deadline);
+    }
+
+    fn request_version(&mut self, now: Instant) {
+        let ticket = self.out.ticket();
+        self.outage.version_began(ticket, now);
+        let deadline = VERSION_DEADLINE;
+        self.out.push(Output::Version { ticket, deadline });
+    }
+
+    /// A status that was read by itself shows details and an end. If it shows anything else, the pod is read.
+    pub(crate) fn take_single_status(
+        &mut self,
+        now: Instant,
+        id: Id,
+        began: Instant,
+        answer: Result<Report, CallError>,
+    ) {
+        let Some(uid) = self.pods.pod_of(&id).cloned() else {
+            return;
+        };
+        self.schedule.touch(&uid);
+        match answer {
+            Ok(status) => {
+                let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
+                let (differs, mut applied) = self.pods.learn_alone(&id, &status, began, now);
+                if differs {
+                    self.look_again.shows_less(Some(&uid), now);
+                }
+                self.check_stream(now, before, &mut applied);
+                self.publish(now, &uid, &applied, Source::Inspection);
+            }
+            // A read of the pod decides, and reads the status again.
+            Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
+            Err(error) => {
+                self.pods.status_failed(&id, &error, now);
+                self.publish(now, &uid, &Applied::default(), Source::Inspection);
+                if error.kind.is_unanswered() {
+                    self.probe.suspect(id);
+                }
+            }
+        }
+    }
+
+    /// `Version` has ended. If the runtime answers, failures since the last answer count against their pods, and pods
+    /// whose probe hangs are read, so that health names them.
+    pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
+        let error = version.outcome.err().map(|error| error.kind);
+        let Some(verdict) = self.outage.version_ended(version.ticket, error) else {
+            return;
+        };
+        if verdict == Verdict::IsBack {
+            self.relist.after_outage(now);
+        }
+        for uid in self.pods.judge(error.is_none(), now) {
+            self.publish(now, &uid, &Applied::default(), Source::Inspection);
+            self.schedule.touch(&uid);
+        }
+        let suspects = self.probe.take_suspects();
+        if !error.is_some_and(CallErrorKind::is_unanswered) {
+            for id in suspects {
+                self.pods.retry_now(&id, now);
+                if let Some(uid) = self.pods.pod_of(&id) {
+                    self.schedule.touch(uid);
+                }
+            }
+        }
+    }
+}
