@@ -94,12 +94,14 @@ impl Reconciler {
         match answer {
             Ok(status) => {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
-                let (differs, mut applied) = self.pods.learn_alone(&id, &status, began, now);
-                if differs {
+                let mut alone = self.pods.learn_alone(&id, &status, began, now);
+                if alone.differs {
                     self.look_again.shows_less(Some(&uid), now);
                 }
-                self.check_stream(now, before, &mut applied);
-                self.publish(now, &uid, &applied, Source::Inspection);
+                self.check_stream(now, before, &mut alone.applied);
+                if alone.changes {
+                    self.publish(now, &uid, &alone.applied, Source::Inspection);
+                }
             }
             // A read of the pod decides, and reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),

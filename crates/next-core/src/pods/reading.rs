@@ -49,6 +49,16 @@ pub(crate) struct Applied {
     pub(crate) changes: Vec<(Id, Change)>,
 }
 
+/// What a status changed that was read by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Alone {
+    /// It shows another state than the published one.
+    pub(crate) differs: bool,
+    /// It changes the view of the pod.
+    pub(crate) changes: bool,
+    pub(crate) applied: Applied,
+}
+
 impl Applied {
     /// Adds what a read shows of an id. `before`: its state before the read, if it was published.
     fn add(&mut self, id: &Id, seen: Seen, before: Option<KnownState>, record: &Record) {
@@ -241,21 +251,22 @@ impl Pods {
         }
     }
 
-    /// A status that was read by itself shows details and an end, nothing else. Returns true if it shows another state than
-    /// the published one.
+    /// A status that was read by itself shows details and an end, nothing else.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,
         status: &Report,
         began: Instant,
         now: Instant,
-    ) -> (bool, Applied) {
-        let mut applied = Applied::default();
+    ) -> Alone {
+        let mut alone = Alone::default();
         let Some(record) = self.record_mut(id) else {
-            return (false, applied);
+            return alone;
         };
-        let before = record.state;
+        let (before, failed) = (record.state, record.status.has_failed());
+        let details = record.details.clone();
         let seen = record.compare(status.shown, began);
+        alone.differs = !matches!(seen, Seen::Same | Seen::Older);
         let has_ended = status.shown == ReportedState::Exited;
         if has_ended {
             record.see(status.shown, began, now);
@@ -263,10 +274,11 @@ impl Pods {
         if has_ended || seen == Seen::Same {
             record.learn(status, began, now);
         }
+        alone.changes = failed || before != record.state || details != record.details;
         if has_ended {
-            applied.add(id, seen, before, record);
+            alone.applied.add(id, seen, before, record);
         }
-        (!matches!(seen, Seen::Same | Seen::Older), applied)
+        alone
     }
 }
 

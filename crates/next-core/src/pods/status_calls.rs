@@ -113,6 +113,10 @@ impl StatusCalls {
         self.read_since_end
     }
 
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Returns true if a row shows the id, but the runtime says that it does not exist.
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.failure, Some(Failure::Missing))
