@@ -47,7 +47,9 @@ impl Reconciler {
                 }));
             }
         }
+        // If no id of the pod is left, only the removed ones have its names.
         for (id, record) in &applied.removed {
+            names.fill(record);
             let types = self.announcements.removed(id).into_iter();
             events.extend(types.map(|(what, initial)| PodLifecycleEvent {
                 initial,
@@ -135,8 +137,7 @@ impl Reconciler {
     fn announce_gone(&mut self, now: Instant, id: &Id, left: &Left, types: &[LifecycleType]) {
         let Left { uid, record, .. } = left;
         let mut names = Names::unknown(uid);
-        names.namespace = record.identity.namespace.clone().unwrap_or_default();
-        names.name = record.identity.pod_name.clone().unwrap_or_default();
+        names.fill(record);
         for &what in types {
             let event = names.event(now, id, record, what, Source::Stream);
             self.out.push(Output::Announce(event));
@@ -161,6 +162,14 @@ impl<'a> Names<'a> {
             uid,
             namespace,
             name,
+        }
+    }
+
+    /// Takes the names from the identity of an id, unless they are known.
+    fn fill(&mut self, record: &Record) {
+        let (namespace, name) = (&record.identity.namespace, &record.identity.pod_name);
+        if let (true, Some(namespace), Some(name)) = (self.name.is_empty(), namespace, name) {
+            (self.namespace, self.name) = (namespace.clone(), name.clone());
         }
     }
 

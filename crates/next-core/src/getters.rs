@@ -6,13 +6,14 @@ use crate::pods::Record;
 use crate::reconciler::Reconciler;
 use crate::state_counts::StateCounts;
 use crate::types::ids::{Id, PodUid};
+use crate::types::reads::Ticket;
 use crate::types::time::Instant;
 
 impl Reconciler {
     /// The state of health.
     pub fn health(&self, now: Instant) -> Health {
         let slow = self.schedule.slow();
-        let failing = self.failing();
+        let failing = self.failing_pods();
         let pod_read = self.schedule.oldest();
         let pod_read = pod_read.map(|since| since.after(self.reads.deadline()));
         let due = [
@@ -36,6 +37,7 @@ impl Reconciler {
             overdue_pods: self.named(slow.map(|(uid, _)| uid)),
             failing: failing.len(),
             failing_pods: self.named(failing),
+            unacknowledged: Vec::new(),
             missed: self.out.counters.missed.total(),
             loss: self.stream_check.loss(now),
             splits_events_between_subscribers: self
@@ -52,17 +54,18 @@ impl Reconciler {
         named.map(|uid| self.pod_name(uid)).collect()
     }
 
-    /// The pods whose read takes long, oldest first, and since when.
-    pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (&PodUid, Instant)> {
-        self.schedule.slow()
+    /// The reads of pods that take long, oldest first: the ticket, the pod, and since when.
+    pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (Ticket, &PodUid, Instant)> {
+        let ticket = |uid| self.reads.ticket(uid).unwrap_or_default();
+        let slow = self.schedule.slow();
+        slow.map(move |(uid, since)| (ticket(uid), uid, since))
     }
 
     /// Pods that cannot be read, or of which a status cannot be read. None while the runtime as a whole fails.
-    pub fn failing(&self) -> impl ExactSizeIterator<Item = &PodUid> {
+    pub fn failing_pods(&self) -> impl ExactSizeIterator<Item = &PodUid> {
         let failing = self.pods.failing();
-        let fails = self.outage.fails();
-        let most = if fails { 0 } else { failing.len() };
-        failing.iter().take(most)
+        let counts = !self.outage.fails();
+        failing.iter().take(if counts { failing.len() } else { 0 })
     }
 
     /// Returns true if a read of the pod is in flight or wanted.

@@ -49,6 +49,9 @@ pub struct Health {
     pub failing: usize,
     /// Those pods, at most [`NAMED`](Self::NAMED).
     pub failing_pods: Vec<PodName>,
+    /// Registered consumers that have not acknowledged ends. The driver sets it: it keeps the exit
+    /// records.
+    pub unacknowledged: Vec<Unacknowledged>,
     /// Missed events of all kinds since the start.
     pub missed: u64,
     /// Expected and missed events of the last ten minutes.
@@ -59,6 +62,27 @@ pub struct Health {
     pub synced: bool,
     /// The node is not ready after this time without a complete list.
     pub unready_after: Duration,
+}
+
+/// A registered consumer has not acknowledged an end of a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Unacknowledged {
+    /// The name of the consumer.
+    pub consumer: Text,
+    /// When the end was detected.
+    pub since: Instant,
+}
+
+impl Unacknowledged {
+    /// A consumer of that name, and the detection of the earliest end that it has not acknowledged.
+    pub fn new(consumer: impl Into<Text>, since: Instant) -> Self {
+        Self {
+            consumer: consumer.into(),
+            since,
+        }
+    }
 }
 
 /// The identification of a pod in health reports.
@@ -90,6 +114,9 @@ impl Health {
 
     /// An inspection that is in flight for this long hangs.
     pub const HUNG_AFTER: Duration = POD_SLOW;
+
+    /// An end that a consumer has not acknowledged for this long is a degraded reason.
+    pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(600);
 
     /// Whether the generator is ready, and if not, why, in upstream's words.
     ///
@@ -175,6 +202,14 @@ impl Health {
             out.push(Degraded::PodsFailing {
                 failing: self.failing,
                 pods: self.failing_pods.clone(),
+            });
+        }
+        let owing = self.unacknowledged.iter();
+        let owing = owing.filter(|u| now.since(u.since) >= Self::ACKNOWLEDGED_WITHIN);
+        if let Some(since) = owing.clone().map(|u| u.since).min() {
+            out.push(Degraded::Unacknowledged {
+                consumers: owing.map(|u| u.consumer.clone()).collect(),
+                since,
             });
         }
         out
@@ -294,11 +329,18 @@ pub enum Degraded {
         /// The pods, at most [`Health::NAMED`].
         pods: Vec<PodName>,
     },
+    /// Registered consumers do not acknowledge ends, so dead containers wait for them.
+    Unacknowledged {
+        /// The names of the consumers.
+        consumers: Vec<Text>,
+        /// When the earliest end was detected that one of them has not acknowledged.
+        since: Instant,
+    },
 }
 
 impl Degraded {
     /// The codes of all degraded reasons. They are stable; `docs/runbook.md` explains each.
-    pub const CODES: [&str; 8] = [
+    pub const CODES: [&str; 9] = [
         "stream_down",
         "stream_lossy",
         "backlog",
@@ -307,6 +349,7 @@ impl Degraded {
         "runtime_silent",
         "pods_hung",
         "pods_failing",
+        "unacknowledged",
     ];
 
     /// Its code: a short lower-case name, for metrics, logs and lists.
@@ -320,6 +363,7 @@ impl Degraded {
             Self::RuntimeSilent { .. } => "runtime_silent",
             Self::PodsHung { .. } => "pods_hung",
             Self::PodsFailing { .. } => "pods_failing",
+            Self::Unacknowledged { .. } => "unacknowledged",
         }
     }
 
@@ -330,7 +374,8 @@ impl Degraded {
             | Self::Backlog { since }
             | Self::ListSlow { since }
             | Self::RuntimeSilent { since }
-            | Self::PodsHung { since, .. } => Some(*since),
+            | Self::PodsHung { since, .. }
+            | Self::Unacknowledged { since, .. } => Some(*since),
             Self::StreamLossy { .. } | Self::ListFailed { .. } | Self::PodsFailing { .. } => None,
         }
     }
@@ -376,6 +421,11 @@ impl fmt::Display for Degraded {
                 }
                 write_pods(f, pods, *failing)
             }
+            Self::Unacknowledged { consumers, .. } => write!(
+                f,
+                "dead containers wait for 10 min to be acknowledged by the registered consumer {}",
+                consumers.join(" and ")
+            ),
         }
     }
 }
@@ -390,3 +440,6 @@ fn write_pods(f: &mut fmt::Formatter<'_>, pods: &[PodName], all: usize) -> fmt::
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

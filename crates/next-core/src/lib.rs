@@ -42,7 +42,7 @@ mod stream_check;
 mod types;
 mod waiters;
 
-pub use health::{Degraded, Health, NotReady, PodName};
+pub use health::{Degraded, Health, NotReady, PodName, Unacknowledged};
 pub use inbox::Inbox;
 pub use loss::StreamLoss;
 pub use output::{Confirmed, Counters, EventCounts, MissedCounts, Output};

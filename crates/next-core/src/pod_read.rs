@@ -120,6 +120,12 @@ impl PodReads {
         Some((uid, self.in_progress.get_mut(uid)?))
     }
 
+    /// The ticket of the read of the pod.
+    pub(crate) fn ticket(&self, uid: &PodUid) -> Option<Ticket> {
+        let mut pods = self.pods.iter();
+        pods.find(|(_, pod)| *pod == uid).map(|(ticket, _)| *ticket)
+    }
+
     /// The time that is left for the read with that ticket.
     pub(crate) fn time_left(&self, ticket: Ticket, now: Instant) -> Duration {
         let read = self

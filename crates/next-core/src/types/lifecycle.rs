@@ -99,6 +99,29 @@ pub struct PodLifecycleEvent {
     pub happened_at: Option<WallTime>,
 }
 
+impl PodLifecycleEvent {
+    /// An announcement from the event stream without names, for code that builds announcements, such
+    /// as tests of consumers.
+    pub fn new(
+        event: LifecycleType,
+        uid: impl Into<PodUid>,
+        subject: Option<Subject>,
+        detected: Instant,
+    ) -> Self {
+        Self {
+            event,
+            uid: uid.into(),
+            namespace: Text::default(),
+            pod_name: Text::default(),
+            subject,
+            source: Source::Stream,
+            initial: false,
+            detected,
+            happened_at: None,
+        }
+    }
+}
+
 /// The container or sandbox that a lifecycle event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -117,4 +140,18 @@ pub struct Subject {
     pub exit_code: Option<i32>,
     /// The reason of the state; empty if none was given.
     pub reason: Text,
+}
+
+impl Subject {
+    /// A container or sandbox without details, for code that builds announcements.
+    pub fn new(id: impl Into<Id>, kind: Kind, name: impl Into<Text>) -> Self {
+        Self {
+            id: id.into(),
+            kind,
+            name: name.into(),
+            attempt: 0,
+            exit_code: None,
+            reason: Text::default(),
+        }
+    }
 }
