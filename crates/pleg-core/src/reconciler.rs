@@ -1090,6 +1090,7 @@ impl Reconciler {
             overdue_pods: named(&mut slow.iter().map(|&(_, uid, _)| uid)),
             failing: failing.len(),
             failing_pods: named(&mut failing.into_iter()),
+            unacknowledged: Vec::new(),
             missed: self.out.counters.missed.total(),
             loss: check.loss(now),
             splits_events_between_subscribers: check.profile().splits_events_between_subscribers,
