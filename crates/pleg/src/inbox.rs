@@ -4,40 +4,38 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::types::ids::{Id, PodUid};
-use crate::types::lifecycle::{LifecycleType, PodLifecycleEvent};
+use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
 
-/// The most ids that are joined. Nodes with 20,000 containers exist.
+/// The maximum number of ids whose announcements are coalesced. Nodes with 20,000 containers exist.
 const IDS: usize = 100_000;
 
 /// Announcements that one subscriber has not taken yet.
 ///
 /// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
 /// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. A Died
-/// or Removed stays. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber must take a snapshot.
+/// or Removed stays. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber
+/// must take a snapshot.
 #[derive(Clone, Debug)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     waiting: VecDeque<PodLifecycleEvent>,
     plain: usize,
     compact_at: usize,
     missed: u64,
-    coalesced: u64,
 }
 
 impl Inbox {
     /// An empty inbox.
-    pub const fn new(plain: usize) -> Self {
+    pub(crate) const fn new(plain: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
             plain,
             compact_at: plain,
             missed: 0,
-            coalesced: 0,
         }
     }
 
     /// Adds an announcement. Never blocks, never fails.
-    pub fn push(&mut self, event: PodLifecycleEvent) {
+    pub(crate) fn push(&mut self, event: PodLifecycleEvent) {
         self.waiting.push_back(event);
         if self.waiting.len() > self.compact_at {
             self.compact();
@@ -47,7 +45,7 @@ impl Inbox {
     }
 
     /// Removes the oldest announcement.
-    pub fn pop(&mut self) -> Option<PodLifecycleEvent> {
+    pub(crate) fn pop(&mut self) -> Option<PodLifecycleEvent> {
         let event = self.waiting.pop_front();
         if self.waiting.len() <= self.plain {
             self.compact_at = self.plain;
@@ -57,23 +55,8 @@ impl Inbox {
 
     /// How many announcements were lost since the last call, if any. To be delivered before the next
     /// announcement.
-    pub fn take_missed(&mut self) -> Option<u64> {
+    pub(crate) fn take_missed(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
-    }
-
-    /// How many announcements were coalesced since the start.
-    pub const fn coalesced(&self) -> u64 {
-        self.coalesced
-    }
-
-    /// How many announcements wait.
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Whether no announcement waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.missed == 0
     }
 
     fn compact(&mut self) {
@@ -98,8 +81,6 @@ impl Inbox {
         if seen.len() > IDS {
             kept.clear();
             self.missed += before;
-        } else {
-            self.coalesced += before.saturating_sub(kept.len() as u64);
         }
         self.waiting = kept;
     }
@@ -109,30 +90,14 @@ impl Inbox {
 mod tests {
     use std::time::Duration;
 
+    use pleg_core::{Instant, Kind, Subject};
+
     use super::*;
-    use crate::types::ids::Kind;
-    use crate::types::lifecycle::{Source, Subject};
-    use crate::types::time::Instant;
 
     fn event(at: u64, what: LifecycleType, id: &str, name: &str) -> PodLifecycleEvent {
-        PodLifecycleEvent {
-            event: what,
-            uid: "pod".into(),
-            namespace: "ns".into(),
-            pod_name: "pod".into(),
-            subject: (!id.is_empty()).then(|| Subject {
-                id: id.into(),
-                kind: Kind::Container,
-                name: name.into(),
-                attempt: 0,
-                exit_code: Some(1),
-                reason: "Error".into(),
-            }),
-            source: Source::Stream,
-            initial: false,
-            detected: Instant::from_origin(Duration::from_secs(at)),
-            happened_at: None,
-        }
+        let subject = (!id.is_empty()).then(|| Subject::new(id, Kind::Container, name));
+        let detected = Instant::from_origin(Duration::from_secs(at));
+        PodLifecycleEvent::new(what, "pod", subject, detected)
     }
 
     fn drain(inbox: &mut Inbox) -> Vec<(LifecycleType, String)> {
@@ -151,7 +116,7 @@ mod tests {
     };
 
     #[test]
-    fn one_that_keeps_up_gets_everything() {
+    fn subscriber_that_keeps_up_gets_everything() {
         let mut inbox = Inbox::new(4);
         for what in [ContainerStarted, PodSync, ContainerDied, ContainerRemoved] {
             inbox.push(event(0, what, if what == PodSync { "" } else { "a" }, "a"));
@@ -161,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lags_loses_no_end() {
+    fn subscriber_that_lags_loses_no_end() {
         let mut inbox = Inbox::new(2);
         for id in ["a", "b", "c"] {
             inbox.push(event(0, ContainerStarted, id, id));
@@ -194,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn beyond_100_000_ids_it_is_told_that_it_lags() {
+    fn more_than_100_000_ids_count_as_missed() {
         let mut inbox = Inbox::new(2);
         for n in 0..=2 * IDS {
             inbox.push(event(0, ContainerChanged, &n.to_string(), "app"));
-            assert!(inbox.len() <= 2 * IDS);
+            assert!(inbox.waiting.len() <= 2 * IDS);
         }
-        let left = inbox.len();
+        let left = inbox.waiting.len();
         assert_eq!(inbox.take_missed(), Some((2 * IDS + 1 - left) as u64));
     }
 
     /// After catching up, it keeps announcements as they are, as before.
     #[test]
-    fn one_that_caught_up_gets_everything_again() {
+    fn subscriber_that_caught_up_gets_everything_again() {
         for lag in [3, 6] {
             let mut inbox = Inbox::new(2);
             for n in 0..lag {
@@ -216,7 +181,7 @@ mod tests {
             for n in 0..3 {
                 inbox.push(event(n, ContainerStarted, "x", "app"));
             }
-            assert_eq!(inbox.len(), 1, "coalesced beyond two, after {lag}");
+            assert_eq!(inbox.waiting.len(), 1, "coalesced beyond two, after {lag}");
         }
     }
 }

@@ -134,7 +134,7 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_and_unsettled_pods_are_named_with_the_call_that_fails() {
+async fn failing_pods_are_named_with_the_call_that_fails() {
     let node = FakeRuntime::new();
     ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
@@ -151,7 +151,7 @@ async fn failing_and_unsettled_pods_are_named_with_the_call_that_fails() {
         .collect();
     let expected = [
         "p: failing PodSandboxStatus: test error (sandbox p-s)",
-        "q: unsettled listed, but ContainerStatus returns NotFound (container c q-c)",
+        "q: status_missing listed, but ContainerStatus returns NotFound (container c q-c)",
     ];
     assert_eq!(texts, expected);
     pleg.shutdown().await;

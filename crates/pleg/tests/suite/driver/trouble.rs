@@ -6,7 +6,7 @@ use pleg::{Pleg, WaitError};
 
 use crate::support::{
     FakeRuntime, MINUTE, MS, Op, SECOND, degraded, exited, in_short, is_confirmed, is_degraded,
-    next, pass, polling, rarely, settings, soon, synced, until, waiting,
+    next, pass, polling, rarely, settings, soon, synced, until,
 };
 
 /// Invariant 11: a pod whose reads hang does not delay other pods. Its waiter gets the error after
@@ -67,36 +67,6 @@ async fn hung_pod_does_not_delay_other_pods() {
     hung.iter().for_each(|uid| node.release(&Op::pod(uid)));
     until(&pleg, || degraded(&pleg).is_empty()).await;
     assert_eq!(pleg.get(&"p0".into()).status, good.status);
-}
-
-/// The number of overdue inspections is bounded; beyond it the oldest is cancelled and counts as
-/// failed.
-#[tokio::test(start_paused = true)]
-async fn too_many_hung_pods_cancel_the_oldest_inspection() {
-    let node = FakeRuntime::new();
-    (0..3).for_each(|n| node.run_pod(&format!("p{n}")));
-    let few = settings(|s| {
-        *s = rarely();
-        (s.inspections, s.overdue_max) = (1, 2);
-    });
-    let pleg = synced(&node, few).await;
-    let now = pleg.now();
-    let mut waits = Vec::new();
-    for n in 0..3 {
-        let uid = format!("p{n}");
-        node.hang(Op::pod(&uid));
-        waits.push(waiting(&pleg, &uid, now, MINUTE).await);
-    }
-    let oldest = soon(waits.remove(0)).await.unwrap();
-    assert!(matches!(oldest, Err(WaitError::Read { error: why, .. })
-        if why.kind == CallErrorKind::Cancelled));
-    let took = pleg.now().since(now);
-    assert!(
-        (750 * MS..800 * MS).contains(&took),
-        "when the third was overdue: {took:?}"
-    );
-    assert!(waits.iter().all(|w| !w.is_finished()));
-    assert_eq!(pleg.counters().inspections_cancelled, 1);
 }
 
 /// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then

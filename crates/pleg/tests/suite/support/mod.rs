@@ -88,6 +88,12 @@ pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, what).await.expect("in time")
 }
 
+/// Returns true if it is that instant, to the millisecond. The clock gives no instant twice, so on paused
+/// time a few nanoseconds pass.
+pub(crate) fn is_now(pleg: &Pleg, at: Option<Instant>) -> bool {
+    at.is_some_and(|at| pleg.now() >= at && pleg.now().since(at) < MS)
+}
+
 /// Lets this much time pass.
 pub(crate) async fn pass(pleg: &Pleg, time: Duration) {
     let clock = pleg.clock();
