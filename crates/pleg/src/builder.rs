@@ -1,5 +1,6 @@
 //! Configures and starts a generator.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -176,6 +177,7 @@ impl<R: Runtime> Builder<R> {
             requests,
             log: HealthLog::default(),
             records,
+            announced: BTreeSet::new(),
         };
         let reader = Reader::new(self.runtime, clock);
         let reads = Reads::new(metrics.clone());

