@@ -651,7 +651,11 @@ impl Reconciler {
         }
         let published = self.pods.get(uid);
         let names = published.map(|pod| (pod.namespace.clone(), pod.name.clone()));
-        let (namespace, name) = names.unwrap_or_default();
+        // The last id of the pod is gone, so only the removed record has its names.
+        let mut removed = applied.removed.iter().map(|(_, record)| &record.identity);
+        let of_removed =
+            || removed.find_map(|left| Some((left.namespace.clone()?, left.pod_name.clone()?)));
+        let (namespace, name) = names.or_else(of_removed).unwrap_or_default();
         let mut status = PodStatus::nothing(uid.clone());
         (status.namespace, status.name) = (namespace, name);
         let mut events = Vec::new();
