@@ -161,9 +161,10 @@ async fn k4_cache_set_and_get() {
         ContainerState::Running
     );
     assert_eq!(view.inspected, None);
-    // A status without an error.
+    // A status without an error. A read without details would not repeat the status calls before
+    // their retry is due.
     node.succeed(&Op::pod("p"));
-    let good = soon(pleg.request_relist(&uid)).await.unwrap();
+    let good = soon(pleg.request_reinspect(&uid)).await.unwrap();
     assert_eq!(pleg.get(&uid), good);
     assert_eq!(good.status.error, None);
     assert_eq!(good.status.ips.len(), 1);

@@ -110,12 +110,7 @@ async fn events_of_a_container_are_announced_in_order() {
         assert_eq!(in_short(&got), announced);
         assert_eq!(cached(&pleg, &got), shown, "{announced}");
         let is_end = got.event == LifecycleType::ContainerDied;
-        let source = if is_end {
-            Source::Stream
-        } else {
-            Source::Inspection
-        };
-        assert_eq!(got.source, source, "{announced}");
+        assert_eq!(got.source == Source::Stream, is_end, "{announced}");
         assert_eq!((&*got.namespace, &*got.pod_name), ("ns", "p"));
         let subject = got.subject.expect("of an id");
         let is_container = subject.kind == Kind::Container;
