@@ -184,7 +184,7 @@ impl Received<'_> {
         // The same status as for messages that tonic decodes.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
-        self.rows += rows::count(message.clone()).map_err(malformed)?;
+        self.rows += rows::count(&message).map_err(malformed)?;
         if self.rows > MOST_ROWS {
             let rows = self.rows;
             let problem = format!("the list has {rows} rows; at most {MOST_ROWS} are read");

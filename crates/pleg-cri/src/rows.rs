@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use pleg_runtime::Row;
 use pleg_runtime::core::{Kind, Report, ReportedState};
 use prost::bytes::Bytes;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
 use crate::{convert, v1};
@@ -33,16 +34,18 @@ pub fn containers(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), De
     rows.try_for_each(|encoded| pass_on(&mut brief, &encoded, row))
 }
 
-/// Any of the four list messages. Its rows take no memory.
-#[derive(Clone, PartialEq, Message)]
-struct CountedRows {
-    #[prost(message, repeated, tag = "1")]
-    rows: Vec<()>,
-}
+/// The field of all four list messages that has the rows.
+const ROWS: u32 = 1;
 
-/// The number of rows of a list message.
-pub(crate) fn count(message: Bytes) -> Result<usize, DecodeError> {
-    Ok(CountedRows::decode(message)?.rows.len())
+/// The number of rows of a list message. Nothing is kept, and no row is decoded.
+pub(crate) fn count(mut message: &[u8]) -> Result<usize, DecodeError> {
+    let mut rows = 0;
+    while !message.is_empty() {
+        let (field, wire) = decode_key(&mut message)?;
+        rows += usize::from(field == ROWS);
+        skip_field(wire, field, &mut message, DecodeContext::default())?;
+    }
+    Ok(rows)
 }
 
 /// Any of the four list messages. Its rows are parts of the message and are not decoded.

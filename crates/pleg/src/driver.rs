@@ -296,7 +296,7 @@ impl<R: Runtime> Driver<R> {
     }
 }
 
-/// Whether the event profile of the runtime is known.
+/// The request of the runtime's event profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
     Unknown,

@@ -208,7 +208,7 @@ impl Pleg {
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }
 
-    /// Whether the end of this id was announced, and each consumer that was registered then and
+    /// Returns true if the end of this id was announced, and each consumer that was registered then and
     /// still is has acknowledged it: garbage collection must not remove an ended container before.
     /// Without consumers it suffices that the end was announced.
     ///
@@ -338,7 +338,7 @@ impl HealthWatch {
         health
     }
 
-    /// Whether the generator is ready. Computed with the caller's present time, so a dead writer
+    /// Checks that the generator is ready. Computed with the caller's present time, so a dead writer
     /// does not look ready.
     ///
     /// # Errors

@@ -294,7 +294,7 @@ impl MetricsWriter {
         Some(listed.map_or(apart, |listed| apart.max(listed)))
     }
 
-    /// Whether a write would change anything. What only grows with time is not compared.
+    /// Returns true if a write would change anything. What only grows with time is not compared.
     fn is_outdated(
         &self,
         health: &Health,

@@ -44,7 +44,7 @@ pub struct TerminalRecord {
     pub finished_at: Option<WallTime>,
     /// When the generator detected it.
     pub detected: Instant,
-    /// Whether it was removed.
+    /// The id was removed.
     pub removed: bool,
 }
 
