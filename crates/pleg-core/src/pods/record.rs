@@ -1,0 +1,355 @@
+//! What is published of one sandbox or container, and how an observation changes it.
+
+use crate::constants::END_IS_FINAL_FOR;
+use crate::pods::details;
+use crate::pods::status_calls::StatusCalls;
+use crate::types::error::CallError;
+use crate::types::ids::{Id, Kind};
+use crate::types::report::{Details, Identity, Report, ReportedState};
+use crate::types::status::{
+    ContainerState, ContainerStatus, KnownState, SandboxState, SandboxStatus, Text,
+};
+use crate::types::time::{Instant, WallTime};
+
+/// One published id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
+    pub(crate) identity: Identity,
+    /// A list of its pod shows it: it has the pod-uid label.
+    pub(crate) in_pod_lists: bool,
+    /// The last known state. `None`: the runtime has only ever reported UNKNOWN.
+    pub(crate) state: Option<KnownState>,
+    /// The runtime reports UNKNOWN now.
+    pub(crate) unknown: bool,
+    /// It was UNKNOWN once, or a read has undone its end or its removal: events may not report its changes.
+    pub(crate) is_irregular: bool,
+    /// When its end was recorded.
+    pub(crate) ended_at: Option<Instant>,
+    pub(crate) details: Details,
+    pub(crate) status: StatusCalls,
+}
+
+/// The relation of an observation to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It shows the recorded state.
+    Same,
+    /// It shows another state, which is recorded.
+    Changed,
+    /// It shows an earlier state than the recorded end, and began so much later that it undoes the end.
+    Undone,
+    /// It shows an earlier state than the recorded end, and is ignored: the read may lag.
+    TooEarly,
+    /// It began before the end was recorded, so it does not contradict it.
+    Older,
+}
+
+impl Record {
+    /// The record of an id that a row shows for the first time.
+    pub(crate) fn new(row: &Report, in_pod_lists: bool) -> Self {
+        Self {
+            identity: row.identity.clone(),
+            in_pod_lists,
+            state: None,
+            unknown: true,
+            is_irregular: false,
+            ended_at: None,
+            details: row.details.clone(),
+            status: StatusCalls::new(),
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> Kind {
+        self.identity.kind
+    }
+
+    /// The state, as a row would report it.
+    pub(crate) const fn reported(&self) -> ReportedState {
+        match self.state {
+            _ if self.unknown => ReportedState::Unknown,
+            Some(KnownState::Exited) => ReportedState::Exited,
+            Some(KnownState::Running) => ReportedState::Running,
+            Some(KnownState::Created) => ReportedState::Created,
+            None => ReportedState::Unknown,
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == Some(KnownState::Exited)
+    }
+
+    /// The relation of a read begun at `as_of` that shows this state.
+    pub(crate) fn compare(&self, shown: ReportedState, as_of: Instant) -> Seen {
+        if let Some(ended) = self.ended_at {
+            return match shown {
+                // UNKNOWN undoes no end.
+                ReportedState::Exited | ReportedState::Unknown => Seen::Same,
+                _ if as_of <= ended => Seen::Older,
+                _ if as_of <= ended.after(END_IS_FINAL_FOR) => Seen::TooEarly,
+                _ => Seen::Undone,
+            };
+        }
+        let same = match known(shown) {
+            Some(state) => !self.unknown && self.state == Some(state),
+            None => self.unknown,
+        };
+        if same { Seen::Same } else { Seen::Changed }
+    }
+
+    /// Records the state that a read begun at `as_of` shows.
+    pub(crate) fn see(&mut self, shown: ReportedState, as_of: Instant, now: Instant) -> Seen {
+        let seen = self.compare(shown, as_of);
+        self.is_irregular |= shown == ReportedState::Unknown || seen == Seen::Undone;
+        if seen == Seen::Undone {
+            self.ended_at = None;
+            details::forget_end(&mut self.details);
+        }
+        if matches!(seen, Seen::Changed | Seen::Undone) {
+            self.unknown = shown == ReportedState::Unknown;
+            self.state = known(shown).or(self.state);
+            if self.has_ended() {
+                self.ended_at.get_or_insert(now);
+            }
+            self.status.state_changed();
+        }
+        seen
+    }
+
+    /// Records the end that a status in an event shows. Returns true if that changes anything.
+    pub(crate) fn end(&mut self, status: &Report, now: Instant) -> bool {
+        let is_new = !self.has_ended();
+        if is_new {
+            self.state = Some(KnownState::Exited);
+            self.unknown = false;
+            self.ended_at = Some(now);
+            self.status.state_changed();
+        }
+        // A status that was read corrects; an event only fills in.
+        let details = match is_new {
+            true => details::merged(&self.details, &status.details, true),
+            false => details::merged(&status.details, &self.details, true),
+        };
+        let learned = details != self.details;
+        self.details = details;
+        is_new || learned
+    }
+
+    /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier state
+    /// than the recorded end. A probe may be answered after a later read: then it only fills in what is missing.
+    pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
+        self.status.succeeded(self.unknown, now);
+        let ended = self.has_ended();
+        if ended && status.shown != ReportedState::Exited {
+            return;
+        }
+        self.details = match self.status.as_of() > Some(as_of) {
+            true => details::merged(&status.details, &self.details, ended),
+            false => details::merged(&self.details, &status.details, ended),
+        };
+        self.status.gave_details(as_of, ended);
+    }
+
+    /// Its status call failed.
+    pub(crate) fn status_failed(&mut self, error: &CallError, now: Instant) {
+        self.status.failed(error, self.has_ended(), now);
+    }
+
+    /// `Version` has answered. `counts`: the runtime as a whole works.
+    pub(crate) fn judge(&mut self, counts: bool, now: Instant) {
+        self.status.judge(counts, self.has_ended(), now);
+    }
+
+    /// Returns true if its status must be read when a row shows it in that state. `all`: a caller wants details. A call
+    /// that failed is not repeated before its retry is due, unless the state has changed.
+    pub(crate) fn is_due(
+        &self,
+        row: ReportedState,
+        as_of: Instant,
+        all: bool,
+        now: Instant,
+    ) -> bool {
+        let changes = matches!(self.compare(row, as_of), Seen::Changed | Seen::Undone);
+        let retries = self.status.retry_at().is_some_and(|at| at <= now);
+        let is_wanted = self.unknown || self.code_is_due() || retries;
+        all || changes || (is_wanted && !self.status.is_in_backoff(now))
+    }
+
+    /// Returns true if its exit code is unknown and no status was read since its end.
+    pub(crate) fn code_is_due(&self) -> bool {
+        self.kind() == Kind::Container
+            && self.has_ended()
+            && self.exit_code().is_none()
+            && !self.status.read_since_end()
+    }
+
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        match &self.details {
+            Details::Container(details) if self.has_ended() => details.exit_code,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn reason(&self) -> Text {
+        match &self.details {
+            Details::Container(details) => details.reason.clone(),
+            Details::Sandbox(_) => Text::default(),
+        }
+    }
+
+    /// Returns true if events report its changes: it is a container that was created, ran and ended once.
+    pub(crate) const fn is_regular(&self) -> bool {
+        matches!(self.kind(), Kind::Container) && !self.is_irregular
+    }
+
+    pub(crate) fn started_at(&self) -> Option<WallTime> {
+        match &self.details {
+            Details::Container(details) => details.started_at,
+            Details::Sandbox(_) => self.identity.created_at,
+        }
+    }
+
+    pub(crate) fn finished_at(&self) -> Option<WallTime> {
+        match &self.details {
+            Details::Container(details) if self.has_ended() => details.finished_at,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn sandbox_status(&self, id: &Id) -> Option<SandboxStatus> {
+        let Details::Sandbox(details) = &self.details else {
+            return None;
+        };
+        let ready = self.state.map(|state| state == KnownState::Running);
+        Some(SandboxStatus {
+            id: id.clone(),
+            state: match ready {
+                last_ready if self.unknown => SandboxState::Unknown { last_ready },
+                Some(true) => SandboxState::Ready,
+                _ => SandboxState::NotReady,
+            },
+            status_missing: self.status.is_missing(),
+            error: self.status.error().cloned(),
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
+            details: details.clone(),
+        })
+    }
+
+    /// `active`: its sandbox is the active one.
+    pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
+        let Details::Container(details) = &self.details else {
+            return None;
+        };
+        Some(ContainerStatus {
+            id: id.clone(),
+            name: self.identity.name.clone().unwrap_or_default(),
+            state: match self.state {
+                last if self.unknown => ContainerState::Unknown { last },
+                Some(KnownState::Running) => ContainerState::Running,
+                Some(KnownState::Exited) => ContainerState::Exited,
+                _ => ContainerState::Created,
+            },
+            status_missing: self.status.is_missing(),
+            error: self.status.error().cloned(),
+            active,
+            sandbox: self.identity.sandbox.clone(),
+            attempt: self.identity.attempt,
+            created_at: self.identity.created_at,
+            details: details.clone(),
+        })
+    }
+}
+
+/// The state that a runtime reports, unless it is UNKNOWN.
+const fn known(shown: ReportedState) -> Option<KnownState> {
+    match shown {
+        ReportedState::Created => Some(KnownState::Created),
+        ReportedState::Running => Some(KnownState::Running),
+        ReportedState::Exited => Some(KnownState::Exited),
+        ReportedState::Unknown => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use ReportedState::{Created, Exited, Running, Unknown};
+
+    use crate::types::error::CallErrorKind;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn status(shown: ReportedState, code: Option<i32>) -> Report {
+        let details = crate::types::status::ContainerDetails {
+            exit_code: code,
+            ..Default::default()
+        };
+        Report::new("c", shown, Identity::new(Kind::Container), details)
+    }
+
+    fn record(shown: ReportedState) -> Record {
+        let mut record = Record::new(&status(shown, None), true);
+        record.see(shown, at(1), at(1));
+        record
+    }
+
+    #[test]
+    fn end_is_final_for_ten_seconds() {
+        let mut c = record(Running);
+        assert!(c.end(&status(Exited, Some(3)), at(1_000)));
+        c.end(&status(Exited, Some(4)), at(1_000));
+        assert_eq!(c.see(Running, at(1_000), at(1_001)), Seen::Older);
+        assert_eq!(c.see(Running, at(11_000), at(11_001)), Seen::TooEarly);
+        assert_eq!(c.exit_code(), Some(3));
+        assert_eq!(c.see(Running, at(11_001), at(11_002)), Seen::Undone);
+        assert_eq!((c.state, c.exit_code()), (Some(KnownState::Running), None));
+        assert_eq!(c.see(Exited, at(11_003), at(11_004)), Seen::Changed);
+    }
+
+    #[test]
+    fn unknown_keeps_the_last_state_and_undoes_no_end() {
+        let mut c = record(Running);
+        assert_eq!(c.see(Unknown, at(2), at(2)), Seen::Changed);
+        assert_eq!((c.state, c.unknown), (Some(KnownState::Running), true));
+        assert_eq!(c.see(Running, at(3), at(3)), Seen::Changed);
+        assert_eq!(c.see(Exited, at(4), at(4)), Seen::Changed);
+        assert_eq!(c.see(Unknown, at(60_000), at(60_000)), Seen::Same);
+        assert!(c.has_ended() && !c.unknown);
+    }
+
+    #[test]
+    fn created_container_may_be_started_again_by_reads() {
+        let mut c = record(Running);
+        assert_eq!(c.see(Created, at(2), at(2)), Seen::Changed);
+        assert_eq!(c.state, Some(KnownState::Created));
+    }
+
+    #[test]
+    fn exit_code_is_due_once() {
+        let mut c = record(Exited);
+        assert!(c.code_is_due() && c.is_due(Exited, at(2), false, at(2)));
+        c.learn(&status(Exited, None), at(2), at(2));
+        assert!(!c.code_is_due() && !c.is_due(Exited, at(3), false, at(3)));
+        let mut c = record(Exited);
+        let error = CallError::new("x", CallErrorKind::Failed, "");
+        c.status_failed(&error, at(2));
+        c.judge(false, at(2));
+        assert!(c.code_is_due(), "the runtime as a whole failed");
+        assert!(!c.is_due(Exited, at(3), false, at(3)), "before its retry");
+        c.status_failed(&error, at(3));
+        c.judge(true, at(3));
+        assert!(!c.code_is_due());
+        assert!(c.is_due(Exited, at(60_000), false, at(60_000)));
+    }
+
+    #[test]
+    fn status_from_before_the_end_gives_no_details() {
+        let mut c = record(Exited);
+        c.learn(&status(Running, None), at(5), at(5));
+        assert_eq!((c.status.as_of(), c.status.read_since_end()), (None, false));
+    }
+}

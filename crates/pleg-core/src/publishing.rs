@@ -1,0 +1,332 @@
+//! What reads change: rows and statuses become published views, answers, satisfied hints and expected events.
+
+use std::sync::Arc;
+
+use crate::hints::{Absence, Hints};
+use crate::output::{Confirmed, Output};
+use crate::pod_read::{AtHand, PodRead, absence};
+use crate::pods::{Applied, PodRows, Reported, Shown};
+use crate::progress::Settled;
+use crate::reconciler::Reconciler;
+use crate::types::error::CallError;
+use crate::types::event::EventType;
+use crate::types::hint::Hint;
+use crate::types::ids::{Id, Kind, PodUid};
+use crate::types::lifecycle::Source;
+use crate::types::reads::Rows;
+use crate::types::status::{PodStatus, PodView};
+use crate::types::time::Instant;
+
+impl Reconciler {
+    // ------------------------------------------------------------------------------------ rows of a relist
+
+    /// The first complete relist has ended: from now on changes are announced.
+    pub(crate) fn begin_announcements(&mut self, now: Instant, rows: &Rows) {
+        if self.announcements.has_begun() {
+            return;
+        }
+        let rows = rows.states().map(|(id, state)| (id.clone(), state));
+        let states = rows.chain(self.pods.states()).collect();
+        self.announcements.begin(states);
+        self.pods.forget_gone_states();
+        let published: Vec<PodUid> = self.pods.iter().map(|(uid, _)| uid.clone()).collect();
+        for uid in published {
+            self.announce(now, &uid, &Applied::default(), Source::Relist);
+        }
+    }
+
+    /// A relist showed these pods exactly as they are published.
+    pub(crate) fn confirm(&mut self, now: Instant, began: Instant, same: &[PodUid]) {
+        let counts = same
+            .iter()
+            .filter(|uid| !self.schedule.overlaps_relist(uid));
+        let confirmed: Vec<PodUid> = counts.cloned().collect();
+        for uid in &confirmed {
+            self.pods.confirm(uid, began);
+        }
+        let pods = match confirmed.len() == self.pods.len() {
+            true => Confirmed::All,
+            false => Confirmed::These(confirmed.clone()),
+        };
+        self.out.push(Output::Refresh { as_of: began, pods });
+        for uid in &confirmed {
+            self.progress.is_as_shown(uid);
+            let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
+            self.answer(uid, began, false);
+            self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
+        }
+    }
+
+    /// A relist showed that a pod is new, changed or absent. While it is being read, these rows wait.
+    pub(crate) fn take_relist_rows(&mut self, now: Instant, uid: PodUid, rows: PodRows) {
+        let overlapped = self.schedule.overlaps_relist(&uid);
+        let at_hand = AtHand { rows, overlapped };
+        if self.schedule.is_in_flight(&uid) {
+            self.reads.put_at_hand(uid, at_hand);
+        } else {
+            self.apply_at_hand(now, uid, at_hand);
+        }
+    }
+
+    /// Applies rows of a relist, or has the statuses read that complete them, without another list.
+    pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
+        // A pod that only relists read has its details read with their rows.
+        let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
+        let all = wants_details && self.pods.needs_relist(&uid);
+        let due = self.statuses_due(&uid, &at_hand.rows, all, now);
+        if at_hand.overlapped {
+            self.compare_overlapped(now, &uid, &at_hand.rows);
+        } else if due.is_empty() {
+            let read = PodRead::new(now, false, Some(at_hand.rows));
+            self.apply_read(now, &uid, read);
+        } else {
+            self.schedule.touch(&uid);
+            self.reads.put_at_hand(uid, at_hand);
+        }
+    }
+
+    /// These rows of a relist do not count, because rows of a pod read were under way at the same time. That read may
+    /// have missed what they show.
+    fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
+        if self.pods.is_same(uid, rows) {
+            self.progress.is_as_shown(uid);
+        } else if self.pods.is_unlabelled(rows) {
+            self.relist.by_hint(now);
+        } else {
+            self.look_again.shows_less(Some(uid), now);
+        }
+        self.schedule.touch(uid);
+    }
+
+    /// Every pod that a relist showed was read.
+    pub(crate) fn settle(&mut self, now: Instant, relist: Settled) {
+        let Settled {
+            as_of,
+            is_first,
+            gone,
+        } = relist;
+        if is_first {
+            self.announcements.synced();
+            self.out.push(Output::Synced);
+        }
+        if self.read_hints(now, None, as_of, |_| Absence::Proven) {
+            match self.look_again.shows_less(None, now) {
+                Some(at) => self.relist.by_hint(at),
+                None => self.hints.give_up(None),
+            }
+        }
+        let pods = &self.pods;
+        let is_published = |id: &Id| pods.record(id).is_some();
+        self.stream_check.settled(as_of, is_published);
+        self.out.push(Output::ListApplied { as_of, gone });
+    }
+
+    // ------------------------------------------------------------------------------------------- pod reads
+
+    /// The statuses that complete these rows.
+    pub(crate) fn statuses_due(
+        &self,
+        uid: &PodUid,
+        rows: &PodRows,
+        all: bool,
+        now: Instant,
+    ) -> Vec<(Id, Kind)> {
+        let mut due = self
+            .pods
+            .due(uid, rows, |id| reported(&self.hints, id), all, now);
+        if !rows.of_relist {
+            // Events showed an id that no read has shown: NotFound proves that it is gone.
+            for id in self.hints.subjects(Some(uid)) {
+                let is_unseen = self.pods.shown(&id) == Shown::Never;
+                if is_unseen && !rows.rows.contains_key(&id) {
+                    let kind = self.hints.status_due(&id, rows.as_of);
+                    due.extend(kind.map(|kind| (id, kind)));
+                }
+            }
+        }
+        due
+    }
+
+    /// The end of every read of a pod that shows a change: what it shows is published and announced, and everything that
+    /// has waited for it goes on.
+    pub(crate) fn apply_read(&mut self, now: Instant, uid: &PodUid, read: PodRead) {
+        let Some(rows) = &read.rows else { return };
+        let (as_of, of_relist) = (rows.as_of, rows.of_relist);
+        let before = match self.pods.get(uid) {
+            Some(pod) => pod.as_of,
+            None => self.progress.settled_as_of(),
+        };
+        let hints = &self.hints;
+        let reported = |id: &Id| reported(hints, id);
+        let mut applied = self.pods.apply(uid, rows, &read.answers, reported, now);
+        self.out.counters.undone += applied.undone.len() as u64;
+        for id in self.hints.subjects(Some(uid)) {
+            if let Some(end) = self.hints.get(&id).and_then(Hint::end) {
+                self.pods.end(&id, end, now);
+            }
+        }
+        self.check_stream(now, before, &mut applied);
+        applied.needs_sync =
+            read.all && self.announcements.has_begun() && self.waiters.need_sync(uid, as_of);
+        let source = match of_relist {
+            true => Source::Relist,
+            false => Source::Inspection,
+        };
+        self.publish(now, uid, &applied, source);
+        let absence = |id: &Id| absence(rows, &read.answers, id);
+        let shows_less = self.read_hints(now, Some(uid), as_of, absence);
+        self.answer(uid, as_of, read.all);
+        self.look_again_if(now, uid, shows_less || applied.shows_less);
+        self.progress.read(uid, as_of, of_relist);
+        // A relist has ended meanwhile. A later read shows everything that its rows show.
+        if let Some(at_hand) = self.reads.take_at_hand(uid)
+            && (at_hand.overlapped || at_hand.rows.as_of > as_of)
+        {
+            self.apply_at_hand(now, uid.clone(), at_hand);
+        }
+    }
+
+    /// Has the pod read again if the last read showed less than events had reported.
+    fn look_again_if(&mut self, now: Instant, uid: &PodUid, shows_less: bool) {
+        if !shows_less {
+            self.look_again.shows_all(Some(uid));
+        } else if self.look_again.shows_less(Some(uid), now).is_none() {
+            self.hints.give_up(Some(uid));
+        }
+        self.schedule.touch(uid);
+    }
+
+    /// Forgets the hints that a read satisfies, and announces ids that have lived and ended between two reads. Returns
+    /// true if the read showed less than events had reported.
+    fn read_hints(
+        &mut self,
+        now: Instant,
+        pod: Option<&PodUid>,
+        as_of: Instant,
+        absence: impl Fn(&Id) -> Absence,
+    ) -> bool {
+        if !self.announcements.has_begun() {
+            return false;
+        }
+        let pods = &self.pods;
+        let satisfied = self.hints.read(pod, as_of, |id| pods.shown(id), absence);
+        for (id, hint) in satisfied.short_lives {
+            self.announce_short_life(now, &id, &hint);
+        }
+        satisfied.shows_less
+    }
+
+    /// Forgets the hints of these subjects that the cache satisfies.
+    pub(crate) fn satisfy(&mut self, subjects: &[Id]) {
+        for id in subjects {
+            let pod = self.hints.pod_of(id);
+            let (schedule, relist) = (&self.schedule, self.relist.in_flight());
+            let may_come = |at| match pod {
+                Some(uid) => schedule.is_read_since(Some(uid), at),
+                None => {
+                    let lists = relist.is_some_and(|(_, since)| since <= at);
+                    lists || schedule.is_read_since(None, at)
+                }
+            };
+            let shown = self.pods.shown(id);
+            if self.hints.is_satisfied(id, shown, may_come) {
+                self.hints.forget(id);
+            }
+        }
+    }
+
+    /// Reports to the check of the stream what a read changed. `before`: as of when the view was that it changed.
+    pub(crate) fn check_stream(
+        &mut self,
+        now: Instant,
+        before: Option<Instant>,
+        applied: &mut Applied,
+    ) {
+        if self.stream.reports(before) {
+            for (id, change) in std::mem::take(&mut applied.changes) {
+                self.stream_check.changed(&id, change, now);
+            }
+        }
+        for (id, _) in &applied.removed {
+            self.stream_check.left(id);
+        }
+    }
+
+    // ------------------------------------------------------------------------------- the cache, and answers
+
+    /// Writes the cache, then announces what has changed.
+    pub(crate) fn publish(
+        &mut self,
+        now: Instant,
+        uid: &PodUid,
+        applied: &Applied,
+        source: Source,
+    ) {
+        let Some(publication) = self.pods.publish(uid) else {
+            return;
+        };
+        let (before, view) = (publication.before, publication.view);
+        let status = view.status.clone();
+        if before.is_none() && status.is_nothing() {
+            if applied.needs_sync {
+                self.announce_sync(now, &status, source);
+            }
+            return;
+        }
+        match view.as_of {
+            Some(as_of) if status.is_nothing() => self.progress.emptied(uid.clone(), as_of),
+            _ => self.progress.exists(uid),
+        }
+        let uid = uid.clone();
+        self.out.push(Output::Publish {
+            uid: uid.clone(),
+            view,
+        });
+        let is_changed = before.is_some_and(|before| !Arc::ptr_eq(&before, &status));
+        let announces = self.announce(now, &uid, applied, source);
+        if applied.needs_sync || (is_changed && !announces) {
+            self.announce_sync(now, &status, source);
+        }
+        // Ids that only a relist seemed to show may have been published.
+        if self.hints.wait_for_relist() {
+            let sandboxes = status.sandboxes.iter().map(|sandbox| sandbox.id.clone());
+            let containers = status
+                .containers
+                .iter()
+                .map(|container| container.id.clone());
+            let ids: Vec<Id> = sandboxes.chain(containers).collect();
+            self.satisfy(&ids);
+        }
+    }
+
+    /// Answers the waiters of a pod with its view.
+    fn answer(&mut self, uid: &PodUid, as_of: Instant, details: bool) {
+        for waiter in self.waiters.answered(uid, as_of, details) {
+            let nothing = || {
+                let status = Arc::new(PodStatus::nothing(uid.clone()));
+                PodView::new(status, Some(as_of), None)
+            };
+            let answer = Ok(self.pods.view(uid).unwrap_or_else(nothing));
+            self.out.push(Output::Answer { waiter, answer });
+        }
+    }
+
+    /// Answers the waiters of a pod that rows of that instant would have answered with an error.
+    pub(crate) fn refuse(&mut self, uid: &PodUid, began: Instant, error: &CallError) {
+        for waiter in self.waiters.failed(uid, began) {
+            let answer = Err(error.clone());
+            self.out.push(Output::Answer { waiter, answer });
+        }
+    }
+}
+
+/// What events that wait for a read have reported of an id.
+fn reported<'a>(hints: &'a Hints, id: &Id) -> Reported<'a> {
+    let Some(hint) = hints.get(id) else {
+        return Reported::default();
+    };
+    Reported {
+        own: hint.own.as_ref(),
+        deleted: hint.types.contains(EventType::Deleted),
+    }
+}

@@ -1,0 +1,82 @@
+//! What consumers ask for: views that are newer than an instant, relists, and reads of every status.
+
+use std::sync::Arc;
+
+use crate::output::Output;
+use crate::reconciler::Reconciler;
+use crate::types::ids::PodUid;
+use crate::types::status::{PodStatus, PodView};
+use crate::types::time::Instant;
+use crate::waiters::{Need, WaiterId};
+
+impl Reconciler {
+    /// Waits for a view of the pod whose rows were requested later than `after`.
+    pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
+        match self.newer_view(uid, after) {
+            Some(view) => self.answer_at_once(waiter, view),
+            None => self.enter(now, waiter, uid, after, Need::State),
+        }
+    }
+
+    /// Waits for a view whose details, too, were requested later than `after`.
+    pub fn wait_for_details(
+        &mut self,
+        now: Instant,
+        waiter: WaiterId,
+        uid: &PodUid,
+        after: Instant,
+    ) {
+        let view = self.newer_view(uid, after);
+        match view.filter(|view| view.inspected > Some(after)) {
+            Some(view) => self.answer_at_once(waiter, view),
+            None => self.enter(now, waiter, uid, after, Need::Details),
+        }
+    }
+
+    /// Reads the pod now.
+    pub fn relist(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
+        self.enter(now, waiter, uid, now, Need::State);
+    }
+
+    /// Reads the pod and all its statuses now, and announces PodSync even if nothing has changed.
+    pub fn reinspect(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
+        self.enter(now, waiter, uid, now, Need::Reinspection);
+    }
+
+    /// Lists the node now.
+    pub fn relist_now(&mut self, now: Instant, waiter: WaiterId) {
+        self.waiters.wait_for_relist(waiter, now);
+        self.relist.by(now);
+        self.pump(now);
+    }
+
+    /// Nobody waits for that answer any more.
+    pub fn cancel(&mut self, waiter: WaiterId) {
+        if let Some(uid) = self.waiters.cancel(waiter) {
+            self.schedule.touch(&uid);
+        }
+    }
+
+    fn enter(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant, need: Need) {
+        self.waiters.wait(uid, waiter, after, need);
+        self.schedule.touch(uid);
+        self.pump(now);
+    }
+
+    fn answer_at_once(&mut self, waiter: WaiterId, view: PodView) {
+        let answer = Ok(view);
+        self.out.push(Output::Answer { waiter, answer });
+    }
+
+    /// The published view, if it is newer than that.
+    fn newer_view(&mut self, uid: &PodUid, after: Instant) -> Option<PodView> {
+        if self.pods.get(uid).is_some() {
+            let view = self.pods.view(uid);
+            return view.filter(|view| view.as_of > Some(after));
+        }
+        let settled = self.progress.settled_as_of();
+        let as_of = settled.filter(|&as_of| as_of > after)?;
+        let nothing = Arc::new(PodStatus::nothing(uid.clone()));
+        Some(PodView::new(nothing, Some(as_of), None))
+    }
+}
