@@ -151,7 +151,7 @@ async fn measure(
     let pleg = builder.spawn()?;
     match tokio::time::timeout(START_TIMEOUT, pleg.wait_until_synced()).await {
         Ok(result) => result?,
-        Err(_) => notice("some pods cannot be inspected; the results include reads of them"),
+        Err(_) => notice("some pods cannot be read; the results include reads of them"),
     }
     // Skip the events for what existed at the start.
     while events.try_next().is_some() {}

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
         .await
         .is_err()
     {
-        notice("some pods cannot be inspected; their last known state is shown");
+        notice("some pods cannot be read; their last known state is shown");
     }
     let mut pods = pleg.snapshot();
     pods.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));

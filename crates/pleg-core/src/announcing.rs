@@ -6,12 +6,10 @@ use crate::announcements::Published;
 use crate::output::Output;
 use crate::pods::{Applied, Left, Record};
 use crate::reconciler::Reconciler;
-use crate::types::hint::Hint;
-use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::lifecycle::{LifecycleType, PodLifecycleEvent, Source, Subject};
-use crate::types::report::ReportedState;
-use crate::types::status::{PodStatus, Text};
-use crate::types::time::Instant;
+use crate::types::{
+    Hint, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, ReportedState,
+    Source, Subject, Text,
+};
 
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
 
@@ -113,12 +111,12 @@ impl Reconciler {
             return;
         }
         if let Some(end) = hint.end()
-            && let Some(left) = self.pods.learn_end_of_gone(id, end, now)
+            && let Some(left) = self.pods.gone.learn_end(id, end, now)
         {
             self.announce_gone(now, id, &left, &[ContainerChanged]);
         }
         if hint.is_new
-            && let Some(left) = self.pods.gone_is_new(id, now)
+            && let Some(left) = self.pods.gone.is_new(id, now)
         {
             self.announce_gone(now, id, &left, LIFE);
         }
@@ -141,7 +139,7 @@ impl Reconciler {
         if hint.is_new {
             self.announce_gone(now, id, &left, LIFE);
         }
-        self.pods.never_shown(id, left, now);
+        self.pods.gone.insert(id, left, now);
     }
 
     fn announce_gone(&mut self, now: Instant, id: &Id, left: &Left, types: &[LifecycleType]) {
@@ -228,7 +226,7 @@ fn published(record: &Record) -> Published {
     Published {
         state: record.state,
         unknown: record.unknown,
-        was_started: record.kind() == Kind::Container && record.started_at().is_some(),
+        was_started: record.started_at().is_some(),
         exit_code: record.exit_code(),
         reason: record.reason(),
         code_is_due: record.code_is_due(),

@@ -5,9 +5,7 @@ use crate::output::Counters;
 use crate::pods::Record;
 use crate::reconciler::Reconciler;
 use crate::state_counts::StateCounts;
-use crate::types::ids::{Id, PodUid};
-use crate::types::reads::Ticket;
-use crate::types::time::Instant;
+use crate::types::{Id, Instant, PodUid, Ticket};
 
 impl Reconciler {
     /// The state of health.

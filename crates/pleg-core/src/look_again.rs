@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::constants::LOOK_AGAIN;
-use crate::types::ids::PodUid;
-use crate::types::time::Instant;
+use crate::types::{Instant, PodUid};
 
 /// The pods that are read again. Under `None`: ids that only relists show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

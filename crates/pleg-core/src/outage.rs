@@ -4,19 +4,16 @@
 //! a call that is unanswered after a second, or that fails, causes a `Version` call, one at a time: it does no work in
 //! any runtime. The runtime as a whole fails from a failed `Version` until a call succeeds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::constants::{CALL_IS_SLOW, VERSION_DEADLINE};
-use crate::types::error::{CallError, CallErrorKind};
-use crate::types::reads::Ticket;
-use crate::types::time::Instant;
+use crate::types::{CallError, CallErrorKind, Instant, Ticket};
 
 /// What the ends of calls show of the runtime as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outage {
-    /// Calls that are unanswered for less than a second, and when they were made.
+    /// Calls that are unanswered for less than a second, and when they were made. Later calls have higher tickets.
     recent: BTreeMap<Ticket, Instant>,
-    recent_since: BTreeSet<(Instant, Ticket)>,
     /// The `Version` call in flight, and when it was made.
     version: Option<(Ticket, Instant)>,
     /// A call is slow or has failed, and no `Version` was called since.
@@ -43,14 +40,11 @@ impl Outage {
     pub(crate) fn began(&mut self, ticket: Ticket, now: Instant) {
         self.unanswered_since.get_or_insert(now);
         self.recent.insert(ticket, now);
-        self.recent_since.insert((now, ticket));
     }
 
     /// A call has ended, with this error.
     pub(crate) fn ended(&mut self, ticket: Ticket, error: Option<&CallError>) -> Verdict {
-        if let Some(since) = self.recent.remove(&ticket) {
-            self.recent_since.remove(&(since, ticket));
-        }
+        self.recent.remove(&ticket);
         let kind = error.map(|error| error.kind);
         self.heard(kind);
         match kind {
@@ -79,13 +73,11 @@ impl Outage {
     /// The calls that have become slow.
     pub(crate) fn take_slow(&mut self, now: Instant) -> Vec<Ticket> {
         let mut slow = Vec::new();
-        while let Some((since, _)) = self.recent_since.first()
-            && since.after(CALL_IS_SLOW) <= now
-            && let Some((_, ticket)) = self.recent_since.pop_first()
+        while let Some(first) = self.recent.first_entry()
+            && first.get().after(CALL_IS_SLOW) <= now
         {
-            self.recent.remove(&ticket);
             self.needs_version = true;
-            slow.push(ticket);
+            slow.push(first.remove_entry().0);
         }
         slow
     }
@@ -134,7 +126,7 @@ impl Outage {
 
     /// When the next call becomes slow.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let (since, _) = self.recent_since.first()?;
+        let (_, since) = self.recent.first_key_value()?;
         Some(since.after(CALL_IS_SLOW))
     }
 

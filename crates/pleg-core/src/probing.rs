@@ -7,12 +7,7 @@ use crate::outage::Verdict;
 use crate::output::Output;
 use crate::pods::{Applied, Record};
 use crate::reconciler::Reconciler;
-use crate::types::error::{CallError, CallErrorKind};
-use crate::types::ids::{Id, Kind};
-use crate::types::lifecycle::Source;
-use crate::types::reads::{Ticket, Version};
-use crate::types::report::Report;
-use crate::types::time::Instant;
+use crate::types::{CallError, CallErrorKind, Id, Instant, Kind, Report, Source, Ticket, Version};
 
 impl Reconciler {
     /// Requests statuses: those of a pod read, or a single one.

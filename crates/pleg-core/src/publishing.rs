@@ -8,14 +8,9 @@ use crate::pod_read::{AtHand, PodRead, absence};
 use crate::pods::{Applied, PodRows, Reported, Shown};
 use crate::progress::Settled;
 use crate::reconciler::Reconciler;
-use crate::types::error::CallError;
-use crate::types::event::EventType;
-use crate::types::hint::Hint;
-use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::lifecycle::Source;
-use crate::types::reads::Rows;
-use crate::types::status::{PodStatus, PodView};
-use crate::types::time::Instant;
+use crate::types::{
+    CallError, EventType, Hint, Id, Instant, Kind, PodStatus, PodUid, PodView, Rows, Source,
+};
 
 impl Reconciler {
     // ------------------------------------------------------------------------------------ rows of a relist
@@ -28,7 +23,7 @@ impl Reconciler {
         let rows = rows.states().map(|(id, state)| (id.clone(), state));
         let states = rows.chain(self.pods.states()).collect();
         self.announcements.begin(states);
-        self.pods.forget_gone_states();
+        self.pods.gone.forget_states();
         let published: Vec<PodUid> = self.pods.iter().map(|(uid, _)| uid.clone()).collect();
         for uid in published {
             self.announce(now, &uid, &Applied::default(), Source::Relist);

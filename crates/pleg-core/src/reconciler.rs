@@ -22,15 +22,10 @@ use crate::read_schedule::{ReadSchedule, Reason};
 use crate::relist::{Relist, StreamQuality};
 use crate::stream::{Stream, StreamState};
 use crate::stream_check::StreamCheck;
-use crate::types::config::{InvalidSetting, Mode, Settings};
-use crate::types::error::CallError;
-use crate::types::event::{Arrival, StreamChange};
-use crate::types::hint::Hint;
-use crate::types::ids::{Id, PodUid};
-use crate::types::lifecycle::Source;
-use crate::types::profile::EventProfile;
-use crate::types::reads::{List, PodList, Rows, Statuses, Ticket, Version};
-use crate::types::time::Instant;
+use crate::types::{
+    Arrival, CallError, EventProfile, Hint, Id, Instant, InvalidSetting, List, Mode, PodList,
+    PodUid, Rows, Settings, Source, Statuses, StreamChange, Ticket, Version,
+};
 use crate::waiters::Waiters;
 
 /// The pod lifecycle event generator as a deterministic state machine. Observations go in; cache writes, announcements,
@@ -162,9 +157,8 @@ impl Reconciler {
         self.pump(now);
     }
 
-    fn take_hint(&mut self, now: Instant, id: Id, mut hint: Hint) {
+    fn take_hint(&mut self, now: Instant, id: Id, hint: Hint) {
         self.stream.delivered();
-        self.out.counters.events.add(hint.types);
         let last = hint.last_arrival;
         let mut has_room = self.stream_check.arrived(&id, hint.types, last, now);
         self.announce_late(now, &id, &hint);
@@ -179,7 +173,6 @@ impl Reconciler {
                 self.pods.end(&id, end, now);
                 self.publish(now, uid, &Applied::default(), Source::Stream);
             }
-            hint.shed_labels();
         }
         let waits = self.hints.get(&id).is_some();
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
@@ -254,7 +247,7 @@ impl Reconciler {
     fn relisted(&mut self, now: Instant, began: Instant, rows: &Rows) {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
-        self.pods.expire_gone_states(now);
+        self.pods.gone.expire(now);
         // Rows of pods that are being read wait, and those of pods whose details a caller waits for need statuses.
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use crate::output::Output;
 use crate::reconciler::Reconciler;
-use crate::types::ids::PodUid;
-use crate::types::status::{PodStatus, PodView};
-use crate::types::time::Instant;
+use crate::types::{Instant, PodStatus, PodUid, PodView};
 use crate::waiters::{Need, WaiterId};
 
 impl Reconciler {

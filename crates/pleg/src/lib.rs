@@ -174,7 +174,7 @@
 //! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, also of one that failed |
 //! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
-//! | `pleg_pods_failing` | gauge | pods that cannot be inspected |
+//! | `pleg_pods_failing` | gauge | pods that cannot be read |
 //! | `pleg_unacknowledged_timestamp_seconds` | gauge | when the earliest end was detected that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
 //! [`describe_metrics`] registers all of them with their descriptions.
@@ -215,10 +215,10 @@ pub use metrics::describe_metrics;
 pub use pleg_core as core;
 pub use pleg_core::{
     CallError, CallErrorKind, ContainerDetails, ContainerState, ContainerStatus, Counters,
-    Degraded, EventCounts, ExpectedEvent, Health, Id, Instant, InvalidSetting, Kind, KnownState,
-    LabelKeys, Labels, LifecycleType, MissedCounts, Mode, NotReady, PodLifecycleEvent, PodName,
-    PodStatus, PodUid, PodView, Resources, SandboxDetails, SandboxState, SandboxStatus, Settings,
-    Source, StreamEnd, StreamLoss, StreamState, Subject, Text, Unacknowledged, WallTime,
+    Degraded, EventCounts, Health, Id, Instant, InvalidSetting, Kind, KnownState, Labels,
+    LifecycleType, MissedCounts, Mode, NotReady, PodLifecycleEvent, PodName, PodStatus, PodUid,
+    PodView, Resources, SandboxDetails, SandboxState, SandboxStatus, Settings, Source, StreamEnd,
+    StreamLoss, StreamState, Subject, Text, Unacknowledged, WallTime,
 };
 #[cfg(feature = "cri")]
 pub use pleg_cri as cri;

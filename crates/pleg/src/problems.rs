@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, Health, Id, Instant, Kind, PodName, PodStatus, PodUid, Reconciler, Text, WallTime,
+    CallError, Health, Id, Instant, Kind, PodName, PodStatus, PodUid, Reconciler, Text,
 };
 use pleg_generic::PodCall;
 use pleg_runtime::clock::Clock;
@@ -240,8 +240,7 @@ impl PodProblems {
     }
 
     fn log_begin(&self, problem: &PodProblem) {
-        let since = self.clock.wall_at(problem.since).as_nanos() / 1_000_000;
-        let since = WallTime::from_nanos(since * 1_000_000);
+        let seconds = self.clock.now().since(problem.since).as_secs_f64();
         let (pod, named) = (&problem.pod, !problem.container.is_empty());
         tracing::warn!(
             pod = %pod.uid,
@@ -250,7 +249,7 @@ impl PodProblems {
             call = %problem.operation,
             container = named.then(|| tracing::field::display(&problem.container)),
             id = problem.id.as_ref().map(tracing::field::display),
-            %since,
+            seconds,
             "calls about a pod do not succeed: {problem}"
         );
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::types::error::CallErrorKind;
+use crate::types::CallErrorKind;
 
 const SECOND: Duration = Duration::from_secs(1);
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
@@ -198,21 +198,16 @@ fn pods_are_named_and_more_are_hinted_at() {
         (
             &[pod("p"), pod("q")][..],
             3,
-            "3 inspections do not answer: p, q, …",
-            "3 pods cannot be inspected: p, q, …",
+            "3 pod reads do not answer: p, q, …",
+            "3 pods cannot be read: p, q, …",
         ),
         (
             &[pod("p")],
             1,
-            "1 inspection does not answer: p",
-            "1 pod cannot be inspected: p",
+            "1 pod read does not answer: p",
+            "1 pod cannot be read: p",
         ),
-        (
-            &[],
-            2,
-            "2 inspections do not answer",
-            "2 pods cannot be inspected",
-        ),
+        (&[], 2, "2 pod reads do not answer", "2 pods cannot be read"),
     ] {
         assert_eq!(text(pods, all), (hung.to_owned(), failing.to_owned()));
     }

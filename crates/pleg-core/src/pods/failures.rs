@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backoff::Backoff;
-use crate::types::ids::PodUid;
-use crate::types::time::Instant;
+use crate::types::{Instant, PodUid};
 
 /// The pods that cannot be read, published or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

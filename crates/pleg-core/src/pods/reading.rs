@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::pods::record::{Record, Seen};
 use crate::pods::rows::{PodRows, Row};
 use crate::pods::{Change, Pods};
-use crate::types::error::{CallError, CallErrorKind};
-use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::report::{Details, Report, ReportedState};
-use crate::types::status::KnownState;
-use crate::types::time::Instant;
+use crate::types::{
+    CallError, CallErrorKind, Details, Id, Instant, Kind, KnownState, PodUid, Report, ReportedState,
+};
 
 /// The answers to the status calls of a read.
 pub(crate) type Answers = BTreeMap<Id, Result<Report, CallError>>;
@@ -34,6 +32,16 @@ impl Reported<'_> {
             && row != ReportedState::Unknown
             && (row != ReportedState::Exited || has_code)
     }
+}
+
+/// What a read of a pod shows of one id in addition to its row, and what events have reported of it.
+#[derive(Clone, Copy)]
+struct OfId<'a> {
+    uid: &'a PodUid,
+    as_of: Instant,
+    answer: Option<&'a Result<Report, CallError>>,
+    reported: Reported<'a>,
+    now: Instant,
 }
 
 /// What a read changed.
@@ -100,7 +108,7 @@ impl Pods {
             let is_due = match records.and_then(|records| records.get(id)) {
                 Some(record) => record.is_due(row.shown, rows.as_of, all, now),
                 // The status of a gone id decides whether it is there again.
-                None => all || self.is_gone(id) || !events(id).serves(row.shown),
+                None => all || self.gone.contains(id) || !events(id).serves(row.shown),
             };
             if is_due {
                 due.push((id.clone(), row.kind));
@@ -141,50 +149,38 @@ impl Pods {
     ) -> Applied {
         let mut applied = Applied::default();
         self.listed(uid, read.as_of);
+        let of_id = |id: &Id| OfId {
+            uid,
+            as_of: read.as_of,
+            answer: answers.get(id),
+            reported: events(id),
+            now,
+        };
         for (id, row) in &read.rows {
-            let of_id = (uid, id);
-            self.apply_row(
-                of_id,
-                row,
-                read.as_of,
-                answers.get(id),
-                &events,
-                &mut applied,
-                now,
-            );
+            self.apply_row(id, row, of_id(id), &mut applied);
         }
         for id in self.absent(uid, read) {
-            self.apply_absent(
-                (uid, &id),
-                read,
-                answers.get(&id),
-                &events,
-                &mut applied,
-                now,
-            );
+            self.apply_absent(&id, read.of_relist, of_id(&id), &mut applied);
         }
         applied
     }
 
     /// A row shows the id.
-    #[allow(clippy::too_many_arguments, reason = "one read, taken apart")]
-    fn apply_row<'a>(
-        &mut self,
-        (uid, id): (&PodUid, &Id),
-        row: &Row,
-        as_of: Instant,
-        answer: Option<&Result<Report, CallError>>,
-        events: impl Fn(&Id) -> Reported<'a>,
-        applied: &mut Applied,
-        now: Instant,
-    ) {
+    fn apply_row(&mut self, id: &Id, row: &Row, of_id: OfId<'_>, applied: &mut Applied) {
+        let OfId {
+            uid,
+            as_of,
+            answer,
+            reported,
+            now,
+        } = of_id;
         let before = self.record(id).and_then(|record| record.state);
         if let Some(whole) = &row.whole {
             if self.is_published_in(uid, id) {
                 self.identify(uid, whole);
-            } else if self.is_gone(id) && is_denied(answer) {
+            } else if self.gone.contains(id) && is_denied(answer) {
                 return;
-            } else if self.insert(uid, whole, events(id).own) {
+            } else if self.insert(uid, whole, reported.own) {
                 applied.undone.insert(id.clone());
             }
         }
@@ -216,21 +212,20 @@ impl Pods {
     }
 
     /// No row shows the id: it is gone if that is proven.
-    fn apply_absent<'a>(
-        &mut self,
-        (uid, id): (&PodUid, &Id),
-        read: &PodRows,
-        answer: Option<&Result<Report, CallError>>,
-        events: impl Fn(&Id) -> Reported<'a>,
-        applied: &mut Applied,
-        now: Instant,
-    ) {
+    fn apply_absent(&mut self, id: &Id, of_relist: bool, of_id: OfId<'_>, applied: &mut Applied) {
+        let OfId {
+            uid,
+            as_of,
+            answer,
+            reported,
+            now,
+        } = of_id;
         let Some(record) = self.record_mut(id) else {
             return;
         };
         let before = record.state;
-        let is_missing = record.status.is_missing() || events(id).deleted;
-        let is_gone = read.of_relist || (record.in_pod_lists && is_missing);
+        let is_missing = record.status.is_missing() || reported.deleted;
+        let is_gone = of_relist || (record.in_pod_lists && is_missing);
         match answer {
             _ if is_gone => {}
             _ if !record.in_pod_lists => return,
@@ -241,8 +236,8 @@ impl Pods {
             }
             Some(Ok(status)) => {
                 // The list has lost it, but it exists.
-                let seen = record.see(status.shown, read.as_of, now);
-                record.learn(status, read.as_of, now);
+                let seen = record.see(status.shown, as_of, now);
+                record.learn(status, as_of, now);
                 return applied.add(id, seen, before, record);
             }
             None => return,

@@ -3,13 +3,10 @@
 use crate::constants::END_IS_FINAL_FOR;
 use crate::pods::details;
 use crate::pods::status_calls::StatusCalls;
-use crate::types::error::CallError;
-use crate::types::ids::{Id, Kind};
-use crate::types::report::{Details, Identity, Report, ReportedState};
-use crate::types::status::{
-    ContainerState, ContainerStatus, KnownState, SandboxState, SandboxStatus, Text,
+use crate::types::{
+    CallError, ContainerState, ContainerStatus, Details, Id, Identity, Instant, Kind, KnownState,
+    Report, ReportedState, SandboxState, SandboxStatus, Text, WallTime,
 };
-use crate::types::time::{Instant, WallTime};
 
 /// One published id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,11 +86,10 @@ impl Record {
                 _ => Seen::Undone,
             };
         }
-        let same = match known(shown) {
-            Some(state) => !self.unknown && self.state == Some(state),
-            None => self.unknown,
-        };
-        if same { Seen::Same } else { Seen::Changed }
+        match shown == self.reported() {
+            true => Seen::Same,
+            false => Seen::Changed,
+        }
     }
 
     /// Records the state that a read begun at `as_of` shows.
@@ -106,7 +102,7 @@ impl Record {
         }
         if matches!(seen, Seen::Changed | Seen::Undone) {
             self.unknown = shown == ReportedState::Unknown;
-            self.state = known(shown).or(self.state);
+            self.state = shown.known().or(self.state);
             if self.has_ended() {
                 self.ended_at.get_or_insert(now);
             }
@@ -115,8 +111,8 @@ impl Record {
         seen
     }
 
-    /// Records the end that a status in an event shows. Returns true if that changes anything.
-    pub(crate) fn end(&mut self, status: &Report, now: Instant) -> bool {
+    /// Records the end that a status in an event shows.
+    pub(crate) fn end(&mut self, status: &Report, now: Instant) {
         let is_new = !self.has_ended();
         if is_new {
             self.state = Some(KnownState::Exited);
@@ -125,13 +121,10 @@ impl Record {
             self.status.state_changed();
         }
         // A status that was read corrects; an event only fills in.
-        let details = match is_new {
+        self.details = match is_new {
             true => details::merged(&self.details, &status.details, true),
             false => details::merged(&status.details, &self.details, true),
         };
-        let learned = details != self.details;
-        self.details = details;
-        is_new || learned
     }
 
     /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier state
@@ -260,16 +253,6 @@ impl Record {
     }
 }
 
-/// The state that a runtime reports, unless it is UNKNOWN.
-const fn known(shown: ReportedState) -> Option<KnownState> {
-    match shown {
-        ReportedState::Created => Some(KnownState::Created),
-        ReportedState::Running => Some(KnownState::Running),
-        ReportedState::Exited => Some(KnownState::Exited),
-        ReportedState::Unknown => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -277,14 +260,14 @@ mod tests {
     use super::*;
     use ReportedState::{Created, Exited, Running, Unknown};
 
-    use crate::types::error::CallErrorKind;
+    use crate::types::CallErrorKind;
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
     }
 
     fn status(shown: ReportedState, code: Option<i32>) -> Report {
-        let details = crate::types::status::ContainerDetails {
+        let details = crate::types::ContainerDetails {
             exit_code: code,
             ..Default::default()
         };
@@ -300,7 +283,7 @@ mod tests {
     #[test]
     fn end_is_final_for_ten_seconds() {
         let mut c = record(Running);
-        assert!(c.end(&status(Exited, Some(3)), at(1_000)));
+        c.end(&status(Exited, Some(3)), at(1_000));
         c.end(&status(Exited, Some(4)), at(1_000));
         assert_eq!(c.see(Running, at(1_000), at(1_001)), Seen::Older);
         assert_eq!(c.see(Running, at(11_000), at(11_001)), Seen::TooEarly);

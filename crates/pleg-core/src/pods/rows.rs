@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::pods::Pods;
 use crate::pods::record::{Record, Seen};
-use crate::types::ids::{Id, Kind, PodUid};
-use crate::types::reads::Rows;
-use crate::types::report::{Report, ReportedState};
-use crate::types::time::Instant;
+use crate::types::{Id, Instant, Kind, PodUid, Report, ReportedState, Rows};
 
 /// The rows of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,7 +152,7 @@ fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::report::{Details, Identity};
+    use crate::types::{Details, Identity};
 
     fn row(id: &str, sandbox: Option<&str>, label: Option<&str>) -> Report {
         let kind = sandbox.map_or(Kind::Sandbox, |_| Kind::Container);

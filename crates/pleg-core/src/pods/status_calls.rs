@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::backoff::Backoff;
-use crate::types::error::{CallError, CallErrorKind};
-use crate::types::time::Instant;
+use crate::types::{CallError, CallErrorKind, Instant};
 
 /// The status calls of one id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -162,7 +162,7 @@ async fn synced_after_the_first_list_and_its_inspections() {
     assert_eq!(status.container("old").unwrap().details.exit_code, Some(4));
     assert_eq!(soon(pleg.wait_until_synced()).await, Ok(()), "and stays so");
 
-    // One pod that cannot be inspected delays it by at most its deadline.
+    // one pod that cannot be read delays it by at most its deadline.
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.hang(Op::pod("p"));

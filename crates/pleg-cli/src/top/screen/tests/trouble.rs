@@ -15,7 +15,7 @@ fn causes_and_what_to_do_are_named() {
     let mut top = Top::new(sample, (80, 24));
     let texts = [
         "DEGRADED",
-        "! pods_hung for 14s: 1 inspection does not answer",
+        "! pods_hung for 14s: 1 pod read does not answer",
         "do: send SIGCONT to a stopped shim",
         "docs/runbook.md#pods_hung",
         "Hung 14s",
