@@ -1,4 +1,4 @@
-//! Lifecycle events of published pods, and of ids that were gone before any read has shown them.
+//! Lifecycle events of published pods, and of ids that are gone.
 
 use std::cmp::Reverse;
 
@@ -7,11 +7,11 @@ use crate::output::Output;
 use crate::pods::{Applied, Left, Record};
 use crate::reconciler::Reconciler;
 use crate::types::{
-    Hint, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, ReportedState,
-    Source, Subject, Text,
+    Hint, Id, Identity, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, Source,
+    Subject, Text,
 };
 
-use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
     /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is known.
@@ -26,41 +26,36 @@ impl Reconciler {
             return true;
         }
         let pod = self.pods.get(uid);
+        let mut records: Vec<_> = pod.into_iter().flat_map(|pod| &pod.records).collect();
+        records.sort_by_key(|(_, record)| record.kind());
         let mut waits = false;
-        let mut names = Names::unknown(uid);
         let mut events = Vec::new();
-        if let Some(pod) = pod {
-            (names.namespace, names.name) = (pod.namespace.clone(), pod.name.clone());
-            let mut records: Vec<_> = pod.records.iter().collect();
-            records.sort_by_key(|(_, record)| record.kind());
-            for (id, record) in records {
-                let all = &mut self.announcements;
-                let published = published(record);
-                let types = match applied.undone.contains(id) {
-                    true => all.undone(id, &published, now),
-                    false => all.published(id, &published, now),
-                };
-                waits |= all.waits(id);
-                events.extend(types.into_iter().map(|(what, initial)| PodLifecycleEvent {
-                    initial,
-                    ..names.event(now, id, record, what, source)
-                }));
-            }
-        }
-        // If no id of the pod is left, only the removed ones have its names.
-        for (_, record) in &applied.removed {
-            names.fill(record);
+        for (id, record) in records {
+            let published = published(record);
+            let types = match applied.undone.contains(id) {
+                true => self.announcements.undone(id, &published, now),
+                false => self.announcements.published(id, &published, now),
+            };
+            waits |= self.announcements.waits(id);
+            events.extend(types.into_iter().map(|what| (id, record, what)));
         }
         // Containers are removed before their sandbox.
         let mut removed: Vec<_> = applied.removed.iter().collect();
         removed.sort_by_key(|(_, record)| Reverse(record.kind()));
         for (id, record) in removed {
             let types = self.announcements.removed(id).into_iter();
-            events.extend(types.map(|(what, initial)| PodLifecycleEvent {
-                initial,
-                ..names.event(now, id, record, what, source)
-            }));
+            events.extend(types.map(|what| (id, record, what)));
         }
+        // If no id of the pod is left, only the removed ones have its names.
+        let removed = applied.removed.iter().map(|(_, record)| record);
+        let names = pod.map(|pod| (pod.namespace.clone(), pod.name.clone()));
+        let mut names = names.into_iter().chain(removed.map(names_of));
+        let names = names.find(|(_, name)| !name.is_empty()).unwrap_or_default();
+        let events = events.into_iter().map(|(id, record, (what, initial))| {
+            let event = event(now, uid, &names, id, record, what, source);
+            PodLifecycleEvent { initial, ..event }
+        });
+        let events: Vec<_> = events.collect();
         let announces = !events.is_empty();
         for event in events {
             self.expect_late_reason(now, &event);
@@ -83,15 +78,10 @@ impl Reconciler {
     /// Another detail of the pod has changed.
     pub(crate) fn announce_sync(&mut self, now: Instant, status: &PodStatus, source: Source) {
         self.out.push(Output::Announce(PodLifecycleEvent {
-            event: LifecycleType::PodSync,
-            uid: status.uid.clone(),
             namespace: status.namespace.clone(),
             pod_name: status.name.clone(),
-            subject: None,
             source,
-            initial: false,
-            detected: now,
-            happened_at: None,
+            ..PodLifecycleEvent::new(LifecycleType::PodSync, status.uid.clone(), None, now)
         }));
     }
 
@@ -104,120 +94,61 @@ impl Reconciler {
         }
     }
 
-    /// Announces what an event adds to an id that is gone: its exit code, or its whole life if earlier events may have
-    /// been replayed and this one was not.
+    /// Announces the exit code that an event adds to an id that is gone.
     pub(crate) fn announce_late(&mut self, now: Instant, id: &Id, hint: &Hint) {
-        if !self.announcements.has_begun() {
-            return;
-        }
-        if let Some(end) = hint.end()
-            && let Some(left) = self.pods.gone.learn_end(id, end, now)
+        if self.announcements.has_begun()
+            && let Some(end) = hint.end()
+            && let Some(Left { uid, record }) = self.pods.gone.learn_end(id, end, now)
         {
-            self.announce_gone(now, id, &left, &[ContainerChanged]);
-        }
-        if hint.is_new
-            && let Some(left) = self.pods.gone.is_new(id, now)
-        {
-            self.announce_gone(now, id, &left, LIFE);
-        }
-    }
-
-    /// An id has lived and ended between two reads. Events that are older than the stream announce nothing, because the
-    /// runtime may have replayed them.
-    pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
-        let Some(own) = &hint.own else { return };
-        let Some(uid) = own.identity.pod.clone() else {
-            return;
-        };
-        let mut record = Record::new(own, true);
-        record.see(ReportedState::Exited, now, now);
-        let left = Left {
-            uid,
-            record,
-            is_unannounced: !hint.is_new,
-        };
-        if hint.is_new {
-            self.announce_gone(now, id, &left, LIFE);
-        }
-        self.pods.gone.insert(id, left, now);
-    }
-
-    fn announce_gone(&mut self, now: Instant, id: &Id, left: &Left, types: &[LifecycleType]) {
-        let Left { uid, record, .. } = left;
-        let mut names = Names::unknown(uid);
-        names.fill(record);
-        for &what in types {
-            let event = names.event(now, id, record, what, Source::Stream);
+            let (names, source) = (names_of(&record), Source::Stream);
+            let event = event(now, &uid, &names, id, &record, ContainerChanged, source);
             self.out.push(Output::Announce(event));
         }
     }
 }
 
-/// What is announced of an id that no read has shown.
-const LIFE: &[LifecycleType] = &[ContainerStarted, ContainerDied, ContainerRemoved];
-
-/// The names of a pod.
-struct Names<'a> {
-    uid: &'a PodUid,
-    namespace: Text,
-    name: Text,
+/// The namespace and the name of its pod.
+fn names_of(record: &Record) -> (Text, Text) {
+    let Identity {
+        namespace,
+        pod_name,
+        ..
+    } = record.identity.clone();
+    (namespace.unwrap_or_default(), pod_name.unwrap_or_default())
 }
 
-impl<'a> Names<'a> {
-    fn unknown(uid: &'a PodUid) -> Self {
-        let (namespace, name) = Default::default();
-        Self {
-            uid,
-            namespace,
-            name,
-        }
-    }
-
-    /// Takes the names from the identity of an id, unless they are known.
-    fn fill(&mut self, record: &Record) {
-        let (namespace, name) = (&record.identity.namespace, &record.identity.pod_name);
-        if let (true, Some(namespace), Some(name)) = (self.name.is_empty(), namespace, name) {
-            (self.namespace, self.name) = (namespace.clone(), name.clone());
-        }
-    }
-
-    /// A lifecycle event about an id of the pod.
-    fn event(
-        &self,
-        now: Instant,
-        id: &Id,
-        record: &Record,
-        what: LifecycleType,
-        source: Source,
-    ) -> PodLifecycleEvent {
-        let is_start = what == ContainerStarted;
-        let reason = match is_start {
+/// A lifecycle event about an id.
+fn event(
+    now: Instant,
+    uid: &PodUid,
+    (namespace, name): &(Text, Text),
+    id: &Id,
+    record: &Record,
+    what: LifecycleType,
+    source: Source,
+) -> PodLifecycleEvent {
+    let is_start = what == ContainerStarted;
+    let subject = Subject {
+        id: id.clone(),
+        kind: record.kind(),
+        name: record.identity.name.clone().unwrap_or_default(),
+        attempt: record.identity.attempt,
+        exit_code: record.exit_code().filter(|_| !is_start),
+        reason: match is_start {
             true => Text::default(),
             false => record.reason(),
-        };
-        let subject = Subject {
-            id: id.clone(),
-            kind: record.kind(),
-            name: record.identity.name.clone().unwrap_or_default(),
-            attempt: record.identity.attempt,
-            exit_code: record.exit_code().filter(|_| !is_start),
-            reason,
-        };
-        PodLifecycleEvent {
-            event: what,
-            uid: self.uid.clone(),
-            namespace: self.namespace.clone(),
-            pod_name: self.name.clone(),
-            subject: Some(subject),
-            source,
-            initial: false,
-            detected: now,
-            happened_at: match what {
-                ContainerStarted => record.started_at(),
-                ContainerDied => record.finished_at(),
-                _ => None,
-            },
-        }
+        },
+    };
+    PodLifecycleEvent {
+        namespace: namespace.clone(),
+        pod_name: name.clone(),
+        source,
+        happened_at: match what {
+            ContainerStarted => record.started_at(),
+            ContainerDied => record.finished_at(),
+            _ => None,
+        },
+        ..PodLifecycleEvent::new(what, uid.clone(), Some(subject), now)
     }
 }
 

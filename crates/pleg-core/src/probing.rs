@@ -101,7 +101,8 @@ impl Reconciler {
             // A read of the pod decides, and reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {
-                self.pods.status_failed(&id, &error, now);
+                let outage = self.outage.fails();
+                self.pods.status_failed(&id, &error, outage, now);
                 self.publish(now, &uid, &Applied::default(), Source::Inspection);
                 if error.kind.is_unanswered() {
                     self.probe.suspect(id);
@@ -110,8 +111,7 @@ impl Reconciler {
         }
     }
 
-    /// `Version` has ended. If the runtime answers, failures since the last answer count against their pods, and pods
-    /// whose probe hangs are read, so that health names them.
+    /// `Version` has ended. If the runtime answers, pods whose probe hangs are read, so that health names them.
     pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
         let error = version.outcome.err().map(|error| error.kind);
         let Some(verdict) = self.outage.version_ended(version.ticket, error) else {
@@ -119,10 +119,6 @@ impl Reconciler {
         };
         if verdict == Verdict::IsBack {
             self.relist.after_outage(now);
-        }
-        for uid in self.pods.judge(error.is_none(), now) {
-            self.publish(now, &uid, &Applied::default(), Source::Inspection);
-            self.schedule.touch(&uid);
         }
         let suspects = self.probe.take_suspects();
         if !error.is_some_and(CallErrorKind::is_unanswered) {

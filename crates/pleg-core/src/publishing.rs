@@ -46,7 +46,7 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in &confirmed {
             self.progress.is_as_shown(uid);
-            let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
+            let shows_less = self.read_hints(Some(uid), began, |_| Absence::Proven);
             self.answer(uid, began, false);
             self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
         }
@@ -104,7 +104,7 @@ impl Reconciler {
             self.announcements.synced();
             self.out.push(Output::Synced);
         }
-        if self.read_hints(now, None, as_of, |_| Absence::Proven) {
+        if self.read_hints(None, as_of, |_| Absence::Proven) {
             match self.look_again.shows_less(None, now) {
                 Some(at) => self.relist.by_hint(at),
                 None => self.hints.give_up(None),
@@ -153,7 +153,10 @@ impl Reconciler {
         };
         let hints = &self.hints;
         let reported = |id: &Id| reported(hints, id);
-        let mut applied = self.pods.apply(uid, rows, &read.answers, reported, now);
+        let outage = self.outage.fails();
+        let mut applied = self
+            .pods
+            .apply(uid, rows, &read.answers, reported, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
         for id in self.hints.subjects(Some(uid)) {
             if let Some(end) = self.hints.get(&id).and_then(Hint::end) {
@@ -169,7 +172,7 @@ impl Reconciler {
         };
         self.publish(now, uid, &applied, source);
         let absence = |id: &Id| absence(rows, &read.answers, id);
-        let shows_less = self.read_hints(now, Some(uid), as_of, absence);
+        let shows_less = self.read_hints(Some(uid), as_of, absence);
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
@@ -191,24 +194,15 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// Forgets the hints that a read satisfies, and announces ids that have lived and ended between two reads. Returns
-    /// true if the read showed less than events had reported.
+    /// Forgets the hints that a read satisfies. Returns true if the read showed less than events had reported.
     fn read_hints(
         &mut self,
-        now: Instant,
         pod: Option<&PodUid>,
         as_of: Instant,
         absence: impl Fn(&Id) -> Absence,
     ) -> bool {
-        if !self.announcements.has_begun() {
-            return false;
-        }
         let pods = &self.pods;
-        let satisfied = self.hints.read(pod, as_of, |id| pods.shown(id), absence);
-        for (id, hint) in satisfied.short_lives {
-            self.announce_short_life(now, &id, &hint);
-        }
-        satisfied.shows_less
+        self.hints.read(pod, as_of, |id| pods.shown(id), absence)
     }
 
     /// Forgets the hints of these subjects that the cache satisfies.

@@ -139,7 +139,7 @@ impl Reconciler {
 
     /// One event arrived.
     pub fn handle_event(&mut self, now: Instant, arrival: Arrival) {
-        let (id, hint) = Hint::new(arrival, self.stream.since());
+        let (id, hint) = Hint::new(arrival);
         self.handle_hints(now, BTreeMap::from([(id, hint)]), 0);
     }
 
@@ -379,7 +379,8 @@ impl Reconciler {
         self.out.counters.pod_reads += 1;
         self.out.counters.pod_reads_failed += 1;
         self.refuse(&uid, began, error);
-        self.pods.list_failed(&uid, error, now);
+        let outage = self.outage.fails();
+        self.pods.list_failed(&uid, error, outage, now);
         self.publish(now, &uid, &Applied::default(), Source::Inspection);
         self.schedule.touch(&uid);
         if let Some(at_hand) = self.reads.take_at_hand(&uid) {

@@ -89,8 +89,7 @@ impl HintSender {
 
     pub(crate) fn change(&self, change: StreamChange) {
         let mut waiting = self.0.lock();
-        if let StreamChange::Subscribed { at, wall } = change {
-            waiting.hints.subscribed(at);
+        if let StreamChange::Subscribed { wall, .. } = change {
             waiting.subscribed = Some(wall);
         }
         let since = *waiting.since.get_or_insert(change.at());

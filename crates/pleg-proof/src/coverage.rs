@@ -12,7 +12,6 @@ pub const REQUIRED: &[&str] = &[
     "announced ContainerStarted",
     "announced PodSync",
     "announced initial",
-    "announced of a life that no read showed",
     "answer",
     "answer with an error",
     "event CREATED",

@@ -12,8 +12,6 @@ pub(crate) struct Failures {
     lists: BTreeMap<PodUid, ListFailure>,
     /// Pods with an id whose status cannot be read.
     statuses: BTreeSet<PodUid>,
-    /// Pods with failures since the last answer of `Version`, which shows whether they count.
-    unjudged: BTreeSet<PodUid>,
     /// The pods that health names.
     named: BTreeSet<PodUid>,
 }
@@ -26,28 +24,21 @@ struct ListFailure {
 }
 
 impl Failures {
-    /// A list of the pod has failed.
-    pub(crate) fn list_failed(&mut self, uid: &PodUid, now: Instant) {
+    /// A list of the pod has failed. `outage`: the runtime as a whole fails, so that does not count.
+    pub(crate) fn list_failed(&mut self, uid: &PodUid, outage: bool, now: Instant) {
         let previous = self.lists.get(uid);
         let failure = ListFailure {
-            backoff: Backoff::uncounted(previous.map(|previous| previous.backoff), now),
-            counts: previous.is_some_and(|previous| previous.counts),
+            backoff: Backoff::after(previous.map(|previous| previous.backoff), !outage, now),
+            counts: !outage || previous.is_some_and(|previous| previous.counts),
         };
         self.lists.insert(uid.clone(), failure);
-        self.unjudged.insert(uid.clone());
+        self.name(uid);
     }
 
     /// The pod was listed.
     pub(crate) fn listed(&mut self, uid: &PodUid) {
         if self.lists.remove(uid).is_some() {
             self.name(uid);
-        }
-    }
-
-    /// A status call of the pod has failed.
-    pub(crate) fn status_failed(&mut self, uid: &PodUid) {
-        if !self.unjudged.contains(uid) {
-            self.unjudged.insert(uid.clone());
         }
     }
 
@@ -60,20 +51,6 @@ impl Failures {
         if changes {
             self.name(uid);
         }
-    }
-
-    /// `Version` has answered. `counts`: the runtime as a whole works, so the failures since its last answer count. Returns
-    /// the pods that had failures.
-    pub(crate) fn judge(&mut self, counts: bool, now: Instant) -> BTreeSet<PodUid> {
-        let unjudged = std::mem::take(&mut self.unjudged);
-        for uid in unjudged.iter().filter(|_| counts) {
-            if let Some(failure) = self.lists.get_mut(uid) {
-                failure.backoff = Backoff::after(Some(failure.backoff), now);
-                failure.counts = true;
-                self.name(uid);
-            }
-        }
-        unjudged
     }
 
     fn name(&mut self, uid: &PodUid) {
@@ -97,7 +74,7 @@ impl Failures {
 
     /// How many pods are stored here.
     pub(crate) fn len(&self) -> usize {
-        self.lists.len() + self.unjudged.len() + self.named.len()
+        self.lists.len() + self.named.len()
     }
 }
 
@@ -110,11 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn list_failure_counts_if_version_succeeds() {
+    fn list_failure_counts_unless_the_runtime_as_a_whole_fails() {
         let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
-        for (counts, now, retry, named) in [(false, 0, 1, 0), (true, 1, 2, 1), (true, 2, 4, 1)] {
-            failures.list_failed(&pod, at(now));
-            assert_eq!(failures.judge(counts, at(now)).len(), 1);
+        for (outage, now, retry, named) in [(true, 0, 1, 0), (false, 1, 2, 1), (false, 2, 4, 1)] {
+            failures.list_failed(&pod, outage, at(now));
             assert_eq!(failures.retry_at(&pod), Some(at(retry)));
             assert_eq!(failures.named().len(), named);
         }
@@ -126,8 +102,7 @@ mod tests {
     fn pod_is_named_while_a_list_or_a_status_fails() {
         let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
         failures.set_status_failing(&pod, true);
-        failures.list_failed(&pod, at(0));
-        failures.judge(true, at(0));
+        failures.list_failed(&pod, false, at(0));
         failures.listed(&pod);
         assert!(failures.named().contains(&pod), "a status fails");
         failures.set_status_failing(&pod, false);

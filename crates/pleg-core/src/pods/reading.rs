@@ -41,6 +41,8 @@ struct OfId<'a> {
     as_of: Instant,
     answer: Option<&'a Result<Report, CallError>>,
     reported: Reported<'a>,
+    /// The runtime as a whole fails.
+    outage: bool,
     now: Instant,
 }
 
@@ -138,13 +140,14 @@ impl Pods {
         }
     }
 
-    /// Applies a read: rows, and the statuses that were due.
+    /// Applies a read: rows, and the statuses that were due. `outage`: the runtime as a whole fails.
     pub(crate) fn apply<'a>(
         &mut self,
         uid: &PodUid,
         read: &PodRows,
         answers: &Answers,
         events: impl Fn(&Id) -> Reported<'a>,
+        outage: bool,
         now: Instant,
     ) -> Applied {
         let mut applied = Applied::default();
@@ -154,6 +157,7 @@ impl Pods {
             as_of: read.as_of,
             answer: answers.get(id),
             reported: events(id),
+            outage,
             now,
         };
         for (id, row) in &read.rows {
@@ -172,6 +176,7 @@ impl Pods {
             as_of,
             answer,
             reported,
+            outage,
             now,
         } = of_id;
         let before = self.record(id).and_then(|record| record.state);
@@ -192,14 +197,13 @@ impl Pods {
         let seen = record.see(shown, as_of, now);
         match answer {
             Some(Ok(status)) => record.learn(status, as_of, now),
-            Some(Err(error)) => record.status_failed(error, now),
+            Some(Err(error)) => record.status_failed(error, outage, now),
             None => {}
         }
         // A status may lag behind its row: nobody else would look again.
         let lags = row.shown == ReportedState::Exited && shown < ReportedState::Exited;
         applied.shows_less |= record.status.is_missing() || lags;
         applied.add(id, seen, before, record);
-        self.note_failure(uid, id);
     }
 
     /// The published ids of the pod that the rows do not show.
@@ -218,6 +222,7 @@ impl Pods {
             as_of,
             answer,
             reported,
+            outage,
             now,
         } = of_id;
         let Some(record) = self.record_mut(id) else {
@@ -230,10 +235,7 @@ impl Pods {
             _ if is_gone => {}
             _ if !record.in_pod_lists => return,
             Some(Err(_)) if is_denied(answer) => {}
-            Some(Err(error)) => {
-                record.status_failed(error, now);
-                return self.note_failure(uid, id);
-            }
+            Some(Err(error)) => return record.status_failed(error, outage, now),
             Some(Ok(status)) => {
                 // The list has lost it, but it exists.
                 let seen = record.see(status.shown, as_of, now);

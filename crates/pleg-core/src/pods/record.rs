@@ -142,14 +142,9 @@ impl Record {
         self.status.gave_details(as_of, ended);
     }
 
-    /// Its status call failed.
-    pub(crate) fn status_failed(&mut self, error: &CallError, now: Instant) {
-        self.status.failed(error, self.has_ended(), now);
-    }
-
-    /// `Version` has answered. `counts`: the runtime as a whole works.
-    pub(crate) fn judge(&mut self, counts: bool, now: Instant) {
-        self.status.judge(counts, self.has_ended(), now);
+    /// Its status call failed. `outage`: the runtime as a whole fails.
+    pub(crate) fn status_failed(&mut self, error: &CallError, outage: bool, now: Instant) {
+        self.status.failed(error, self.has_ended(), outage, now);
     }
 
     /// Returns true if its status must be read when a row shows it in that state. `all`: a caller wants details. A call
@@ -319,12 +314,10 @@ mod tests {
         assert!(!c.code_is_due() && !c.is_due(Exited, at(3), false, at(3)));
         let mut c = record(Exited);
         let error = CallError::new("x", CallErrorKind::Failed, "");
-        c.status_failed(&error, at(2));
-        c.judge(false, at(2));
+        c.status_failed(&error, true, at(2));
         assert!(c.code_is_due(), "the runtime as a whole failed");
         assert!(!c.is_due(Exited, at(3), false, at(3)), "before its retry");
-        c.status_failed(&error, at(3));
-        c.judge(true, at(3));
+        c.status_failed(&error, false, at(3));
         assert!(!c.code_is_due());
         assert!(c.is_due(Exited, at(60_000), false, at(60_000)));
     }

@@ -25,11 +25,7 @@ enum Failure {
     /// NotFound, although a row shows the id.
     Missing,
     /// Another error.
-    Error {
-        error: Arc<CallError>,
-        /// `Version` has answered since, so it is known if the failure counts.
-        is_judged: bool,
-    },
+    Error(Arc<CallError>),
 }
 
 impl StatusCalls {
@@ -57,7 +53,7 @@ impl StatusCalls {
     /// A call has returned a status. `unknown`: the state is UNKNOWN, so it is read again.
     pub(crate) fn succeeded(&mut self, unknown: bool, now: Instant) {
         self.failure = None;
-        self.retry = unknown.then(|| Backoff::after(self.retry, now));
+        self.retry = unknown.then(|| Backoff::after(self.retry, true, now));
     }
 
     /// The details are those of the status that was requested at `as_of`.
@@ -66,35 +62,24 @@ impl StatusCalls {
         self.read_since_end |= ended;
     }
 
-    /// The call has failed. An error counts only if `Version` shows that the runtime as a whole works.
-    pub(crate) fn failed(&mut self, error: &CallError, ended: bool, now: Instant) {
-        if error.kind == CallErrorKind::NotFound {
-            self.failure = Some(Failure::Missing);
-            self.retry = Some(Backoff::after(self.retry, now));
-            self.read_since_end |= ended;
-        } else {
-            self.failure = Some(Failure::Error {
-                error: Arc::new(error.clone()),
-                is_judged: false,
-            });
-            self.retry = Some(Backoff::uncounted(self.retry, now));
-        }
-    }
-
-    /// `Version` has answered. `counts`: the runtime as a whole works, so the failure counts.
-    pub(crate) fn judge(&mut self, counts: bool, ended: bool, now: Instant) {
-        let Some(Failure::Error { is_judged, .. }) = &mut self.failure else {
-            return;
-        };
-        if !std::mem::replace(is_judged, true) && counts {
-            self.retry = Some(Backoff::after(self.retry, now));
-            self.read_since_end |= ended;
-        }
+    /// The call has failed. `outage`: the runtime as a whole fails, so only NotFound counts. A refused connection is
+    /// never the fault of one id.
+    pub(crate) fn failed(&mut self, error: &CallError, ended: bool, outage: bool, now: Instant) {
+        let is_missing = error.kind == CallErrorKind::NotFound;
+        let counts = is_missing || !(outage || error.kind == CallErrorKind::Unavailable);
+        self.failure = Some(match is_missing {
+            true => Failure::Missing,
+            false => Failure::Error(Arc::new(error.clone())),
+        });
+        self.retry = Some(Backoff::after(self.retry, counts, now));
+        self.read_since_end |= ended && counts;
     }
 
     /// The status is read again now.
     pub(crate) fn retry_now(&mut self, now: Instant) {
-        let retry = self.retry.get_or_insert_with(|| Backoff::after(None, now));
+        let retry = self
+            .retry
+            .get_or_insert_with(|| Backoff::after(None, true, now));
         retry.retry_at = now;
     }
 
@@ -130,21 +115,9 @@ impl StatusCalls {
     /// The error of the last call, if it failed otherwise than with NotFound.
     pub(crate) const fn error(&self) -> Option<&Arc<CallError>> {
         match &self.failure {
-            Some(Failure::Error { error, .. }) => Some(error),
+            Some(Failure::Error(error)) => Some(error),
             _ => None,
         }
-    }
-
-    /// Returns true if the last call failed and `Version` has not answered since.
-    pub(crate) const fn is_unjudged(&self) -> bool {
-        let failure = &self.failure;
-        matches!(
-            failure,
-            Some(Failure::Error {
-                is_judged: false,
-                ..
-            })
-        )
     }
 
     /// When the last call was requested.
@@ -166,30 +139,23 @@ mod tests {
         Instant::from_origin(std::time::Duration::from_secs(seconds))
     }
 
-    fn failed(kind: CallErrorKind) -> StatusCalls {
+    fn failed(kind: CallErrorKind, outage: bool) -> StatusCalls {
         let mut calls = StatusCalls::new();
-        calls.failed(&CallError::new("Status", kind, ""), true, at(0));
+        let error = CallError::new("Status", kind, "");
+        calls.failed(&error, true, outage, at(0));
         calls
     }
 
     #[test]
-    fn error_counts_after_version_has_answered() {
-        for counts in [false, true] {
-            let mut calls = failed(CallErrorKind::Failed);
-            assert!(calls.is_unjudged() && !calls.read_since_end());
-            calls.judge(counts, true, at(5));
-            assert_eq!(calls.read_since_end(), counts);
-            assert_eq!(calls.retry_at(), Some(at(if counts { 6 } else { 1 })));
-            calls.judge(true, true, at(99));
-            assert_eq!(calls.read_since_end(), counts, "judged once");
+    fn error_counts_unless_the_runtime_as_a_whole_fails() {
+        for outage in [false, true] {
+            let calls = failed(CallErrorKind::Failed, outage);
+            assert_eq!(calls.read_since_end(), !outage);
+            assert!(calls.error().is_some() && !calls.is_missing());
+            let calls = failed(CallErrorKind::NotFound, outage);
+            assert!(calls.is_missing() && calls.read_since_end());
+            assert_eq!((calls.error(), calls.retry_at()), (None, Some(at(1))));
         }
-    }
-
-    #[test]
-    fn missing_status_counts_at_once() {
-        let calls = failed(CallErrorKind::NotFound);
-        assert!(calls.is_missing() && calls.read_since_end() && !calls.is_unjudged());
-        assert_eq!((calls.error(), calls.retry_at()), (None, Some(at(1))));
     }
 
     #[test]
@@ -198,7 +164,7 @@ mod tests {
             |calls: &mut StatusCalls| calls.succeeded(false, at(1)),
             |calls: &mut StatusCalls| calls.state_changed(),
         ] {
-            let mut calls = failed(CallErrorKind::Failed);
+            let mut calls = failed(CallErrorKind::Failed, false);
             assert!(calls.is_in_backoff(at(0)) && !calls.is_in_backoff(at(1)));
             ends(&mut calls);
             assert_eq!((calls.error(), calls.retry_at()), (None, None));

@@ -4,7 +4,7 @@ use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Deleted, Started, Stopped};
 
 use crate::node::{exited, running, unlabelled};
-use crate::script::{Event, Script};
+use crate::script::{Event, Relists, Script};
 
 #[test]
 fn complete_relist_proves_absence() {
@@ -183,4 +183,30 @@ fn gone_id_whose_status_is_not_found_stays_gone() {
     t.expect_nothing();
     assert_eq!(t.answered(worker, "web"), "none");
     assert_eq!(t.cached("web"), "none");
+}
+
+/// Events alone do not make it known: the runtime may have replayed them.
+#[test]
+fn life_that_no_read_shows_is_not_announced() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Started, running("web")));
+    t.send(Event::of(Stopped, exited("web", 3)));
+    t.send(Event::nil(Deleted, "web"));
+    t.pass(20_000);
+    t.expect_nothing();
+    assert!(t.core.is_idle());
+}
+
+/// The relist was requested before the container existed.
+#[test]
+fn relist_from_before_a_beginning_proves_no_absence() {
+    let mut t = Script::with(&[]);
+    t.hold(Relists);
+    t.relist();
+    t.evaluate(Relists);
+    t.node.start("web");
+    t.event(Started, "web");
+    t.release();
+    t.pass(300);
+    t.expect(&["Started web"]);
 }

@@ -3,7 +3,7 @@
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 
-use crate::node::{created, exited, running, unlabelled};
+use crate::node::{created, running};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 /// Events of any type, with any status, replayed or new.
@@ -320,20 +320,4 @@ fn failing_relists_do_not_stop_the_reads_of_many_pods() {
     assert_eq!(t.announced().len(), 60);
     let relists = t.count("relist");
     assert!(relists <= 2, "{relists}");
-}
-
-/// The relist is not settled while the statuses of a pod that it showed are not answered.
-#[test]
-fn event_without_pod_is_judged_when_its_relist_is_settled() {
-    let mut t = Script::with(&[]);
-    t.node.start("web");
-    t.hold(StatusCalls);
-    t.relist();
-    t.send(Event::of(Started, unlabelled(running("x"))));
-    t.send(Event::of(Stopped, unlabelled(exited("x", 3))));
-    t.pass(1_500);
-    t.expect_nothing();
-    t.release();
-    t.pass(1_500);
-    t.expect(&["Started web", "Started x", "Died x 3", "Removed x 3"]);
 }

@@ -20,7 +20,6 @@ mod freshness;
 mod health;
 mod outages;
 mod reads;
-mod short_lives;
 mod stream;
 
 mod failures;

@@ -175,19 +175,6 @@ fn failures_in_an_outage_do_not_count() {
 }
 
 #[test]
-fn failure_counts_when_version_has_answered() {
-    let mut t = Script::with(&["web"]);
-    t.hold(Call::Version);
-    t.node.pod_lists_fail = Some(Failed);
-    t.send(Event::nil(Stopped, "web"));
-    t.pass(3_500);
-    assert_eq!(t.count("list p"), 4);
-    assert_eq!(t.core.health(t.now()).failing, 0);
-    t.release();
-    assert_eq!(t.core.health(t.now()).failing, 1);
-}
-
-#[test]
 fn slow_or_failing_calls_ask_for_one_version() {
     let mut t = Script::with(&["web"]);
     t.node.add_pod("q");

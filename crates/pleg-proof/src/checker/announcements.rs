@@ -23,15 +23,12 @@ impl Announced {
 }
 
 impl Checker {
-    /// Returns true for the death of an id that was never published.
-    pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) -> bool {
-        self.announced_since.get_or_insert(now);
+    pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) {
         let Some(subject) = &event.subject else {
-            return false;
+            return;
         };
         let Some(o) = node.object(subject.id.as_str()) else {
-            self.fail(format!("{} was never there", subject.id));
-            return false;
+            return self.fail(format!("{} was never there", subject.id));
         };
         let known = self.announced.entry(o.id.clone()).or_default();
         let before = known.clone();
@@ -54,12 +51,10 @@ impl Checker {
         if is_death && subject.exit_code.is_none() && self.has_code(o) && !self.is_excused(o) {
             self.fail(format!("at {}: {} died without its code", time(now), o.id));
         }
-        let is_unread = is_death && !self.cache.was_published(&o.id);
-        if is_unread && !self.wall_stepped && !self.losses.has_young_event(&o.id) {
-            let error = format!("at {}: an old life is announced: {}", time(now), o.id);
+        if is_death && !self.cache.was_published(&o.id) {
+            let error = format!("at {}: {} was never published", time(now), o.id);
             self.fail(error);
         }
-        is_unread
     }
 
     /// True if a status of the ended container must have shown its code.
@@ -128,17 +123,12 @@ impl Checker {
                 return wrong(&format!("code {}, cached {cached:?}", o.exit.code));
             }
         }
-        // What was gone before the first complete relist is not announced.
-        let since = self.announced_since;
-        let was_announced = since.is_some_and(|since| !removed || o.since() > since);
-        if let Some(code) = self.losses.shown_end(&o.id)
-            && ended
-            && !self.wall_stepped
+        if let Some(Some(code)) = self.losses.shown_end(&o.id)
+            && known.died > 0
+            && known.code.is_none()
             && o.label == Label::Right
-            && was_announced
-            && (!matches || (code.is_some() && known.code.is_none()))
         {
-            return wrong(&format!("an event showed its end with code {code:?}"));
+            return wrong(&format!("an event showed its end with code {code}"));
         }
         Ok(())
     }

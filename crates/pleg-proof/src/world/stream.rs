@@ -177,8 +177,6 @@ impl World {
         self.stream.is_mute = false;
         self.log(|| "SUBSCRIBED".to_owned());
         let wall = WallTime::from_nanos(self.node.wall(self.now));
-        self.checker.subscribed(self.now);
-        self.stream.map.subscribed(at);
         let now = self.tick();
         self.core
             .handle_stream(now, StreamChange::Subscribed { at, wall });
@@ -243,9 +241,8 @@ impl World {
             EventType::Deleted => "event DELETED",
             _ => "event of another type",
         });
-        let wall = self.node.wall(self.now);
-        self.checker.delivered(self.now, &event, wall, &self.node);
-        let (arrived, wall) = (self.at(), WallTime::from_nanos(wall));
+        self.checker.delivered(self.now, &event, &self.node);
+        let (arrived, wall) = (self.at(), WallTime::from_nanos(self.node.wall(self.now)));
         let arrival = Arrival {
             event,
             arrived,
