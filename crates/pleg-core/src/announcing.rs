@@ -14,7 +14,8 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is known.
+    /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is
+    /// known.
     pub(crate) fn announce(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
 //! Which pods are read again because a read showed less than an event had reported, and when.
 //!
-//! containerd 2.4 listed a container as running after it had sent its STOPPED. So such a pod is read again after
-//! 0.1, 0.3, 1, 3 and 10 s. After that only relists look at it.
+//! containerd 2.4 listed a container as running after it had sent its STOPPED. So such a pod is read again after 0.1,
+//! 0.3, 1, 3 and 10 s. After that only relists look at it.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Whether the runtime as a whole fails, or only what was asked for.
 //!
-//! A pod whose calls hang or fail is one bad pod. When the daemon is stopped, all calls hang, and no pod is to blame. So
-//! a call that is unanswered after a second, or that fails, causes a `Version` call, one at a time: it does no work in
-//! any runtime. The runtime as a whole fails from a failed `Version` until a call succeeds.
+//! A pod whose calls hang or fail is one bad pod. When the daemon is stopped, all calls hang, and no pod is to blame.
+//! So a call that is unanswered after a second, or that fails, causes a `Version` call, one at a time: it does no work
+//! in any runtime. The runtime as a whole fails from a failed `Version` until a call succeeds.
 
 use std::collections::BTreeMap;
 

@@ -142,8 +142,8 @@ impl Reconciler {
         due
     }
 
-    /// The end of every read of a pod that shows a change: what it shows is published and announced, and everything that
-    /// has waited for it goes on.
+    /// The end of every read of a pod that shows a change: what it shows is published and announced, and everything
+    /// that has waited for it goes on.
     pub(crate) fn apply_read(&mut self, now: Instant, uid: &PodUid, read: PodRead) {
         let Some(rows) = &read.rows else { return };
         let (as_of, of_relist) = (rows.as_of, rows.of_relist);

@@ -41,7 +41,8 @@ use crate::waiters::Waiters;
 ///   [`handle_timeout`](Self::handle_timeout) when the instant of `poll_timeout` comes.
 /// * getters ([`health`](Self::health), [`counters`](Self::counters)) change nothing.
 ///
-/// Every request to the read side must be answered exactly once by the corresponding `handle_*`, even if the call fails.
+/// Every request to the read side must be answered exactly once by the corresponding `handle_*`, even if the call
+/// fails.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
     pub(crate) pods: Pods,

@@ -127,8 +127,8 @@ impl Record {
         };
     }
 
-    /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier state
-    /// than the recorded end. A probe may be answered after a later read: then it only fills in what is missing.
+    /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier
+    /// state than the recorded end. A probe may be answered after a later read: then it only fills in what is missing.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
