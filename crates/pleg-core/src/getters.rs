@@ -4,7 +4,6 @@ use crate::health::{Health, PodName};
 use crate::output::Counters;
 use crate::pods::Record;
 use crate::reconciler::Reconciler;
-use crate::state_counts::StateCounts;
 use crate::types::{Id, Instant, PodUid, Ticket};
 
 impl Reconciler {
@@ -98,11 +97,6 @@ impl Reconciler {
             streams_lost: self.stream.lost,
             ..self.out.counters.clone()
         }
-    }
-
-    /// Pods and containers by state.
-    pub const fn state_counts(&self) -> StateCounts {
-        self.pods.state_counts()
     }
 
     /// Returns true if no call is in flight and no read waits for a slot.

@@ -227,9 +227,9 @@ impl<R: Runtime> Driver<R> {
         let mut counters = self.machine.counters();
         // The reconciler does not see events that were joined.
         counters.events = self.gauges.events();
-        let states = self.machine.state_counts();
+        let published = &self.to.published;
         self.metrics
-            .show(&health, &counters, states, &self.gauges, now);
+            .show(&health, &counters, published, &self.gauges, now);
         self.to.show(health, counters, now);
         self.problems
             .update(&self.machine, &self.reads, &self.to.published);

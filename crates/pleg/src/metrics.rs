@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
-    Counters, Degraded, Health, Instant, List, NotReady, StateCounts, StreamChange, StreamEnd,
-    StreamState,
+    ContainerState, Counters, Degraded, Health, Instant, List, NotReady, SandboxState,
+    StreamChange, StreamEnd, StreamState,
 };
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock;
+
+use crate::cache::Published;
 
 const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
 const POD_RELIST_DURATION: &str = "kubelet_pleg_pod_relist_duration_seconds";
@@ -192,7 +194,6 @@ pub(crate) fn arrived(latencies: &[Duration]) {
 #[derive(Debug, Default)]
 pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
-    state_counts: Option<StateCounts>,
     health: Option<Health>,
     last_list: Option<Instant>,
     waiting: Option<usize>,
@@ -231,7 +232,7 @@ impl MetricsWriter {
         &mut self,
         health: &Health,
         counters: &Counters,
-        state_counts: StateCounts,
+        published: &Published,
         reader: &ReaderGauges,
         now: Instant,
     ) {
@@ -239,7 +240,7 @@ impl MetricsWriter {
         if let Some(at) = earliest.filter(|&at| now < at) {
             let is_early = self.due.is_some_and(|due| due < at);
             let is_late = self.due.is_none_or(|due| due > at);
-            if is_early || is_late && self.is_outdated(health, counters, state_counts, reader) {
+            if is_early || is_late && self.is_outdated(health, counters, reader) {
                 self.due = Some(at);
             }
             return;
@@ -250,10 +251,7 @@ impl MetricsWriter {
             show_counters(counters);
             self.counters = Some(counters.clone());
         }
-        if self.state_counts != Some(state_counts) {
-            show_census(state_counts);
-            self.state_counts = Some(state_counts);
-        }
+        show_census(published);
         let waiting = reader.waiting();
         if self.waiting != Some(waiting) {
             gauge!(BACKLOG).set(waiting as f64);
@@ -295,15 +293,8 @@ impl MetricsWriter {
     }
 
     /// Returns true if a write would change anything. What only grows with time is not compared.
-    fn is_outdated(
-        &self,
-        health: &Health,
-        counters: &Counters,
-        state_counts: StateCounts,
-        reader: &ReaderGauges,
-    ) -> bool {
+    fn is_outdated(&self, health: &Health, counters: &Counters, reader: &ReaderGauges) -> bool {
         self.counters.as_ref() != Some(counters)
-            || self.state_counts != Some(state_counts)
             || self.waiting != Some(reader.waiting())
             || !self.shows(health)
     }
@@ -342,16 +333,34 @@ fn show_counters(c: &Counters) {
     counter!(STREAMS_RENEWED).absolute(c.streams_renewed);
 }
 
-fn show_census(state_counts: StateCounts) {
-    gauge!(RUNNING_PODS).set(state_counts.running_pods as f64);
-    for (state, n) in [
-        ("created", state_counts.created),
-        ("running", state_counts.running),
-        ("exited", state_counts.exited),
-        ("unknown", state_counts.unknown),
+/// Counts pods and containers by state.
+fn show_census(published: &Published) {
+    let was_ready = SandboxState::Unknown {
+        last_ready: Some(true),
+    };
+    let runs = |state| state == SandboxState::Ready || state == was_ready;
+    let (mut pods, [mut created, mut running, mut exited, mut unknown]) = (0, [0; 4]);
+    for view in published.snapshot() {
+        let mut sandboxes = view.status.sandboxes.iter();
+        pods += u32::from(sandboxes.any(|sandbox| runs(sandbox.state)));
+        for container in &view.status.containers {
+            *match container.state {
+                ContainerState::Created => &mut created,
+                ContainerState::Running => &mut running,
+                ContainerState::Exited => &mut exited,
+                _ => &mut unknown,
+            } += 1;
+        }
+    }
+    gauge!(RUNNING_PODS).set(pods);
+    for (state, number) in [
+        ("created", created),
+        ("running", running),
+        ("exited", exited),
+        ("unknown", unknown),
     ] {
-        // Also written when it is zero: upstream keeps the last count of a state (C14).
-        gauge!(RUNNING_CONTAINERS, "container_state" => state).set(n as f64);
+        // Also written when it is zero: upstream leaves the last count of a state.
+        gauge!(RUNNING_CONTAINERS, "container_state" => state).set(number);
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use pleg_core::{
     Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id, Instant,
     Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report, Rows,
-    RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Version, WaiterId, WallTime,
+    RuntimeEvent, SandboxState, SandboxStatus, Settings, Statuses, StreamChange, StreamEnd,
+    Version, WaiterId, WallTime,
 };
 
 use crate::consumers::find;
@@ -237,6 +238,15 @@ impl Script {
     fn advance(&mut self, to: u64) {
         self.wall += i64::try_from(to - self.now).unwrap();
         self.now = to;
+    }
+
+    pub(crate) fn running_pods(&self) -> usize {
+        let mut sandboxes = self.cache.values().map(|view| view.status.sandboxes.iter());
+        let is_ready = |s: &SandboxStatus| s.state == SandboxState::Ready;
+        sandboxes
+            .by_ref()
+            .filter(|of_pod| of_pod.clone().any(is_ready))
+            .count()
     }
 
     /// The wall clock is set.

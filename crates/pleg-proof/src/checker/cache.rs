@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg_core::{
-    Confirmed, ContainerState, Instant, KnownState, PodUid, PodView, SandboxState, StateCounts,
-};
+use pleg_core::{Confirmed, ContainerState, Instant, KnownState, PodUid, PodView, SandboxState};
 use pleg_node_model::{Id, Kind, Label, Node, Object, State};
 
 use super::Checker;
@@ -79,26 +77,6 @@ impl Cache {
 
     pub(super) fn was_published(&self, id: &Id) -> bool {
         self.ever.contains(id)
-    }
-
-    pub(super) fn check_counts(&self, counts: StateCounts) -> Result<(), String> {
-        let mut own = StateCounts::default();
-        for view in self.views.values() {
-            let mut sandboxes = view.status.sandboxes.iter();
-            own.running_pods += u64::from(sandboxes.any(|s| is_ready(s.state)));
-            for c in &view.status.containers {
-                *match c.state {
-                    ContainerState::Created => &mut own.created,
-                    ContainerState::Running => &mut own.running,
-                    ContainerState::Exited => &mut own.exited,
-                    _ => &mut own.unknown,
-                } += 1;
-            }
-        }
-        match own == counts {
-            true => Ok(()),
-            false => Err(format!("counted {counts:?}, published {own:?}")),
-        }
     }
 }
 

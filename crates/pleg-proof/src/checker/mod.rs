@@ -12,7 +12,7 @@ mod losses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg_core::{Counters, Health, PodUid, RuntimeEvent, StateCounts, WaiterId};
+use pleg_core::{Counters, Health, PodUid, RuntimeEvent, WaiterId};
 use pleg_node_model::{Id, Kind, Node, Object, State};
 
 use crate::faults::Faults;
@@ -318,12 +318,6 @@ impl Checker {
         }
         let period = self.losses.check_period(counters, health);
         self.note(period);
-    }
-
-    /// The core counts what it has published.
-    pub(crate) fn counts(&mut self, counts: StateCounts) {
-        let outcome = self.cache.check_counts(counts);
-        self.note(outcome);
     }
 }
 

@@ -347,7 +347,6 @@ impl World {
         let at = self.at();
         let (counters, health) = (self.core.counters(), self.core.health(at));
         self.checker.end(self.now, &self.node, &counters, &health);
-        self.checker.counts(self.core.state_counts());
     }
 
     /// Runs the world to its end.

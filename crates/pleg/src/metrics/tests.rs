@@ -1,12 +1,18 @@
 //! Every counter is written.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use pleg_core::{Settings, Unacknowledged};
+use pleg_core::{ContainerStatus, PodStatus, PodView, SandboxStatus, Settings, Unacknowledged};
 
 use super::*;
+
+use ContainerState::{Exited, Running};
+use SandboxState::{NotReady, Ready};
+
+const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
 
 /// All counters, each with a value of its own.
 fn counters() -> (Counters, BTreeMap<&'static str, u64>) {
@@ -46,7 +52,7 @@ fn each_counter_is_written_with_its_value() {
         MetricsWriter::default().show(
             &health,
             &counters,
-            StateCounts::default(),
+            &Published::default(),
             &gauges,
             Instant::ORIGIN,
         );
@@ -81,7 +87,7 @@ fn metric_names_a_consumer_until_it_has_acknowledged() {
     let mut show = |health: &Health, seconds| {
         let now = Instant::from_origin(Duration::from_secs(seconds));
         let counters = Counters::default();
-        writer.show(health, &counters, StateCounts::default(), &gauges, now);
+        writer.show(health, &counters, &Published::default(), &gauges, now);
         let all = shown.snapshot().into_vec().into_iter();
         let mut owed = all.filter(|(key, ..)| key.key().name() == UNACKNOWLEDGED);
         owed.next().map(|(key, _, _, value)| {
@@ -115,7 +121,7 @@ fn write_that_was_postponed_waits_for_the_end_of_a_list_that_begins() {
     let mut show = |health: &Health, pod_reads: u64, now: Instant| {
         let mut counters = Counters::default();
         counters.pod_reads = pod_reads;
-        writer.show(health, &counters, StateCounts::default(), &gauges, now);
+        writer.show(health, &counters, &Published::default(), &gauges, now);
         writer.due()
     };
     assert_eq!(show(&health, 1, at(0)), None);
@@ -128,4 +134,29 @@ fn write_that_was_postponed_waits_for_the_end_of_a_list_that_begins() {
     assert_eq!(show(&health, 4, at(1100)), Some(at(1160)));
     health.list_in_flight = None;
     assert_eq!(show(&health, 4, at(1200)), None);
+}
+
+/// A pod counts once, however many of its sandboxes are ready.
+#[test]
+fn pods_and_containers_are_counted_by_state() {
+    let recorder = DebuggingRecorder::new();
+    let published = Published::default();
+    for (pod, containers, sandboxes) in [
+        ("p", &[Running, UNKNOWN, UNKNOWN][..], &[Ready, Ready][..]),
+        ("q", &[Exited], &[Ready, NotReady]),
+    ] {
+        let mut status = PodStatus::nothing(pod.into());
+        let named = |state: &ContainerState| ContainerStatus::new("c", "c", *state);
+        status.containers = containers.iter().map(named).collect();
+        let sandbox = |state: &SandboxState| SandboxStatus::new("s", *state);
+        status.sandboxes = sandboxes.iter().map(sandbox).collect();
+        published.put(pod.into(), PodView::new(Arc::new(status), None, None));
+    }
+    with_local_recorder(&recorder, || show_census(&published));
+    let mut counts: Vec<_> = recorder.snapshotter().snapshot().into_vec();
+    counts.sort_by_key(|(key, ..)| key.key().to_string());
+    let counts = counts.into_iter().map(|(_, _, _, value)| value);
+    // Created, exited, running and unknown containers, then pods.
+    let expected = [0.0, 1.0, 1.0, 2.0, 2.0].map(|n| DebugValue::Gauge(n.into()));
+    assert!(counts.eq(expected));
 }

@@ -2,6 +2,7 @@
 //! `pleg-evented`; B14 cannot apply).
 
 use pleg_core::CallErrorKind;
+use pleg_core::ContainerState::{Exited, Running};
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 
 use super::life::second;
@@ -227,8 +228,10 @@ fn b12_pods_and_containers_are_counted_once() {
     t.settle();
     t.subscribe();
     let count = |t: &Script| {
-        let counts = t.core.state_counts();
-        (counts.running_pods, counts.running, counts.exited)
+        let containers = t.cache.values().flat_map(|view| &view.status.containers);
+        let in_state = |state| containers.clone().filter(|c| c.state == state).count();
+        let (running, exited) = (in_state(Running), in_state(Exited));
+        (t.running_pods(), running, exited)
     };
     for pod in ["p0", "p1", "p2", "p3", "p4"] {
         t.node.add_pod(pod);

@@ -39,11 +39,11 @@ fn e2_running_pods_fall_with_the_events() {
         t.starts(&format!("{pod}/s"));
     }
     t.pass(300);
-    assert_eq!(t.core.state_counts().running_pods, 5);
+    assert_eq!(t.running_pods(), 5);
     for id in ["p0/s", "p1/s"] {
         t.exits(id, None);
     }
-    assert_eq!(t.core.state_counts().running_pods, 3);
+    assert_eq!(t.running_pods(), 3);
 }
 
 /// A sandbox with addresses.

@@ -142,24 +142,3 @@ fn g7_g8_pod_that_cannot_be_read_is_retried() {
     assert!(t.cache["p1"].inspected.is_some());
     assert!(Arc::ptr_eq(&t.status("p0"), &p0), "p0 was left alone");
 }
-
-/// G14, TestRunningPodAndContainerCount: P1 with containers R, U, U and sandboxes R, R, U; P2 with a container E and
-/// sandboxes R, E. A pod counts once, however many of its sandboxes are ready.
-#[test]
-fn g14_running_pods_and_containers_are_counted() {
-    let states = [
-        ("p1/c1", Running),
-        ("p1/c2", Unknown),
-        ("p1/c3", Unknown),
-        ("p1/s1", Running),
-        ("p1/s2", Running),
-        ("p1/s3", Unknown),
-        ("p2/c1", Exited),
-        ("p2/s1", Running),
-        ("p2/s2", Exited),
-    ];
-    let t = listed(states.map(|(id, shown)| report(id, shown)));
-    let counts = t.core.state_counts();
-    assert_eq!((counts.running_pods, counts.running), (2, 1));
-    assert_eq!((counts.created, counts.exited, counts.unknown), (0, 1, 2));
-}

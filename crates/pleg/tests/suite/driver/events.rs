@@ -12,6 +12,7 @@ use crate::support::{
 };
 
 use EventType::{Created, Deleted, Started, Stopped};
+use ReportedState::Running;
 
 /// A short form of the subject's state in the cache.
 fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> &'static str {
@@ -45,19 +46,13 @@ async fn events_of_a_container_are_announced_in_order() {
     );
     let life: [Step; 10] = [
         (
-            Some(sandbox("p", "s", ReportedState::Running)),
+            Some(sandbox("p", "s", Running)),
             Created,
             "p-s",
             "p Started p-s",
             "running",
         ),
-        (
-            Some(sandbox("p", "s", ReportedState::Running)),
-            Started,
-            "p-s",
-            "",
-            "",
-        ),
+        (Some(sandbox("p", "s", Running)), Started, "p-s", "", ""),
         (
             Some(container("p", "c", ReportedState::Created)),
             Created,
@@ -66,7 +61,7 @@ async fn events_of_a_container_are_announced_in_order() {
             "created",
         ),
         (
-            Some(container("p", "c", ReportedState::Running)),
+            Some(container("p", "c", Running)),
             Started,
             "p-c",
             "p Started p-c",
@@ -163,7 +158,7 @@ async fn every_subscriber_gets_every_event() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut early = [pleg.subscribe(), pleg.subscribe()];
-    node.put_and_emit(sandbox("p", "s", ReportedState::Running), Started);
+    node.put_and_emit(sandbox("p", "s", Running), Started);
     for subscription in &mut early {
         assert_eq!(in_short(&next(subscription).await), "p Started p-s");
     }
@@ -203,21 +198,25 @@ async fn late_exit_reason_is_read_once() {
 #[tokio::test(start_paused = true)]
 async fn subscriber_that_lags_gets_every_end() {
     const LIVES: u64 = 1500;
+    let app = |mut report: Report| {
+        report.identity.name = Some("app".into());
+        report
+    };
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let (mut lags, mut keeps_up) = (pleg.subscribe(), pleg.subscribe());
-    node.put_and_emit(sandbox("p", "s", ReportedState::Running), Started);
+    node.put_and_emit(sandbox("p", "s", Running), Started);
     next(&mut keeps_up).await;
     for n in 0..LIVES {
-        let mut ended = exited("p", &format!("c{n}"), 0);
-        ended.identity.name = Some("app".into());
-        node.put_and_emit(ended, Stopped);
-        node.remove_and_emit(&format!("p-c{n}"));
+        let id = format!("c{n}");
         for what in ["Started", "Died", "Removed"] {
-            assert_eq!(
-                in_short(&next(&mut keeps_up).await),
-                format!("p {what} p-c{n}")
-            );
+            match what {
+                "Started" => node.put_and_emit(app(container("p", &id, Running)), Started),
+                "Died" => node.put_and_emit(app(exited("p", &id, 0)), Stopped),
+                _ => node.remove_and_emit(&format!("p-{id}")),
+            }
+            let event = in_short(&next(&mut keeps_up).await);
+            assert_eq!(event, format!("p {what} p-{id}"));
         }
     }
     assert_eq!(lags.try_next(), Some(Delivery::Synced));

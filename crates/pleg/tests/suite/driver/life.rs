@@ -194,8 +194,6 @@ async fn terminal_records_are_kept_until_acknowledged() {
     let pleg = synced(&node, Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     let uid = "p".into();
-    // An event is new if it is younger than its stream.
-    pass(&pleg, MINUTE).await;
     node.put_and_emit(
         sandbox("p", "s", ReportedState::Running),
         EventType::Started,
@@ -212,14 +210,11 @@ async fn terminal_records_are_kept_until_acknowledged() {
             EventType::Started,
         );
         node.put_and_emit(named(exited("p", &name, n)), EventType::Stopped);
+        let last = || pleg.terminal_records(&uid).last().cloned();
+        until(&pleg, || last().is_some_and(|r| r.exit_code == Some(n))).await;
         node.remove_and_emit(&format!("p-{name}"));
+        until(&pleg, || last().is_some_and(|r| r.removed)).await;
     }
-    until(&pleg, || {
-        pleg.terminal_records(&uid)
-            .last()
-            .is_some_and(|r| r.exit_code == Some(4))
-    })
-    .await;
     let codes = || {
         let records = pleg.terminal_records(&uid);
         assert!(records.iter().all(|r| &*r.name == "app" && r.removed));
