@@ -19,8 +19,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallError, CallErrorKind, Id, Instant, KnownIds, List, Output, PodList, Reconciler,
-    Report, Rows, RuntimeEvent, Settings, Statuses, StreamChange, Ticket, WallTime,
+    Arrival, CallError, CallErrorKind, Hint, Id, Instant, KnownIds, List, Output, PodList,
+    Reconciler, Report, Rows, RuntimeEvent, Settings, Statuses, StreamChange, Ticket, WallTime,
 };
 use pleg_cri::{convert, rows, v1};
 use pleg_runtime::Row;
@@ -216,7 +216,8 @@ impl Node {
             arrived: self.now,
             wall: WallTime::from_nanos(WALL),
         };
-        self.reconciler.handle_event(self.now, arrival);
+        self.reconciler
+            .handle_hints(self.now, BTreeMap::from([Hint::new(arrival)]), 0);
         while let Some(output) = self.reconciler.poll_output() {
             black_box(output);
         }

@@ -61,7 +61,7 @@ impl Reconciler {
     /// Pods that cannot be read, or that have an id whose status cannot be read. None while the runtime as a whole
     /// fails.
     pub fn failing_pods(&self) -> impl ExactSizeIterator<Item = &PodUid> {
-        let failing = self.pods.failing();
+        let failing = self.pods.failures.named();
         let counts = !self.outage.fails();
         failing.iter().take(if counts { failing.len() } else { 0 })
     }

@@ -26,15 +26,6 @@ pub(crate) struct Outage {
     silent_since: Option<Instant>,
 }
 
-/// What the end of a call means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing has changed.
-    Same,
-    /// The runtime answers again after an outage.
-    IsBack,
-}
-
 impl Outage {
     /// A call was made.
     pub(crate) fn began(&mut self, ticket: Ticket, now: Instant) {
@@ -42,8 +33,8 @@ impl Outage {
         self.recent.insert(ticket, now);
     }
 
-    /// A call has ended, with this error.
-    pub(crate) fn ended(&mut self, ticket: Ticket, error: Option<&CallError>) -> Verdict {
+    /// A call has ended, with this error. Returns true if the runtime answers again after an outage.
+    pub(crate) fn ended(&mut self, ticket: Ticket, error: Option<&CallError>) -> bool {
         self.recent.remove(&ticket);
         let kind = error.map(|error| error.kind);
         self.heard(kind);
@@ -52,15 +43,12 @@ impl Outage {
             Some(CallErrorKind::NotFound) => {}
             Some(_) => self.needs_version = true,
         }
-        Verdict::Same
+        false
     }
 
-    /// A call has succeeded.
-    pub(crate) const fn succeeded(&mut self) -> Verdict {
-        match std::mem::replace(&mut self.fails, false) {
-            true => Verdict::IsBack,
-            false => Verdict::Same,
-        }
+    /// A call has succeeded. Returns true if the runtime answers again after an outage.
+    const fn succeeded(&mut self) -> bool {
+        std::mem::replace(&mut self.fails, false)
     }
 
     /// Something came from the runtime, unless the error says that nothing did. A runtime that refuses a call works.
@@ -93,18 +81,18 @@ impl Outage {
         self.needs_version = false;
     }
 
-    /// `Version` has ended. `None`: another one is in flight.
+    /// `Version` has ended. Returns true if the runtime answers again after an outage. `None`: another one is in flight.
     pub(crate) fn version_ended(
         &mut self,
         ticket: Ticket,
         error: Option<CallErrorKind>,
-    ) -> Option<Verdict> {
+    ) -> Option<bool> {
         self.version.take_if(|(own, _)| *own == ticket)?;
         self.silent_since = self.unanswered_since;
         self.heard(error);
         if error.is_some() {
             self.fails = true;
-            return Some(Verdict::Same);
+            return Some(false);
         }
         Some(self.succeeded())
     }
@@ -180,12 +168,12 @@ mod tests {
         }
         outage.version_began(Ticket(2), at(0));
         assert_eq!(outage.version_ended(Ticket(1), None), None);
-        let verdict = outage.version_ended(Ticket(2), Some(Unavailable));
-        assert_eq!((verdict, outage.fails()), (Some(Verdict::Same), true));
+        let is_back = outage.version_ended(Ticket(2), Some(Unavailable));
+        assert_eq!((is_back, outage.fails()), (Some(false), true));
         outage.ended(Ticket(3), Some(&error(NotFound)));
         assert!(outage.fails(), "NotFound is no success");
-        assert_eq!(outage.ended(Ticket(4), None), Verdict::IsBack);
-        assert_eq!(outage.ended(Ticket(5), None), Verdict::Same);
+        assert!(outage.ended(Ticket(4), None));
+        assert!(!outage.ended(Ticket(5), None));
     }
 
     #[test]

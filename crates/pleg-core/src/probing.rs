@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::constants::VERSION_DEADLINE;
-use crate::outage::Verdict;
 use crate::output::Output;
 use crate::pods::{Applied, Record};
 use crate::reconciler::Reconciler;
@@ -30,7 +29,7 @@ impl Reconciler {
 
     /// A call has ended. After an outage the first success starts a relist.
     pub(crate) fn call_ended(&mut self, now: Instant, ticket: Ticket, error: Option<&CallError>) {
-        if self.outage.ended(ticket, error) == Verdict::IsBack {
+        if self.outage.ended(ticket, error) {
             self.relist.after_outage(now);
         }
     }
@@ -44,9 +43,10 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && !self.outage.is_version_in_flight() {
                 self.out.counters.probes += 1;
+                // In an outage a status would add its pod to those that are retried each second.
                 match self.pods.least_recently_requested(now) {
-                    Some((id, kind)) => self.request_status(now, id, kind),
-                    None => self.request_version(now),
+                    Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
+                    _ => self.request_version(now),
                 }
             }
         }
@@ -114,10 +114,10 @@ impl Reconciler {
     /// `Version` has ended. If the runtime answers, pods whose probe hangs are read, so that health names them.
     pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
         let error = version.outcome.err().map(|error| error.kind);
-        let Some(verdict) = self.outage.version_ended(version.ticket, error) else {
+        let Some(is_back) = self.outage.version_ended(version.ticket, error) else {
             return;
         };
-        if verdict == Verdict::IsBack {
+        if is_back {
             self.relist.after_outage(now);
         }
         let suspects = self.probe.take_suspects();

@@ -278,12 +278,8 @@ impl Reconciler {
         }
         // Ids that only a relist seemed to show may have been published.
         if self.hints.wait_for_relist() {
-            let sandboxes = status.sandboxes.iter().map(|sandbox| sandbox.id.clone());
-            let containers = status
-                .containers
-                .iter()
-                .map(|container| container.id.clone());
-            let ids: Vec<Id> = sandboxes.chain(containers).collect();
+            let pod = self.pods.get(&uid).into_iter();
+            let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
             self.satisfy(&ids);
         }
     }

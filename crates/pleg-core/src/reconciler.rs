@@ -23,8 +23,8 @@ use crate::relist::{Relist, StreamQuality};
 use crate::stream::{Stream, StreamState};
 use crate::stream_check::StreamCheck;
 use crate::types::{
-    Arrival, CallError, EventProfile, Hint, Id, Instant, InvalidSetting, List, Mode, PodList,
-    PodUid, Rows, Settings, Source, Statuses, StreamChange, Ticket, Version,
+    CallError, EventProfile, Hint, Id, Instant, InvalidSetting, List, Mode, PodList, PodUid, Rows,
+    Settings, Source, Statuses, StreamChange, Ticket, Version,
 };
 use crate::waiters::Waiters;
 
@@ -138,12 +138,6 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// One event arrived.
-    pub fn handle_event(&mut self, now: Instant, arrival: Arrival) {
-        let (id, hint) = Hint::new(arrival);
-        self.handle_hints(now, BTreeMap::from([(id, hint)]), 0);
-    }
-
     /// Events arrived, joined by their subject. `lost`: the number of events for which the map had no room.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
@@ -169,11 +163,9 @@ impl Reconciler {
             None => hint.pod.clone(),
         };
         self.look_again.restart(pod.as_ref());
-        if let Some(uid) = &published {
-            if let Some(end) = hint.end() {
-                self.pods.end(&id, end, now);
-                self.publish(now, uid, &Applied::default(), Source::Stream);
-            }
+        if let (Some(uid), Some(end)) = (&published, hint.end()) {
+            self.pods.end(&id, end, now);
+            self.publish(now, uid, &Applied::default(), Source::Stream);
         }
         let waits = self.hints.get(&id).is_some();
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
@@ -431,7 +423,7 @@ impl Reconciler {
     /// Weighs the reasons to read a pod.
     fn weigh(&mut self, uid: &PodUid) {
         self.satisfy(&self.hints.subjects(Some(uid)));
-        let backoff = self.pods.backoff(uid);
+        let backoff = self.pods.failures.retry_at(uid);
         let after_backoff = |at: Option<Instant>| at.max(at.and(backoff));
         let hint = self
             .hints

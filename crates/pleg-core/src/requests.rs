@@ -11,7 +11,10 @@ impl Reconciler {
     /// Waits for a view of the pod whose rows were requested later than `after`.
     pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
         match self.newer_view(uid, after) {
-            Some(view) => self.answer_at_once(waiter, view),
+            Some(view) => self.out.push(Output::Answer {
+                waiter,
+                answer: Ok(view),
+            }),
             None => self.enter(now, waiter, uid, after, Need::State),
         }
     }
@@ -26,7 +29,10 @@ impl Reconciler {
     ) {
         let view = self.newer_view(uid, after);
         match view.filter(|view| view.inspected > Some(after)) {
-            Some(view) => self.answer_at_once(waiter, view),
+            Some(view) => self.out.push(Output::Answer {
+                waiter,
+                answer: Ok(view),
+            }),
             None => self.enter(now, waiter, uid, after, Need::Details),
         }
     }
@@ -59,11 +65,6 @@ impl Reconciler {
         self.waiters.wait(uid, waiter, after, need);
         self.schedule.touch(uid);
         self.pump(now);
-    }
-
-    fn answer_at_once(&mut self, waiter: WaiterId, view: PodView) {
-        let answer = Ok(view);
-        self.out.push(Output::Answer { waiter, answer });
     }
 
     /// The published view, if it is newer than that.

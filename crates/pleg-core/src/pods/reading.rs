@@ -181,7 +181,7 @@ impl Pods {
         } = of_id;
         let before = self.record(id).and_then(|record| record.state);
         if let Some(whole) = &row.whole {
-            if self.is_published_in(uid, id) {
+            if self.pod_of(id) == Some(uid) {
                 self.identify(uid, whole);
             } else if self.gone.contains(id) && is_denied(answer) {
                 return;

@@ -52,7 +52,7 @@ impl Record {
             is_irregular: false,
             ended_at: None,
             details: row.details.clone(),
-            status: StatusCalls::new(),
+            status: StatusCalls::default(),
         }
     }
 

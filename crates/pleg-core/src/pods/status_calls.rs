@@ -6,7 +6,7 @@ use crate::backoff::Backoff;
 use crate::types::{CallError, CallErrorKind, Instant};
 
 /// The status calls of one id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StatusCalls {
     /// When the last one was requested.
     last: Instant,
@@ -29,16 +29,6 @@ enum Failure {
 }
 
 impl StatusCalls {
-    pub(crate) const fn new() -> Self {
-        Self {
-            last: Instant::ORIGIN,
-            as_of: None,
-            failure: None,
-            retry: None,
-            read_since_end: false,
-        }
-    }
-
     /// A call is made.
     pub(crate) const fn requested(&mut self, now: Instant) {
         self.last = now;
@@ -140,7 +130,7 @@ mod tests {
     }
 
     fn failed(kind: CallErrorKind, outage: bool) -> StatusCalls {
-        let mut calls = StatusCalls::new();
+        let mut calls = StatusCalls::default();
         let error = CallError::new("Status", kind, "");
         calls.failed(&error, true, outage, at(0));
         calls
@@ -173,7 +163,7 @@ mod tests {
 
     #[test]
     fn unknown_state_is_read_again_with_backoff() {
-        let mut calls = StatusCalls::new();
+        let mut calls = StatusCalls::default();
         for (now, retry) in [(0, 1), (1, 3), (3, 7)] {
             calls.succeeded(true, at(now));
             assert_eq!(calls.retry_at(), Some(at(retry)));

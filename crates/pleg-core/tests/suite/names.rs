@@ -51,7 +51,7 @@ fn states_have_the_names_of_the_cri() {
         (ContainerState::Running, KnownState::Running, "Running"),
         (ContainerState::Exited, KnownState::Exited, "Exited"),
     ] {
-        assert_eq!((state.as_str(), last.as_str()), (name, name));
+        assert_eq!(state.as_str(), name);
         let unknown = ContainerState::Unknown { last: Some(last) };
         assert_eq!(unknown.as_str(), format!("Unknown (was {name})"));
     }

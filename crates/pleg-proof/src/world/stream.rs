@@ -1,10 +1,11 @@
 //! The event stream: how events are made, kept, lost, delayed and delivered.
 
 use pleg_core::{
-    Arrival, EventProfile, EventType, HintMap, Instant, RuntimeEvent, StreamChange, StreamEnd,
-    WallTime,
+    Arrival, EventProfile, EventType, Hint, HintMap, Instant, RuntimeEvent, StreamChange,
+    StreamEnd, WallTime,
 };
 use pleg_node_model::{Delivery, Due, Event};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use super::{Act, MS, SECOND, World};
@@ -250,7 +251,8 @@ impl World {
         };
         if !self.stream.is_joined {
             let now = self.tick();
-            return self.core.handle_event(now, arrival);
+            let hints = BTreeMap::from([Hint::new(arrival)]);
+            return self.core.handle_hints(now, hints, 0);
         }
         self.stream.map.push(arrival);
         if !std::mem::replace(&mut self.stream.drain_is_due, true) {

@@ -1,10 +1,11 @@
 //! A1 to A11 and A16: the evented PLEG, as reported upstream. Which status a worker gets, and what events may change.
 //! A12, A14, A15 and A17 are in out_of_order.rs, A7, A9 and A13 in `pleg` and `pleg-evented`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
-use pleg_core::{Arrival, CallErrorKind, Report, RuntimeEvent, WallTime};
+use pleg_core::{Arrival, CallErrorKind, Hint, Report, RuntimeEvent, WallTime};
 
 use super::life::limited;
 use crate::node::{WALL, created, exited, running};
@@ -81,7 +82,8 @@ fn a3_stamp_in_any_unit_yields_to_the_next_read() {
                 arrived,
                 wall,
             };
-            t.core.handle_event(arrived, event);
+            t.core
+                .handle_hints(arrived, BTreeMap::from([Hint::new(event)]), 0);
             t.settle();
             t.node.exit("web", 3);
             t.relist();
