@@ -211,14 +211,20 @@ fn died_waits_until_the_status_has_failed_once() {
     }
 }
 
-#[test]
-fn died_waits_for_its_code_during_an_outage() {
+/// A container exits, and the runtime stops before its status is read.
+fn death_in_an_outage() -> Script {
     let mut t = Script::with(&["web"]);
     t.hold(StatusCalls);
     t.node.exit("web", 3);
     t.send(Event::nil(Stopped, "web"));
     t.node.stop_runtime();
     t.release();
+    t
+}
+
+#[test]
+fn died_waits_for_its_code_during_an_outage() {
+    let mut t = death_in_an_outage();
     t.pass(50_000);
     t.expect_nothing();
     assert_eq!(t.cached("web"), "Exited error");
@@ -229,12 +235,7 @@ fn died_waits_for_its_code_during_an_outage() {
 
 #[test]
 fn died_waits_for_its_code_for_a_minute_at_most() {
-    let mut t = Script::with(&["web"]);
-    t.hold(StatusCalls);
-    t.node.exit("web", 3);
-    t.send(Event::nil(Stopped, "web"));
-    t.node.stop_runtime();
-    t.release();
+    let mut t = death_in_an_outage();
     t.pass(61_000);
     t.expect(&["Died web"]);
 }
@@ -246,7 +247,7 @@ fn reason_that_is_known_two_seconds_late_is_announced() {
     t.event(Stopped, "web");
     t.expect(&["Died web 137"]);
     let killed = with(exited("web", 137), |details| {
-        details.reason = "OOMKilled".into()
+        details.reason = "OOMKilled".into();
     });
     t.node.set(killed);
     t.pass(1_900);

@@ -1,7 +1,7 @@
 //! The consumers in a script: callers that wait, readers of the cache, subscribers.
 
 use pleg_core::{
-    CallErrorKind, ContainerState, ContainerStatus, Instant, PodStatus, PodUid, PodView,
+    CallErrorKind, ContainerState, ContainerStatus, Degraded, Instant, PodStatus, PodUid, PodView,
     SandboxStatus, WaiterId,
 };
 
@@ -22,8 +22,12 @@ impl Script {
 
     /// A worker waits for details of the pod "p" that are newer than now.
     pub(crate) fn read_details(&mut self) -> WaiterId {
+        self.read_details_since(self.now())
+    }
+
+    pub(crate) fn read_details_since(&mut self, after: Instant) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
-        self.core.wait_for_details(now, waiter, &"p".into(), now);
+        self.core.wait_for_details(now, waiter, &"p".into(), after);
         self.settle();
         waiter
     }
@@ -149,7 +153,7 @@ impl Script {
     /// The codes of the degraded reasons.
     pub(crate) fn degraded(&self) -> Vec<&'static str> {
         let degraded = self.core.health(self.now()).degraded(self.now());
-        degraded.iter().map(|reason| reason.as_str()).collect()
+        degraded.iter().map(Degraded::as_str).collect()
     }
 
     pub(crate) fn is_ready(&self) -> bool {

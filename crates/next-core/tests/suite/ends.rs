@@ -27,18 +27,10 @@ fn event_with_not_ready_status_ends_a_sandbox_at_once() {
 }
 
 #[test]
-fn type_of_an_event_ends_nothing() {
+fn type_of_an_event_and_status_of_a_sibling_end_nothing() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.send(Event::nil(Stopped, "web"));
-    t.expect_nothing();
-    assert_eq!(t.cached("web"), "Running");
-}
-
-#[test]
-fn status_of_a_sibling_in_an_event_ends_nothing() {
-    let mut t = Script::with(&["web"]);
-    t.hold(PodLists);
     t.send(Event::of(Created, created("job")).with(exited("web", 3)));
     t.expect_nothing();
     assert_eq!(t.cached("web"), "Running");

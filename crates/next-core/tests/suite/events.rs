@@ -8,18 +8,6 @@ use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 // ---------------------------------------------------------------- what an event alone does not do
 
-#[test]
-fn event_shows_nothing_that_no_read_has_shown() {
-    let mut t = Script::with(&[]);
-    t.hold(PodLists);
-    t.node.start("web");
-    t.event(Created, "web");
-    t.event(Started, "web");
-    t.pass(1_000);
-    t.expect_nothing();
-    assert_eq!(t.cached("web"), "none");
-}
-
 /// Of any type, with any status, replayed or new.
 #[test]
 fn events_alone_make_nothing_appear_vanish_or_return() {
@@ -191,15 +179,16 @@ fn events_during_the_read_of_a_worker_cost_nothing() {
 
 #[test]
 fn stopped_during_a_read_is_followed_by_another() {
-    let mut t = Script::with(&["web"]);
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.event(Created, "web");
     t.hold(PodLists);
     t.read();
     t.evaluate(PodLists);
-    t.send(Event::nil(Started, "web"));
     t.node.exit("web", 3);
     t.send(Event::nil(Stopped, "web"));
     t.release();
-    t.expect(&["Died web 3"]);
+    t.expect(&["Started web", "Died web 3"]);
 }
 
 // ------------------------------------------------------------------------ reads that show less
@@ -249,19 +238,6 @@ fn new_event_starts_the_looks_anew() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(5_000);
     assert_eq!(t.count("list p"), 5);
-}
-
-#[test]
-fn stopped_and_a_lagging_read_find_the_end_soon() {
-    let mut t = Script::with(&["web"]);
-    t.node.lag();
-    t.node.exit("web", 3);
-    t.send(Event::nil(Stopped, "web"));
-    t.pass(50);
-    assert_eq!(t.cached("web"), "Running");
-    t.node.catch_up();
-    t.pass(60);
-    t.expect(&["Died web 3"]);
 }
 
 #[test]

@@ -151,17 +151,6 @@ fn status_in_backoff_is_read_when_the_state_changes() {
     t.expect(&["Started web", "Died web 3"]);
 }
 
-#[test]
-fn hung_status_withholds_no_sibling_beyond_the_deadline() {
-    let mut t = Script::with(&["web", "job"]);
-    t.node.exit("web", 3);
-    t.node.exit("job", 4);
-    t.node.fail_status("web", DeadlineExceeded);
-    t.read();
-    t.pass(5_000);
-    t.expect(&["Died job 4", "Died web"]);
-}
-
 /// Relists fail for good, for example because their answer is too large.
 #[test]
 fn hung_status_is_in_backoff_while_only_relists_fail() {
@@ -286,14 +275,4 @@ fn probe_that_hangs_with_the_runtime_blames_no_pod() {
         t.degraded()
     );
     assert!(!t.degraded().contains(&"pods_failing"));
-}
-
-#[test]
-fn error_of_a_pod_is_beside_its_last_good_view() {
-    let mut t = Script::with(&["web"]);
-    t.node.pod_lists_fail = Some(Failed);
-    t.send(Event::of(Stopped, exited("web", 3)));
-    t.read();
-    assert_eq!(t.cached("web"), "Exited 3");
-    assert!(t.cache["p"].status.error.is_some());
 }

@@ -327,13 +327,3 @@ fn unlabelled_id_is_gone_when_its_relist_is_settled() {
         "{announced:?}"
     );
 }
-
-#[test]
-fn created_container_that_runs_is_announced_as_started() {
-    let mut t = Script::with(&[]);
-    t.node.set(created("web"));
-    t.read();
-    t.node.start("web");
-    t.read();
-    t.expect(&["Changed web", "Started web"]);
-}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pleg_core::{
     Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id, Instant,
     Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report, Rows,
-    RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Ticket, Version, WaiterId, WallTime,
+    RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Version, WaiterId, WallTime,
 };
 
 use crate::consumers::find;
@@ -26,11 +26,12 @@ pub(crate) enum Call {
 
 pub(crate) use Call::{PodList as PodLists, Relist as Relists, Statuses as StatusCalls};
 
-/// What a call shows.
-enum Shown {
-    Rows(Vec<Report>),
-    Statuses(Vec<(Id, Result<Report, CallError>)>),
-    Version,
+/// The answer to a call.
+enum Answer {
+    Relist(List),
+    PodList(PodList),
+    Statuses(Statuses),
+    Version(Version),
 }
 
 struct InFlight {
@@ -38,7 +39,8 @@ struct InFlight {
     output: Output,
     requested: Instant,
     deadline: Instant,
-    shown: Option<Result<Shown, CallError>>,
+    /// Set once it is evaluated.
+    answer: Option<Answer>,
 }
 
 /// A message of the event stream.
@@ -95,8 +97,6 @@ pub(crate) struct Script {
     in_flight: Vec<InFlight>,
     waiters: u64,
     pub(crate) answers: BTreeMap<WaiterId, Result<PodView, CallError>>,
-    /// Relists that a caller waited for, by their outcome.
-    pub(crate) listed: Vec<Result<(), CallError>>,
     pub(crate) cache: BTreeMap<PodUid, PodView>,
     pub(crate) announced: Vec<PodLifecycleEvent>,
     pub(crate) calls: Vec<String>,
@@ -125,7 +125,6 @@ impl Script {
             in_flight: Vec::new(),
             waiters: 0,
             answers: BTreeMap::new(),
-            listed: Vec::new(),
             cache: BTreeMap::new(),
             announced: Vec::new(),
             calls: Vec::new(),
@@ -284,9 +283,9 @@ impl Script {
 
     /// The oldest held call of this kind that was not evaluated shows what the node is now.
     pub(crate) fn evaluate(&mut self, call: Call) {
-        let is_next = |c: &InFlight| c.call == call && c.shown.is_none();
+        let is_next = |c: &InFlight| c.call == call && c.answer.is_none();
         let index = self.in_flight.iter().position(is_next).unwrap();
-        self.in_flight[index].shown = Some(self.look(&self.in_flight[index].output));
+        self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
     /// Answers the oldest held call of this kind. What was not evaluated is evaluated now.
@@ -298,19 +297,22 @@ impl Script {
 
     /// Answers the newest held call of this kind.
     pub(crate) fn answer_newest(&mut self, call: Call) {
-        let index = self.in_flight.iter().rposition(|c| c.call == call);
-        self.end(index.expect("no such call is in flight"));
-        self.settle();
+        let newest = self.in_flight.iter().rposition(|c| c.call == call);
+        self.in_flight[..=newest.unwrap()].rotate_right(1);
+        self.answer(call);
     }
 
     /// The oldest held call of this kind fails.
     pub(crate) fn fail(&mut self, call: Call) {
         let index = self.in_flight.iter().position(|c| c.call == call);
-        let index = index.expect("no such call is in flight");
-        let error = CallError::new("List", CallErrorKind::Failed, "");
-        self.in_flight[index].shown = Some(Err(error));
-        self.end(index);
+        self.fail_call(index.unwrap(), CallErrorKind::Failed);
         self.settle();
+    }
+
+    fn fail_call(&mut self, index: usize, kind: CallErrorKind) {
+        let answer = self.look(&self.in_flight[index], Some(kind));
+        self.in_flight[index].answer = Some(answer);
+        self.end(index);
     }
 
     /// The number of calls of this kind in flight.
@@ -343,7 +345,6 @@ impl Script {
                 Output::Answer { waiter, answer } => {
                     assert!(self.answers.insert(waiter, answer).is_none());
                 }
-                Output::Listed { outcome, .. } => self.listed.push(outcome),
                 Output::Synced => self.is_synced = true,
                 Output::Resubscribe => self.resubscribes += 1,
                 _ => {}
@@ -380,13 +381,13 @@ impl Script {
     }
 
     fn request(&mut self, call: Call, output: Output, deadline: Duration) {
-        let ids = |ids: &[(Id, Kind)]| {
-            ids.iter()
-                .fold(String::new(), |all, (id, _)| all + " " + id.as_str())
-        };
         self.calls.push(match &output {
             Output::ListPod { uid, .. } => format!("list {uid}"),
-            Output::ReadStatuses { ids: all, .. } => format!("status{}", ids(all)),
+            Output::ReadStatuses { ids, .. } => {
+                let status = "status".to_owned();
+                ids.iter()
+                    .fold(status, |all, (id, _)| all + " " + id.as_str())
+            }
             Output::Version { .. } => "version".to_owned(),
             _ => "relist".to_owned(),
         });
@@ -398,125 +399,85 @@ impl Script {
             output,
             requested,
             deadline: requested.after(deadline),
-            shown: None,
+            answer: None,
         });
         if is_answered {
             self.end(self.in_flight.len() - 1);
         }
     }
 
-    fn fault(&self, output: &Output) -> Option<CallErrorKind> {
-        match output {
-            Output::List { .. } => self.node.relists_fail,
-            Output::ListPod { .. } => self.node.pod_lists_fail,
-            Output::Version { .. } => self.node.versions_fail,
-            _ => None,
-        }
-    }
-
     fn hangs(&self, output: &Output) -> bool {
         let hangs = |fault| fault == Some(CallErrorKind::DeadlineExceeded);
         match output {
+            Output::List { .. } => hangs(self.node.relists_fail),
+            Output::ListPod { .. } => hangs(self.node.pod_lists_fail),
             Output::ReadStatuses { ids, .. } => {
                 ids.iter().any(|(id, _)| hangs(self.node.status_fault(id)))
             }
-            _ => hangs(self.fault(output)),
+            _ => hangs(self.node.versions_fail),
         }
-    }
-
-    /// What the call shows if it is evaluated now.
-    fn look(&self, output: &Output) -> Result<Shown, CallError> {
-        if let Some(kind) = self.fault(output) {
-            return Err(CallError::new("List", kind, ""));
-        }
-        Ok(match output {
-            Output::List { .. } => Shown::Rows(self.node.rows()),
-            Output::ListPod { uid, .. } => Shown::Rows(self.node.rows_of(uid)),
-            Output::ReadStatuses { ids, .. } => {
-                let status = |(id, _): &(Id, Kind)| (id.clone(), self.node.status(id));
-                Shown::Statuses(ids.iter().map(status).collect())
-            }
-            _ => Shown::Version,
-        })
     }
 
     /// The call was not answered before its deadline.
     fn expire(&mut self, index: usize) {
-        let call = &mut self.in_flight[index];
-        let error = CallError::new("List", CallErrorKind::DeadlineExceeded, "");
-        call.shown = match &call.output {
-            Output::ReadStatuses { ids, .. } if self.held.contains(&call.call) => {
-                let all = ids.iter().map(|(id, _)| (id.clone(), Err(error.clone())));
-                Some(Ok(Shown::Statuses(all.collect())))
-            }
-            Output::ReadStatuses { .. } => None,
-            _ => Some(Err(error)),
+        let call = &self.in_flight[index].call;
+        if *call == Call::Statuses && !self.held.contains(call) {
+            // Only those that hang fail.
+            return self.end(index);
+        }
+        self.fail_call(index, CallErrorKind::DeadlineExceeded);
+    }
+
+    /// The answer to the call if it is evaluated now, or fails with that error.
+    fn look(&self, call: &InFlight, error: Option<CallErrorKind>) -> Answer {
+        let (began, ended) = (call.requested, self.now());
+        let outcome = |fault: Option<CallErrorKind>| match error.or(fault) {
+            Some(kind) => Err(CallError::new("Call", kind, "")),
+            None => Ok(()),
         };
-        self.end(index);
+        match &call.output {
+            Output::List { ticket, known, .. } => Answer::Relist(List {
+                ticket: *ticket,
+                began,
+                ended,
+                rows: outcome(self.node.relists_fail)
+                    .map(|()| Rows::of(known.clone(), self.node.rows())),
+            }),
+            Output::ListPod { ticket, uid, .. } => Answer::PodList(PodList {
+                ticket: *ticket,
+                began,
+                rows: outcome(self.node.pod_lists_fail).map(|()| self.node.rows_of(uid)),
+            }),
+            Output::ReadStatuses { ticket, ids, .. } => {
+                let status = |id: &Id| outcome(None).and_then(|()| self.node.status(id));
+                let answers = ids.iter().map(|(id, _)| (id.clone(), status(id)));
+                Answer::Statuses(Statuses {
+                    ticket: *ticket,
+                    began,
+                    answers: answers.collect(),
+                })
+            }
+            Output::Version { ticket, .. } => Answer::Version(Version {
+                ticket: *ticket,
+                ended,
+                outcome: outcome(self.node.versions_fail),
+            }),
+            other => panic!("{other:?} is no call"),
+        }
     }
 
     /// The call ends. The writer takes the events that have arrived before it takes the answer.
     fn end(&mut self, index: usize) {
-        let call = self.in_flight.remove(index);
-        let shown = call.shown.unwrap_or_else(|| self.look(&call.output));
-        self.tick();
+        let mut call = self.in_flight.remove(index);
+        let answer = call.answer.take();
+        let answer = answer.unwrap_or_else(|| self.look(&call, None));
+        let now = self.tick();
         self.take_hints();
-        let (now, began) = (self.now(), call.requested);
-        match (call.output, shown) {
-            (Output::List { ticket, known, .. }, shown) => {
-                let rows = shown.map(|shown| Rows::of(known, shown.rows()));
-                let ended = now;
-                let list = List {
-                    ticket,
-                    began,
-                    ended,
-                    rows,
-                };
-                self.core.handle_list(now, list);
-            }
-            (Output::ListPod { ticket, .. }, shown) => {
-                let rows = shown.map(Shown::rows);
-                self.core.handle_pod_list(
-                    now,
-                    PodList {
-                        ticket,
-                        began,
-                        rows,
-                    },
-                );
-            }
-            (Output::ReadStatuses { ticket, .. }, Ok(Shown::Statuses(answers))) => {
-                let statuses = Statuses {
-                    ticket,
-                    began,
-                    answers,
-                };
-                self.core.handle_statuses(now, statuses);
-            }
-            (Output::Version { ticket, .. }, shown) => self.end_version(ticket, shown.err()),
-            _ => panic!("statuses fail one by one"),
-        }
-    }
-
-    fn end_version(&mut self, ticket: Ticket, error: Option<CallError>) {
-        let outcome = error.map_or(Ok(()), Err);
-        let ended = self.now();
-        self.core.handle_version(
-            ended,
-            Version {
-                ticket,
-                ended,
-                outcome,
-            },
-        );
-    }
-}
-
-impl Shown {
-    fn rows(self) -> Vec<Report> {
-        match self {
-            Self::Rows(rows) => rows,
-            _ => Vec::new(),
+        match answer {
+            Answer::Relist(list) => self.core.handle_list(now, list),
+            Answer::PodList(list) => self.core.handle_pod_list(now, list),
+            Answer::Statuses(statuses) => self.core.handle_statuses(now, statuses),
+            Answer::Version(version) => self.core.handle_version(now, version),
         }
     }
 }

@@ -32,23 +32,22 @@ fn life_whose_events_are_taken_together_is_announced() {
 }
 
 #[test]
-fn life_of_which_no_event_shows_the_end_is_announced() {
-    let mut t = Script::with(&[]);
-    t.send(Event::of(Created, created("web")));
-    t.send(Event::nil(Started, "web"));
-    t.send(Event::nil(Stopped, "web"));
-    t.send(Event::nil(Deleted, "web"));
-    t.pass(300);
-    t.expect(&["Started web", "Died web", "Removed web"]);
-}
-
-#[test]
-fn life_that_only_a_running_status_shows_is_announced() {
-    let mut t = Script::with(&[]);
-    t.send(Event::of(Started, running("web")));
-    t.send(Event::nil(Deleted, "web"));
-    t.pass(300);
-    t.expect(&["Started web", "Died web", "Removed web"]);
+fn life_whose_end_no_event_shows_is_announced() {
+    let created = Event::of(Created, created("web"));
+    for events in [
+        vec![Event::of(Started, running("web"))],
+        vec![
+            created,
+            Event::nil(Started, "web"),
+            Event::nil(Stopped, "web"),
+        ],
+    ] {
+        let mut t = Script::with(&[]);
+        events.into_iter().for_each(|event| t.send(event));
+        t.send(Event::nil(Deleted, "web"));
+        t.pass(300);
+        t.expect(&["Started web", "Died web", "Removed web"]);
+    }
 }
 
 #[test]
