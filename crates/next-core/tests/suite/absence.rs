@@ -121,15 +121,6 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     assert_eq!(t.cached("web"), "Exited 3");
 }
 
-#[test]
-fn running_id_without_status_stays_in_the_answer() {
-    let mut t = Script::with(&[]);
-    t.node.start("web");
-    t.node.fail_status("web", NotFound);
-    let worker = t.read();
-    assert_eq!(t.answered(worker, "web"), "Running missing");
-}
-
 /// It was removed between its row and its status.
 #[test]
 fn marked_id_that_is_no_longer_listed_is_gone() {
@@ -179,10 +170,8 @@ fn gone_id_that_a_row_shows_is_there_again() {
 #[test]
 fn gone_id_whose_status_is_not_found_stays_gone() {
     let mut t = Script::with(&["web"]);
-    t.node.lag();
     t.node.remove("web");
     t.event(Deleted, "web");
-    t.node.catch_up();
     t.pass(300);
     t.expect(&["Died web", "Removed web"]);
     t.node.set_row(running("web"));

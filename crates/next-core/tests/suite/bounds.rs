@@ -3,7 +3,6 @@
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};
 
-use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
 #[test]
@@ -53,8 +52,6 @@ fn nothing_is_stored_after_ten_minutes_of_calm() {
     assert_eq!(t.cache.len(), 1);
 }
 
-// ---------------------------------------------------------------------------------------- calls
-
 #[test]
 fn idle_hour_costs_few_calls() {
     let mut t = Script::with(&["web"]);
@@ -102,8 +99,6 @@ fn life_of_a_pod_costs_an_observer_few_calls() {
     assert_eq!((of("list q"), of("status q")), (2, 0), "{calls:?}");
     assert_eq!(t.announced().len(), 6);
 }
-
-// --------------------------------------------------------------------------------------- growth
 
 /// The time that this thread has run on a processor. Other processes do not change it.
 fn cpu_time() -> Option<u64> {

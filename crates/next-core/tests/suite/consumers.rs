@@ -2,7 +2,7 @@
 
 use pleg_core::{
     CallErrorKind, ContainerState, ContainerStatus, Degraded, Instant, PodStatus, PodUid, PodView,
-    SandboxStatus, WaiterId,
+    WaiterId,
 };
 
 use crate::script::Script;
@@ -176,13 +176,9 @@ pub(crate) fn find(status: &PodStatus, id: &str) -> Option<String> {
         return Some(describe_container(container));
     }
     let sandbox = sandboxes.find(|sandbox| sandbox.id.as_str() == id)?;
-    let SandboxStatus {
-        state,
-        status_missing,
-        error,
-        ..
-    } = sandbox;
-    Some(describe(state.as_str(), *status_missing, error.is_some()))
+    let fails = sandbox.error.is_some();
+    let state = sandbox.state.as_str();
+    Some(describe(state, sandbox.status_missing, fails))
 }
 
 fn describe_container(container: &ContainerStatus) -> String {

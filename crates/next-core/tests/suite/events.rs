@@ -38,25 +38,18 @@ fn events_alone_make_nothing_appear_vanish_or_return() {
 
 #[test]
 fn event_that_the_cache_shows_causes_no_read() {
-    for (what, id) in [
-        (Created, "web"),
-        (Started, "web"),
-        (Created, "old"),
-        (Started, "old"),
-        (Stopped, "old"),
-        (Created, "past"),
-        (Started, "past"),
-        (Stopped, "past"),
-        (Deleted, "past"),
-    ] {
+    let types = [Created, Started, Stopped, Deleted];
+    for (id, types) in [("web", &types[..2]), ("old", &types[..3]), ("past", &types)] {
         let mut t = Script::with(&["web", "old", "past"]);
         t.node.exit("old", 0);
         t.node.remove("past");
         t.relist();
         t.forget();
-        t.send(Event::nil(what, id));
-        t.pass(1_000);
-        assert_eq!(t.calls(), [""; 0], "{what:?} of {id}");
+        for &what in types {
+            t.send(Event::nil(what, id));
+            t.pass(300);
+            assert_eq!(t.calls(), [""; 0], "{what:?} of {id}");
+        }
     }
 }
 
@@ -119,14 +112,6 @@ fn deleted_with_the_status_of_its_subject_causes_one_read() {
     assert_eq!(t.cached("web"), "Exited 0");
 }
 
-#[test]
-fn event_of_an_unknown_type_causes_a_read() {
-    let mut t = Script::with(&["web"]);
-    t.event(Other(9), "web");
-    t.pass(300);
-    t.expect_calls(&["list p"]);
-}
-
 // ----------------------------------------------------------------------------- when the read begins
 
 #[test]
@@ -138,7 +123,12 @@ fn read_for_stopped_begins_at_once() {
 
 #[test]
 fn read_for_other_events_begins_250_ms_after_the_first() {
-    for (what, id) in [(Created, "job"), (Started, "job"), (Deleted, "web")] {
+    for (what, id) in [
+        (Created, "job"),
+        (Started, "job"),
+        (Deleted, "web"),
+        (Other(9), "web"),
+    ] {
         let mut t = Script::with(&["web"]);
         t.send(Event::nil(what, id));
         t.pass(200);
@@ -198,15 +188,8 @@ fn pod_is_looked_at_again_after_growing_pauses() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     let mut lists = 0;
-    for (pause, expected) in [
-        (50, 1),
-        (100, 2),
-        (300, 3),
-        (1_000, 4),
-        (3_000, 5),
-        (10_000, 6),
-        (60_000, 6),
-    ] {
+    let pauses = [50, 100, 300, 1_000, 3_000, 10_000, 60_000];
+    for (pause, expected) in pauses.into_iter().zip([1, 2, 3, 4, 5, 6, 6]) {
         t.pass(pause);
         lists += t.count("list p");
         assert_eq!(lists, expected, "after {pause} ms");
@@ -355,16 +338,11 @@ fn event_without_pod_is_judged_when_its_relist_is_settled() {
     t.node.start("web");
     t.hold(StatusCalls);
     t.relist();
-    t.send(Event::of(Started, unlabelled(running("free"))));
-    t.send(Event::of(Stopped, unlabelled(exited("free", 3))));
+    t.send(Event::of(Started, unlabelled(running("x"))));
+    t.send(Event::of(Stopped, unlabelled(exited("x", 3))));
     t.pass(1_500);
     t.expect_nothing();
     t.release();
     t.pass(1_500);
-    t.expect(&[
-        "Started web",
-        "Started free",
-        "Died free 3",
-        "Removed free 3",
-    ]);
+    t.expect(&["Started web", "Started x", "Died x 3", "Removed x 3"]);
 }

@@ -3,7 +3,6 @@
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
 use pleg_core::EventType::Stopped;
 
-use crate::node::exited;
 use crate::script::{Call, Event, PodLists, Relists, Script, StatusCalls};
 
 // ---------------------------------------------------------------------------- deadlines and slots
@@ -216,10 +215,11 @@ fn slow_or_failing_calls_ask_for_one_version() {
 }
 
 #[test]
-fn not_found_asks_for_no_version() {
+fn not_found_marks_the_id_and_asks_for_no_version() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("web", NotFound);
-    t.read_details();
+    let worker = t.read_details();
+    assert_eq!(t.answered(worker, "web"), "Running missing");
     t.expect_calls(&["list p", "status s web"]);
 }
 

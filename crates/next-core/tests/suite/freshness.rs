@@ -131,7 +131,6 @@ fn cancelled_waiter_leaves_nothing_behind() {
     let before = t.core.footprint();
     let then = t.now().after(std::time::Duration::from_millis(500));
     let waiters = [
-        t.read(),
         t.read_since("p", then),
         t.read_since("q", then),
         t.read_details(),

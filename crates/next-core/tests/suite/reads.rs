@@ -1,8 +1,9 @@
 //! Reads establish: which of two reads counts, what rows and statuses show, and whose pod an id is.
 
+use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
 
-use crate::node::{created, exited, running, unlabelled, with};
+use crate::node::{exited, running, unlabelled, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 // ------------------------------------------------------------------------------------- overlap
@@ -83,6 +84,19 @@ fn relist_without_an_id_that_is_being_read_counts() {
     t.expect_nothing();
     t.release();
     t.expect(&["Started web", "Died web", "Removed web"]);
+}
+
+#[test]
+fn relist_without_a_pod_that_is_being_read_counts() {
+    let mut t = Script::with(&[]);
+    t.node.start("q/s");
+    t.hold(StatusCalls);
+    t.read_since("q", t.now());
+    t.evaluate(StatusCalls);
+    t.node.remove("q/s");
+    t.relist();
+    t.release();
+    t.expect(&["Started q/s", "Died q/s", "Removed q/s"]);
 }
 
 #[test]
@@ -180,10 +194,11 @@ fn single_status_that_is_not_found_is_retried_at_once() {
     t.node.exit("web", None);
     t.event(Stopped, "web");
     t.expect(&["Died web"]);
-    t.node
-        .fail_status("web", pleg_core::CallErrorKind::NotFound);
-    t.await_call("status web");
-    t.pass(2_000);
+    t.node.fail_status("web", NotFound);
+    t.pass(1_900);
+    t.forget();
+    t.pass(150);
+    t.expect_calls(&["status web", "list p", "status web"]);
     t.node.heal_status("web");
     t.node.exit("web", 3);
     t.pass(5_000);
@@ -263,7 +278,7 @@ fn failed_relist_answers_the_waiters_of_an_unlabelled_pod() {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.relist();
-    t.node.relists_fail = Some(pleg_core::CallErrorKind::Failed);
+    t.node.relists_fail = Some(Failed);
     let worker = t.read();
     assert!(t.error(worker).is_some());
 }

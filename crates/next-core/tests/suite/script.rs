@@ -288,24 +288,27 @@ impl Script {
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
+    fn oldest(&self, call: Call) -> usize {
+        let oldest = self.in_flight.iter().position(|c| c.call == call);
+        oldest.expect("no such call is in flight")
+    }
+
     /// Answers the oldest held call of this kind. What was not evaluated is evaluated now.
     pub(crate) fn answer(&mut self, call: Call) {
-        let index = self.in_flight.iter().position(|c| c.call == call);
-        self.end(index.expect("no such call is in flight"));
+        self.end(self.oldest(call));
         self.settle();
     }
 
     /// Answers the newest held call of this kind.
     pub(crate) fn answer_newest(&mut self, call: Call) {
         let newest = self.in_flight.iter().rposition(|c| c.call == call);
-        self.in_flight[..=newest.unwrap()].rotate_right(1);
-        self.answer(call);
+        self.end(newest.unwrap());
+        self.settle();
     }
 
     /// The oldest held call of this kind fails.
     pub(crate) fn fail(&mut self, call: Call) {
-        let index = self.in_flight.iter().position(|c| c.call == call);
-        self.fail_call(index.unwrap(), CallErrorKind::Failed);
+        self.fail_call(self.oldest(call), CallErrorKind::Failed);
         self.settle();
     }
 

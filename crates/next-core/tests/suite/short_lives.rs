@@ -98,8 +98,6 @@ fn relist_from_before_a_beginning_proves_no_absence() {
     t.expect(&["Started web"]);
 }
 
-// ----------------------------------------------------------------------------------- replays
-
 #[test]
 fn replayed_life_is_not_announced() {
     let mut t = Script::with(&[]);
