@@ -254,6 +254,7 @@ impl Reconciler {
     fn relisted(&mut self, now: Instant, began: Instant, rows: &Rows) {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
+        self.pods.expire_gone_states(now);
         let schedule = &self.schedule;
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);

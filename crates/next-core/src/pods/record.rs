@@ -135,14 +135,17 @@ impl Record {
     }
 
     /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier state
-    /// than the recorded end.
+    /// than the recorded end. A probe may be answered after a later read: then it only fills in what is missing.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
         if ended && status.shown != ReportedState::Exited {
             return;
         }
-        self.details = details::merged(&self.details, &status.details, ended);
+        self.details = match self.status.as_of() > Some(as_of) {
+            true => details::merged(&status.details, &self.details, ended),
+            false => details::merged(&self.details, &status.details, ended),
+        };
         self.status.gave_details(as_of, ended);
     }
 

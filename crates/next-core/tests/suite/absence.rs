@@ -1,0 +1,185 @@
+//! Absence is proven.
+
+use pleg_core::CallErrorKind::{Failed, NotFound};
+use pleg_core::EventType::{Deleted, Started, Stopped};
+
+use crate::node::{exited, running, unlabelled};
+use crate::script::{Event, Script};
+
+#[test]
+fn complete_relist_proves_absence() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.relist();
+    t.expect(&["Died web", "Removed web"]);
+    t.expect_calls(&["relist"]);
+}
+
+#[test]
+fn failed_lists_prove_nothing() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    (t.node.relists_fail, t.node.pod_lists_fail) = (Some(Failed), Some(Failed));
+    t.relist();
+    t.read();
+    t.pass(10_000);
+    t.expect_nothing();
+    assert_eq!(t.cached("web"), "Running");
+}
+
+#[test]
+fn pod_list_and_not_found_prove_absence() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    let worker = t.read();
+    t.expect(&["Died web", "Removed web"]);
+    t.expect_calls(&["list p", "status web"]);
+    assert_eq!(t.answered(worker, "web"), "none");
+}
+
+#[test]
+fn pod_list_alone_proves_nothing() {
+    let mut t = Script::with(&["web"]);
+    t.node.hide_row("web");
+    let worker = t.read();
+    t.expect_nothing();
+    assert_eq!(t.answered(worker, "web"), "Running");
+}
+
+#[test]
+fn pod_list_and_deleted_prove_absence() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.event(Deleted, "web");
+    t.pass(300);
+    t.expect(&["Died web", "Removed web"]);
+    t.expect_calls(&["list p"]);
+}
+
+/// containerd sends DELETED of a sandbox before its store forgets it, and may be killed in between.
+#[test]
+fn deleted_removes_nothing_that_a_read_shows() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.send(Event::nil(Deleted, "web"));
+    let worker = t.read();
+    t.pass(30_000);
+    t.expect(&["Died web 3"]);
+    assert_eq!(t.answered(worker, "web"), "Exited 3");
+    assert_eq!(t.cached("web"), "Exited 3");
+}
+
+#[test]
+fn unlisted_id_whose_status_fails_stays_until_its_retry() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.node.fail_status("web", Failed);
+    let worker = t.read();
+    assert_eq!(t.answered(worker, "web"), "Running error");
+    t.node.heal_status("web");
+    t.pass(900);
+    assert_eq!(t.cached("web"), "Running error");
+    t.pass(200);
+    t.expect(&["Died web", "Removed web"]);
+}
+
+#[test]
+fn id_without_label_is_removed_by_a_relist_only() {
+    let mut t = Script::with(&["web"]);
+    t.node.set(unlabelled(running("free")));
+    t.relist();
+    t.forget();
+    t.node.remove("free");
+    t.event(Deleted, "free");
+    t.pass(1_100);
+    t.expect(&["Died free", "Removed free"]);
+    assert!(!t.calls().contains(&"list p".to_owned()));
+}
+
+// ------------------------------------------------------------------ rows whose status is NotFound
+
+#[test]
+fn listed_id_without_status_is_marked_and_retried_with_backoff() {
+    let mut t = Script::with(&["web"]);
+    t.node.set_row(exited("web", None));
+    t.node.fail_status("web", NotFound);
+    let worker = t.read();
+    assert_eq!(t.answered(worker, "web"), "Exited missing");
+    t.forget();
+    let worker = t.read();
+    assert_eq!(t.answered(worker, "web"), "Exited missing");
+    t.expect_calls(&["list p"]);
+    t.pass(60_000);
+    // After 2 s for a late reason, then after 1, 2, 4, 8, 16 and 32 s.
+    let retries = t.count("status web");
+    assert!((5..=8).contains(&retries), "{retries}");
+    t.node.heal_status("web");
+    t.node.exit("web", 3);
+    t.pass(60_000);
+    t.expect(&["Changed web 3"]);
+    assert_eq!(t.cached("web"), "Exited 3");
+}
+
+/// It was removed between its row and its status.
+#[test]
+fn marked_id_that_is_no_longer_listed_is_gone() {
+    let mut t = Script::with(&["web"]);
+    t.node.set_row(exited("web", None));
+    t.node.fail_status("web", NotFound);
+    t.read();
+    t.pass(50);
+    t.expect(&["Died web"]);
+    t.node.remove("web");
+    t.forget();
+    t.pass(60);
+    t.expect(&["Removed web"]);
+    t.expect_calls(&["list p"]);
+}
+
+#[test]
+fn relist_does_not_end_the_looks_at_a_marked_id() {
+    let mut t = Script::with(&["web"]);
+    t.node.set_row(exited("web", None));
+    t.node.fail_status("web", NotFound);
+    t.read();
+    t.pass(50);
+    t.relist();
+    t.node.remove("web");
+    t.pass(60);
+    t.expect(&["Died web", "Removed web"]);
+}
+
+// ------------------------------------------------------------------------- ids that are gone
+
+/// containerd omits a container whose load timed out, and lists it after its next restart.
+#[test]
+fn gone_id_that_a_row_shows_is_there_again() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.relist();
+    t.expect(&["Died web", "Removed web"]);
+    t.node.start("web");
+    t.relist();
+    t.expect(&["Started web"]);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.expect(&["Died web 3"]);
+}
+
+#[test]
+fn gone_id_whose_status_is_not_found_stays_gone() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.event(Deleted, "web");
+    t.pass(300);
+    t.expect(&["Died web", "Removed web"]);
+    t.node.set_row(running("web"));
+    let worker = t.read();
+    t.relist();
+    t.send(Event::of(Started, running("web")));
+    t.pass(5_000);
+    t.expect_nothing();
+    assert_eq!(t.answered(worker, "web"), "none");
+    assert_eq!(t.cached("web"), "none");
+}

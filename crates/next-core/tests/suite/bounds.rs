@@ -1,0 +1,179 @@
+//! Memory and calls are bounded. No input makes work that grows faster than n log n.
+
+use pleg_core::CallErrorKind::Failed;
+use pleg_core::EventType::{Created, Deleted, Started, Stopped};
+
+use crate::script::{Event, Script};
+
+#[test]
+fn events_beyond_100_000_subjects_become_a_relist() {
+    let mut t = Script::with(&[]);
+    for n in 0..100_002 {
+        t.queue(Event::nil(Started, &format!("x{n}")).unnamed());
+    }
+    t.send(Event::nil(Started, "last").unnamed());
+    assert_eq!(t.core.counters().events_lost, 3);
+    assert!(t.core.footprint() < 210_000, "{}", t.core.footprint());
+    t.expect_calls(&["relist"]);
+}
+
+#[test]
+fn nothing_is_stored_after_ten_minutes_of_calm() {
+    let mut t = Script::with(&["web"]);
+    t.event(Started, "web");
+    t.pass(400_000);
+    let before = t.core.footprint();
+    for n in 0..50 {
+        let (pod, web) = (format!("q{n}"), format!("q{n}/web"));
+        t.node.add_pod(&pod);
+        t.event(Started, &web);
+        t.event(Created, &format!("q{n}/ghost"));
+        t.read_since(&pod, t.now());
+        t.node.exit(&web, 3);
+        if n % 2 == 0 {
+            t.event(Stopped, &web);
+        } else {
+            t.node.fail_status(&web, Failed);
+            t.send(Event::nil(Stopped, &web));
+        }
+        t.pass(100);
+    }
+    t.pass(3_000);
+    for n in 0..50 {
+        let web = format!("q{n}/web");
+        t.node.heal_status(&web);
+        t.node.remove(&web);
+        t.node.remove(&format!("q{n}/s"));
+        t.event(Deleted, &web);
+    }
+    t.pass(600_000);
+    // Two ids of each pod are remembered as gone.
+    assert_eq!(t.core.footprint(), before + 100);
+    assert_eq!(t.cache.len(), 1);
+}
+
+#[test]
+fn idle_hour_costs_few_calls() {
+    let mut t = Script::with(&["web"]);
+    t.event(Started, "web");
+    t.pass(300_000);
+    t.forget();
+    t.pass(3_600_000);
+    let calls = t.calls();
+    let relists = calls.iter().filter(|call| *call == "relist").count();
+    assert!((59..=62).contains(&relists), "{relists}");
+    assert!(calls.len() - relists <= 241, "{}", calls.len());
+}
+
+/// The times are those of real containerd. Nobody but an observer follows the pod.
+#[test]
+fn life_of_a_pod_costs_an_observer_few_calls() {
+    let mut t = Script::with(&[]);
+    t.event(Started, "s");
+    t.pass(400_000);
+    t.forget();
+    t.node.start("q/s");
+    t.event(Created, "q/s");
+    t.event(Started, "q/s");
+    t.pass(30);
+    t.node.create("q/web");
+    t.event(Created, "q/web");
+    t.pass(35);
+    t.node.start("q/web");
+    t.event(Started, "q/web");
+    t.pass(5_000);
+    t.node.exit("q/web", 0);
+    t.event(Stopped, "q/web");
+    t.pass(1_000);
+    t.node.exit("q/s", None);
+    t.event(Stopped, "q/s");
+    t.pass(20);
+    t.node.remove("q/web");
+    t.event(Deleted, "q/web");
+    t.pass(10);
+    t.node.remove("q/s");
+    t.event(Deleted, "q/s");
+    t.pass(3_000);
+    let calls = t.calls();
+    let of = |what: &str| calls.iter().filter(|call| call.starts_with(what)).count();
+    assert_eq!((of("list q"), of("status q")), (2, 0), "{calls:?}");
+    assert_eq!(t.announced().len(), 6);
+}
+
+/// The time that this thread has run on a processor. Other processes do not change it.
+fn cpu_time() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    stat.split(' ').next()?.parse().ok()
+}
+
+/// Eight times as much input makes less than 24 times as much work: 8 log 8 is less, 64 is more.
+fn assert_grows_slowly(n: usize, work: impl Fn(usize)) {
+    let time = |n| {
+        let before = cpu_time()?;
+        work(n);
+        cpu_time().map(|after| after - before)
+    };
+    if let (Some(few), Some(many)) = (time(n), time(8 * n)) {
+        assert!(many < 24 * few, "{n}: {few} ns, {}: {many} ns", 8 * n);
+    }
+}
+
+#[test]
+fn many_deaths_on_a_silent_stream_cost_one_status_each() {
+    assert_grows_slowly(500, |n| {
+        let mut t = Script::with(&[]);
+        (0..n).for_each(|n| t.node.add_pod(&format!("q{n}")));
+        t.relist();
+        t.pass(30_000);
+        t.forget();
+        (0..n).for_each(|pod| t.node.exit(&format!("q{pod}/web"), 0));
+        t.relist();
+        assert_eq!(t.announced().len(), n);
+        let calls = t.calls();
+        assert!(calls.iter().all(|call| !call.starts_with("list q")));
+        assert!(calls.len() <= n + 2, "{}", calls.len());
+        t.pass(11_000);
+        assert_eq!(t.missed().1, n as u64);
+    });
+}
+
+#[test]
+fn many_failing_statuses_cost_one_call_each_retry() {
+    assert_grows_slowly(600, |n| {
+        let mut t = Script::with(&[]);
+        for n in 0..n {
+            t.node.add_pod(&format!("q{n}"));
+            t.node.fail_status(&format!("q{n}/web"), Failed);
+        }
+        t.relist();
+        t.forget();
+        t.pass(8_000);
+        let calls = t.calls();
+        let of = |what: &str| calls.iter().filter(|call| call.starts_with(what)).count();
+        // After 1, 2 and 4 s.
+        assert!(of("status") <= 3 * n + 1, "{}", of("status"));
+        assert!(of("version") <= 3 * n + 1);
+        assert_eq!(t.core.health(t.now()).failing, n);
+    });
+}
+
+#[test]
+fn many_lives_in_one_pod_cost_the_same_each() {
+    assert_grows_slowly(500, |n| {
+        let mut t = Script::with(&[]);
+        for n in 0..n {
+            let id = format!("web{n}");
+            t.node.start(&id);
+            t.event(Started, &id);
+            t.read();
+            t.node.exit(&id, 0);
+            t.event(Stopped, &id);
+            t.node.remove(&id);
+            t.event(Deleted, &id);
+            t.read();
+            t.pass(1);
+        }
+        assert_eq!(t.announced().len(), 3 * n);
+        assert!(t.calls().len() <= 2 * n + 20);
+    });
+}

@@ -1,0 +1,348 @@
+//! Every event is followed by a read, unless the cache shows what it reports.
+
+use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
+use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
+
+use crate::node::{created, exited, running, unlabelled};
+use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
+
+// ---------------------------------------------------------------- what an event alone does not do
+
+/// Of any type, with any status, replayed or new.
+#[test]
+fn events_alone_make_nothing_appear_vanish_or_return() {
+    let mut t = Script::with(&["web", "old", "past"]);
+    t.node.exit("old", 1);
+    t.node.remove("past");
+    t.relist();
+    t.forget();
+    t.hold(PodLists);
+    t.hold(Relists);
+    let ids = ["web", "old", "past", "ghost"];
+    let before = ids.map(|id| t.cached(id));
+    for id in ids {
+        for what in [Created, Started, Stopped, Deleted, Other(9)] {
+            for age in [1, 60_000] {
+                t.send(Event::nil(what, id).aged(age));
+                t.send(Event::of(what, created(id)).aged(age));
+                t.send(Event::of(what, running(id)).aged(age));
+            }
+        }
+    }
+    t.pass(4_000);
+    assert_eq!(ids.map(|id| t.cached(id)), before);
+    t.expect_nothing();
+}
+
+// ----------------------------------------------------------------------- which events need no read
+
+#[test]
+fn event_that_the_cache_shows_causes_no_read() {
+    let types = [Created, Started, Stopped, Deleted];
+    for (id, types) in [("web", &types[..2]), ("old", &types[..3]), ("past", &types)] {
+        let mut t = Script::with(&["web", "old", "past"]);
+        t.node.exit("old", 0);
+        t.node.remove("past");
+        t.relist();
+        t.forget();
+        for &what in types {
+            t.send(Event::nil(what, id));
+            t.pass(300);
+            assert_eq!(t.calls(), [""; 0], "{what:?} of {id}");
+        }
+    }
+}
+
+#[test]
+fn stopped_of_an_end_without_code_causes_a_read() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", None);
+    t.read();
+    t.forget();
+    t.send(Event::nil(Stopped, "web"));
+    t.expect_calls(&["list p"]);
+}
+
+#[test]
+fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
+    for event in [
+        Event::nil(Deleted, "web"),
+        Event::nil(Deleted, "web").unnamed(),
+    ] {
+        let mut t = Script::with(&[]);
+        t.node.start("web");
+        t.hold(StatusCalls);
+        t.read();
+        t.evaluate(StatusCalls);
+        t.node.remove("web");
+        t.send(event);
+        t.release();
+        assert_eq!(t.cached("web"), "Running");
+        t.pass(300);
+        t.expect(&["Started web", "Died web", "Removed web"]);
+    }
+}
+
+/// CREATED alone is satisfied when a relist from before the removal publishes the id.
+#[test]
+fn created_and_deleted_are_judged_together() {
+    let mut t = Script::with(&[]);
+    t.hold(Relists);
+    t.relist();
+    t.node.create("web");
+    t.evaluate(Relists);
+    t.event(Created, "web");
+    t.node.remove("web");
+    t.event(Deleted, "web");
+    t.release();
+    assert_eq!(t.cached("web"), "Created");
+    t.pass(300);
+    assert_eq!(t.cached("web"), "none");
+}
+
+/// CRI-O up to 1.27.0 sends DELETED for a stop.
+#[test]
+fn deleted_with_the_status_of_its_subject_causes_one_read() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 0);
+    t.event(Deleted, "web");
+    t.expect(&["Died web 0"]);
+    t.pass(60_000);
+    assert_eq!(t.count("list p"), 1);
+    assert_eq!(t.cached("web"), "Exited 0");
+}
+
+// ----------------------------------------------------------------------------- when the read begins
+
+#[test]
+fn read_for_stopped_begins_at_once() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::nil(Stopped, "web"));
+    t.expect_calls(&["list p"]);
+}
+
+#[test]
+fn read_for_other_events_begins_250_ms_after_the_first() {
+    for (what, id) in [
+        (Created, "job"),
+        (Started, "job"),
+        (Deleted, "web"),
+        (Other(9), "web"),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.send(Event::nil(what, id));
+        t.pass(200);
+        t.send(Event::nil(what, id));
+        t.pass(49);
+        t.expect_calls(&[]);
+        t.pass(2);
+        assert_eq!(t.calls()[0], "list p");
+    }
+}
+
+#[test]
+fn read_of_a_worker_serves_the_events_before_it() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.event(Created, "web");
+    t.event(Started, "web");
+    t.pass(100);
+    t.read();
+    t.pass(1_000);
+    t.expect_calls(&["list p"]);
+    t.expect(&["Started web"]);
+}
+
+#[test]
+fn events_during_the_read_of_a_worker_cost_nothing() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.hold(PodLists);
+    t.read();
+    t.event(Created, "web");
+    t.event(Started, "web");
+    t.release();
+    t.pass(1_000);
+    t.expect_calls(&["list p"]);
+    t.expect(&["Started web"]);
+}
+
+#[test]
+fn stopped_during_a_read_is_followed_by_another() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.event(Created, "web");
+    t.hold(PodLists);
+    t.read();
+    t.evaluate(PodLists);
+    t.node.exit("web", 3);
+    t.send(Event::nil(Stopped, "web"));
+    t.release();
+    t.expect(&["Started web", "Died web 3"]);
+}
+
+// ------------------------------------------------------------------------ reads that show less
+
+#[test]
+fn pod_is_looked_at_again_after_growing_pauses() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::nil(Stopped, "web"));
+    let mut lists = 0;
+    let pauses = [50, 100, 300, 1_000, 3_000, 10_000, 60_000];
+    for (pause, expected) in pauses.into_iter().zip([1, 2, 3, 4, 5, 6, 6]) {
+        t.pass(pause);
+        lists += t.count("list p");
+        assert_eq!(lists, expected, "after {pause} ms");
+    }
+    t.node.exit("web", 3);
+    t.pass(61_000);
+    t.expect(&["Died web 3"]);
+}
+
+#[test]
+fn busy_worker_does_not_use_up_the_looks() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::nil(Stopped, "web"));
+    for _ in 0..10 {
+        t.pass(20);
+        t.read();
+    }
+    t.node.exit("web", 3);
+    t.pass(250);
+    t.expect(&["Died web 3"]);
+}
+
+#[test]
+fn new_event_starts_the_looks_anew() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(30_000);
+    t.forget();
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(5_000);
+    assert_eq!(t.count("list p"), 5);
+}
+
+#[test]
+fn deleted_and_a_lagging_read_find_the_absence_soon() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.node.lag();
+    t.node.remove("web");
+    t.event(Deleted, "web");
+    t.pass(300);
+    assert_eq!(t.cached("web"), "Exited 3");
+    t.node.catch_up();
+    t.pass(100);
+    t.expect(&["Died web 3", "Removed web 3"]);
+}
+
+#[test]
+fn id_neither_shown_nor_gone_is_looked_at_with_pauses() {
+    let mut t = Script::with(&[]);
+    t.node.relists_fail = Some(Failed);
+    t.node.fail_status("ghost", DeadlineExceeded);
+    t.send(Event::nil(Started, "ghost"));
+    t.pass(120_000);
+    let reads = t.count("status ghost");
+    assert!((4..=6).contains(&reads), "{reads}");
+}
+
+// --------------------------------------------------------------------------- relists for events
+
+#[test]
+fn event_that_names_no_pod_causes_a_relist() {
+    let mut t = Script::with(&[]);
+    t.node.add_pod("q");
+    t.send(Event::nil(Stopped, "q/web").unnamed());
+    t.expect(&["Started q/s", "Started q/web"]);
+    assert_eq!(t.calls()[0], "relist");
+}
+
+#[test]
+fn event_without_pod_of_a_published_id_reads_its_pod() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::nil(Stopped, "web").unnamed());
+    t.expect_calls(&["list p"]);
+}
+
+/// At its start, the kubelet's containerd 1.7 replays up to 1,000 events of ids that are long gone.
+#[test]
+fn stale_events_of_unknown_ids_cost_a_few_relists() {
+    let mut t = Script::with(&[]);
+    for n in 0..500 {
+        t.send(
+            Event::nil(Stopped, &format!("old{n}"))
+                .unnamed()
+                .aged(60_000),
+        );
+    }
+    t.pass(30_000);
+    t.expect_nothing();
+    let relists = t.count("relist");
+    assert!(relists <= 6, "{relists}");
+}
+
+#[test]
+fn relists_for_events_run_at_most_once_a_second() {
+    let mut t = Script::with(&[]);
+    for n in 0..50 {
+        t.send(Event::nil(Stopped, &format!("free{n}")).unnamed());
+        t.pass(50);
+    }
+    let relists = t.count("relist");
+    assert!((2..=4).contains(&relists), "{relists}");
+}
+
+/// A container of each of these pods, which the cache does not have yet, has ended.
+fn end_one_of_each(t: &mut Script, pods: usize) {
+    for n in 0..pods {
+        t.node.start(&format!("q{n}/s"));
+        t.node.exit(&format!("q{n}/web"), 0);
+        t.queue(Event::nil(Stopped, &format!("q{n}/web")));
+    }
+    t.send(Event::nil(Started, "web"));
+}
+
+#[test]
+fn one_relist_serves_more_than_sixteen_due_pods() {
+    for (pods, relists, lists) in [(16, 0, 16), (17, 1, 0)] {
+        let mut t = Script::with(&["web"]);
+        end_one_of_each(&mut t, pods);
+        let calls = t.calls();
+        let of = |what: &str| calls.iter().filter(|call| call.starts_with(what)).count();
+        assert_eq!((of("relist"), of("list q")), (relists, lists), "{calls:?}");
+        assert_eq!(t.announced().len(), 3 * pods);
+    }
+}
+
+#[test]
+fn failing_relists_do_not_stop_the_reads_of_many_pods() {
+    let mut t = Script::with(&["web"]);
+    t.node.relists_fail = Some(Failed);
+    t.pass(61_000);
+    t.forget();
+    end_one_of_each(&mut t, 20);
+    t.send(Event::nil(Stopped, "free").unnamed());
+    t.pass(1_000);
+    assert_eq!(t.announced().len(), 60);
+    let relists = t.count("relist");
+    assert!(relists <= 2, "{relists}");
+}
+
+/// The rows of the pod are read, its statuses hang.
+#[test]
+fn event_without_pod_is_judged_when_its_relist_is_settled() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.hold(StatusCalls);
+    t.relist();
+    t.send(Event::of(Started, unlabelled(running("x"))));
+    t.send(Event::of(Stopped, unlabelled(exited("x", 3))));
+    t.pass(1_500);
+    t.expect_nothing();
+    t.release();
+    t.pass(1_500);
+    t.expect(&["Started web", "Started x", "Died x 3", "Removed x 3"]);
+}

@@ -1,0 +1,264 @@
+//! Freshness is evidence: what answers a waiter, and which statuses a read asks for.
+
+use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
+use pleg_core::EventType::{Created, Deleted, Started, Stopped};
+
+use crate::node::{created, exited, running, with};
+use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
+
+#[test]
+fn view_is_as_of_the_request_of_its_rows() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    let worker = t.read();
+    let requested = t.now();
+    t.pass(100);
+    t.release();
+    assert_eq!(t.view(worker).as_of, Some(requested));
+}
+
+#[test]
+fn unchanged_relist_makes_every_pod_fresh() {
+    let mut t = Script::with(&["web"]);
+    let before = t.now();
+    t.relist();
+    assert!(t.as_of("p") > Some(before));
+    t.forget();
+    let worker = t.read_since("p", before);
+    assert!(t.is_answered(worker));
+    t.expect_calls(&[]);
+}
+
+#[test]
+fn no_event_and_no_timer_answers_a_waiter() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    t.hold(Relists);
+    let worker = t.read();
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.pass(4_900);
+    t.expect(&["Died web 3"]);
+    assert!(!t.is_answered(worker));
+    t.release();
+    assert_eq!(t.answered(worker, "web"), "Exited 3");
+}
+
+/// A worker that has removed a container would be answered from before the removal.
+#[test]
+fn read_from_before_the_instant_answers_nobody() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    let first = t.read();
+    t.evaluate(PodLists);
+    t.node.remove("web");
+    let second = t.read();
+    t.relist();
+    t.answer(PodLists);
+    assert_eq!(t.answered(first, "web"), "Running");
+    assert!(!t.is_answered(second));
+    t.release();
+    assert_eq!(t.answered(second, "web"), "none");
+}
+
+#[test]
+fn waiter_whose_list_fails_gets_the_error() {
+    let mut t = Script::with(&["web"]);
+    t.node.pod_lists_fail = Some(Failed);
+    let worker = t.read();
+    assert_eq!(t.error(worker), Some(Failed));
+    assert_eq!(t.cached("web"), "Running");
+    assert!(t.cache["p"].status.error.is_some());
+}
+
+#[test]
+fn pod_is_absent_only_when_its_relist_is_settled() {
+    let mut t = Script::with(&["web"]);
+    let before = t.now();
+    t.hold(StatusCalls);
+    t.node.add_pod("q");
+    t.relist();
+    let (present, absent) = (t.read_since("q", before), t.read_since("r", before));
+    assert!(!t.is_answered(present));
+    assert!(t.calls().contains(&"list r".to_owned()));
+    assert!(t.view(absent).status.is_nothing());
+    t.release();
+    assert_eq!(t.answered(present, "q/web"), "Running");
+    let absent = t.read_since("r2", before);
+    assert!(t.view(absent).status.is_nothing());
+    assert!(!t.calls().contains(&"list r2".to_owned()));
+}
+
+#[test]
+fn failed_status_withholds_nothing_but_its_details() {
+    for fault in [Failed, DeadlineExceeded] {
+        let mut t = Script::with(&[]);
+        t.node.set(with(running("web"), |details| {
+            details.image = "nginx".into();
+        }));
+        t.read();
+        t.node.exit("web", 3);
+        t.node.fail_status("web", fault);
+        let worker = t.read();
+        t.pass(5_000);
+        assert_eq!(t.answered(worker, "web"), "Exited error");
+        let web = t.view(worker).status.container("web").unwrap();
+        assert_eq!(
+            (web.details.image.as_str(), web.details.exit_code),
+            ("nginx", None)
+        );
+    }
+}
+
+#[test]
+fn waiter_for_a_future_instant_is_read_for_then() {
+    let mut t = Script::with(&["web"]);
+    let then = t.now().after(std::time::Duration::from_millis(500));
+    let worker = t.read_since("p", then);
+    t.relist();
+    t.pass(499);
+    t.expect_calls(&["relist"]);
+    t.pass(2);
+    t.expect_calls(&["list p"]);
+    assert!(t.view(worker).as_of > Some(then));
+}
+
+#[test]
+fn cancelled_waiter_leaves_nothing_behind() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    t.read();
+    let before = t.core.footprint();
+    let then = t.now().after(std::time::Duration::from_millis(500));
+    let waiters = [
+        t.read_since("p", then),
+        t.read_since("q", then),
+        t.read_details(),
+    ];
+    waiters.into_iter().for_each(|waiter| t.cancel(waiter));
+    assert_eq!(t.core.footprint(), before);
+    t.release();
+    t.pass(1_000);
+    t.expect_calls(&["list p"]);
+    assert_eq!(t.answers.len(), 1);
+}
+
+// ------------------------------------------------------------------------- which statuses are due
+
+#[test]
+fn read_asks_for_statuses_of_new_and_changed_ids() {
+    let mut t = Script::with(&["web", "idle"]);
+    t.node.start("job");
+    t.node.exit("web", 0);
+    t.read();
+    t.expect_calls(&["list p", "status job web"]);
+}
+
+#[test]
+fn status_in_an_event_serves_a_row_of_its_state() {
+    for (own, calls) in [
+        (running("web"), &["list p"][..]),
+        (created("web"), &["list p", "status web"]),
+    ] {
+        let mut t = Script::with(&[]);
+        t.node.start("web");
+        t.send(Event::of(Started, own));
+        t.read();
+        t.expect_calls(calls);
+        assert_eq!(t.cached("web"), "Running");
+    }
+}
+
+/// CRI-O's status of a container that was stopped without exit code takes seconds.
+#[test]
+fn unknown_code_is_asked_for_once_after_the_end() {
+    for fault in [None, Some(DeadlineExceeded)] {
+        let mut t = Script::with(&["web"]);
+        t.node.exit("web", None);
+        if let Some(fault) = fault {
+            t.node.fail_status("web", fault);
+        }
+        t.read();
+        t.pass(5_050);
+        t.forget();
+        t.read();
+        t.expect_calls(&["list p"]);
+    }
+}
+
+#[test]
+fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
+    let mut t = Script::with(&[]);
+    t.send(Event::nil(Created, "web"));
+    t.read();
+    t.expect_calls(&["list p", "status web"]);
+    t.hold(PodLists);
+    t.read();
+    t.send(Event::nil(Created, "job"));
+    t.release();
+    t.expect_calls(&["list p"]);
+    t.send(Event::nil(Deleted, "web2"));
+    t.pass(100);
+    t.read();
+    t.expect_calls(&["list p", "status job"]);
+}
+
+// ------------------------------------------------------------------------------------- details
+
+#[test]
+fn details_read_asks_for_every_status_even_in_backoff() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.node.fail_status("web", Failed);
+    t.read();
+    t.forget();
+    t.read_details();
+    t.expect_calls(&["list p", "status s web", "version"]);
+}
+
+#[test]
+fn details_of_a_pod_are_as_of_its_oldest_status() {
+    let mut t = Script::with(&["web"]);
+    let worker = t.read_details();
+    let first = t.view(worker).inspected;
+    assert!(first.is_some() && first == t.view(worker).as_of);
+    t.node.start("job");
+    let worker = t.read();
+    assert!(t.view(worker).as_of > first);
+    assert_eq!(t.view(worker).inspected, first);
+}
+
+#[test]
+fn details_from_an_event_have_no_instant() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.event(Started, "web");
+    let worker = t.read();
+    assert_eq!(t.view(worker).inspected, None);
+}
+
+#[test]
+fn read_without_every_status_answers_no_details_waiter() {
+    let mut t = Script::with(&["web"]);
+    let before = t.now();
+    t.hold(PodLists);
+    let plain = t.read();
+    let details = t.read_details_since(before);
+    t.answer(PodLists);
+    assert!(t.is_answered(plain) && !t.is_answered(details));
+    t.release();
+    assert!(t.view(details).inspected.is_some());
+}
+
+/// A worker takes "read since, without code and without error" for a lost code.
+#[test]
+fn status_from_before_the_end_is_no_newer_detail() {
+    let mut t = Script::with(&["web"]);
+    let worker = t.read_details();
+    let before = t.view(worker).inspected;
+    t.node.set_row(exited("web", None));
+    t.send(Event::of(Stopped, exited("web", None)));
+    let worker = t.read_details();
+    assert_eq!(t.answered(worker, "web"), "Exited");
+    assert_eq!(t.view(worker).inspected, before);
+}

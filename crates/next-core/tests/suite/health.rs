@@ -1,0 +1,98 @@
+//! Health tells the truth about its cause.
+
+use std::time::Duration;
+
+use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
+use pleg_core::EventType::Stopped;
+use pleg_core::NotReady;
+
+use crate::script::{Event, Relists, Script};
+
+#[test]
+fn node_is_ready_from_its_first_complete_relist() {
+    let mut t = Script::new();
+    t.node.relists_fail = Some(Failed);
+    t.settle();
+    let never = t.core.health(t.now()).ready(t.now());
+    assert_eq!(never, Err(NotReady::NeverListed));
+    t.node.relists_fail = None;
+    t.pass(1_500);
+    assert!(t.is_ready());
+}
+
+#[test]
+fn node_is_unready_three_minutes_after_its_last_relist() {
+    let mut t = Script::with(&["web"]);
+    t.relist();
+    t.node.relists_fail = Some(Failed);
+    t.pass(179_000);
+    assert!(t.is_ready());
+    assert_eq!(t.degraded(), ["list_failed"]);
+    t.pass(2_000);
+    let stale = t.core.health(t.now()).ready(t.now());
+    assert_eq!(stale.unwrap_err().as_str(), "stale");
+}
+
+/// cri-o#2584: one reply of ListContainers is lost.
+#[test]
+fn one_lost_reply_makes_no_node_unready() {
+    let mut t = Script::with(&["web"]);
+    t.event(pleg_core::EventType::Started, "web");
+    t.pass(300_000);
+    t.hold(Relists);
+    t.await_call("relist");
+    t.pass(29_000);
+    assert!(t.degraded().contains(&"list_slow"));
+    for _ in 0..60 {
+        t.pass(1_000);
+        assert!(t.is_ready());
+        t.release();
+    }
+}
+
+#[test]
+fn node_is_unready_while_the_writer_is_overdue() {
+    let t = Script::with(&["web"]);
+    let health = t.core.health(t.now());
+    let late = |seconds| health.due.after(Duration::from_secs(seconds));
+    assert!(health.ready(late(5)).is_ok());
+    assert_eq!(health.ready(late(6)).unwrap_err().as_str(), "stalled");
+}
+
+/// A relist, a read, a status call: what is in flight has a deadline.
+#[test]
+fn something_is_always_due() {
+    let mut t = Script::with(&["web"]);
+    for fault in [None, Some(Failed), Some(DeadlineExceeded)] {
+        (t.node.relists_fail, t.node.pod_lists_fail) = (fault, fault);
+        t.relist();
+        t.read();
+        for _ in 0..60 {
+            t.pass(1_000);
+            let health = t.core.health(t.now());
+            assert!(health.ready(t.now()).is_ok(), "{fault:?}: {:?}", health.due);
+        }
+    }
+}
+
+#[test]
+fn stream_and_pods_never_make_the_node_unready() {
+    let mut t = Script::with(&["web"]);
+    t.lose_stream();
+    t.node.exit("web", 3);
+    t.node.fail_status("web", Failed);
+    t.pass(300_000);
+    assert!(t.is_ready());
+    assert_eq!(t.degraded(), ["stream_down", "pods_failing"]);
+}
+
+#[test]
+fn events_that_wait_for_two_seconds_are_a_backlog() {
+    let mut t = Script::with(&["web"]);
+    t.node.pod_lists_fail = Some(DeadlineExceeded);
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(1_000);
+    assert_eq!(t.degraded(), [""; 0]);
+    t.pass(2_000);
+    assert!(t.degraded().contains(&"backlog"), "{:?}", t.degraded());
+}

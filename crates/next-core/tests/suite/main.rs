@@ -1,0 +1,24 @@
+//! The rules of the design, and histories that broke earlier designs, as scripts of the whole core.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod consumers;
+mod node;
+mod script;
+
+mod absence;
+mod announcing;
+mod bounds;
+mod ends;
+mod events;
+mod failures;
+mod freshness;
+mod health;
+mod reads;
+mod short_lives;
+mod stream;

@@ -1,0 +1,163 @@
+//! No life is lost that an event showed, even if no read has shown it.
+
+use pleg_core::EventType::{Created, Deleted, Started, Stopped};
+
+use crate::node::{created, exited, running};
+use crate::script::{Event, PodLists, Relists, Script};
+
+const LIFE: [&str; 3] = ["Started web", "Died web 3", "Removed web 3"];
+
+fn stopped() -> Event {
+    Event::of(Stopped, exited("web", 3))
+}
+
+#[test]
+fn life_between_two_reads_is_announced() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Started, running("web")));
+    t.send(stopped());
+    t.expect(&LIFE);
+    assert_eq!(t.cached("web"), "none");
+}
+
+/// DELETED joins the other types: the cache shows what it reports, but not how the container ended.
+#[test]
+fn life_whose_events_are_taken_together_is_announced() {
+    let mut t = Script::with(&[]);
+    t.queue(Event::nil(Created, "web"));
+    t.queue(Event::nil(Started, "web"));
+    t.queue(stopped());
+    t.send(Event::nil(Deleted, "web"));
+    t.expect(&LIFE);
+}
+
+#[test]
+fn life_whose_end_no_event_shows_is_announced() {
+    let created = Event::of(Created, created("web"));
+    for events in [
+        vec![Event::of(Started, running("web"))],
+        vec![
+            created,
+            Event::nil(Started, "web"),
+            Event::nil(Stopped, "web"),
+        ],
+    ] {
+        let mut t = Script::with(&[]);
+        events.into_iter().for_each(|event| t.send(event));
+        t.send(Event::nil(Deleted, "web"));
+        t.pass(300);
+        t.expect(&["Started web", "Died web", "Removed web"]);
+    }
+}
+
+#[test]
+fn container_that_never_ran_is_not_announced() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Created, created("web")));
+    t.send(Event::nil(Deleted, "web"));
+    t.pass(5_000);
+    t.expect_nothing();
+}
+
+#[test]
+fn late_event_announces_no_life_twice() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Started, exited("web", 3)));
+    t.pass(300);
+    t.expect(&LIFE);
+    t.send(stopped());
+    t.pass(70_000);
+    t.expect_nothing();
+}
+
+/// The events of a short life arrive after a worker's read that did not show it.
+#[test]
+fn delayed_events_of_a_life_are_not_forgotten() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Created, created("web")));
+    t.hold(PodLists);
+    t.read();
+    t.send(Event::nil(Started, "web"));
+    t.send(Event::nil(Stopped, "web"));
+    t.release();
+    t.pass(300);
+    t.expect(&["Started web", "Died web", "Removed web"]);
+}
+
+/// It was requested before the container existed.
+#[test]
+fn relist_from_before_a_beginning_proves_no_absence() {
+    let mut t = Script::with(&[]);
+    t.hold(Relists);
+    t.relist();
+    t.evaluate(Relists);
+    t.node.start("web");
+    t.event(Started, "web");
+    t.release();
+    t.pass(300);
+    t.expect(&["Started web"]);
+}
+
+#[test]
+fn replayed_life_is_not_announced() {
+    let mut t = Script::with(&[]);
+    t.send(stopped().aged(60_000));
+    t.pass(5_000);
+    t.expect_nothing();
+}
+
+/// A container that was never published, because its status hung, is removed.
+#[test]
+fn young_deleted_makes_no_old_life_young() {
+    let mut t = Script::with(&[]);
+    t.queue(stopped().aged(60_000));
+    t.send(Event::nil(Deleted, "web"));
+    t.pass(5_000);
+    t.expect_nothing();
+}
+
+#[test]
+fn late_code_of_a_replayed_life_is_not_announced() {
+    let mut t = Script::with(&[]);
+    t.send(Event::of(Started, running("web")).aged(60_000));
+    t.pass(300);
+    t.send(stopped().aged(60_000));
+    t.pass(300);
+    t.expect_nothing();
+}
+
+#[test]
+fn age_of_an_event_is_judged_at_its_arrival() {
+    let mut t = Script::with(&[]);
+    t.hold(PodLists);
+    t.hold(Relists);
+    t.send(stopped());
+    t.lose_stream();
+    t.subscribe();
+    t.release();
+    t.expect(&LIFE);
+}
+
+#[test]
+fn first_new_event_within_a_minute_announces_the_life() {
+    for (late, announced) in [(59_000, &LIFE[..]), (61_000, &[])] {
+        let mut t = Script::with(&[]);
+        t.send(Event::of(Started, running("web")).aged(60_000));
+        t.send(Event::nil(Deleted, "web"));
+        t.pass(300);
+        t.expect_nothing();
+        t.pass(late);
+        for _ in 0..2 {
+            t.send(stopped());
+        }
+        t.expect(announced);
+    }
+}
+
+#[test]
+fn life_is_announced_after_the_wall_clock_was_set_back() {
+    let mut t = Script::with(&[]);
+    t.step_wall_clock(-600_000);
+    t.send(stopped());
+    t.expect(&LIFE);
+}
