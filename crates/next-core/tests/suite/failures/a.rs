@@ -1,0 +1,264 @@
+//! A1 to A11 and A16: the evented PLEG, as reported upstream. Which status a worker gets, and what events may change.
+//! A12, A14, A15 and A17 are in out_of_order.rs, A7, A9 and A13 in `pleg` and `pleg-evented`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
+use pleg_core::{Arrival, CallErrorKind, Report, Resources, RuntimeEvent, WallTime};
+
+use crate::node::{WALL, created, exited, running, with};
+use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
+
+/// Upstream: With events enabled, a pod worker recorded no time of its last sync. Two syncs in a row got the same old
+/// status, and both created the container. (k#120941, k#120140, k#121003, containerd#9070; k#120942)
+#[test]
+fn a1_worker_gets_a_status_newer_than_its_last_sync() {
+    let mut t = Script::with(&[]);
+    // Reads that show the node before the sync has ended.
+    t.hold(Relists);
+    t.hold(PodLists);
+    t.relist();
+    let early = t.read();
+    t.evaluate(Relists);
+    t.evaluate(PodLists);
+    t.pass(5);
+    // The first sync has created "web" now. No event reports it.
+    t.node.create("web");
+    let sync_ended = t.now();
+    let worker = t.read_since("p", sync_ended);
+    t.answer(Relists);
+    t.answer(PodLists);
+    assert_eq!(t.answered(early, "web"), "none");
+    // An event with a status from before, and time.
+    t.event(Started, "s");
+    t.pass(4_000);
+    assert!(!t.is_answered(worker));
+    assert_eq!(t.in_flight(PodLists), 1, "one read is requested for it");
+    t.release();
+    assert!(t.view(worker).as_of > Some(sync_ended));
+    assert_eq!(t.answered(worker, "web"), "Created");
+}
+
+/// Upstream: A ticker advances the cache's global time every 5 s without a read. A worker continues with the snapshot
+/// of a CREATED event and starts a static pod's container again. (k#121349, k#122721, k#123087; revert k#122697)
+#[test]
+fn a2_no_timer_or_event_answers_a_worker() {
+    let mut t = Script::with(&["web"]);
+    let known = t.as_of("p");
+    t.hold(Relists);
+    t.hold(PodLists);
+    t.node.create("db");
+    t.event(Created, "db");
+    // The sync ends here. Its read does not answer, and time goes by without any list.
+    let worker = t.read();
+    t.pass(2_000);
+    t.event(Created, "db");
+    t.pass(2_000);
+    assert!(!t.is_answered(worker));
+    assert_eq!(t.as_of("p"), known, "nothing has become fresher");
+    assert_eq!(t.cached("db"), "none", "only reads show that it exists");
+    t.node.start("db");
+    t.release();
+    assert_eq!(t.answered(worker, "db"), "Running");
+}
+
+/// Upstream: An event's timestamp in nanoseconds was used as seconds. The cache entry lay far in the future, nothing
+/// could replace it, and a resize was never seen. (k#124297, k#125624)
+#[test]
+fn a3_stamp_in_any_unit_yields_to_the_next_read() {
+    let zero = -6_795_364_578_871_345_152;
+    let units = [1, 1_000, 1_000_000, 1_000_000_000].map(|unit| WALL / unit);
+    for stamp in units.into_iter().chain([0, zero, i64::MAX, i64::MIN]) {
+        for known in [true, false] {
+            let mut t = Script::with(if known { &["web"] } else { &[] });
+            let mut event = RuntimeEvent::new("web", Started);
+            event.created_at = stamp;
+            event.sandbox = Some(running("s"));
+            event.containers = vec![running("web")];
+            let (arrived, wall) = (t.now(), WallTime::from_nanos(WALL));
+            let arrival = Arrival { event, arrived, wall };
+            t.core.handle_event(arrived, arrival);
+            t.settle();
+            t.node.exit("web", 3);
+            t.relist();
+            assert_eq!(t.cached("web"), "Exited 3", "{stamp}");
+            assert!(t.as_of("p") > Some(arrived), "{stamp}");
+            let started = if known { 0 } else { 1 };
+            t.expect(&["Started web", "Died web 3"][1 - started..]);
+        }
+    }
+}
+
+/// Upstream: One runtime stamps a sandbox status in seconds, another in nanoseconds, a third not at all; the kubelet
+/// compared that timestamp with events. (k#126414, k#126415, k#127195, k#127814, cri-o#8582)
+#[test]
+fn a4_no_stamp_decides_between_an_event_and_a_read() {
+    for created_at in [None, Some(WALL / 1_000_000_000), Some(WALL)] {
+        for age in [200_000, 1_000, 0, -900] {
+            let sandbox = |shown: fn(&str) -> Report| {
+                let mut sandbox = shown("s");
+                sandbox.identity.created_at = created_at.map(WallTime::from_nanos);
+                sandbox
+            };
+            let mut t = Script::with(&["web"]);
+            t.node.set(sandbox(running));
+            t.node.exit("web", 3);
+            t.read();
+            let read = t.as_of("p");
+            // Its statuses are from before the exit.
+            let early = Event::of(Started, running("web")).with(sandbox(running));
+            t.send(early.aged(age));
+            assert_eq!(t.cached("web"), "Exited 3", "{age}");
+            assert_eq!(t.as_of("p"), read);
+            // An end is true whenever it arrives.
+            t.node.set(sandbox(|id| exited(id, None)));
+            t.hold(PodLists);
+            t.send(Event::of(Stopped, sandbox(|id| exited(id, None))).aged(age));
+            assert_eq!(t.cached("s"), "NotReady", "{age}");
+        }
+    }
+}
+
+/// Upstream: containerd 2.0 set the timestamp of a sandbox status and left its container statuses empty: the pod was
+/// recorded without containers, and its containers were created twice. (k#129818, k#129857, containerd#10728)
+#[test]
+fn a5_statuses_that_are_left_out_remove_nothing() {
+    let mut t = Script::with(&["db", "web"]);
+    for event in [Created, Started, Stopped, Other(9)] {
+        t.send(Event::nil(event, "s"));
+        assert_eq!(t.containers().len(), 2, "{event:?}");
+    }
+    t.send(Event::nil(Stopped, "web").unnamed());
+    assert_eq!(t.containers().len(), 2);
+    t.node.exit("web", 3);
+    t.pass(60_000);
+    assert_eq!(t.containers().len(), 2);
+    t.expect(&["Died web 3"]);
+}
+
+/// Upstream: An event stamped before the end of the sync does not release the worker; it waits for the ticker or for
+/// the list after 300 s. Deleting a pod took 18 s instead of 4 s. (k#124704, k#124953, k#127954)
+#[test]
+fn a6_a_waiter_causes_a_read_at_once() {
+    // After a sync, after the kubelet has stopped the pod, after it has removed it.
+    for (state, shown) in [("runs", "Running"), ("ended", "Exited 3"), ("gone", "none")] {
+        let mut t = Script::with(&["web"]);
+        if state != "runs" {
+            t.node.exit("web", 3);
+            t.event(Stopped, "web");
+            t.node.exit("s", None);
+            t.event(Stopped, "s");
+        }
+        if state == "gone" {
+            for id in ["web", "s"] {
+                t.node.remove(id);
+                t.event(Deleted, id);
+            }
+        }
+        t.pass(400);
+        t.forget();
+        let synced = t.now();
+        let worker = t.read();
+        assert_eq!(t.answered(worker, "web"), shown, "{state}");
+        assert!(t.view(worker).as_of > Some(synced));
+        assert!(t.now().since(synced) < Duration::from_millis(1));
+        t.expect_calls(&["list p"]);
+    }
+}
+
+/// Upstream: No event reports changed resources: the end of a resize was seen with the list after 300 s. (k#129829)
+#[test]
+fn a8_a_resize_is_seen_at_once() {
+    let mut t = Script::with(&["web"]);
+    let mut resources = Resources::default();
+    resources.memory_limit = 1 << 30;
+    let resized = with(running("web"), |details| {
+        details.resources = Some(Arc::new(resources.clone()));
+    });
+    t.node.set(resized);
+    let request = t.request_reinspect("p");
+    let status = &t.view(request).status;
+    let shown = status.container("web").unwrap().details.resources.clone();
+    assert_eq!(shown.as_deref(), Some(&resources));
+    assert_eq!(t.announced_all(), ["PodSync p"]);
+    t.expect_calls(&["list p", "status s web"]);
+}
+
+/// Upstream: A failed inspection stores an empty status. The metrics of the next event dereference the nil pointer.
+/// (k#128654, k#128486, k#122475)
+#[test]
+fn a10_event_after_a_failed_read_finds_a_status() {
+    let mut t = Script::with(&["web"]);
+    t.node.pod_lists_fail = Some(CallErrorKind::Failed);
+    let worker = t.read();
+    assert_eq!(t.error(worker), Some(CallErrorKind::Failed));
+    let failed = t.status("p");
+    assert!(failed.error.is_some());
+    assert_eq!((failed.sandboxes.len(), failed.containers.len()), (1, 1));
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.expect(&["Died web 3"]);
+    assert_eq!(t.cached("web"), "Exited 3");
+    assert!(t.status("p").error.is_some(), "still that of the last read");
+
+    // At the start, when there is no last good status.
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.start("web");
+    t.node.fail_status("web", CallErrorKind::Failed);
+    t.settle();
+    t.subscribe();
+    assert_eq!(t.cached("web"), "Running error");
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    assert!(t.cached("web").starts_with("Exited 3"));
+}
+
+/// Upstream: An event without a sandbox status is dropped; the pod is stale until the next list. (k#114371, k#114351,
+/// containerd#7785, #8007, #8047, #8050)
+#[test]
+fn a11_an_event_without_a_sandbox_status_is_not_dropped() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.send(Event::nil(Stopped, "web").unnamed());
+    t.expect(&["Died web 3"]);
+    t.node.remove("web");
+    t.send(Event::nil(Deleted, "web").unnamed());
+    t.pass(250);
+    t.expect(&["Removed web 3"]);
+    t.expect_calls(&["list p", "status web", "list p"]);
+
+    // Events about a hundred unknown ids cause one relist, which shows the one that exists.
+    t.node.start("db");
+    (0..100).for_each(|n| t.send(Event::nil(Stopped, &format!("x{n}")).unnamed()));
+    t.send(Event::nil(Started, "db").unnamed());
+    t.pass(1_500);
+    assert_eq!(t.cached("db"), "Running");
+    assert!((1..=2).contains(&t.count("relist")));
+}
+
+/// Upstream: A sandbox's own CREATED releases the worker with a status that has no containers. (k#129355)
+#[test]
+fn a16_a_sandbox_only_snapshot_hides_no_container() {
+    let mut t = Script::with(&["web"]);
+    let known = t.as_of("p");
+    t.hold(PodLists);
+    t.hold(StatusCalls);
+    t.hold(Relists);
+    let worker = t.read();
+    // The second attempt's sandbox, stamped last and without any container.
+    for event in [Created, Started] {
+        t.send(Event::of(event, running("s1")));
+        t.pass(1_000);
+        assert!(!t.is_answered(worker));
+        assert_eq!((t.as_of("p"), t.containers()), (known, vec!["web".to_owned()]));
+    }
+    let mut db = created("db");
+    db.identity.sandbox = Some("s1".into());
+    t.node.start("s1");
+    t.node.set(db);
+    t.release();
+    assert_eq!(t.answered(worker, "web"), "Running");
+    assert_eq!(t.answered(worker, "db"), "Created");
+}

@@ -1,0 +1,224 @@
+//! The scripted node: what its runtime lists, what it answers to status calls, and which calls fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pleg_core::{
+    CallError, CallErrorKind, ContainerDetails, Details, Id, Identity, Kind, PodUid, Report,
+    ReportedState, SandboxDetails, WallTime,
+};
+
+/// The wall clock at the start, in nanoseconds.
+pub(crate) const WALL: i64 = 1_700_000_000_000_000_000;
+
+/// The status of an id. "web" belongs to the pod "p" and its sandbox "s", "q/web" to the pod "q" and its sandbox "q/s".
+/// "web2" is attempt 2 of the container "web".
+pub(crate) fn report(id: &str, shown: ReportedState) -> Report {
+    let (pod, sandbox, local) = match id.split_once('/') {
+        Some((pod, local)) => (pod, format!("{pod}/s"), local),
+        None => ("p", "s".to_owned(), id),
+    };
+    let name = local.trim_end_matches(char::is_numeric);
+    let is_sandbox = name == "s";
+    let mut identity = Identity::new(match is_sandbox {
+        true => Kind::Sandbox,
+        false => Kind::Container,
+    });
+    identity.pod = Some(pod.into());
+    identity.attempt = local[name.len()..].parse().unwrap_or_default();
+    identity.created_at = Some(WallTime::from_nanos(WALL));
+    if is_sandbox {
+        return Report::new(id, shown, identity, SandboxDetails::default());
+    }
+    identity.name = Some(name.into());
+    identity.sandbox = Some(sandbox.into());
+    let mut details = ContainerDetails::default();
+    let has_started = shown != ReportedState::Created;
+    details.started_at = has_started.then(|| WallTime::from_nanos(WALL));
+    Report::new(id, shown, identity, details)
+}
+
+pub(crate) fn created(id: &str) -> Report {
+    report(id, ReportedState::Created)
+}
+
+pub(crate) fn running(id: &str) -> Report {
+    report(id, ReportedState::Running)
+}
+
+pub(crate) fn exited(id: &str, code: impl Into<Option<i32>>) -> Report {
+    let code = code.into();
+    with(report(id, ReportedState::Exited), |details| {
+        details.exit_code = code;
+    })
+}
+
+/// The status of a container whose process could not be started. containerd sends no STOPPED for it.
+pub(crate) fn start_failed(id: &str) -> Report {
+    with(exited(id, 128), |details| {
+        details.started_at = None;
+        details.reason = "StartError".into();
+    })
+}
+
+/// Without the label that names the pod: lists of single pods do not show it.
+pub(crate) fn unlabelled(mut report: Report) -> Report {
+    (report.identity.unlabelled, report.identity.pod) = (true, None);
+    report
+}
+
+/// The report with other details, if it is a container.
+pub(crate) fn with(mut report: Report, change: impl FnOnce(&mut ContainerDetails)) -> Report {
+    if let Details::Container(details) = &mut report.details {
+        change(Arc::make_mut(details));
+    }
+    report
+}
+
+/// What the runtime lists, and what it answers to status calls.
+#[derive(Clone, Default)]
+struct Objects {
+    rows: BTreeMap<String, Report>,
+    statuses: BTreeMap<String, Report>,
+}
+
+/// The node, its runtime, and the calls that fail. `DeadlineExceeded`: the call hangs until its deadline.
+#[derive(Default)]
+pub(crate) struct Node {
+    objects: Objects,
+    /// What calls show while the runtime lags.
+    stale: Option<Objects>,
+    status_faults: BTreeMap<String, CallErrorKind>,
+    pub(crate) relists_fail: Option<CallErrorKind>,
+    pub(crate) pod_lists_fail: Option<CallErrorKind>,
+    pub(crate) versions_fail: Option<CallErrorKind>,
+    /// A list of one pod shows every pod.
+    pub(crate) ignores_filters: bool,
+    /// Rows that are listed in addition.
+    pub(crate) extra_rows: Vec<Report>,
+}
+
+impl Node {
+    pub(crate) fn set(&mut self, report: Report) {
+        self.set_row(report.clone());
+        self.set_status(report);
+    }
+
+    /// Rows show this, statuses something else.
+    pub(crate) fn set_row(&mut self, mut report: Report) {
+        report.details = Details::none(report.identity.kind);
+        self.objects.rows.insert(report.id.to_string(), report);
+    }
+
+    pub(crate) fn set_status(&mut self, report: Report) {
+        self.objects.statuses.insert(report.id.to_string(), report);
+    }
+
+    pub(crate) fn hide_row(&mut self, id: &str) {
+        self.objects.rows.remove(id);
+    }
+
+    pub(crate) fn create(&mut self, id: &str) {
+        self.set(created(id));
+    }
+
+    /// The container runs, or the sandbox is ready.
+    pub(crate) fn start(&mut self, id: &str) {
+        self.set(running(id));
+    }
+
+    /// The container has ended, or the sandbox is not ready. `None`: the runtime does not know the code.
+    pub(crate) fn exit(&mut self, id: &str, code: impl Into<Option<i32>>) {
+        self.set(exited(id, code));
+    }
+
+    pub(crate) fn become_unknown(&mut self, id: &str) {
+        self.set(report(id, ReportedState::Unknown));
+    }
+
+    pub(crate) fn remove(&mut self, id: &str) {
+        self.objects.rows.remove(id);
+        self.objects.statuses.remove(id);
+    }
+
+    /// A pod with a ready sandbox and a running container "web".
+    pub(crate) fn add_pod(&mut self, pod: &str) {
+        self.start(&format!("{pod}/s"));
+        self.start(&format!("{pod}/web"));
+    }
+
+    /// From now on calls show the present state, whatever happens.
+    pub(crate) fn lag(&mut self) {
+        self.stale = Some(self.objects.clone());
+    }
+
+    pub(crate) fn catch_up(&mut self) {
+        self.stale = None;
+    }
+
+    /// The status call of the id fails.
+    pub(crate) fn fail_status(&mut self, id: &str, kind: CallErrorKind) {
+        self.status_faults.insert(id.to_owned(), kind);
+    }
+
+    pub(crate) fn heal_status(&mut self, id: &str) {
+        self.status_faults.remove(id);
+    }
+
+    /// The runtime is down: every call fails.
+    pub(crate) fn stop_runtime(&mut self) {
+        self.fail_all(Some(CallErrorKind::Unavailable));
+    }
+
+    pub(crate) fn start_runtime(&mut self) {
+        self.fail_all(None);
+    }
+
+    fn fail_all(&mut self, kind: Option<CallErrorKind>) {
+        (self.relists_fail, self.pod_lists_fail, self.versions_fail) = (kind, kind, kind);
+        let ids = self.objects.statuses.keys().cloned();
+        self.status_faults = kind.map_or_else(BTreeMap::new, |kind| {
+            ids.map(|id| (id, kind)).collect()
+        });
+    }
+
+    // ---------------------------------------------------------------------------- answers to calls
+
+    fn shown(&self) -> &Objects {
+        self.stale.as_ref().unwrap_or(&self.objects)
+    }
+
+    /// The status of an id as it is now, as an event contains it.
+    pub(crate) fn status_now(&self, id: &str) -> Option<Report> {
+        self.objects.statuses.get(id).cloned()
+    }
+
+    /// The rows of the node.
+    pub(crate) fn rows(&self) -> Vec<Report> {
+        let rows = self.shown().rows.values();
+        rows.chain(&self.extra_rows).cloned().collect()
+    }
+
+    /// The rows of one pod: those with its label.
+    pub(crate) fn rows_of(&self, uid: &PodUid) -> Vec<Report> {
+        let mut rows = self.rows();
+        rows.retain(|row| {
+            let has_label = !row.identity.unlabelled && row.identity.pod.as_ref() == Some(uid);
+            self.ignores_filters || has_label
+        });
+        rows
+    }
+
+    pub(crate) fn status_fault(&self, id: &Id) -> Option<CallErrorKind> {
+        self.status_faults.get(id.as_str()).copied()
+    }
+
+    pub(crate) fn status(&self, id: &Id) -> Result<Report, CallError> {
+        let error = |kind| CallError::new("Status", kind, "");
+        match (self.status_fault(id), self.shown().statuses.get(id.as_str())) {
+            (Some(kind), _) => Err(error(kind)),
+            (None, Some(status)) => Ok(status.clone()),
+            (None, None) => Err(error(CallErrorKind::NotFound)),
+        }
+    }
+}

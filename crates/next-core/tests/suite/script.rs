@@ -1,0 +1,494 @@
+//! A node, its event stream, the calls to its runtime and its consumers, scripted by hand on virtual time.
+//!
+//! Calls are answered at once. A call that the script [holds](Script::hold) has three instants: its request, its
+//! evaluation (what it shows is what the node is then) and its answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pleg_core::{
+    Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id,
+    Instant, Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report,
+    Rows, RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Ticket, Version, WaiterId,
+    WallTime,
+};
+
+use crate::node::{Node, WALL, running};
+
+/// The kind of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Relist,
+    PodList,
+    Statuses,
+    Version,
+}
+
+pub(crate) use Call::{PodList as PodLists, Relist as Relists, Statuses as StatusCalls};
+
+/// What a call shows.
+enum Shown {
+    Rows(Vec<Report>),
+    Statuses(Vec<(Id, Result<Report, CallError>)>),
+    Version,
+}
+
+struct InFlight {
+    call: Call,
+    output: Output,
+    requested: Instant,
+    deadline: Instant,
+    shown: Option<Result<Shown, CallError>>,
+}
+
+/// A message of the event stream.
+pub(crate) struct Event {
+    raw: RuntimeEvent,
+    age: i64,
+}
+
+impl Event {
+    /// An event that names the pod of its subject and contains no status of it.
+    pub(crate) fn nil(what: EventType, id: &str) -> Self {
+        let mut raw = RuntimeEvent::new(id, what);
+        let sandbox = id.split_once('/').map(|(pod, _)| format!("{pod}/s"));
+        raw.sandbox = Some(running(sandbox.as_deref().unwrap_or("s")));
+        Self { raw, age: 1 }
+    }
+
+    /// An event with this status of its subject.
+    pub(crate) fn of(what: EventType, own: Report) -> Self {
+        let event = Self::nil(what, own.id.as_str());
+        event.with(own)
+    }
+
+    /// ... with this status, too.
+    pub(crate) fn with(mut self, status: Report) -> Self {
+        match status.identity.kind {
+            Kind::Sandbox => self.raw.sandbox = Some(status),
+            Kind::Container => self.raw.containers.push(status),
+        }
+        self
+    }
+
+    /// ... which names no pod.
+    pub(crate) fn unnamed(mut self) -> Self {
+        self.raw.sandbox = None;
+        self
+    }
+
+    /// ... stamped so long before its arrival.
+    pub(crate) const fn aged(mut self, ms: i64) -> Self {
+        self.age = ms;
+        self
+    }
+}
+
+/// A script.
+pub(crate) struct Script {
+    pub(crate) core: Reconciler,
+    pub(crate) node: Node,
+    now: u64,
+    wall: i64,
+    hints: HintMap,
+    held: BTreeSet<Call>,
+    in_flight: Vec<InFlight>,
+    waiters: u64,
+    pub(crate) answers: BTreeMap<WaiterId, Result<PodView, CallError>>,
+    /// Relists that a caller waited for, by their outcome.
+    pub(crate) listed: Vec<Result<(), CallError>>,
+    pub(crate) cache: BTreeMap<PodUid, PodView>,
+    pub(crate) announced: Vec<PodLifecycleEvent>,
+    pub(crate) calls: Vec<String>,
+    pub(crate) deadlines: Vec<(Call, Duration)>,
+    pub(crate) is_synced: bool,
+    pub(crate) resubscribes: usize,
+}
+
+impl Script {
+    // --------------------------------------------------------------------------------- the start
+
+    /// A generator that has not listed its node yet.
+    pub(crate) fn new() -> Self {
+        Self::with_settings(Settings::default())
+    }
+
+    pub(crate) fn with_settings(settings: Settings) -> Self {
+        let now = 1_000_000;
+        Self {
+            core: Reconciler::new(settings, Instant::from_nanos(now)).unwrap(),
+            node: Node::default(),
+            now,
+            wall: WALL + 3_600_000_000_000,
+            hints: HintMap::default(),
+            held: BTreeSet::new(),
+            in_flight: Vec::new(),
+            waiters: 0,
+            answers: BTreeMap::new(),
+            listed: Vec::new(),
+            cache: BTreeMap::new(),
+            announced: Vec::new(),
+            calls: Vec::new(),
+            deadlines: Vec::new(),
+            is_synced: false,
+            resubscribes: 0,
+        }
+    }
+
+    /// A quiet node, subscribed to 20 s ago, with the pod "p", its sandbox "s" and these running containers.
+    pub(crate) fn with(containers: &[&str]) -> Self {
+        let mut t = Self::new();
+        t.node.start("s");
+        containers.iter().for_each(|id| t.node.start(id));
+        t.settle();
+        t.subscribe();
+        t.pass(20_000);
+        t.forget();
+        t
+    }
+
+    /// Forgets what was announced and called so far.
+    pub(crate) fn forget(&mut self) {
+        self.announced.clear();
+        self.calls.clear();
+        self.deadlines.clear();
+    }
+
+    // -------------------------------------------------------------------------------- the stream
+
+    pub(crate) fn subscribe(&mut self) {
+        let at = self.tick();
+        let wall = WallTime::from_nanos(self.wall);
+        self.hints.subscribed(at);
+        let change = StreamChange::Subscribed { at, wall };
+        self.core.handle_stream(at, change);
+        self.set_profile(|profile| profile.removal_suppresses_stopped = false);
+    }
+
+    /// The profile of the runtime is that of containerd 2, but for this.
+    pub(crate) fn set_profile(&mut self, change: impl FnOnce(&mut EventProfile)) {
+        let mut profile = EventProfile::UNKNOWN;
+        profile.removal_suppresses_stopped = false;
+        change(&mut profile);
+        self.core.handle_profile(self.now(), profile);
+        self.settle();
+    }
+
+    pub(crate) fn lose_stream(&mut self) {
+        let at = self.tick();
+        let (why, retry_at) = (StreamEnd::Ended(None), at);
+        let change = StreamChange::Ended { at, why, retry_at };
+        self.core.handle_stream(at, change);
+        self.settle();
+    }
+
+    /// An event with the status that its subject has now, if it exists.
+    pub(crate) fn event(&mut self, what: EventType, id: &str) {
+        let event = Event::nil(what, id);
+        self.send(match self.node.status_now(id) {
+            Some(status) => event.with(status),
+            None => event,
+        });
+    }
+
+    pub(crate) fn send(&mut self, event: Event) {
+        self.queue(event);
+        self.take_hints();
+        self.settle();
+    }
+
+    /// The event arrives, and waits until the writer takes it: before the next answer, or with the next event.
+    pub(crate) fn queue(&mut self, event: Event) {
+        let Event { mut raw, age } = event;
+        let arrived = self.tick();
+        raw.created_at = self.wall - age * 1_000_000;
+        let wall = WallTime::from_nanos(self.wall);
+        self.hints.push(Arrival {
+            event: raw,
+            arrived,
+            wall,
+        });
+    }
+
+    fn take_hints(&mut self) {
+        if !self.hints.is_empty() {
+            let (hints, lost) = self.hints.take();
+            self.core.handle_hints(self.now(), hints, lost);
+        }
+    }
+
+    // ---------------------------------------------------------------------------------- the time
+
+    pub(crate) const fn now(&self) -> Instant {
+        Instant::from_nanos(self.now)
+    }
+
+    pub(crate) const fn new_waiter(&mut self) -> WaiterId {
+        self.waiters += 1;
+        WaiterId::new(self.waiters)
+    }
+
+    fn tick(&mut self) -> Instant {
+        self.advance(self.now + 1_000);
+        self.now()
+    }
+
+    fn advance(&mut self, to: u64) {
+        self.wall += i64::try_from(to - self.now).unwrap();
+        self.now = to;
+    }
+
+    /// The wall clock is set.
+    pub(crate) const fn step_wall_clock(&mut self, ms: i64) {
+        self.wall += ms * 1_000_000;
+    }
+
+    /// Time passes. What is due happens when it is due; a call that is unanswered at its deadline fails.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        self.settle();
+        for _ in 0..1_000_000 {
+            let deadlines = self.in_flight.iter().map(|call| call.deadline);
+            let due = deadlines.chain(self.core.poll_timeout()).min();
+            let Some(due) = due.filter(|due| due.as_nanos() <= end) else {
+                self.advance(end.max(self.now));
+                self.core.handle_timeout(self.now());
+                return self.settle();
+            };
+            self.advance(due.as_nanos().max(self.now + 1_000));
+            let now = self.now();
+            while let Some(late) = self.in_flight.iter().position(|c| c.deadline <= now) {
+                self.expire(late);
+            }
+            self.core.handle_timeout(now);
+            self.settle();
+        }
+        panic!("the core is never idle");
+    }
+
+    // --------------------------------------------------------------------------------- the calls
+
+    /// Calls of this kind are not answered until the script answers them.
+    pub(crate) fn hold(&mut self, call: Call) {
+        self.held.insert(call);
+    }
+
+    /// Calls are answered at once again, and so are those that are held.
+    pub(crate) fn release(&mut self) {
+        self.held.clear();
+        while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
+            self.end(index);
+            self.settle();
+        }
+    }
+
+    /// The oldest held call of this kind that was not evaluated shows what the node is now.
+    pub(crate) fn evaluate(&mut self, call: Call) {
+        let is_next = |c: &InFlight| c.call == call && c.shown.is_none();
+        let index = self.in_flight.iter().position(is_next).unwrap();
+        self.in_flight[index].shown = Some(self.look(&self.in_flight[index].output));
+    }
+
+    /// Answers the oldest held call of this kind. What was not evaluated is evaluated now.
+    pub(crate) fn answer(&mut self, call: Call) {
+        let index = self.in_flight.iter().position(|c| c.call == call);
+        self.end(index.expect("no such call is in flight"));
+        self.settle();
+    }
+
+    /// Answers the newest held call of this kind.
+    pub(crate) fn answer_newest(&mut self, call: Call) {
+        let index = self.in_flight.iter().rposition(|c| c.call == call);
+        self.end(index.expect("no such call is in flight"));
+        self.settle();
+    }
+
+    /// The oldest held call of this kind fails.
+    pub(crate) fn fail(&mut self, call: Call) {
+        let index = self.in_flight.iter().position(|c| c.call == call);
+        let index = index.expect("no such call is in flight");
+        let error = CallError::new("List", CallErrorKind::Failed, "");
+        self.in_flight[index].shown = Some(Err(error));
+        self.end(index);
+        self.settle();
+    }
+
+    /// The number of calls of this kind in flight.
+    pub(crate) fn in_flight(&self, call: Call) -> usize {
+        self.in_flight.iter().filter(|c| c.call == call).count()
+    }
+
+    /// Performs all outputs.
+    pub(crate) fn settle(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::List { deadline, .. } => self.request(Call::Relist, output, deadline),
+                Output::ListPod { deadline, .. } => self.request(Call::PodList, output, deadline),
+                Output::ReadStatuses { deadline, .. } => {
+                    self.request(Call::Statuses, output, deadline);
+                }
+                Output::Version { deadline, .. } => self.request(Call::Version, output, deadline),
+                Output::Announce(event) => {
+                    self.check_cache(&event);
+                    self.announced.push(event);
+                }
+                Output::Publish { uid, view } => drop(self.cache.insert(uid, view)),
+                Output::Refresh { as_of, pods } => self.refresh(as_of, &pods),
+                Output::ListApplied { gone, .. } => {
+                    for uid in gone {
+                        let view = self.cache.remove(&uid).expect("it was published");
+                        assert!(view.status.is_nothing());
+                    }
+                }
+                Output::Answer { waiter, answer } => {
+                    assert!(self.answers.insert(waiter, answer).is_none());
+                }
+                Output::Listed { outcome, .. } => self.listed.push(outcome),
+                Output::Synced => self.is_synced = true,
+                Output::Resubscribe => self.resubscribes += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn refresh(&mut self, as_of: Instant, pods: &Confirmed) {
+        for (uid, view) in &mut self.cache {
+            let is_confirmed = match pods {
+                Confirmed::All => !view.status.is_nothing(),
+                Confirmed::These(pods) => pods.contains(uid),
+            };
+            if is_confirmed {
+                view.as_of = view.as_of.max(Some(as_of));
+            }
+        }
+    }
+
+    /// The cache is written before the announcement.
+    fn check_cache(&self, event: &PodLifecycleEvent) {
+        let Some(subject) = &event.subject else {
+            return;
+        };
+        let cached = self.cached(subject.id.as_str());
+        let cached = cached.split(' ').next().unwrap_or_default();
+        match event.event.as_str() {
+            "ContainerRemoved" => assert_eq!(cached, "none", "{event:?}"),
+            "ContainerDied" => assert!(!matches!(cached, "Running" | "Ready"), "{event:?}"),
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, call: Call, output: Output, deadline: Duration) {
+        let ids = |ids: &[(Id, Kind)]| ids.iter().fold(String::new(), |all, (id, _)| all + " " + id.as_str());
+        self.calls.push(match &output {
+            Output::ListPod { uid, .. } => format!("list {uid}"),
+            Output::ReadStatuses { ids: all, .. } => format!("status{}", ids(all)),
+            Output::Version { .. } => "version".to_owned(),
+            _ => "relist".to_owned(),
+        });
+        self.deadlines.push((call, deadline));
+        let requested = self.tick();
+        let is_answered = !self.held.contains(&call) && !self.hangs(&output);
+        self.in_flight.push(InFlight {
+            call,
+            output,
+            requested,
+            deadline: requested.after(deadline),
+            shown: None,
+        });
+        if is_answered {
+            self.end(self.in_flight.len() - 1);
+        }
+    }
+
+    fn fault(&self, output: &Output) -> Option<CallErrorKind> {
+        match output {
+            Output::List { .. } => self.node.relists_fail,
+            Output::ListPod { .. } => self.node.pod_lists_fail,
+            Output::Version { .. } => self.node.versions_fail,
+            _ => None,
+        }
+    }
+
+    fn hangs(&self, output: &Output) -> bool {
+        let hangs = |fault| fault == Some(CallErrorKind::DeadlineExceeded);
+        match output {
+            Output::ReadStatuses { ids, .. } => {
+                ids.iter().any(|(id, _)| hangs(self.node.status_fault(id)))
+            }
+            _ => hangs(self.fault(output)),
+        }
+    }
+
+    /// What the call shows if it is evaluated now.
+    fn look(&self, output: &Output) -> Result<Shown, CallError> {
+        if let Some(kind) = self.fault(output) {
+            return Err(CallError::new("List", kind, ""));
+        }
+        Ok(match output {
+            Output::List { .. } => Shown::Rows(self.node.rows()),
+            Output::ListPod { uid, .. } => Shown::Rows(self.node.rows_of(uid)),
+            Output::ReadStatuses { ids, .. } => {
+                let status = |(id, _): &(Id, Kind)| (id.clone(), self.node.status(id));
+                Shown::Statuses(ids.iter().map(status).collect())
+            }
+            _ => Shown::Version,
+        })
+    }
+
+    /// The call was not answered before its deadline.
+    fn expire(&mut self, index: usize) {
+        let call = &mut self.in_flight[index];
+        let error = CallError::new("List", CallErrorKind::DeadlineExceeded, "");
+        call.shown = match &call.output {
+            Output::ReadStatuses { ids, .. } if self.held.contains(&call.call) => {
+                let all = ids.iter().map(|(id, _)| (id.clone(), Err(error.clone())));
+                Some(Ok(Shown::Statuses(all.collect())))
+            }
+            Output::ReadStatuses { .. } => None,
+            _ => Some(Err(error)),
+        };
+        self.end(index);
+    }
+
+    /// The call ends. The writer takes the events that have arrived before it takes the answer.
+    fn end(&mut self, index: usize) {
+        let call = self.in_flight.remove(index);
+        let shown = call.shown.unwrap_or_else(|| self.look(&call.output));
+        self.tick();
+        self.take_hints();
+        let (now, began) = (self.now(), call.requested);
+        match (call.output, shown) {
+            (Output::List { ticket, known, .. }, shown) => {
+                let rows = shown.map(|shown| Rows::of(known, shown.rows()));
+                let ended = now;
+                let list = List { ticket, began, ended, rows };
+                self.core.handle_list(now, list);
+            }
+            (Output::ListPod { ticket, .. }, shown) => {
+                let rows = shown.map(Shown::rows);
+                self.core.handle_pod_list(now, PodList { ticket, began, rows });
+            }
+            (Output::ReadStatuses { ticket, .. }, Ok(Shown::Statuses(answers))) => {
+                let statuses = Statuses { ticket, began, answers };
+                self.core.handle_statuses(now, statuses);
+            }
+            (Output::Version { ticket, .. }, shown) => self.end_version(ticket, shown.err()),
+            _ => panic!("statuses fail one by one"),
+        }
+    }
+
+    fn end_version(&mut self, ticket: Ticket, error: Option<CallError>) {
+        let outcome = error.map_or(Ok(()), Err);
+        let ended = self.now();
+        self.core.handle_version(ended, Version { ticket, ended, outcome });
+    }
+}
+
+impl Shown {
+    fn rows(self) -> Vec<Report> {
+        match self {
+            Self::Rows(rows) => rows,
+            _ => Vec::new(),
+        }
+    }
+}
