@@ -165,6 +165,9 @@ impl Reconciler {
             }
         }
         self.check_stream(now, before, &mut applied);
+        applied.needs_sync = read.all
+            && self.announcements.has_begun()
+            && self.waiters.need_sync(uid, as_of);
         let source = match of_relist {
             true => Source::Relist,
             false => Source::Inspection,
@@ -265,6 +268,9 @@ impl Reconciler {
         let (before, view) = (publication.before, publication.view);
         let status = view.status.clone();
         if before.is_none() && status.is_nothing() {
+            if applied.needs_sync {
+                self.announce_sync(now, &status, source);
+            }
             return;
         }
         match view.as_of {
@@ -277,7 +283,8 @@ impl Reconciler {
             view,
         });
         let is_changed = before.is_some_and(|before| !Arc::ptr_eq(&before, &status));
-        if !self.announce(now, &uid, applied, source) && is_changed {
+        let announces = self.announce(now, &uid, applied, source);
+        if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
         // Ids that only a relist seemed to show may have been published.

@@ -47,6 +47,8 @@ pub(crate) struct Applied {
     pub(crate) removed: Vec<(Id, Record)>,
     /// The changes that the event stream should report.
     pub(crate) changes: Vec<(Id, Change)>,
+    /// A caller wants a PodSync even if nothing has changed.
+    pub(crate) needs_sync: bool,
 }
 
 impl Applied {
