@@ -165,9 +165,8 @@ impl Reconciler {
             }
         }
         self.check_stream(now, before, &mut applied);
-        applied.needs_sync = read.all
-            && self.announcements.has_begun()
-            && self.waiters.need_sync(uid, as_of);
+        applied.needs_sync =
+            read.all && self.announcements.has_begun() && self.waiters.need_sync(uid, as_of);
         let source = match of_relist {
             true => Source::Relist,
             false => Source::Inspection,

@@ -57,14 +57,7 @@ impl Reconciler {
         }
     }
 
-    fn enter(
-        &mut self,
-        now: Instant,
-        waiter: WaiterId,
-        uid: &PodUid,
-        after: Instant,
-        need: Need,
-    ) {
+    fn enter(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant, need: Need) {
         self.waiters.wait(uid, waiter, after, need);
         self.schedule.touch(uid);
         self.pump(now);

@@ -77,7 +77,7 @@ impl Script {
     }
 
     pub(crate) fn as_of(&self, pod: &str) -> Option<Instant> {
-        self.cache[&PodUid::from(pod)].as_of
+        self.cache[pod].as_of
     }
 
     // ------------------------------------------------------------------- announcements and calls
@@ -129,6 +129,7 @@ impl Script {
 
     /// Time passes until this call is made.
     pub(crate) fn await_call(&mut self, call: &str) {
+        self.calls.clear();
         for _ in 0..100 {
             if self.count(call) > 0 {
                 return;

@@ -177,9 +177,8 @@ impl Node {
     fn fail_all(&mut self, kind: Option<CallErrorKind>) {
         (self.relists_fail, self.pod_lists_fail, self.versions_fail) = (kind, kind, kind);
         let ids = self.objects.statuses.keys().cloned();
-        self.status_faults = kind.map_or_else(BTreeMap::new, |kind| {
-            ids.map(|id| (id, kind)).collect()
-        });
+        self.status_faults =
+            kind.map_or_else(BTreeMap::new, |kind| ids.map(|id| (id, kind)).collect());
     }
 
     // ---------------------------------------------------------------------------- answers to calls
@@ -215,7 +214,10 @@ impl Node {
 
     pub(crate) fn status(&self, id: &Id) -> Result<Report, CallError> {
         let error = |kind| CallError::new("Status", kind, "");
-        match (self.status_fault(id), self.shown().statuses.get(id.as_str())) {
+        match (
+            self.status_fault(id),
+            self.shown().statuses.get(id.as_str()),
+        ) {
             (Some(kind), _) => Err(error(kind)),
             (None, Some(status)) => Ok(status.clone()),
             (None, None) => Err(error(CallErrorKind::NotFound)),

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id,
-    Instant, Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report,
-    Rows, RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Ticket, Version, WaiterId,
-    WallTime,
+    Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id, Instant,
+    Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report, Rows,
+    RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Ticket, Version, WaiterId, WallTime,
 };
 
 use crate::node::{Node, WALL, running};
@@ -51,8 +50,8 @@ impl Event {
     /// An event that names the pod of its subject and contains no status of it.
     pub(crate) fn nil(what: EventType, id: &str) -> Self {
         let mut raw = RuntimeEvent::new(id, what);
-        let sandbox = id.split_once('/').map(|(pod, _)| format!("{pod}/s"));
-        raw.sandbox = Some(running(sandbox.as_deref().unwrap_or("s")));
+        let sandbox = running(id).identity.sandbox;
+        raw.sandbox = sandbox.map(|sandbox| running(sandbox.as_str()));
         Self { raw, age: 1 }
     }
 
@@ -352,12 +351,13 @@ impl Script {
     }
 
     fn refresh(&mut self, as_of: Instant, pods: &Confirmed) {
-        for (uid, view) in &mut self.cache {
-            let is_confirmed = match pods {
-                Confirmed::All => !view.status.is_nothing(),
-                Confirmed::These(pods) => pods.contains(uid),
-            };
-            if is_confirmed {
+        let pods = match pods {
+            Confirmed::All => self.cache.keys().cloned().collect(),
+            Confirmed::These(pods) => pods.clone(),
+        };
+        for uid in pods {
+            let view = self.cache.get_mut(&uid).expect("it is published");
+            if !view.status.is_nothing() {
                 view.as_of = view.as_of.max(Some(as_of));
             }
         }
@@ -378,7 +378,10 @@ impl Script {
     }
 
     fn request(&mut self, call: Call, output: Output, deadline: Duration) {
-        let ids = |ids: &[(Id, Kind)]| ids.iter().fold(String::new(), |all, (id, _)| all + " " + id.as_str());
+        let ids = |ids: &[(Id, Kind)]| {
+            ids.iter()
+                .fold(String::new(), |all, (id, _)| all + " " + id.as_str())
+        };
         self.calls.push(match &output {
             Output::ListPod { uid, .. } => format!("list {uid}"),
             Output::ReadStatuses { ids: all, .. } => format!("status{}", ids(all)),
@@ -461,15 +464,31 @@ impl Script {
             (Output::List { ticket, known, .. }, shown) => {
                 let rows = shown.map(|shown| Rows::of(known, shown.rows()));
                 let ended = now;
-                let list = List { ticket, began, ended, rows };
+                let list = List {
+                    ticket,
+                    began,
+                    ended,
+                    rows,
+                };
                 self.core.handle_list(now, list);
             }
             (Output::ListPod { ticket, .. }, shown) => {
                 let rows = shown.map(Shown::rows);
-                self.core.handle_pod_list(now, PodList { ticket, began, rows });
+                self.core.handle_pod_list(
+                    now,
+                    PodList {
+                        ticket,
+                        began,
+                        rows,
+                    },
+                );
             }
             (Output::ReadStatuses { ticket, .. }, Ok(Shown::Statuses(answers))) => {
-                let statuses = Statuses { ticket, began, answers };
+                let statuses = Statuses {
+                    ticket,
+                    began,
+                    answers,
+                };
                 self.core.handle_statuses(now, statuses);
             }
             (Output::Version { ticket, .. }, shown) => self.end_version(ticket, shown.err()),
@@ -480,7 +499,14 @@ impl Script {
     fn end_version(&mut self, ticket: Ticket, error: Option<CallError>) {
         let outcome = error.map_or(Ok(()), Err);
         let ended = self.now();
-        self.core.handle_version(ended, Version { ticket, ended, outcome });
+        self.core.handle_version(
+            ended,
+            Version {
+                ticket,
+                ended,
+                outcome,
+            },
+        );
     }
 }
 

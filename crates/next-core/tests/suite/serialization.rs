@@ -1,6 +1,5 @@
 //! Feature `serde`: what is published can be written, and most of it read again.
 
-use pleg_core::EventType::Stopped;
 use pleg_core::{CallErrorKind, Labels, NotReady, PodLifecycleEvent, Resources};
 use serde_json::{json, to_value};
 
@@ -9,8 +8,7 @@ use crate::script::Script;
 /// A pod with a dead container.
 fn dead() -> Script {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t
 }
 

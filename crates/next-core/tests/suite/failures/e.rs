@@ -9,7 +9,7 @@ use pleg_core::{Details, Report, SandboxDetails};
 use crate::node::{exited, running};
 use crate::script::{Event, Relists, Script};
 
-/// Upstream's TestHealthyEventedPLEG (≤ 1.36): Unhealthy when 100 of 100 events wait.
+/// Upstream's TestHealthyEventedPLEG (≤ 1.36): unhealthy when 100 of 100 events wait.
 #[test]
 fn e1_backlog_is_reported_and_the_node_stays_ready() {
     let mut t = Script::with(&[]);
@@ -36,14 +36,12 @@ fn e2_running_pods_fall_with_the_events() {
     t.settle();
     t.subscribe();
     for pod in ["p0", "p1", "p2", "p3", "p4"] {
-        t.node.start(&format!("{pod}/s"));
-        t.event(Started, &format!("{pod}/s"));
+        t.starts(&format!("{pod}/s"));
     }
     t.pass(300);
     assert_eq!(t.core.state_counts().running_pods, 5);
     for id in ["p0/s", "p1/s"] {
-        t.node.exit(id, None);
-        t.event(Stopped, id);
+        t.exits(id, None);
     }
     assert_eq!(t.core.state_counts().running_pods, 3);
 }
@@ -56,8 +54,8 @@ fn addressed(mut sandbox: Report, ips: &[&str]) -> Report {
     sandbox
 }
 
-/// Upstream's TestEventedPLEG_getPodIPs (≤ 1.36): New addresses; none while a sandbox is ready; none if there were
-/// none; the old ones when all sandboxes have ended.
+/// Upstream's TestEventedPLEG_getPodIPs (≤ 1.36), and G13, TestRelistIPChange: new addresses; none while a sandbox is
+/// ready; none if there were none; the old ones when all sandboxes have ended or are gone.
 #[test]
 fn e3_pod_addresses_follow_the_sandboxes() {
     let show = |t: &mut Script, sandbox: Report| -> Vec<String> {
@@ -76,11 +74,17 @@ fn e3_pod_addresses_follow_the_sandboxes() {
     assert_eq!(ready, ["10.0.0.2"], "new ones");
 
     let mut t = Script::with(&[]);
-    assert_eq!(show(&mut t, exited("s", None)), [""; 0], "there never were any");
+    let ended = show(&mut t, exited("s", None));
+    assert_eq!(ended, [""; 0], "there never were any");
+
+    // Its sandbox is gone, and a container that has exited is left.
+    let mut t = Script::with(&[]);
+    show(&mut t, addressed(running("s"), &had));
+    t.node.remove("s");
+    assert_eq!(show(&mut t, exited("web", 3)), had);
 }
 
-/// Upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents (1.37): A list for each STOPPED, none for other
-/// types or without sandbox metadata.
+/// Upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents (1.37): a list for each STOPPED, no other.
 #[test]
 fn e7_every_event_that_is_not_published_causes_one_read() {
     let calls = |change: fn(&mut Script), event: Event| {
@@ -90,37 +94,39 @@ fn e7_every_event_that_is_not_published_causes_one_read() {
         t.pass(400);
         t.calls()
     };
-    let nothing: fn(&mut Script) = |_| ();
+    // Changes of the node.
+    let none: fn(&mut Script) = |_| ();
     let exits: fn(&mut Script) = |t| t.node.exit("web", 2);
-    let is_removed: fn(&mut Script) = |t| t.node.remove("web");
-    let db_starts: fn(&mut Script) = |t| t.node.start("db");
+    let gone: fn(&mut Script) = |t| t.node.remove("web");
+    let db: fn(&mut Script) = |t| t.node.start("db");
     let code_is_read: &[&str] = &["list p", "status web"];
     for (change, event, expected) in [
         (exits, Event::of(Stopped, exited("web", 2)), &[][..]),
         (exits, Event::nil(Stopped, "web"), code_is_read),
         (exits, Event::nil(Stopped, "web").unnamed(), code_is_read),
-        (nothing, Event::of(Created, running("web")), &[]),
-        (nothing, Event::of(Started, running("web")), &[]),
-        (nothing, Event::nil(Started, "web").unnamed(), &[]),
-        (nothing, Event::nil(Other(9), "web"), &["list p"]),
-        (is_removed, Event::nil(Deleted, "web"), &["list p"]),
-        (is_removed, Event::nil(Deleted, "web").unnamed(), &["list p"]),
-        (db_starts, Event::of(Started, running("db")), &["list p"]),
-        (db_starts, Event::nil(Started, "db"), &["list p", "status db"]),
-        (db_starts, Event::nil(Started, "db").unnamed(), &["relist", "status db"]),
+        (none, Event::of(Created, running("web")), &[]),
+        (none, Event::of(Started, running("web")), &[]),
+        (none, Event::nil(Started, "web").unnamed(), &[]),
+        (none, Event::nil(Other(9), "web"), &["list p"]),
+        (gone, Event::nil(Deleted, "web"), &["list p"]),
+        (gone, Event::nil(Deleted, "web").unnamed(), &["list p"]),
+        (db, Event::of(Started, running("db")), &["list p"]),
+        (db, Event::nil(Started, "db"), &["list p", "status db"]),
     ] {
         assert_eq!(calls(change, event), expected);
     }
 }
 
-/// Upstream's TestWatchConditions (≤ 1.35; gone since 1.36): A pod is inspected with every list until a condition
-/// holds.
+/// Upstream's TestWatchConditions (≤ 1.35): a pod is inspected with every list until a condition holds.
 #[test]
 fn g20_caller_requests_each_reinspection() {
     let mut t = Script::polled(&["web"]);
     t.pass(10_000);
     let calls = t.calls();
-    assert!(calls.iter().all(|call| call == "relist"), "nothing has changed");
+    assert!(
+        calls.iter().all(|call| call == "relist"),
+        "nothing has changed"
+    );
     for _ in 0..3 {
         // Two callers at a time.
         for _ in 0..2 {

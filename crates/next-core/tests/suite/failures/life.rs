@@ -76,6 +76,18 @@ impl Script {
         t
     }
 
+    /// A container or sandbox starts, and an event reports it.
+    pub(crate) fn starts(&mut self, id: &str) {
+        self.node.start(id);
+        self.event(Started, id);
+    }
+
+    /// A container or sandbox ends, and an event reports it.
+    pub(crate) fn exits(&mut self, id: &str, code: impl Into<Option<i32>>) {
+        self.node.exit(id, code);
+        self.event(Stopped, id);
+    }
+
     /// The status in the cache; an empty one if the pod is not there.
     pub(crate) fn status(&self, pod: &str) -> Arc<PodStatus> {
         let view = self.cache.get(&PodUid::from(pod));

@@ -73,7 +73,10 @@ fn g11_a_deleted_pod_needs_no_reinspection() {
     t.pass(10_000);
     assert_eq!(t.announced_all(), ["Died s", "Removed s"]);
     assert_eq!(t.health().failing, 0);
-    assert!(t.calls().iter().all(|call| call == "relist"), "nothing is left to be read");
+    assert!(
+        t.calls().iter().all(|call| call == "relist"),
+        "nothing is left to be read"
+    );
     assert!(t.cache.is_empty());
 
     let requested = t.now();

@@ -1,4 +1,4 @@
-//! G15 to G18 (TestWorkerLoop of Kubernetes 1.36.2, period 2 s): requests for single pods and waiters for newer
+//! G15, G16 and G18 (TestWorkerLoop of Kubernetes 1.36.2, period 2 s): requests for single pods and waiters for newer
 //! statuses.
 //!
 //! Deviation, in all of them: upstream's waiters wait for the next list or request. Here a waiter causes a read of its
@@ -71,22 +71,6 @@ fn g16_relist_serves_the_pod_that_nobody_requested() {
     t.expect_calls(&[]);
     assert!(Arc::ptr_eq(&t.status("p1"), &before));
     assert_eq!(t.announced_all(), [""; 0]);
-}
-
-/// G17: the request for p2, made before the global relist, is drained without a read of p2.
-///
-/// Deviation: the request is executed at once. Requests made at the same time share a read that has not begun, and no
-/// read follows when all are answered.
-#[test]
-fn g17_no_request_is_left_behind() {
-    let mut t = two_pods();
-    t.hold(PodLists);
-    let requests = [(); 3].map(|()| t.request_read("p2"));
-    t.release();
-    assert!(requests.iter().all(|&request| t.is_answered(request)));
-    t.expect_calls(&["list p2", "list p2"]);
-    t.pass(2_000);
-    t.expect_calls(&["relist"]);
 }
 
 /// G18: p1 is waited for, then a reinspection and a relist of it are requested; the global relist inspects p1 freshly,
