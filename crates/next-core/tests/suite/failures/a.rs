@@ -1,13 +1,13 @@
 //! A1 to A11 and A16: the evented PLEG, as reported upstream. Which status a worker gets, and what events may change.
 //! A12, A14, A15 and A17 are in out_of_order.rs, A7, A9 and A13 in `pleg` and `pleg-evented`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
-use pleg_core::{Arrival, CallErrorKind, Report, Resources, RuntimeEvent, WallTime};
+use pleg_core::{Arrival, CallErrorKind, Report, RuntimeEvent, WallTime};
 
-use crate::node::{WALL, created, exited, running, with};
+use super::life::limited;
+use crate::node::{WALL, created, exited, running};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 /// Upstream: two syncs in a row got the same old status, and both created the container.
@@ -54,9 +54,7 @@ fn a2_no_timer_or_event_answers_a_worker() {
     t.event(Created, "db");
     // The sync ends here. Its read does not answer, and time goes by without any list.
     let worker = t.read();
-    t.pass(2_000);
-    t.event(Created, "db");
-    t.pass(2_000);
+    t.pass(4_000);
     assert!(!t.is_answered(worker));
     assert_eq!(t.as_of("p"), known, "nothing has become fresher");
     assert_eq!(t.cached("db"), "none", "only reads show that it exists");
@@ -78,19 +76,18 @@ fn a3_stamp_in_any_unit_yields_to_the_next_read() {
             event.sandbox = Some(running("s"));
             event.containers = vec![running("web")];
             let (arrived, wall) = (t.now(), WallTime::from_nanos(WALL));
-            let arrival = Arrival {
+            let event = Arrival {
                 event,
                 arrived,
                 wall,
             };
-            t.core.handle_event(arrived, arrival);
+            t.core.handle_event(arrived, event);
             t.settle();
             t.node.exit("web", 3);
             t.relist();
             assert_eq!(t.cached("web"), "Exited 3", "{stamp}");
             assert!(t.as_of("p") > Some(arrived), "{stamp}");
-            let started = if known { 0 } else { 1 };
-            t.expect(&["Started web", "Died web 3"][1 - started..]);
+            t.expect(&["Started web", "Died web 3"][usize::from(known)..]);
         }
     }
 }
@@ -171,16 +168,11 @@ fn a6_a_waiter_causes_a_read_at_once() {
 #[test]
 fn a8_a_resize_is_seen_at_once() {
     let mut t = Script::with(&["web"]);
-    let mut resources = Resources::default();
-    resources.memory_limit = 1 << 30;
-    let resized = with(running("web"), |details| {
-        details.resources = Some(Arc::new(resources.clone()));
-    });
-    t.node.set(resized);
+    t.node.set(limited(1 << 30));
     let request = t.request_reinspect("p");
     let status = &t.view(request).status;
-    let shown = status.container("web").unwrap().details.resources.clone();
-    assert_eq!(shown.as_deref(), Some(&resources));
+    let shown = status.container("web").unwrap().details.resources.as_ref();
+    assert_eq!(shown.unwrap().memory_limit, 1 << 30);
     assert_eq!(t.announced_all(), ["PodSync p"]);
     t.expect_calls(&["list p", "status s web"]);
 }

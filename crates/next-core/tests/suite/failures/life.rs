@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use pleg_core::{EventType, Health, Mode, PodStatus, PodUid, Report, Settings, WaiterId};
+use pleg_core::{
+    EventType, Health, Mode, PodStatus, PodUid, Report, Resources, Settings, WaiterId,
+};
 
-use crate::node::{created, exited, running};
+use crate::node::{created, exited, running, with};
 use crate::script::{Event, Script};
 use EventType::{Created, Deleted, Started, Stopped};
 
@@ -55,6 +57,15 @@ pub(crate) fn second() -> [Report; 2] {
     let mut web = running("web1");
     web.identity.sandbox = Some("s1".into());
     [running("s1"), web]
+}
+
+/// The running container "web" with a memory limit.
+pub(crate) fn limited(limit: i64) -> Report {
+    let mut resources = Resources::default();
+    resources.memory_limit = limit;
+    with(running("web"), |details| {
+        details.resources = Some(Arc::new(resources));
+    })
 }
 
 impl Script {

@@ -51,8 +51,7 @@ fn a14_duplicate_event_is_announced_once() {
     let mut once = run(1);
     let announced = once.announced();
     for times in 2..=3 {
-        let mut t = run(times);
-        assert_eq!(t.announced(), announced);
+        assert_eq!(run(times).announced(), announced);
     }
     // Each of them once more, in the wrong order.
     life().iter().rev().for_each(|step| step.report(&mut once));

@@ -19,8 +19,7 @@ fn two_pods() -> Script {
     t
 }
 
-/// G15: both pods have waiters; the request for p1 is executed: p1's waiter is answered. p2's waiter still waits, and so
-/// does one for p1 whose instant is in the future.
+/// G15: the request for p1 is executed: its waiter is answered. Not those of p2, and of p1 for a later instant.
 #[test]
 fn g15_read_of_one_pod_answers_waiters_of_that_pod() {
     let mut t = two_pods();
@@ -48,10 +47,9 @@ fn g15_read_of_one_pod_answers_waiters_of_that_pod() {
     t.expect_calls(&["list p1"]);
 }
 
-/// G16: a request for p2 is made and the period passes: the global relist comes, it inspects p2 only, both waiters are
-/// answered, and p1's status stays the same object.
+/// G16: the global relist comes after a request for p2: it inspects p2 only, and answers the waiters of both pods.
 ///
-/// Deviation: the request is executed at once, in parallel with the relist, which confirms the other pod without a read.
+/// Deviation: the request is executed at once, in parallel with the relist, which confirms the other pod.
 #[test]
 fn g16_relist_serves_the_pod_that_nobody_requested() {
     let mut t = two_pods();
@@ -73,11 +71,9 @@ fn g16_relist_serves_the_pod_that_nobody_requested() {
     assert_eq!(t.announced_all(), [""; 0]);
 }
 
-/// G18: p1 is waited for, then a reinspection and a relist of it are requested; the global relist inspects p1 freshly,
-/// the waiter is answered, and the request is skipped.
+/// G18: p1 is waited for, reinspected and relisted: one fresh read by the global relist serves all of them.
 ///
-/// Deviation: the waiter's read begins at once; both requests share one more, which announces PodSync once. The relist
-/// then confirms the pod without reading it.
+/// Deviation: the read for the waiter begins at once; both requests share one more, with one PodSync.
 #[test]
 fn g18_reinspection_and_request_share_one_read() {
     let mut t = two_pods();
