@@ -164,7 +164,8 @@ impl Script {
     }
 }
 
-fn find(status: &PodStatus, id: &str) -> Option<String> {
+/// The id in the status of its pod, as in [`Script::cached`].
+pub(crate) fn find(status: &PodStatus, id: &str) -> Option<String> {
     let mut containers = status.containers.iter();
     let mut sandboxes = status.sandboxes.iter();
     if let Some(container) = containers.find(|container| container.id.as_str() == id) {

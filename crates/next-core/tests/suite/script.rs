@@ -12,6 +12,7 @@ use pleg_core::{
     RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Ticket, Version, WaiterId, WallTime,
 };
 
+use crate::consumers::find;
 use crate::node::{Node, WALL, running};
 
 /// The kind of a call.
@@ -61,7 +62,7 @@ impl Event {
         event.with(own)
     }
 
-    /// ... with this status, too.
+    /// Adds a status.
     pub(crate) fn with(mut self, status: Report) -> Self {
         match status.identity.kind {
             Kind::Sandbox => self.raw.sandbox = Some(status),
@@ -70,13 +71,13 @@ impl Event {
         self
     }
 
-    /// ... which names no pod.
+    /// Removes the sandbox status, so that nothing names the pod.
     pub(crate) fn unnamed(mut self) -> Self {
         self.raw.sandbox = None;
         self
     }
 
-    /// ... stamped so long before its arrival.
+    /// Stamped this long before its arrival.
     pub(crate) const fn aged(mut self, ms: i64) -> Self {
         self.age = ms;
         self
@@ -368,11 +369,12 @@ impl Script {
         let Some(subject) = &event.subject else {
             return;
         };
-        let cached = self.cached(subject.id.as_str());
-        let cached = cached.split(' ').next().unwrap_or_default();
+        let view = self.cache.get(&event.uid);
+        let shown = view.and_then(|view| find(&view.status, subject.id.as_str()));
+        let cached = shown.as_deref().unwrap_or("none");
         match event.event.as_str() {
             "ContainerRemoved" => assert_eq!(cached, "none", "{event:?}"),
-            "ContainerDied" => assert!(!matches!(cached, "Running" | "Ready"), "{event:?}"),
+            "ContainerDied" => assert!(!["Running", "Ready"].contains(&cached), "{event:?}"),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ fn entries() -> BTreeSet<String> {
     all.chain(["G20".to_owned()]).collect()
 }
 
-/// The folder of a crate. This one is `pleg-core`, whatever its folder is called.
+/// The folder of a crate. This crate is `pleg-core`, even before its folder has that name.
 fn folder(name: &str) -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     match name {

@@ -11,7 +11,7 @@ use crate::script::Script;
 /// is part of the status, so its first failure is a PodSync. The pod is read at the request, upstream with the next
 /// relist; a failure is repeated after a backoff.
 #[test]
-fn g11_pod_is_reinspected_at_a_request_or_after_a_failure() {
+fn g11_pod_is_reinspected_on_request_or_after_a_failure() {
     for (is_requested, failed, succeeds) in [
         (false, false, true),
         (true, false, true),
