@@ -102,6 +102,9 @@ impl Reconciler {
     /// Announces what an event adds to an id that is gone: its exit code, or its whole life if earlier events may have
     /// been replayed and this one was not.
     pub(crate) fn announce_late(&mut self, now: Instant, id: &Id, hint: &Hint) {
+        if !self.announcements.has_begun() {
+            return;
+        }
         if let Some(end) = hint.end()
             && let Some(left) = self.pods.learn_end_of_gone(id, end, now)
         {

@@ -70,12 +70,13 @@ impl Reconciler {
 
     /// Applies rows of a relist, or has the statuses read that complete them, without another list.
     pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
+        // A pod that only relists read has its details read with their rows.
+        let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
+        let all = wants_details && self.pods.needs_relist(&uid);
+        let due = self.statuses_due(&uid, &at_hand.rows, all, now);
         if at_hand.overlapped {
             self.compare_overlapped(now, &uid, &at_hand.rows);
-        } else if self
-            .statuses_due(&uid, &at_hand.rows, false, now)
-            .is_empty()
-        {
+        } else if due.is_empty() {
             let read = PodRead::new(now, false, Some(at_hand.rows));
             self.apply_read(now, &uid, read);
         } else {
@@ -165,6 +166,8 @@ impl Reconciler {
             }
         }
         self.check_stream(now, before, &mut applied);
+        applied.needs_sync =
+            read.all && self.announcements.has_begun() && self.waiters.need_sync(uid, as_of);
         let source = match of_relist {
             true => Source::Relist,
             false => Source::Inspection,
@@ -265,6 +268,9 @@ impl Reconciler {
         let (before, view) = (publication.before, publication.view);
         let status = view.status.clone();
         if before.is_none() && status.is_nothing() {
+            if applied.needs_sync {
+                self.announce_sync(now, &status, source);
+            }
             return;
         }
         match view.as_of {
@@ -277,7 +283,8 @@ impl Reconciler {
             view,
         });
         let is_changed = before.is_some_and(|before| !Arc::ptr_eq(&before, &status));
-        if !self.announce(now, &uid, applied, source) && is_changed {
+        let announces = self.announce(now, &uid, applied, source);
+        if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
         // Ids that only a relist seemed to show may have been published.

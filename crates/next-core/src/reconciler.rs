@@ -255,8 +255,9 @@ impl Reconciler {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
         self.pods.expire_gone_states(now);
-        let schedule = &self.schedule;
-        let is_read = |uid: &PodUid| schedule.is_in_flight(uid);
+        // Rows of pods that are being read wait, and those of pods whose details a caller waits for need statuses.
+        let (schedule, waiters) = (&self.schedule, &self.waiters);
+        let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
         for uid in self.schedule.concerned() {
             sorted.add_absent(uid, began);

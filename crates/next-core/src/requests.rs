@@ -7,14 +7,14 @@ use crate::reconciler::Reconciler;
 use crate::types::ids::PodUid;
 use crate::types::status::{PodStatus, PodView};
 use crate::types::time::Instant;
-use crate::waiters::WaiterId;
+use crate::waiters::{Need, WaiterId};
 
 impl Reconciler {
     /// Waits for a view of the pod whose rows were requested later than `after`.
     pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
         match self.newer_view(uid, after) {
             Some(view) => self.answer_at_once(waiter, view),
-            None => self.enter(now, waiter, uid, after, false),
+            None => self.enter(now, waiter, uid, after, Need::State),
         }
     }
 
@@ -29,18 +29,18 @@ impl Reconciler {
         let view = self.newer_view(uid, after);
         match view.filter(|view| view.inspected > Some(after)) {
             Some(view) => self.answer_at_once(waiter, view),
-            None => self.enter(now, waiter, uid, after, true),
+            None => self.enter(now, waiter, uid, after, Need::Details),
         }
     }
 
     /// Reads the pod now.
     pub fn relist(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
-        self.enter(now, waiter, uid, now, false);
+        self.enter(now, waiter, uid, now, Need::State);
     }
 
-    /// Reads the pod and all its statuses now.
+    /// Reads the pod and all its statuses now, and announces PodSync even if nothing has changed.
     pub fn reinspect(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
-        self.enter(now, waiter, uid, now, true);
+        self.enter(now, waiter, uid, now, Need::Reinspection);
     }
 
     /// Lists the node now.
@@ -57,15 +57,8 @@ impl Reconciler {
         }
     }
 
-    fn enter(
-        &mut self,
-        now: Instant,
-        waiter: WaiterId,
-        uid: &PodUid,
-        after: Instant,
-        details: bool,
-    ) {
-        self.waiters.wait(uid, waiter, after, details);
+    fn enter(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant, need: Need) {
+        self.waiters.wait(uid, waiter, after, need);
         self.schedule.touch(uid);
         self.pump(now);
     }

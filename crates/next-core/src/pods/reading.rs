@@ -47,6 +47,8 @@ pub(crate) struct Applied {
     pub(crate) removed: Vec<(Id, Record)>,
     /// The changes that the event stream should report.
     pub(crate) changes: Vec<(Id, Change)>,
+    /// A caller wants a PodSync even if nothing has changed.
+    pub(crate) needs_sync: bool,
 }
 
 /// What a status changed that was read by itself.
@@ -197,7 +199,9 @@ impl Pods {
             Some(Err(error)) => record.status_failed(error, now),
             None => {}
         }
-        applied.shows_less |= record.status.is_missing();
+        // A status may lag behind its row: nobody else would look again.
+        let lags = row.shown == ReportedState::Exited && shown < ReportedState::Exited;
+        applied.shows_less |= record.status.is_missing() || lags;
         applied.add(id, seen, before, record);
         self.note_failure(uid, id);
     }

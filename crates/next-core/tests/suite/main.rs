@@ -16,9 +16,14 @@ mod announcing;
 mod bounds;
 mod ends;
 mod events;
-mod failures;
 mod freshness;
 mod health;
+mod outages;
 mod reads;
 mod short_lives;
 mod stream;
+
+mod failures;
+mod names;
+mod serialization;
+mod upstream;

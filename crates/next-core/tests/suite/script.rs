@@ -97,6 +97,8 @@ pub(crate) struct Script {
     in_flight: Vec<InFlight>,
     waiters: u64,
     pub(crate) answers: BTreeMap<WaiterId, Result<PodView, CallError>>,
+    /// The outcomes of relists for which a caller waited.
+    pub(crate) listed: Vec<Result<(), CallError>>,
     pub(crate) cache: BTreeMap<PodUid, PodView>,
     pub(crate) announced: Vec<PodLifecycleEvent>,
     pub(crate) calls: Vec<String>,
@@ -125,6 +127,7 @@ impl Script {
             in_flight: Vec::new(),
             waiters: 0,
             answers: BTreeMap::new(),
+            listed: Vec::new(),
             cache: BTreeMap::new(),
             announced: Vec::new(),
             calls: Vec::new(),
@@ -345,6 +348,7 @@ impl Script {
                         assert!(view.status.is_nothing());
                     }
                 }
+                Output::Listed { outcome, .. } => self.listed.push(outcome),
                 Output::Answer { waiter, answer } => {
                     assert!(self.answers.insert(waiter, answer).is_none());
                 }

@@ -20,4 +20,3 @@ mod generic;
 mod generic_health;
 mod life;
 mod scenarios;
-mod table;

@@ -1,0 +1,71 @@
+//! `docs/failures.md` names every entry of the catalogue, and only tests that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A1 to A17, B1 to B15, C1 to C22, E1 to E7, and G20.
+fn entries() -> BTreeSet<String> {
+    let groups = [("A", 17), ("B", 15), ("C", 22), ("E", 7)];
+    let all = groups.into_iter();
+    let all = all.flat_map(|(group, count)| (1..=count).map(move |n| format!("{group}{n}")));
+    all.chain(["G20".to_owned()]).collect()
+}
+
+/// The folder of a crate. This crate is `pleg-core`, even before its folder has that name.
+fn folder(name: &str) -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match name {
+        "pleg-core" => own.to_owned(),
+        name => own.with_file_name(name),
+    }
+}
+
+/// The source of that file, or of all files of that folder.
+fn source(path: &Path) -> String {
+    let Ok(files) = fs::read_dir(path) else {
+        return fs::read_to_string(path).unwrap_or_default();
+    };
+    files.map(|file| source(&file.unwrap().path())).collect()
+}
+
+/// Returns true if `place::name` is a test. `place`: a crate, for its catalogue, or the path of a file.
+fn exists(place: &str, name: &str) -> bool {
+    let source = match place.trim_start_matches("crates/").split_once('/') {
+        Some((of, path)) => source(&folder(of).join(path)),
+        None => {
+            let tests = folder(place).join("tests/suite");
+            source(&tests.join("failures")) + &source(&tests.join("failures.rs"))
+        }
+    };
+    let item = source.split_once(&format!("fn {name}("));
+    // The item before this one ends with a brace.
+    let head = item.and_then(|(before, _)| before.rsplit("}\n").next());
+    head.is_some_and(|head| head.contains("#[test]") || head.contains("#[tokio::test"))
+}
+
+#[test]
+fn the_table_names_every_entry_and_tests_that_exist() {
+    let page = folder("pleg-core").join("../../docs/failures.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut named = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let entry = cells[0];
+        if entry == "entry" || entry.starts_with("---") {
+            continue;
+        }
+        assert!(named.insert(entry.to_owned()), "{entry} is there twice");
+        let words = cells[4].split('`');
+        let tests: Vec<_> = words.filter_map(|word| word.rsplit_once("::")).collect();
+        for (place, name) in &tests {
+            assert!(exists(place, name), "{entry}: no test {place}::{name}");
+        }
+        let own = format!("{}_", entry.to_lowercase());
+        let has_own = tests.iter().any(|(_, name)| name.starts_with(&own));
+        let has_reason = cells[3].contains("**Cannot apply**");
+        assert!(has_own || has_reason, "{entry} has no test and no reason");
+    }
+    assert_eq!(named, entries());
+    assert!(!exists("pleg-core", "no_such_test") && !exists("pleg-core", "entries"));
+}

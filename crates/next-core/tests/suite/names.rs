@@ -1,0 +1,60 @@
+//! Names that metrics, logs and consumers see: they are part of the interface.
+
+use pleg_core::LifecycleType::{
+    ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync,
+};
+use pleg_core::{CallErrorKind, ContainerState, Kind, KnownState, Mode, SandboxState, Source};
+
+#[test]
+fn lifecycle_types_have_upstreams_names() {
+    let of_ids = [ContainerStarted, ContainerDied, ContainerRemoved];
+    for what in of_ids.into_iter().chain([ContainerChanged, PodSync]) {
+        let name = format!("{what:?}");
+        assert_eq!((what.as_str(), what.to_string()), (&*name, name.clone()));
+    }
+}
+
+#[test]
+fn labels_have_short_lower_case_names() {
+    let sources = [Source::Stream, Source::Relist, Source::Inspection].map(Source::as_str);
+    assert_eq!(sources, ["stream", "relist", "inspection"]);
+    let modes = [Mode::Evented, Mode::Polling].map(Mode::as_str);
+    assert_eq!(modes, ["evented", "polling"]);
+    let kinds = [Kind::Sandbox, Kind::Container].map(Kind::as_str);
+    assert_eq!(kinds, ["sandbox", "container"]);
+    let errors = [
+        (CallErrorKind::NotFound, "not_found"),
+        (CallErrorKind::DeadlineExceeded, "deadline_exceeded"),
+        (CallErrorKind::Unavailable, "unavailable"),
+        (CallErrorKind::PermissionDenied, "permission_denied"),
+        (CallErrorKind::Unimplemented, "unimplemented"),
+        (CallErrorKind::TooLarge, "too_large"),
+        (CallErrorKind::Cancelled, "cancelled"),
+        (CallErrorKind::Malformed, "malformed"),
+        (CallErrorKind::Failed, "failed"),
+    ];
+    assert!(errors.iter().all(|(kind, name)| kind.as_str() == *name));
+}
+
+#[test]
+fn states_have_the_names_of_the_cri() {
+    let last_ready = Some(true);
+    for (state, name) in [
+        (SandboxState::Ready, "Ready"),
+        (SandboxState::NotReady, "NotReady"),
+        (SandboxState::Unknown { last_ready }, "Unknown"),
+    ] {
+        assert_eq!(state.as_str(), name);
+    }
+    for (state, last, name) in [
+        (ContainerState::Created, KnownState::Created, "Created"),
+        (ContainerState::Running, KnownState::Running, "Running"),
+        (ContainerState::Exited, KnownState::Exited, "Exited"),
+    ] {
+        assert_eq!((state.as_str(), last.as_str()), (name, name));
+        let unknown = ContainerState::Unknown { last: Some(last) };
+        assert_eq!(unknown.as_str(), format!("Unknown (was {name})"));
+    }
+    let unknown = ContainerState::Unknown { last: None };
+    assert_eq!(unknown.as_str(), "Unknown");
+}

@@ -1,0 +1,278 @@
+//! One bad pod is one bad pod, and a bad runtime is not a bad pod.
+
+use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
+use pleg_core::EventType::Stopped;
+
+use crate::script::{Call, Event, PodLists, Relists, Script, StatusCalls};
+
+// ---------------------------------------------------------------------------- deadlines and slots
+
+#[test]
+fn pod_read_has_five_seconds_as_a_whole() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.hold(PodLists);
+    t.read();
+    t.pass(2_000);
+    t.release();
+    let deadline = |t: &Script, of: Call| {
+        let mut all = t.deadlines.iter().filter(|(call, _)| *call == of);
+        all.next_back().map(|(_, deadline)| deadline.as_millis())
+    };
+    assert_eq!(deadline(&t, PodLists), Some(5_000));
+    assert_eq!(deadline(&t, Call::Version), Some(5_000));
+    assert!((2_990..3_000).contains(&deadline(&t, StatusCalls).unwrap()));
+}
+
+#[test]
+fn deadline_of_relists_doubles_until_one_is_quick() {
+    let mut t = Script::with(&["web"]);
+    t.node.relists_fail = Some(DeadlineExceeded);
+    t.relist();
+    t.pass(300_000);
+    t.node.relists_fail = None;
+    t.pass(200_000);
+    let of_relists = t.deadlines.iter().filter(|(call, _)| *call == Relists);
+    let seconds: Vec<u64> = of_relists.map(|(_, deadline)| deadline.as_secs()).collect();
+    assert_eq!(seconds[..6], [30, 60, 120, 120, 120, 30], "{seconds:?}");
+}
+
+fn dead_pods(pods: usize) -> Script {
+    let mut t = Script::with(&["web"]);
+    (0..pods).for_each(|n| t.node.add_pod(&format!("q{n:02}")));
+    t
+}
+
+#[test]
+fn eight_reads_run_and_slow_ones_give_their_slots_back() {
+    let mut t = dead_pods(12);
+    t.hold(StatusCalls);
+    t.relist();
+    t.pass(200);
+    assert_eq!(t.in_flight(StatusCalls), 8);
+    t.pass(100);
+    assert_eq!(t.in_flight(StatusCalls), 12);
+}
+
+#[test]
+fn relist_waits_for_pods_that_wait_for_a_slot() {
+    let mut t = dead_pods(12);
+    t.hold(StatusCalls);
+    t.relist();
+    t.forget();
+    t.relist();
+    assert_eq!(t.count("relist"), 0);
+    t.pass(300);
+    assert_eq!(t.count("relist"), 1);
+    t.pass(4_000);
+    assert_eq!(t.in_flight(StatusCalls), 12, "no status is read twice");
+}
+
+#[test]
+fn pod_with_a_waiter_is_read_before_others() {
+    let mut t = dead_pods(12);
+    t.hold(StatusCalls);
+    t.relist();
+    t.hold(PodLists);
+    let since = t.now();
+    t.read_since("r", since);
+    t.answer_newest(StatusCalls);
+    assert_eq!(t.in_flight(PodLists), 1);
+}
+
+#[test]
+fn hung_pod_delays_no_other_and_is_named() {
+    let mut t = Script::with(&["web"]);
+    t.node.add_pod("q");
+    t.relist();
+    t.hold(PodLists);
+    t.read();
+    t.pass(300);
+    let other = t.read_since("q", t.now());
+    t.answer_newest(PodLists);
+    assert!(t.is_answered(other));
+    assert_eq!(t.degraded(), [""; 0]);
+    t.pass(2_000);
+    assert_eq!(t.degraded(), ["pods_hung"]);
+    let health = t.core.health(t.now());
+    assert_eq!(health.overdue_pods[0].uid, "p".into());
+}
+
+// ---------------------------------------------------------------------------------- failing pods
+
+#[test]
+fn failing_pod_is_retried_with_backoff_and_named() {
+    let mut t = Script::with(&["web"]);
+    t.node.pod_lists_fail = Some(Failed);
+    t.send(Event::nil(Stopped, "web"));
+    assert_eq!(t.degraded(), ["pods_failing"]);
+    t.forget();
+    t.node.relists_fail = Some(Failed);
+    t.pass(64_000);
+    // After 1, 2, 4, 8, 16 and 32 s.
+    assert_eq!(t.count("list p"), 6);
+    assert_eq!(t.cached("web"), "Running");
+    t.read();
+    assert_eq!(t.count("list p"), 1, "a worker does not wait for it");
+    t.node.pod_lists_fail = None;
+    t.read();
+    assert_eq!(t.core.health(t.now()).failing, 0);
+    assert!(t.cache["p"].status.error.is_none());
+}
+
+#[test]
+fn failing_status_is_retried_with_backoff_only() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.node.fail_status("web", Failed);
+    t.read();
+    t.expect(&["Died web"]);
+    assert_eq!(t.degraded(), ["pods_failing"]);
+    t.forget();
+    for _ in 0..6 {
+        t.pass(10_000);
+        t.read();
+    }
+    let retries = t.count("status web");
+    assert!((5..=7).contains(&retries), "{retries}");
+}
+
+#[test]
+fn status_in_backoff_is_read_when_the_state_changes() {
+    let mut t = Script::with(&[]);
+    t.node.start("web");
+    t.node.fail_status("web", Failed);
+    t.read();
+    t.pass(60_000);
+    t.node.exit("web", 3);
+    t.node.heal_status("web");
+    t.send(Event::nil(Stopped, "web"));
+    t.expect(&["Started web", "Died web 3"]);
+}
+
+/// Relists fail for good, for example because their answer is too large.
+#[test]
+fn hung_status_is_in_backoff_while_only_relists_fail() {
+    let mut t = Script::with(&["web"]);
+    t.node.relists_fail = Some(Failed);
+    t.node.exit("web", 3);
+    t.node.fail_status("web", DeadlineExceeded);
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(120_000);
+    assert!(!t.core.is_runtime_failing());
+    let retries = t.count("status web");
+    assert!(retries <= 8, "{retries}");
+}
+
+// -------------------------------------------------------------------------- a runtime that fails
+
+#[test]
+fn failures_in_an_outage_do_not_count() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", None);
+    t.node.stop_runtime();
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(10_000);
+    assert!((9..=11).contains(&t.count("list p")), "each second");
+    assert_eq!(t.core.health(t.now()).failing, 0);
+    t.node.start_runtime();
+    t.pass(1_500);
+    t.expect(&["Died web"]);
+    assert!(!t.core.is_runtime_failing());
+}
+
+#[test]
+fn failure_counts_when_version_has_answered() {
+    let mut t = Script::with(&["web"]);
+    t.hold(Call::Version);
+    t.node.pod_lists_fail = Some(Failed);
+    t.send(Event::nil(Stopped, "web"));
+    t.pass(3_500);
+    assert_eq!(t.count("list p"), 4);
+    assert_eq!(t.core.health(t.now()).failing, 0);
+    t.release();
+    assert_eq!(t.core.health(t.now()).failing, 1);
+}
+
+#[test]
+fn slow_or_failing_calls_ask_for_one_version() {
+    let mut t = Script::with(&["web"]);
+    t.node.add_pod("q");
+    t.relist();
+    t.forget();
+    t.hold(PodLists);
+    t.hold(Call::Version);
+    t.read();
+    t.read_since("q", t.now());
+    t.pass(999);
+    assert_eq!(t.in_flight(Call::Version), 0);
+    t.pass(1_000);
+    assert_eq!(t.count("version"), 1);
+    t.fail(PodLists);
+    assert_eq!(t.in_flight(Call::Version), 1);
+    t.answer(Call::Version);
+    assert_eq!(t.count("version"), 1, "for the call that failed");
+}
+
+#[test]
+fn not_found_marks_the_id_and_asks_for_no_version() {
+    let mut t = Script::with(&["web"]);
+    t.node.fail_status("web", NotFound);
+    let worker = t.read_details();
+    assert_eq!(t.answered(worker, "web"), "Running missing");
+    t.expect_calls(&["list p", "status s web"]);
+}
+
+// ------------------------------------------------------------------------------------ the probe
+
+#[test]
+fn probe_asks_for_the_oldest_status_outside_backoff() {
+    let mut t = Script::with(&["a", "b", "c"]);
+    t.node.exit("b", 3);
+    t.node.fail_status("b", Failed);
+    t.read();
+    t.pass(200_000);
+    let calls = t.calls();
+    let of = |call: &str| calls.iter().filter(|made| *made == call).count();
+    for id in ["a", "c", "s"] {
+        let probes = of(&format!("status {id}"));
+        assert!((3..=5).contains(&probes), "{id}: {probes}");
+    }
+}
+
+#[test]
+fn probe_of_an_empty_node_is_version() {
+    let mut t = Script::new();
+    t.pass(14_000);
+    t.forget();
+    t.pass(2_000);
+    assert_eq!(t.count("version"), 1);
+}
+
+#[test]
+fn pod_whose_probe_hangs_is_read_and_named() {
+    let mut t = Script::with(&["web"]);
+    t.node.fail_status("s", DeadlineExceeded);
+    t.node.fail_status("web", DeadlineExceeded);
+    t.pass(11_500);
+    let calls = t.calls();
+    assert!(calls.contains(&"version".to_owned()), "{calls:?}");
+    assert!(calls.contains(&"list p".to_owned()), "{calls:?}");
+    t.pass(10_000);
+    assert!(!t.degraded().is_empty());
+}
+
+#[test]
+fn probe_that_hangs_with_the_runtime_blames_no_pod() {
+    let mut t = Script::with(&["web"]);
+    t.node.fail_status("s", DeadlineExceeded);
+    t.node.fail_status("web", DeadlineExceeded);
+    (t.node.versions_fail, t.node.relists_fail) = (Some(DeadlineExceeded), Some(Unavailable));
+    t.pass(30_000);
+    assert!(
+        t.degraded().contains(&"runtime_silent"),
+        "{:?}",
+        t.degraded()
+    );
+    assert!(!t.degraded().contains(&"pods_failing"));
+}
