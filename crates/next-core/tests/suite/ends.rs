@@ -36,8 +36,6 @@ fn type_of_an_event_and_status_of_a_sibling_end_nothing() {
     assert_eq!(t.cached("web"), "Running");
 }
 
-// ------------------------------------------------------------------------ what is known of an end
-
 #[test]
 fn event_fills_in_an_unknown_exit_code() {
     let mut t = Script::with(&["web"]);
@@ -93,8 +91,6 @@ fn oom_killed_is_replaced_by_no_other_reason() {
     t.read_details();
     t.expect(&["Died web 137 OOMKilled"]);
 }
-
-// ----------------------------------------------------------------------------- reads that lag behind
 
 /// A read in flight at each death would cost another one otherwise.
 #[test]

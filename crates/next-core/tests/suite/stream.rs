@@ -8,8 +8,6 @@ use std::time::Duration;
 use crate::node::{created, exited, running, start_failed, unlabelled};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-// ------------------------------------------------------------------------- which events are expected
-
 #[test]
 fn change_without_its_event_is_missed_after_ten_seconds() {
     let mut t = Script::with(&[]);
@@ -214,8 +212,6 @@ fn end_of_the_stream_cancels_what_is_expected() {
     assert_eq!(t.missed(), (0, 0));
 }
 
-// ------------------------------------------------------------------------------ the relist period
-
 #[test]
 fn period_grows_when_the_stream_is_confirmed_and_proven() {
     let mut t = Script::new();
@@ -327,8 +323,6 @@ fn polling_lists_every_second() {
     let relists = t.count("relist");
     assert!((95..=101).contains(&relists), "{relists}");
 }
-
-// --------------------------------------------------------------------- subscribe, and outages
 
 #[test]
 fn subscribe_is_followed_by_a_relist() {
