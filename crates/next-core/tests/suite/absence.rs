@@ -122,7 +122,7 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     assert_eq!(t.cached("web"), "Exited 3");
 }
 
-/// It was removed between its row and its status.
+/// The container was removed between its row and its status.
 #[test]
 fn marked_id_that_is_no_longer_listed_is_gone() {
     let mut t = Script::with(&["web"]);

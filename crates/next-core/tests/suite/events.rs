@@ -6,7 +6,7 @@ use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 use crate::node::{created, exited, running, unlabelled};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-/// Of any type, with any status, replayed or new.
+/// Events of any type, with any status, replayed or new.
 #[test]
 fn events_alone_make_nothing_appear_vanish_or_return() {
     let mut t = Script::with(&["web", "old", "past"]);
@@ -79,7 +79,7 @@ fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
     }
 }
 
-/// CREATED alone is satisfied when a relist from before the removal publishes the id.
+/// A relist from before the removal publishes the id, which shows what CREATED reports.
 #[test]
 fn created_and_deleted_are_judged_together() {
     let mut t = Script::with(&[]);
@@ -258,7 +258,7 @@ fn event_without_pod_of_a_published_id_reads_its_pod() {
     t.expect_calls(&["list p"]);
 }
 
-/// At its start, the kubelet's containerd 1.7 replays up to 1,000 events of ids that are long gone.
+/// containerd 1.7 replays up to 1,000 events of removed ids to a new subscriber.
 #[test]
 fn stale_events_of_unknown_ids_cost_a_few_relists() {
     let mut t = Script::with(&[]);
@@ -286,7 +286,7 @@ fn relists_for_events_run_at_most_once_a_second() {
     assert!((2..=4).contains(&relists), "{relists}");
 }
 
-/// A container of each of these pods, which the cache does not have yet, has ended.
+/// Adds pods that the cache does not have yet, and ends a container of each.
 fn end_one_of_each(t: &mut Script, pods: usize) {
     for n in 0..pods {
         t.node.start(&format!("q{n}/s"));
@@ -322,7 +322,7 @@ fn failing_relists_do_not_stop_the_reads_of_many_pods() {
     assert!(relists <= 2, "{relists}");
 }
 
-/// The rows of the pod are read, its statuses hang.
+/// The relist is not settled while the statuses of a pod that it showed are not answered.
 #[test]
 fn event_without_pod_is_judged_when_its_relist_is_settled() {
     let mut t = Script::with(&[]);

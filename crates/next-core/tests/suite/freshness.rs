@@ -252,7 +252,7 @@ fn read_without_every_status_answers_no_details_waiter() {
     assert!(t.view(details).inspected.is_some());
 }
 
-/// A worker takes "read since, without code and without error" for a lost code.
+/// A worker takes newer details without code and without error for a lost exit code.
 #[test]
 fn status_from_before_the_end_is_no_newer_detail() {
     let mut t = Script::with(&["web"]);

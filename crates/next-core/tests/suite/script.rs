@@ -1,4 +1,4 @@
-//! A node, its event stream, the calls to its runtime and its consumers, scripted by hand on virtual time.
+//! A node, its event stream, its calls and its consumers, scripted by hand on virtual time.
 //!
 //! Calls are answered at once. A call that the script [holds](Script::hold) has three instants: its request, its
 //! evaluation (what it shows is what the node is then) and its answer.
