@@ -27,7 +27,7 @@ fn event_with_not_ready_status_ends_a_sandbox_at_once() {
 }
 
 #[test]
-fn type_of_an_event_and_status_of_a_sibling_end_nothing() {
+fn event_type_and_sibling_status_end_nothing() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.send(Event::nil(Stopped, "web"));
