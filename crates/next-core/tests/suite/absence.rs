@@ -48,12 +48,15 @@ fn pod_list_alone_proves_nothing() {
 
 #[test]
 fn pod_list_and_deleted_prove_absence() {
-    let mut t = Script::with(&["web"]);
-    t.node.remove("web");
-    t.event(Deleted, "web");
-    t.pass(300);
-    t.expect(&["Died web", "Removed web"]);
-    t.expect_calls(&["list p"]);
+    let of_sandbox = Event::of(Deleted, exited("s", None));
+    for (id, event) in [("web", Event::nil(Deleted, "web")), ("s", of_sandbox)] {
+        let mut t = Script::with(&["web"]);
+        t.node.remove(id);
+        t.send(event);
+        t.pass(300);
+        t.expect(&[&format!("Died {id}"), &format!("Removed {id}")]);
+        t.expect_calls(&["list p"]);
+    }
 }
 
 /// containerd sends DELETED of a sandbox before its store forgets it, and may be killed in between.
@@ -97,8 +100,6 @@ fn id_without_label_is_removed_by_a_relist_only() {
     assert!(!t.calls().contains(&"list p".to_owned()));
 }
 
-// ------------------------------------------------------------------ rows whose status is NotFound
-
 #[test]
 fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     let mut t = Script::with(&["web"]);
@@ -121,7 +122,7 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     assert_eq!(t.cached("web"), "Exited 3");
 }
 
-/// It was removed between its row and its status.
+/// The container was removed between its row and its status.
 #[test]
 fn marked_id_that_is_no_longer_listed_is_gone() {
     let mut t = Script::with(&["web"]);
@@ -150,8 +151,6 @@ fn relist_does_not_end_the_looks_at_a_marked_id() {
     t.expect(&["Died web", "Removed web"]);
 }
 
-// ------------------------------------------------------------------------- ids that are gone
-
 /// containerd omits a container whose load timed out, and lists it after its next restart.
 #[test]
 fn gone_id_that_a_row_shows_is_there_again() {
@@ -163,8 +162,10 @@ fn gone_id_that_a_row_shows_is_there_again() {
     t.relist();
     t.expect(&["Started web"]);
     t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.read();
     t.expect(&["Died web 3"]);
+    t.pass(11_000);
+    assert_eq!(t.missed(), (0, 1), "before the first removal");
 }
 
 #[test]

@@ -7,8 +7,6 @@ use pleg_core::LifecycleType;
 use crate::node::{exited, running, start_failed, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-// ------------------------------------------------------------------------------------ the start
-
 #[test]
 fn state_in_the_first_relist_is_initial() {
     let mut t = Script::new();
@@ -43,6 +41,8 @@ fn nothing_is_announced_before_the_first_complete_relist() {
     t.node.relists_fail = None;
     t.pass(1_500);
     t.expect(&["Started s initial", "Started web initial"]);
+    t.send(Event::of(Stopped, exited("job", 3)));
+    t.expect_nothing();
 }
 
 /// containerd replays STOPPED, and a worker reads the pod before the relist has ended.
@@ -100,8 +100,6 @@ fn old_death_whose_status_fails_stays_initial() {
     t.pass(5_000);
     t.expect(&["Started s initial", "Died web initial", "Removed web"]);
 }
-
-// -------------------------------------------------------------------------------------- once each
 
 #[test]
 fn late_event_of_a_removed_id_announces_nothing() {
@@ -163,8 +161,6 @@ fn other_details_that_change_are_announced_as_sync() {
     let events: Vec<_> = t.announced.iter().map(|event| event.event).collect();
     assert_eq!(events, [LifecycleType::PodSync]);
 }
-
-// ------------------------------------------------------------------------------- late exit codes
 
 /// A missing code counts as failure: an OnFailure container that has succeeded would run again.
 #[test]
@@ -258,7 +254,7 @@ fn reason_that_is_known_two_seconds_late_is_announced() {
 }
 
 #[test]
-fn unknown_code_is_asked_for_again_after_two_seconds() {
+fn unknown_code_is_read_again_after_two_seconds() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", None);
     t.event(Stopped, "web");

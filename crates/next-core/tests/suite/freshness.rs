@@ -64,9 +64,11 @@ fn read_from_before_the_instant_answers_nobody() {
 #[test]
 fn waiter_whose_list_fails_gets_the_error() {
     let mut t = Script::with(&["web"]);
-    t.node.pod_lists_fail = Some(Failed);
-    let worker = t.read();
-    assert_eq!(t.error(worker), Some(Failed));
+    t.hold(PodLists);
+    let (first, later) = (t.read(), t.read());
+    t.fail(PodLists);
+    assert_eq!(t.error(first), Some(Failed));
+    assert!(!t.is_answered(later));
     assert_eq!(t.cached("web"), "Running");
     assert!(t.cache["p"].status.error.is_some());
 }
@@ -143,8 +145,6 @@ fn cancelled_waiter_leaves_nothing_behind() {
     assert_eq!(t.answers.len(), 1);
 }
 
-// ------------------------------------------------------------------------- which statuses are due
-
 #[test]
 fn read_asks_for_statuses_of_new_and_changed_ids() {
     let mut t = Script::with(&["web", "idle"]);
@@ -171,7 +171,7 @@ fn status_in_an_event_serves_a_row_of_its_state() {
 
 /// CRI-O's status of a container that was stopped without exit code takes seconds.
 #[test]
-fn unknown_code_is_asked_for_once_after_the_end() {
+fn unknown_code_is_read_once_after_the_end() {
     for fault in [None, Some(DeadlineExceeded)] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", None);
@@ -197,13 +197,12 @@ fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
     t.send(Event::nil(Created, "job"));
     t.release();
     t.expect_calls(&["list p"]);
+    t.send(Event::nil(Created, "web2"));
     t.send(Event::nil(Deleted, "web2"));
     t.pass(100);
     t.read();
     t.expect_calls(&["list p", "status job"]);
 }
-
-// ------------------------------------------------------------------------------------- details
 
 #[test]
 fn details_read_asks_for_every_status_even_in_backoff() {
@@ -231,10 +230,13 @@ fn details_of_a_pod_are_as_of_its_oldest_status() {
 #[test]
 fn details_from_an_event_have_no_instant() {
     let mut t = Script::with(&[]);
+    let before = t.now();
     t.node.start("web");
     t.event(Started, "web");
     let worker = t.read();
     assert_eq!(t.view(worker).inspected, None);
+    let worker = t.read_details_since(before);
+    assert!(t.view(worker).inspected > Some(before));
 }
 
 #[test]
@@ -250,7 +252,7 @@ fn read_without_every_status_answers_no_details_waiter() {
     assert!(t.view(details).inspected.is_some());
 }
 
-/// A worker takes "read since, without code and without error" for a lost code.
+/// A worker takes newer details without code and without error for a lost exit code.
 #[test]
 fn status_from_before_the_end_is_no_newer_detail() {
     let mut t = Script::with(&["web"]);

@@ -5,8 +5,6 @@ use pleg_core::EventType::Stopped;
 
 use crate::script::{Call, Event, PodLists, Relists, Script, StatusCalls};
 
-// ---------------------------------------------------------------------------- deadlines and slots
-
 #[test]
 fn pod_read_has_five_seconds_as_a_whole() {
     let mut t = Script::with(&["web"]);
@@ -74,8 +72,7 @@ fn pod_with_a_waiter_is_read_before_others() {
     t.hold(StatusCalls);
     t.relist();
     t.hold(PodLists);
-    let since = t.now();
-    t.read_since("r", since);
+    t.read_since("q11", t.now());
     t.answer_newest(StatusCalls);
     assert_eq!(t.in_flight(PodLists), 1);
 }
@@ -97,8 +94,6 @@ fn hung_pod_delays_no_other_and_is_named() {
     let health = t.core.health(t.now());
     assert_eq!(health.overdue_pods[0].uid, "p".into());
 }
-
-// ---------------------------------------------------------------------------------- failing pods
 
 #[test]
 fn failing_pod_is_retried_with_backoff_and_named() {
@@ -164,8 +159,6 @@ fn hung_status_is_in_backoff_while_only_relists_fail() {
     assert!(retries <= 8, "{retries}");
 }
 
-// -------------------------------------------------------------------------- a runtime that fails
-
 #[test]
 fn failures_in_an_outage_do_not_count() {
     let mut t = Script::with(&["web"]);
@@ -222,8 +215,6 @@ fn not_found_marks_the_id_and_asks_for_no_version() {
     assert_eq!(t.answered(worker, "web"), "Running missing");
     t.expect_calls(&["list p", "status s web"]);
 }
-
-// ------------------------------------------------------------------------------------ the probe
 
 #[test]
 fn probe_asks_for_the_oldest_status_outside_backoff() {

@@ -1,4 +1,4 @@
-//! A node, its event stream, the calls to its runtime and its consumers, scripted by hand on virtual time.
+//! A node, its event stream, its calls and its consumers, scripted by hand on virtual time.
 //!
 //! Calls are answered at once. A call that the script [holds](Script::hold) has three instants: its request, its
 //! evaluation (what it shows is what the node is then) and its answer.
@@ -93,7 +93,7 @@ pub(crate) struct Script {
     now: u64,
     wall: i64,
     hints: HintMap,
-    held: BTreeSet<Call>,
+    on_hold: BTreeSet<Call>,
     in_flight: Vec<InFlight>,
     waiters: u64,
     pub(crate) answers: BTreeMap<WaiterId, Result<PodView, CallError>>,
@@ -123,7 +123,7 @@ impl Script {
             now,
             wall: WALL + 3_600_000_000_000,
             hints: HintMap::default(),
-            held: BTreeSet::new(),
+            on_hold: BTreeSet::new(),
             in_flight: Vec::new(),
             waiters: 0,
             answers: BTreeMap::new(),
@@ -272,12 +272,12 @@ impl Script {
 
     /// Calls of this kind are not answered until the script answers them.
     pub(crate) fn hold(&mut self, call: Call) {
-        self.held.insert(call);
+        self.on_hold.insert(call);
     }
 
     /// Calls are answered at once again, and so are those that are held.
     pub(crate) fn release(&mut self) {
-        self.held.clear();
+        self.on_hold.clear();
         while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
             self.end(index);
             self.settle();
@@ -400,7 +400,7 @@ impl Script {
         });
         self.deadlines.push((call, deadline));
         let requested = self.tick();
-        let is_answered = !self.held.contains(&call) && !self.hangs(&output);
+        let is_answered = !self.on_hold.contains(&call) && !self.hangs(&output);
         self.in_flight.push(InFlight {
             call,
             output,
@@ -428,7 +428,7 @@ impl Script {
     /// The call was not answered before its deadline.
     fn expire(&mut self, index: usize) {
         let call = &self.in_flight[index].call;
-        if *call == Call::Statuses && !self.held.contains(call) {
+        if *call == Call::Statuses && !self.on_hold.contains(call) {
             // Only those that hang fail.
             return self.end(index);
         }

@@ -8,8 +8,6 @@ use std::time::Duration;
 use crate::node::{created, exited, running, start_failed, unlabelled};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-// ------------------------------------------------------------------------- which events are expected
-
 #[test]
 fn change_without_its_event_is_missed_after_ten_seconds() {
     let mut t = Script::with(&[]);
@@ -34,7 +32,7 @@ fn container_that_ran_and_is_gone_should_have_stopped() {
     assert_eq!(t.missed(), (0, 1));
 }
 
-/// CRI-O sends STOPPED seconds after it lists the container as exited. Others lag with the list.
+/// CRI-O sends STOPPED seconds after it lists the container as exited.
 #[test]
 fn event_before_the_read_or_soon_after_is_not_missed() {
     let mut t = Script::with(&["web", "job"]);
@@ -178,7 +176,7 @@ fn event_is_remembered_until_its_id_is_published() {
     assert_eq!(t.missed(), (0, 0));
 }
 
-/// The relist shows it, but overlaps a pod read, so the next read publishes it.
+/// The relist shows the id but overlaps a pod read, so a later read publishes the id.
 #[test]
 fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
     let mut t = Script::with(&[]);
@@ -205,6 +203,21 @@ fn event_of_an_id_without_label_is_remembered() {
 }
 
 #[test]
+fn event_on_an_earlier_stream_does_not_count() {
+    let mut t = Script::with(&["web"]);
+    t.node.lag();
+    t.node.exit("web", 0);
+    t.send(Event::nil(Stopped, "web"));
+    t.subscribe();
+    t.pass(12_000);
+    t.read();
+    t.node.catch_up();
+    t.pass(22_000);
+    t.expect(&["Died web 0"]);
+    assert_eq!(t.missed(), (0, 1));
+}
+
+#[test]
 fn end_of_the_stream_cancels_what_is_expected() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 0);
@@ -213,8 +226,6 @@ fn end_of_the_stream_cancels_what_is_expected() {
     t.pass(20_000);
     assert_eq!(t.missed(), (0, 0));
 }
-
-// ------------------------------------------------------------------------------ the relist period
 
 #[test]
 fn period_grows_when_the_stream_is_confirmed_and_proven() {
@@ -328,8 +339,6 @@ fn polling_lists_every_second() {
     assert!((95..=101).contains(&relists), "{relists}");
 }
 
-// --------------------------------------------------------------------- subscribe, and outages
-
 #[test]
 fn subscribe_is_followed_by_a_relist() {
     let mut t = quiet();
@@ -376,7 +385,7 @@ fn relist_that_ends_an_outage_is_not_repeated() {
     t.expect_calls(&["relist"]);
 }
 
-/// It may hang in the connection to the daemon that was stopped.
+/// The relist may hang in the connection to the daemon that was stopped.
 #[test]
 fn relist_sent_before_an_outage_ended_is_given_up() {
     let mut t = quiet();
