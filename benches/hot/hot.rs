@@ -19,13 +19,13 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pleg_core::{
-    Arrival, Id, Inspection, Instant, KnownIds, List, Output, Reconciler, Report, Rows,
-    RuntimeEvent, Settings, StreamChange, Ticket, WallTime,
+    Arrival, CallError, CallErrorKind, Id, Instant, KnownIds, List, Output, PodList, Reconciler,
+    Report, Rows, RuntimeEvent, Settings, Statuses, StreamChange, Ticket, WallTime,
 };
-use pleg_cri::convert::{self, Interner};
-use pleg_cri::{EventDecoder, rows, v1};
+use pleg_cri::{convert, rows, v1};
 use pleg_runtime::Row;
 use prost::Message as _;
+use prost::bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -38,10 +38,9 @@ const MS: Duration = Duration::from_millis(1);
 /// Runs so many rounds and returns the number of allocations, without those of the preparations.
 type Path = fn(usize) -> usize;
 
-const PATHS: [(&str, Path); 8] = [
+const PATHS: [(&str, Path); 7] = [
     ("prost", prost),
     ("convert", convert),
-    ("decode", decode),
     ("known", known),
     ("stopped", exits),
     ("list-convert", list_convert),
@@ -118,18 +117,6 @@ fn convert(rounds: usize) -> usize {
     })
 }
 
-/// The decoder of this project decodes an event that it has seen before.
-fn decode(rounds: usize) -> usize {
-    let mut decoder = EventDecoder::new();
-    let bytes = started(7);
-    black_box(decoder.read(&bytes).expect("a message"));
-    counted(|| {
-        for _ in 0..rounds {
-            black_box(decoder.read(&bytes).expect("a message"));
-        }
-    })
-}
-
 /// An event without a change, from its bytes to the outputs of the reconciler.
 fn known(rounds: usize) -> usize {
     let mut node = settled();
@@ -158,13 +145,12 @@ fn exits(rounds: usize) -> usize {
 fn list_convert(rounds: usize) -> usize {
     let sandbox = typical::sandbox_row(7).encode_to_vec();
     let container = typical::container_row(7).encode_to_vec();
-    let interner = &mut Interner::default();
     counted(|| {
         for _ in 0..rounds {
             let row = v1::PodSandbox::decode(&*sandbox).expect("a message");
-            black_box(convert::sandbox_row_with(row, interner));
+            black_box(convert::sandbox_row(row));
             let row = v1::Container::decode(&*container).expect("a message");
-            black_box(convert::container_row_with(row, interner));
+            black_box(convert::container_row(row));
         }
     })
 }
@@ -174,18 +160,18 @@ fn relist(rounds: usize) -> usize {
     let mut node = settled();
     let sandboxes = v1::ListPodSandboxResponse {
         items: (0..PODS).map(typical::sandbox_row).collect(),
-    }
-    .encode_to_vec();
+    };
+    let sandboxes = Bytes::from(sandboxes.encode_to_vec());
     let containers = v1::ListContainersResponse {
         containers: (0..PODS).map(typical::container_row).collect(),
-    }
-    .encode_to_vec();
+    };
+    let containers = Bytes::from(containers.encode_to_vec());
     let mut list = || {
         let (ticket, known) = node.next_list();
         let mut listed = Rows::new(known);
         let mut add = |row: Row<'_>| pleg_generic::add(&mut listed, row);
-        rows::sandboxes(&sandboxes, &mut add).expect("a message");
-        rows::containers(&containers, &mut add).expect("a message");
+        rows::sandboxes(sandboxes.clone(), &mut add).expect("a message");
+        rows::containers(containers.clone(), &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
     // The first list: no row is known.
@@ -207,13 +193,10 @@ fn relist_in_full(rounds: usize) -> usize {
 }
 
 fn rows() -> Vec<Report> {
-    let interner = &mut Interner::default();
     let sandboxes = (0..PODS).map(typical::sandbox_row);
-    let mut rows: Vec<_> = sandboxes
-        .filter_map(|row| convert::sandbox_row_with(row, interner))
-        .collect();
+    let mut rows: Vec<_> = sandboxes.filter_map(convert::sandbox_row).collect();
     let containers = (0..PODS).map(typical::container_row);
-    rows.extend(containers.filter_map(|row| convert::container_row_with(row, interner)));
+    rows.extend(containers.filter_map(convert::container_row));
     rows
 }
 
@@ -222,7 +205,6 @@ struct Node {
     reconciler: Reconciler,
     now: Instant,
     list: Option<(Ticket, KnownIds)>,
-    decoder: EventDecoder,
     statuses: BTreeMap<Id, Report>,
 }
 
@@ -241,8 +223,8 @@ impl Node {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        let event = self.decoder.read(bytes).expect("a message");
-        self.arrive(event.expect("it names an id"));
+        let event = v1::ContainerEventResponse::decode(bytes).expect("a message");
+        self.arrive(convert::event(event).expect("it names an id"));
     }
 
     fn next_list(&mut self) -> (Ticket, KnownIds) {
@@ -275,17 +257,29 @@ impl Node {
         while let Some(output) = self.reconciler.poll_output() {
             match output {
                 Output::List { ticket, known, .. } => self.list = Some((ticket, known)),
-                Output::Inspect { ticket, held, .. } => {
-                    let found = held.iter().filter_map(|held| self.statuses.get(&held.id));
-                    let inspection = Inspection {
+                Output::ListPod { ticket, uid, .. } => {
+                    let of_pod = |row: &&Report| row.identity.pod.as_ref() == Some(&uid);
+                    let list = PodList {
                         ticket,
                         began: self.now,
-                        ended: self.now,
-                        found: found.cloned().collect(),
-                        ..Inspection::new(None)
+                        rows: Ok(self.statuses.values().filter(of_pod).cloned().collect()),
                     };
                     self.now = self.now.after(Duration::from_micros(10));
-                    self.reconciler.handle_inspection(self.now, inspection);
+                    self.reconciler.handle_pod_list(self.now, list);
+                }
+                Output::ReadStatuses { ticket, ids, .. } => {
+                    let answers = ids.into_iter().map(|(id, _)| {
+                        let status = self.statuses.get(&id).cloned();
+                        let error = || CallError::new("status", CallErrorKind::NotFound, "gone");
+                        (id, status.ok_or_else(error))
+                    });
+                    let statuses = Statuses {
+                        ticket,
+                        began: self.now,
+                        answers: answers.collect(),
+                    };
+                    self.now = self.now.after(Duration::from_micros(10));
+                    self.reconciler.handle_statuses(self.now, statuses);
                 }
                 _ => {}
             }
@@ -295,12 +289,11 @@ impl Node {
 
 /// The statuses that status calls return.
 fn statuses() -> BTreeMap<Id, Report> {
-    let mut interner = Interner::default();
     let of = |n| {
         let running = v1::ContainerState::ContainerRunning;
         [
-            convert::sandbox_status_with(typical::sandbox_status(n), &mut interner),
-            convert::container_status_with(typical::container_status(n, running), &mut interner),
+            convert::sandbox_status(typical::sandbox_status(n)),
+            convert::container_status(typical::container_status(n, running)),
         ]
     };
     let all = (0..PODS).flat_map(of).flatten();
@@ -315,7 +308,6 @@ fn settled() -> Node {
         reconciler,
         now,
         list: None,
-        decoder: EventDecoder::new(),
         statuses: statuses(),
     };
     let wall = WallTime::from_nanos(WALL);

@@ -15,7 +15,7 @@ use crate::recording::{Log, ReceivedEvent};
 /// What was announced, by id, in order.
 #[derive(Debug, Default)]
 pub struct Announcements {
-    by_id: BTreeMap<(Id, u32), Vec<PodLifecycleEvent>>,
+    by_id: BTreeMap<Id, Vec<PodLifecycleEvent>>,
     wrong: Vec<String>,
 }
 
@@ -33,16 +33,13 @@ impl Announcements {
 
     fn take(&mut self, event: PodLifecycleEvent) {
         if let Some(subject) = event.subject.clone() {
-            self.by_id
-                .entry((subject.id, subject.incarnation))
-                .or_default()
-                .push(event);
+            self.by_id.entry(subject.id).or_default().push(event);
         }
     }
 
-    /// The types announced of an id's first incarnation.
+    /// The types announced of an id.
     pub fn types(&self, id: &Id) -> Vec<LifecycleType> {
-        let events = self.by_id.get(&(id.clone(), 0));
+        let events = self.by_id.get(id);
         events.into_iter().flatten().map(|e| e.event).collect()
     }
 
@@ -51,19 +48,11 @@ impl Announcements {
         self.types(id).contains(&what)
     }
 
-    /// When the end of the id's first incarnation was detected, and its exit code.
+    /// When the end of the id was detected, and its exit code.
     pub fn died(&self, id: &Id) -> Option<(Instant, Option<i32>)> {
-        let mut events = self.by_id.get(&(id.clone(), 0))?.iter();
+        let mut events = self.by_id.get(id)?.iter();
         let died = events.find(|e| e.event == LifecycleType::ContainerDied)?;
         Some((died.detected, died.subject.as_ref()?.exit_code))
-    }
-
-    /// How many states were overruled.
-    pub fn overruled(&self) -> usize {
-        self.by_id
-            .keys()
-            .filter(|(_, incarnation)| *incarnation > 0)
-            .count()
     }
 
     /// The sources of what was announced, counted.
@@ -79,11 +68,11 @@ impl Announcements {
     /// code; a lagging subscriber.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
-        for ((id, incarnation), events) in &self.by_id {
+        for (id, events) in &self.by_id {
             let types: Vec<_> = events.iter().map(|e| e.event).collect();
             let steps: Vec<_> = types.iter().filter_map(|t| step(*t)).collect();
             if !steps.is_sorted_by(|a, b| a < b) {
-                wrong.push(format!("{id}#{incarnation}: {types:?}"));
+                wrong.push(format!("{id}: {types:?}"));
             }
             let Some(object) = objects.get(id).filter(|d| d.kind == Kind::Container) else {
                 continue;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use pleg::core::{Cause, Degraded, EventType, Health, Id, LifecycleType, StreamState};
+use pleg::core::{Degraded, EventType, Health, Id, LifecycleType, StreamState};
 use pleg::runtime::Runtime;
 use pleg::{Builder, Pleg, Subscription};
 use pleg_cri::CriRuntime;
@@ -263,22 +263,14 @@ impl Generator {
             log.calls,
             log.events.len()
         );
-        for cause in Cause::ALL {
-            let n = counters.inspections_by_cause[cause];
-            if n > 0 {
-                println!("  inspections because {}: {n}", cause.as_str());
-            }
-        }
         println!(
-            "  lists {} ({} failed), exit reads {}, contradictions {}, overruled {}, missed {:?}, \
-             incomplete {}",
+            "  lists {} ({} failed), pod reads {}, statuses {}, undone {}, missed {:?}",
             counters.lists,
             counters.lists_failed,
-            counters.exit_reads,
-            counters.contradictions,
-            counters.overruled,
+            counters.pod_reads,
+            counters.statuses,
+            counters.undone,
             counters.missed,
-            counters.events_incomplete
         );
     }
 }

@@ -23,6 +23,8 @@ pub struct Calls {
     pub statuses: u64,
     /// Subscribes.
     pub subscribes: u64,
+    /// `Version`, without the calls that determine the event profile.
+    pub versions: u64,
 }
 
 /// One event as it arrived.
@@ -227,6 +229,7 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        self.note(|c| c.versions += 1);
         self.inner.version().await
     }
 

@@ -1,10 +1,9 @@
 //! A runtime that decodes every row of a list with prost and keeps the fields that upstream keeps.
 //!
-//! [`CriRuntime`] reads lists for this project's generator: it computes a fingerprint of every row, so
-//! that unchanged rows need no decoding, and shares strings that many rows contain. A subject that
-//! decodes all rows would have the cost of that without a benefit. Rows are decoded one by one, which
-//! is cheaper than to decode the whole list first, as upstream does. Statuses and events are read as by
-//! [`CriRuntime`].
+//! [`CriRuntime`] reads lists for this project's generator: it decodes id and state of every row first.
+//! A subject that decodes all rows would have the cost of that without a benefit. Rows are decoded one
+//! by one, which is cheaper than to decode the whole list first, as upstream does. Statuses and events
+//! are read as by [`CriRuntime`].
 
 use pleg_core::{
     CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,
@@ -13,33 +12,14 @@ use pleg_core::{
 use pleg_cri::CriRuntime;
 use pleg_cri::v1::{self, ContainerState as State, PodSandboxState};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use prost::Message as _;
 use prost::bytes::Bytes;
-use prost::encoding::{DecodeContext, decode_key, message, skip_field};
-use prost::{DecodeError, Message};
 
 type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
 
 /// A runtime that decodes every row with prost.
 #[derive(Debug)]
 pub(super) struct FullDecode(pub(super) CriRuntime);
-
-/// The field number of rows in the messages of both lists.
-const ROWS: u32 = 1;
-
-/// Decodes the rows of a list.
-fn each<T: Message + Default>(mut list: &[u8], mut row: impl FnMut(&T)) -> Result<(), DecodeError> {
-    while !list.is_empty() {
-        let (field, wire) = decode_key(&mut list)?;
-        if field == ROWS {
-            let mut decoded = T::default();
-            message::merge(wire, &mut decoded, &mut list, DecodeContext::default())?;
-            row(&decoded);
-        } else {
-            skip_field(wire, field, &mut list, DecodeContext::default())?;
-        }
-    }
-    Ok(())
-}
 
 /// Converts a row like upstream's `toRuntimeSandbox`.
 fn sandbox(of: &v1::PodSandbox, row: Rows<'_>) {
@@ -94,13 +74,19 @@ impl Runtime for FullDecode {
     type Events = <CriRuntime as Runtime>::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |list: Bytes| each(&list, |of| sandbox(of, row));
-        self.0.sandbox_messages(scope, &mut read).await
+        let mut read = |encoded: Bytes| {
+            sandbox(&v1::PodSandbox::decode(encoded)?, row);
+            Ok(())
+        };
+        self.0.encoded_sandboxes(scope, &mut read).await
     }
 
     async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |list: Bytes| each(&list, |of| container(of, row));
-        self.0.container_messages(scope, &mut read).await
+        let mut read = |encoded: Bytes| {
+            container(&v1::Container::decode(encoded)?, row);
+            Ok(())
+        };
+        self.0.encoded_containers(scope, &mut read).await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
@@ -124,11 +110,11 @@ impl Runtime for FullDecode {
 mod tests {
     use super::*;
 
-    fn reports(list: &[u8]) -> Result<Vec<Report>, DecodeError> {
-        let mut reports = Vec::new();
-        let mut row = |row: Row<'_>| reports.extend(row.report());
-        each(list, |of| container(of, &mut row))?;
-        Ok(reports)
+    fn report(encoded: &[u8]) -> Result<Option<Report>, prost::DecodeError> {
+        let mut report = None;
+        let mut row = |row: Row<'_>| report = row.report();
+        container(&v1::Container::decode(encoded)?, &mut row);
+        Ok(report)
     }
 
     fn listed(id: &str, state: State) -> v1::Container {
@@ -144,23 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_decoded() {
-        let containers = vec![
-            listed("a", State::ContainerRunning),
-            listed("b", State::ContainerExited),
-        ];
-        let list = v1::ListContainersResponse { containers }.encode_to_vec();
-        let all = reports(&list).unwrap();
-        let fields = |r: &Report| (r.id.to_string(), r.shown, r.identity.pod.clone());
-        let pod = Some("pod".into());
-        assert_eq!(
-            all.iter().map(fields).collect::<Vec<_>>(),
-            [
-                ("a".to_owned(), ReportedState::Running, pod.clone()),
-                ("b".to_owned(), ReportedState::Exited, pod),
-            ]
-        );
-        let cut = list.get(..list.len() - 1).unwrap();
-        assert!(reports(cut).is_err());
+    fn row_is_decoded_in_full() {
+        let encoded = listed("a", State::ContainerExited).encode_to_vec();
+        let report_of_a = report(&encoded).unwrap().unwrap();
+        let identity = (report_of_a.id.as_str(), report_of_a.identity.pod.as_ref());
+        assert_eq!(identity, ("a", Some(&"pod".into())));
+        assert_eq!(report_of_a.shown, ReportedState::Exited);
+        assert!(report(&encoded[..encoded.len() - 1]).is_err());
     }
 }

@@ -187,10 +187,10 @@ pub(super) async fn call(settings: &Settings) -> Result<()> {
     let mut due = clock.now();
     for round in 0_u32.. {
         if round.is_multiple_of(4) {
-            let mut drop_message = |_: Bytes| Ok(());
+            let mut drop_row = |_: Bytes| Ok(());
             let node = Scope::Node;
-            runtime.sandbox_messages(&node, &mut drop_message).await?;
-            runtime.container_messages(&node, &mut drop_message).await?;
+            runtime.encoded_sandboxes(&node, &mut drop_row).await?;
+            runtime.encoded_containers(&node, &mut drop_row).await?;
         }
         drop(runtime.container_status(&id).await?);
         due = due.after(Duration::from_secs(15));

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     reconciler.handle_list(ended, list);
 
-    // It publishes what the list showed, and asks for an inspection before it announces that.
+    // It publishes what the list showed, and asks for the statuses before it announces that.
     while let Some(output) = reconciler.poll_output() {
         println!("{output:?}");
     }

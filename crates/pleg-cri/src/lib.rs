@@ -34,20 +34,17 @@
 //! | --- | --- | --- |
 //! | `server` | no | the server traits of the services in [`v1`], for simulators and tests |
 //!
-//! The only I/O is on the runtime's socket, and [`find`] looks at paths. Decoders keep a bounded number of values from earlier
-//! responses, to share them with later ones.
+//! The only I/O is on the runtime's socket, and [`find`] looks at paths.
 
 mod budget;
 mod client;
 mod config;
 mod connection;
 pub mod convert;
-mod decode;
 mod diagnose;
 mod endpoint;
 mod error;
 mod events;
-mod interner;
 mod lists;
 mod metrics;
 pub mod quirks;
@@ -55,11 +52,9 @@ pub mod rows;
 mod runtime;
 mod transport;
 pub mod v1;
-mod wire;
 
 pub use client::{CriClient, Written};
 pub use config::{ConfigError, CriConfig};
-pub use decode::EventDecoder;
 pub use diagnose::{ConnectError, diagnose};
 pub use endpoint::{Endpoint, EndpointError, WellKnown, find, well_known};
 pub use events::Events;

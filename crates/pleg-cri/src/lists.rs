@@ -1,6 +1,6 @@
 //! The two list operations. They use streaming lists if the runtime supports them, and unary lists
-//! otherwise. Response messages are passed on as bytes, to [`rows`] or to another decoder, in parts: other tasks of the
-//! program, such as its health check, run in between.
+//! otherwise. Rows are passed on as bytes, to [`rows`] or to another decoder. After every 1,000 rows
+//! other tasks of the program, such as its health check, run.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,10 @@ use crate::{convert, rows, v1};
 /// it has bytes, so the limit on the bytes of a message does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
-/// Reads a part of a list.
+/// How many rows are decoded without a pause.
+const PART: usize = 1000;
+
+/// Reads one encoded row.
 type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
 
 /// The streaming and the unary request of a list: method and message.
@@ -43,19 +46,19 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::sandboxes_with(&message, &self.interner, row);
-        self.sandbox_messages(scope, &mut read).await
+        let mut brief = rows::SandboxRow::default();
+        let mut read = |encoded: Bytes| rows::pass_on(&mut brief, &encoded, row);
+        self.encoded_sandboxes(scope, &mut read).await
     }
 
-    /// Lists sandboxes and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part can
-    /// be decoded as a `ListPodSandboxResponse`: a page of `StreamPodSandboxes` has its rows in the same field.
+    /// Lists sandboxes and passes each of them to `read` as an encoded `PodSandbox`.
     ///
     /// # Errors
     /// If the call or `read` fails, or if there are more than 100,000 rows.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call; `read` may have been called for some of the parts.
-    pub async fn sandbox_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
+    /// Dropping the future cancels the call; `read` may have been called for some of the rows.
+    pub async fn encoded_sandboxes(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::sandbox_filter(scope);
         let list = List {
             operation: Operation::LIST_SANDBOXES,
@@ -79,19 +82,19 @@ impl CriRuntime {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let mut read = |message: Bytes| rows::containers_with(&message, &self.interner, row);
-        self.container_messages(scope, &mut read).await
+        let mut brief = rows::ContainerRow::default();
+        let mut read = |encoded: Bytes| rows::pass_on(&mut brief, &encoded, row);
+        self.encoded_containers(scope, &mut read).await
     }
 
-    /// Lists containers and passes them to `read`, encoded, in parts of at most 1,000 rows. Each part can
-    /// be decoded as a `ListContainersResponse`: a page of `StreamContainers` has its rows in the same field.
+    /// Lists containers and passes each of them to `read` as an encoded `Container`.
     ///
     /// # Errors
     /// If the call or `read` fails, or if there are more than 100,000 rows.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call; `read` may have been called for some of the parts.
-    pub async fn container_messages(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
+    /// Dropping the future cancels the call; `read` may have been called for some of the rows.
+    pub async fn encoded_containers(&self, scope: &Scope, read: Read<'_>) -> Result<(), CallError> {
         let filter = convert::container_filter(scope);
         let list = List {
             operation: Operation::LIST_CONTAINERS,
@@ -181,20 +184,23 @@ impl Received<'_> {
         // The same status as for messages that tonic decodes.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
-        let (rows, ends) = rows::parts(&message).map_err(malformed)?;
-        self.rows += rows;
+        self.rows += rows::count(&message).map_err(malformed)?;
         if self.rows > MOST_ROWS {
             let rows = self.rows;
             let problem = format!("the list has {rows} rows; at most {MOST_ROWS} are read");
             return Err(Status::out_of_range(problem));
         }
-        let mut begin = 0;
-        for end in ends {
-            (self.read)(message.slice(begin..end)).map_err(malformed)?;
-            tokio::task::yield_now().await;
-            begin = end;
+        let rows = rows::split(message).map_err(malformed)?;
+        let mut parts = rows.chunks(PART).peekable();
+        while let Some(part) = parts.next() {
+            for row in part {
+                (self.read)(row.clone()).map_err(malformed)?;
+            }
+            if parts.peek().is_some() {
+                tokio::task::yield_now().await;
+            }
         }
-        (self.read)(message.slice(begin..)).map_err(malformed)
+        Ok(())
     }
 }
 

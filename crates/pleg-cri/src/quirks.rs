@@ -47,8 +47,6 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     let mut profile = EventProfile::UNKNOWN;
     match runtime.name.as_str() {
         "containerd" => {
-            profile.promises_started = true;
-            profile.promises_stopped = true;
             profile.removal_suppresses_stopped = false;
             profile.splits_events_between_subscribers = version < Some((2, 0));
         }
@@ -347,7 +345,7 @@ mod tests {
                 containerd.splits_events_between_subscribers, shared,
                 "{version}"
             );
-            assert!(containerd.promises_stopped && !containerd.removal_suppresses_stopped);
+            assert!(!containerd.removal_suppresses_stopped);
         }
         for (version, shared, crashes) in [
             ("1.27.1", true, false),
@@ -361,7 +359,7 @@ mod tests {
                 crio.disconnect_may_crash,
             );
             assert_eq!((s, c), (shared, crashes), "{version}");
-            assert!(!crio.promises_stopped && crio.removal_suppresses_stopped);
+            assert!(crio.removal_suppresses_stopped);
         }
         assert_eq!(profile("docker", "1"), EventProfile::UNKNOWN);
     }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::TryFutureExt as _;
 use http_body::Body;
@@ -24,7 +24,6 @@ use crate::connection::Connection;
 use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{malformed, no_connection};
 use crate::events::Events;
-use crate::interner::{self, Interner};
 use crate::metrics::Operation;
 use crate::transport::{self, CallRequest, CallService, Connector, version_request};
 use crate::v1::image_service_client::ImageServiceClient;
@@ -46,8 +45,6 @@ pub struct CriRuntime {
     /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
     /// list; 0 for none. On another connection the runtime may have another version.
     pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
-    /// For rows and statuses. Event streams have their own.
-    pub(crate) interner: Arc<Mutex<Interner>>,
 }
 
 impl CriRuntime {
@@ -82,7 +79,6 @@ impl CriRuntime {
         Ok(Self {
             connection: Connection::new(connector, config)?,
             unary_lists_on_connection: Arc::default(),
-            interner: Arc::default(),
         })
     }
 
@@ -184,10 +180,6 @@ impl CriRuntime {
             .max_decoding_message_size(self.config().message_limit)
     }
 
-    fn interner(&self) -> MutexGuard<'_, Interner> {
-        interner::lock(&self.interner)
-    }
-
     /// A unary call that reads the object `id`.
     async fn read<T>(
         &self,
@@ -234,7 +226,7 @@ impl Runtime for CriRuntime {
         let call = client.pod_sandbox_status(request);
         let status = self.read(operation, id.as_str(), call).await?.status;
         status
-            .and_then(|status| convert::sandbox_status_with(status, &mut self.interner()))
+            .and_then(convert::sandbox_status)
             .ok_or_else(|| malformed(operation, "the response has no status"))
     }
 
@@ -248,7 +240,7 @@ impl Runtime for CriRuntime {
         let call = client.container_status(request);
         let status = self.read(operation, id.as_str(), call).await?.status;
         status
-            .and_then(|status| convert::container_status_with(status, &mut self.interner()))
+            .and_then(convert::container_status)
             .ok_or_else(|| malformed(operation, "the response has no status"))
     }
 

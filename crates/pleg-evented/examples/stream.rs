@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use pleg_evented::{ReconnectPolicy, ReconnectSettings, handover, run};
-use pleg_runtime::core::{EventType, StreamChange, StreamObservation};
+use pleg_runtime::core::{EventType, StreamChange};
 use pleg_runtime::fake::FakeRuntime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = FakeRuntime::new();
     runtime.run_pod("web");
-    let (sender, mut observations) = handover(16);
+    let (sender, hints) = handover();
     let shutdown = CancellationToken::new();
     let reader = tokio::spawn(run(
         Arc::new(runtime.clone()),
@@ -31,19 +31,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ));
 
     let mut subscribes = 0;
-    while let Some(observation) = observations.recv().await {
-        match observation {
-            StreamObservation::Change(StreamChange::Subscribed { .. }) => {
-                subscribes += 1;
-                println!("subscribed");
-                runtime.emit(EventType::Started, "web-c");
-            }
-            StreamObservation::Change(StreamChange::Ended { why, .. }) => println!("ended: {why}"),
-            StreamObservation::Event(arrival) => {
-                println!("{:?} of {}", arrival.event.event, arrival.event.id);
-                if subscribes == 2 {
-                    break;
+    let mut delivered = 0;
+    while delivered < 2 {
+        hints.wait().await;
+        let batch = hints.take();
+        for change in batch.changes {
+            match change {
+                StreamChange::Subscribed { .. } => {
+                    subscribes += 1;
+                    println!("subscribed");
+                    runtime.emit(EventType::Started, "web-c");
                 }
+                StreamChange::Ended { why, .. } => println!("ended: {why}"),
+            }
+        }
+        for id in batch.hints.into_keys() {
+            println!("hint of {id}");
+            delivered += 1;
+            if subscribes == 1 {
                 runtime.break_streams();
             }
         }

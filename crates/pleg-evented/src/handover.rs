@@ -1,110 +1,172 @@
-//! The bounded channel from the reader to the writer.
+//! The map between the reader of the stream and the writer (invariant 8).
+//!
+//! The reader adds each event to the hint of its subject, and the writer takes the whole map at
+//! once. So a slow writer finds fewer hints than there were events, and the reader never waits for it.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use pleg_runtime::core::{StreamObservation, StreamQueue};
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
+use pleg_runtime::core::{Arrival, Hint, HintMap, Id, Instant, StreamChange, WallTime};
+use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// A channel in which `capacity` observations may wait for the writer before the reader joins
-/// them.
-///
-/// # Panics
-/// If `capacity` is zero.
-pub fn handover(capacity: usize) -> (ObservationSender, Observations) {
-    let (sender, receiver) = mpsc::channel(capacity);
-    let gauges = Arc::new(ReaderGauges::new(capacity));
-    let sender = ObservationSender {
-        sender,
-        gauges: gauges.clone(),
-    };
-    let observations = Observations {
-        receiver,
-        gauges,
-        taken: 0,
-    };
-    (sender, observations)
+/// The most changes of the stream that wait. After more, the oldest is dropped: a later subscribe or
+/// end replaces what it reported.
+const MOST_CHANGES: usize = 16;
+
+/// The most latencies that wait. More are not needed for a histogram.
+const MOST_LATENCIES: usize = 1000;
+
+/// A connected pair of the reader's and the writer's end.
+pub fn handover() -> (HintSender, Hints) {
+    let shared = Arc::new(Shared::default());
+    (HintSender(shared.clone()), Hints(shared))
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Notified when an observation was added.
+    added: Notify,
+    /// Notified when the writer's end is dropped.
+    closed: Notify,
+    gauges: Arc<ReaderGauges>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    changes: VecDeque<StreamChange>,
+    hints: HintMap,
+    latencies: Vec<Duration>,
+    /// The number of events that the hints are made of, and that were lost.
+    events: usize,
+    since: Option<Instant>,
+    /// The wall clock at the last subscribe.
+    subscribed: Option<WallTime>,
+    is_closed: bool,
+}
+
+impl Shared {
+    /// Locks the map. The lock is held while one event is added, or while the map is swapped.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn add_latency(&mut self, arrival: &Arrival) {
+        // A runtime may send events again from before the subscribe.
+        let created_at = WallTime::claimed(arrival.event.created_at);
+        if created_at < self.subscribed || self.latencies.len() >= MOST_LATENCIES {
+            return;
+        }
+        let nanos = arrival.wall.as_nanos();
+        let nanos = nanos.saturating_sub(arrival.event.created_at);
+        // If the runtime's clock is ahead, there is no latency.
+        let latency = u64::try_from(nanos).map(Duration::from_nanos);
+        self.latencies.extend(latency);
+    }
 }
 
 /// The reader's end.
 #[derive(Debug)]
-pub struct ObservationSender {
-    sender: mpsc::Sender<StreamObservation>,
-    pub(crate) gauges: Arc<ReaderGauges>,
+pub struct HintSender(Arc<Shared>);
+
+impl HintSender {
+    pub(crate) fn event(&self, arrival: Arrival) {
+        let event = arrival.event.event;
+        let mut waiting = self.0.lock();
+        waiting.add_latency(&arrival);
+        waiting.events += 1;
+        let since = *waiting.since.get_or_insert(arrival.arrived);
+        waiting.hints.push(arrival);
+        self.0.gauges.arrived(event, waiting.events, since);
+        drop(waiting);
+        self.0.added.notify_one();
+    }
+
+    pub(crate) fn change(&self, change: StreamChange) {
+        let mut waiting = self.0.lock();
+        if let StreamChange::Subscribed { at, wall } = change {
+            waiting.hints.subscribed(at);
+            waiting.subscribed = Some(wall);
+        }
+        let since = *waiting.since.get_or_insert(change.at());
+        self.0.gauges.waits(waiting.events, since);
+        if waiting.changes.len() >= MOST_CHANGES {
+            waiting.changes.pop_front();
+        }
+        waiting.changes.push_back(change);
+        drop(waiting);
+        self.0.added.notify_one();
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.0.gauges.panicked();
+    }
+
+    /// Completes when the writer's end is dropped. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        let closed = self.0.closed.notified();
+        if !self.0.lock().is_closed {
+            closed.await;
+        }
+    }
 }
 
-/// The writer is gone.
-pub(crate) struct Closed;
-
-impl ObservationSender {
-    /// Hands over as many observations as the channel has room for.
-    pub(crate) fn hand_over(&self, queue: &mut StreamQueue) {
-        while !queue.is_empty() {
-            match self.sender.try_reserve() {
-                Ok(room) => self.send(room, queue),
-                Err(TrySendError::Full(()) | TrySendError::Closed(())) => break,
-            }
-        }
-        self.gauges.show(queue);
-    }
-
-    /// Waits until the channel has room for one observation, and hands it over. Cancel safe.
-    pub(crate) async fn hand_over_one(&self, queue: &mut StreamQueue) -> Result<(), Closed> {
-        let room = self.sender.reserve().await.map_err(|_| Closed)?;
-        self.send(room, queue);
-        Ok(())
-    }
-
-    fn send(&self, room: mpsc::Permit<'_, StreamObservation>, queue: &mut StreamQueue) {
-        if let Some(observation) = queue.pop() {
-            // Before the observation is sent, so that its receiver knows whether more is queued. If
-            // more is queued, another observation will be sent.
-            self.gauges.handed(observation.at(), queue.len());
-            room.send(observation);
-        }
-    }
-
-    pub(crate) async fn closed(&self) {
-        self.sender.closed().await;
-    }
+/// The observations that the writer takes at once.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Subscribes and ends of streams, in order. The writer handles them before the hints: an event
+    /// that counts for the next stream can hide a missed event, but one that counts for the last
+    /// stream would be a false miss.
+    pub changes: VecDeque<StreamChange>,
+    /// The events, joined by their subject.
+    pub hints: BTreeMap<Id, Hint>,
+    /// The number of events about further subjects, for which there was no room.
+    pub lost: u64,
+    /// The time from the runtime's timestamp to the arrival, of some of the events.
+    pub latencies: Vec<Duration>,
 }
 
 /// The writer's end.
-///
-/// An observation counts as handled as soon as the next one is requested.
 #[derive(Debug)]
-pub struct Observations {
-    receiver: mpsc::Receiver<StreamObservation>,
-    gauges: Arc<ReaderGauges>,
-    taken: u64,
-}
+pub struct Hints(Arc<Shared>);
 
-impl Observations {
-    /// The next observation; `None` once the reader has ended. Cancel safe.
-    pub async fn recv(&mut self) -> Option<StreamObservation> {
-        self.gauges.handled(self.taken);
-        let observation = self.receiver.recv().await?;
-        self.taken += 1;
-        Some(observation)
+impl Hints {
+    /// Completes when an observation waits. Cancel safe.
+    pub async fn wait(&self) {
+        self.0.added.notified().await;
     }
 
-    /// The next observation, if one waits.
-    pub fn try_recv(&mut self) -> Option<StreamObservation> {
-        self.gauges.handled(self.taken);
-        let observation = self.receiver.try_recv().ok()?;
-        self.taken += 1;
-        Some(observation)
-    }
-
-    /// Whether more observations wait, in the channel or at the reader.
-    pub fn more_wait(&self) -> bool {
-        self.gauges.queued() > 0 || !self.receiver.is_empty()
+    /// Takes all observations that wait.
+    pub fn take(&self) -> Batch {
+        let mut waiting = self.0.lock();
+        let events = std::mem::take(&mut waiting.events) as u64;
+        let (hints, lost) = waiting.hints.take();
+        waiting.since = None;
+        self.0
+            .gauges
+            .taken(events.saturating_sub(lost + hints.len() as u64));
+        Batch {
+            changes: std::mem::take(&mut waiting.changes),
+            hints,
+            lost,
+            latencies: std::mem::take(&mut waiting.latencies),
+        }
     }
 
     /// The gauges of the reader.
     pub fn gauges(&self) -> Arc<ReaderGauges> {
-        self.gauges.clone()
+        self.0.gauges.clone()
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.closed.notify_one();
     }
 }

@@ -1,7 +1,7 @@
 //! The reader: one task that subscribes, drains and reconnects until it is shut down.
 //!
-//! Whenever it waits, it also hands over queued observations and watches for the shutdown; see
-//! [`Outlet::during`]. It never waits for the writer alone.
+//! Whenever it waits, it also watches for the shutdown; see [`Outlet::during`]. It never waits for
+//! the writer.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -16,16 +16,15 @@ use futures::{FutureExt as _, StreamExt as _};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    Arrival, CallError, CallErrorKind, GoDuration, Instant, Kept, QueueBounds, RuntimeEvent,
-    StreamChange, StreamEnd, StreamQueue,
+    Arrival, CallError, CallErrorKind, GoDuration, Instant, RuntimeEvent, StreamChange, StreamEnd,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
-use crate::{ObservationSender, ReconnectPolicy, stream_end};
+use crate::{HintSender, ReconnectPolicy, stream_end};
 
-/// Subscribes to the runtime's events and hands over what it observes, for ever.
+/// Subscribes to the runtime's events and hands them over, for ever.
 ///
 /// Each notification of `renew` ends the present stream, which is subscribed again like a lost one.
 /// A stream that panics is handled like a lost one.
@@ -36,16 +35,11 @@ pub async fn run<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
     policy: ReconnectPolicy,
-    out: ObservationSender,
+    out: HintSender,
     renew: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
-    let queue = StreamQueue::new(QueueBounds::default());
-    let outlet = Outlet {
-        queue,
-        out,
-        shutdown,
-    };
+    let outlet = Outlet { out, shutdown };
     let mut reader = Reader {
         runtime,
         clock,
@@ -130,8 +124,8 @@ impl<R: Runtime> Reader<R> {
             tracing::warn!(%error, "no connection for the event stream");
         }
         let retry_at = self.backoff.after_dial(at, &why);
-        self.outlet
-            .change(StreamChange::Ended { at, why, retry_at });
+        let ended = StreamChange::Ended { at, why, retry_at };
+        self.outlet.out.change(ended);
         retry_at
     }
 
@@ -141,7 +135,9 @@ impl<R: Runtime> Reader<R> {
         // The first poll issues the call, so the subscribe is reported only after it.
         let mut item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
         self.backoff.issued(at);
-        self.outlet.change(StreamChange::Subscribed { at, wall });
+        self.outlet
+            .out
+            .change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
         // Discards a notification that was for an earlier stream.
@@ -162,9 +158,7 @@ impl<R: Runtime> Reader<R> {
             match next {
                 Some(Ok(event)) => {
                     delivered = true;
-                    if self.arrived(event) == Kept::NotAll {
-                        break Some(too_far_behind());
-                    }
+                    self.arrived(event);
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -182,8 +176,8 @@ impl<R: Runtime> Reader<R> {
         Ok(self.ended(at, delivered, error))
     }
 
-    /// The stream or the reader panicked. Queued events are lost; the list that follows the next
-    /// subscribe covers them. Returns when to dial again.
+    /// The stream or the reader panicked. An event may be lost; the list that follows the next
+    /// subscribe covers it. Returns when to dial again.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -194,20 +188,19 @@ impl<R: Runtime> Reader<R> {
         let error = CallError::new(OPERATION, CallErrorKind::Failed, message);
         let why = StreamEnd::Ended(Some(error));
         let retry_at = self.backoff.after_call(at, at, &why);
-        self.outlet.queue.clear();
-        self.outlet.out.gauges.panicked();
-        self.outlet
-            .change(StreamChange::Ended { at, why, retry_at });
+        self.outlet.out.panicked();
+        let ended = StreamChange::Ended { at, why, retry_at };
+        self.outlet.out.change(ended);
         retry_at
     }
 
-    fn arrived(&mut self, event: RuntimeEvent) -> Kept {
+    fn arrived(&mut self, event: RuntimeEvent) {
         let (arrived, wall) = (self.clock.now(), self.clock.wall());
-        self.outlet.event(Arrival {
+        self.outlet.out.event(Arrival {
             event,
             arrived,
             wall,
-        })
+        });
     }
 
     /// A call that was issued at `issued` has ended. Returns when to dial again.
@@ -224,19 +217,13 @@ impl<R: Runtime> Reader<R> {
             }
             why => tracing::warn!(%why, retry_in = %after, "the event stream ended"),
         }
-        self.outlet
-            .change(StreamChange::Ended { at, why, retry_at });
+        let ended = StreamChange::Ended { at, why, retry_at };
+        self.outlet.out.change(ended);
         retry_at
     }
 }
 
 const OPERATION: &str = "GetContainerEvents";
-
-/// Events were lost on the way to the writer. A new subscribe makes the writer list.
-fn too_far_behind() -> CallError {
-    let message = "ended by the reader: too many events are queued for the writer";
-    CallError::new(OPERATION, CallErrorKind::Cancelled, message)
-}
 
 /// The stream reports no event while reads show changes.
 fn silent() -> CallError {
@@ -244,44 +231,20 @@ fn silent() -> CallError {
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 
-/// The channel to the writer, and the queue for it.
+/// The reader's end of the handover, and its shutdown.
 struct Outlet {
-    queue: StreamQueue,
-    out: ObservationSender,
+    out: HintSender,
     shutdown: CancellationToken,
 }
 
 impl Outlet {
-    fn event(&mut self, arrival: Arrival) -> Kept {
-        let kept = self.queue.event(arrival);
-        self.hand_on();
-        kept
-    }
-
-    fn change(&mut self, change: StreamChange) {
-        self.queue.change(change);
-        self.hand_on();
-    }
-
-    /// Does `work`, and meanwhile hands over queued observations as the channel has room.
-    async fn during<W: Future>(&mut self, work: W) -> Result<W::Output, Over> {
-        let mut work = pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => return Err(Over),
-                done = &mut work => return Ok(done),
-                handed = self.out.hand_over_one(&mut self.queue), if !self.queue.is_empty() => {
-                    let Ok(()) = handed else { return Err(Over) };
-                }
-                () = self.out.closed(), if self.queue.is_empty() => return Err(Over),
-            }
-            self.hand_on();
+    /// Does `work`, unless the reader is shut down or the writer is gone.
+    async fn during<W: Future>(&self, work: W) -> Result<W::Output, Over> {
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => Err(Over),
+            done = work => Ok(done),
+            () = self.out.closed() => Err(Over),
         }
-    }
-
-    /// Hands over as many observations as the channel has room for.
-    fn hand_on(&mut self) {
-        self.out.hand_over(&mut self.queue);
     }
 }

@@ -1,4 +1,4 @@
-//! One list, and one inspection of a pod whose status call fails.
+//! One list, and one read of a pod whose status call fails.
 //!
 //! ```console
 //! $ cargo run -p pleg-generic --example list
@@ -28,12 +28,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let took = list.ended.since(list.began);
     println!("a list took {took:?}; complete: {}", list.rows.is_ok());
 
-    // What was read is kept beside the error of what was not.
+    // The rows of one pod, then the statuses. A status that fails does not withhold the others.
     let progress = Progress::default();
     let pod = "web".into();
-    let inspection = reader
-        .inspect(Ticket::from(2), &pod, &[], deadline, &progress)
+    let rows = reader
+        .list_pod(Ticket::from(2), &pod, deadline, &progress)
+        .await
+        .rows?;
+    let ids = rows.into_iter().map(|row| (row.id, row.identity.kind));
+    let statuses = reader
+        .statuses(Ticket::from(3), ids.collect(), deadline, &progress)
         .await;
-    println!("{inspection:#?}");
+    println!("{statuses:#?}");
     Ok(())
 }

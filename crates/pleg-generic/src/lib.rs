@@ -1,11 +1,9 @@
-//! The read side: performs lists, inspections and status reads on request, and returns them as
-//! observations.
+//! The read side: performs relists, pod lists and status reads on request.
 //!
-//! A [`Reader`] decides nothing. It stamps the begin and the end of each read (a status is "as of
-//! t" only if the read that showed it began after t, invariant 3), and gives every read a deadline.
-//! A list with a failed call is an error without rows (invariant 5). An inspection with a failed
-//! call returns what was read, and which calls failed. Dropping a future cancels its calls;
-//! no state is kept.
+//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start
+//! or later, never an earlier one) and gives it a deadline. A list with a failed call is an error
+//! without rows: a partial list proves no absence. Of several statuses one that fails or hangs
+//! does not withhold the others. Dropping a future cancels its calls.
 //!
 //! It uses only its [`Runtime`] and the clock, and keeps no state between reads.
 //!
@@ -29,10 +27,10 @@
 //! # }
 //! ```
 
-mod inspect;
 mod progress;
+mod statuses;
 
-pub use progress::Progress;
+pub use progress::{PodCall, Progress};
 
 use std::fmt;
 use std::future::Future;
@@ -41,8 +39,8 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, EventProfile, HeldId, Id, Inspection, Kind, KnownIds, List, PodCall,
-    PodUid, Report, Rows, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, EventProfile, Id, Kind, KnownIds, List, PodList, PodUid, Report,
+    Rows, Statuses, Ticket, Version,
 };
 use pleg_runtime::{Row, Runtime, Scope};
 
@@ -77,50 +75,48 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Inspects one pod: lists its sandboxes and containers by its uid, and reads the status of
-    /// each id that is owed one, that the lists show new or changed, or that they do not show.
-    ///
-    /// `held` are the ids that the caller holds for the pod. `deadline` covers the whole
-    /// inspection; calls that are not answered by then have failed. `progress` shows which call it
-    /// waits for.
+    /// Lists the sandboxes and the containers of one pod, at the same time. `deadline` covers both
+    /// calls. `progress` shows which call is unanswered.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the calls; what was read is lost.
-    pub async fn inspect(
+    pub async fn list_pod(
         &self,
         ticket: Ticket,
         uid: &PodUid,
-        held: &[HeldId],
         deadline: Duration,
         progress: &Progress,
-    ) -> Inspection {
+    ) -> PodList {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
-        let read = inspect::inspect(&*self.runtime, &limit, uid, held, progress).await;
-        read.finish(ticket, began, self.clock.now())
-    }
-
-    /// Reads the status of one id.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call.
-    pub async fn read(
-        &self,
-        ticket: Ticket,
-        id: &Id,
-        kind: Kind,
-        deadline: Duration,
-    ) -> StatusRead {
-        let began = self.clock.now();
-        let limit = Limit::new(&self.clock, deadline);
-        let report = limit
-            .hold(kind.status_operation(), status(&*self.runtime, id, kind))
-            .await;
-        StatusRead {
+        progress.set(Some(PodCall::Sandboxes));
+        let rows = self.pod_rows(&limit, uid, progress).await;
+        PodList {
             ticket,
             began,
-            ended: self.clock.now(),
-            report,
+            rows,
+        }
+    }
+
+    /// Reads statuses, eight at a time. `deadline` covers all of them; calls that are not answered by
+    /// then have failed. `progress` shows which call is unanswered.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the calls; what was read is lost.
+    pub async fn statuses(
+        &self,
+        ticket: Ticket,
+        ids: Vec<(Id, Kind)>,
+        deadline: Duration,
+        progress: &Progress,
+    ) -> Statuses {
+        let began = self.clock.now();
+        let limit = Limit::new(&self.clock, deadline);
+        let answers = statuses::read(&*self.runtime, &limit, ids, progress).await;
+        Statuses {
+            ticket,
+            began,
+            answers,
         }
     }
 
@@ -150,6 +146,29 @@ impl<R: Runtime> Reader<R> {
         limit.hold(VERSION, self.runtime.event_profile()).await
     }
 
+    async fn pod_rows(
+        &self,
+        limit: &Limit,
+        uid: &PodUid,
+        progress: &Progress,
+    ) -> Result<Vec<Report>, CallError> {
+        let scope = Scope::Pod(uid.clone());
+        let (mut rows, mut containers) = (Vec::new(), Vec::new());
+        let mut add_sandbox = |row: Row<'_>| rows.extend(of_pod(row, uid));
+        let mut add_container = |row: Row<'_>| containers.extend(of_pod(row, uid));
+        let list_sandboxes = async {
+            let call = self.runtime.list_sandboxes(&scope, &mut add_sandbox);
+            let answer = limit.hold(PodCall::Sandboxes.operation(), call).await;
+            progress.set(Some(PodCall::Containers));
+            answer
+        };
+        let call = self.runtime.list_containers(&scope, &mut add_container);
+        let list_containers = limit.hold(PodCall::Containers.operation(), call);
+        futures::future::try_join(list_sandboxes, list_containers).await?;
+        rows.append(&mut containers);
+        Ok(rows)
+    }
+
     async fn rows(&self, limit: &Limit, known: KnownIds) -> Result<Rows, CallError> {
         let mut rows = Rows::new(known);
         let mut row = |row: Row<'_>| add(&mut rows, row);
@@ -169,6 +188,14 @@ pub fn add(rows: &mut Rows, row: Row<'_>) {
     if !known && let Some(row) = row.report() {
         rows.push(row);
     }
+}
+
+/// A row of the list of a pod. `None` if it is labelled as another pod's: some runtimes ignore the
+/// filter of a list, and the rows of a whole node would be kept for each pod.
+fn of_pod(row: Row<'_>, uid: &PodUid) -> Option<Report> {
+    let report = row.report()?;
+    let identity = &report.identity;
+    (identity.unlabelled || identity.pod.as_ref() == Some(uid)).then_some(report)
 }
 
 impl<R> Clone for Reader<R> {

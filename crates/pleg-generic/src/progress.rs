@@ -2,10 +2,32 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pleg_runtime::core::PodCall;
+use pleg_runtime::core::{Id, Kind};
 
-/// Shows which call of an inspection is unanswered, so that one that hangs can be named. Clones show
-/// the same inspection.
+/// One call of a pod read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodCall {
+    /// `ListPodSandbox`, of the pod's uid.
+    Sandboxes,
+    /// `ListContainers`, of the pod's uid.
+    Containers,
+    /// The status of one id.
+    Status(Id, Kind),
+}
+
+impl PodCall {
+    /// The CRI operation.
+    pub const fn operation(&self) -> &'static str {
+        match self {
+            Self::Sandboxes => "ListPodSandbox",
+            Self::Containers => "ListContainers",
+            Self::Status(_, kind) => kind.status_operation(),
+        }
+    }
+}
+
+/// Shows which call of a pod read is unanswered, so that one that hangs can be named. Clones show
+/// the same read.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Mutex<Option<PodCall>>>);
 

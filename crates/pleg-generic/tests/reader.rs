@@ -1,14 +1,14 @@
 //! Results of reads, successful and failed, of a fake runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_generic::{Progress, Reader};
+use pleg_generic::{PodCall, Progress, Reader};
 use pleg_runtime::core::{
-    CallErrorKind, Details, HeldId, Id, Identity, Inspection, Kind, KnownIds, List, PodCall,
-    PodUid, Report, ReportedState, Ticket,
+    CallError, CallErrorKind, Id, Kind, KnownIds, List, PodList, PodUid, Report, ReportedState,
+    Statuses, Ticket,
 };
 use pleg_runtime::fake::{FakeRuntime, Op, container, sandbox};
 
@@ -27,12 +27,6 @@ fn one_pod() -> FakeRuntime {
     runtime
 }
 
-/// A report that names neither pod nor sandbox.
-fn report(id: &str, kind: Kind) -> Report {
-    let (identity, details) = (Identity::new(kind), Details::none(kind));
-    Report::new(id, ReportedState::Running, identity, details)
-}
-
 fn reader(runtime: &FakeRuntime) -> Reader<FakeRuntime> {
     Reader::new(Arc::new(runtime.clone()), runtime.clock())
 }
@@ -43,29 +37,41 @@ async fn list(runtime: &FakeRuntime) -> List {
     reader(runtime).list(ticket, DEADLINE, known).await
 }
 
-/// Inspects the pod `p`.
-async fn inspect(runtime: &FakeRuntime, held: &[HeldId]) -> Inspection {
-    let uid = PodUid::from("p");
+/// Lists the pod `p`.
+async fn list_pod(runtime: &FakeRuntime) -> PodList {
+    let (uid, progress) = (PodUid::from("p"), Progress::default());
     let ticket = Ticket::from(1);
-    let progress = Progress::default();
     reader(runtime)
-        .inspect(ticket, &uid, held, DEADLINE, &progress)
+        .list_pod(ticket, &uid, DEADLINE, &progress)
         .await
 }
 
-/// Ids that are held as running and whose statuses are owed.
-fn held(ids: &[(&str, Kind)]) -> Vec<HeldId> {
-    let held = |(id, kind): &(&str, Kind)| HeldId {
-        id: Id::from(*id),
-        kind: *kind,
-        shown: ReportedState::Running,
-        owed: true,
-    };
-    ids.iter().map(held).collect()
+/// The containers of these ids.
+fn containers(ids: &[&str]) -> Vec<(Id, Kind)> {
+    ids.iter()
+        .map(|id| (Id::from(*id), Kind::Container))
+        .collect()
 }
 
-fn ids(found: &[Report]) -> Vec<&str> {
-    found.iter().map(|report| report.id.as_str()).collect()
+/// Reads the statuses of these containers.
+async fn statuses(runtime: &FakeRuntime, ids: &[&str]) -> Statuses {
+    let (ids, progress) = (containers(ids), Progress::default());
+    let ticket = Ticket::from(1);
+    reader(runtime)
+        .statuses(ticket, ids, DEADLINE, &progress)
+        .await
+}
+
+/// The answers by id.
+fn answers(statuses: &Statuses) -> BTreeMap<&str, Result<&Report, &CallError>> {
+    let answers = statuses.answers.iter();
+    answers
+        .map(|(id, answer)| (id.as_str(), answer.as_ref()))
+        .collect()
+}
+
+fn ids(rows: &[Report]) -> Vec<&str> {
+    rows.iter().map(|row| row.id.as_str()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,194 +112,138 @@ async fn list_that_hangs_ends_at_its_deadline_and_names_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_reads_listed_and_held_ids() {
+async fn pod_list_takes_two_calls() {
     let runtime = one_pod();
-    runtime.put(report("h", Kind::Container));
-    let inspection = inspect(&runtime, &held(&[("h", Kind::Container)])).await;
-    assert_eq!(inspection.error, None);
-    assert_eq!(ids(&inspection.found), ["h", "p-a", "p-b", "p-s"]);
-    assert!(inspection.gone.is_empty());
-    assert_eq!(runtime.calls().len(), 2 + 4, "each once");
-}
-
-#[tokio::test(start_paused = true)]
-async fn container_status_takes_its_pod_and_sandbox_from_the_list_row() {
-    let runtime = one_pod();
-    runtime.set_status("p-a", report("p-a", Kind::Container));
-    let inspection = inspect(&runtime, &[]).await;
-    let identity = &inspection.found[0].identity;
-    assert_eq!(identity.sandbox, Some(Id::from("p-s")));
-    assert_eq!(identity.pod, Some(PodUid::from("p")));
-}
-
-/// Only the two lists, if they show what is held.
-#[tokio::test(start_paused = true)]
-async fn unchanged_pod_takes_two_calls() {
-    let runtime = one_pod();
-    let mut held = held(&[
-        ("p-a", Kind::Container),
-        ("p-b", Kind::Container),
-        ("p-s", Kind::Sandbox),
-    ]);
-    held.iter_mut().for_each(|held| held.owed = false);
-    let inspection = inspect(&runtime, &held).await;
-    assert_eq!(inspection.unchanged.len(), 3);
-    assert!(inspection.found.is_empty());
-    assert_eq!(runtime.calls().len(), 2);
+    let list = list_pod(&runtime).await;
+    assert_eq!(ids(&list.rows.unwrap()), ["p-s", "p-a", "p-b"]);
+    let calls: Vec<_> = runtime.calls().iter().map(ToString::to_string).collect();
+    assert_eq!(calls, ["ListPodSandbox p", "ListContainers p"]);
 }
 
 /// Some runtimes ignore the filter of a list, and return every row of the node.
 #[tokio::test(start_paused = true)]
-async fn inspection_ignores_rows_of_other_pods() {
+async fn pod_list_leaves_out_rows_of_other_pods() {
     let runtime = one_pod();
     (0..100).for_each(|n| runtime.run_pod(&format!("q{n}")));
+    let mut unlabelled = container("p", "u", ReportedState::Running);
+    unlabelled.identity.pod = None;
+    unlabelled.identity.unlabelled = true;
+    runtime.put(unlabelled);
     runtime.ignore_filters();
-    let inspection = inspect(&runtime, &[]).await;
-    assert_eq!(ids(&inspection.found), ["p-a", "p-b", "p-s"]);
-    let calls: Vec<_> = runtime.calls().iter().map(ToString::to_string).collect();
-    let (lists, statuses) = calls.split_at(2);
-    assert_eq!(lists, ["ListPodSandbox p", "ListContainers p"]);
-    let statuses: BTreeSet<_> = statuses.iter().map(String::as_str).collect();
-    let of_p = [
-        "ContainerStatus p-a",
-        "ContainerStatus p-b",
-        "PodSandboxStatus p-s",
-    ];
-    assert_eq!((statuses, calls.len()), (BTreeSet::from(of_p), 2 + 3));
+    let rows = list_pod(&runtime).await.rows.unwrap();
+    assert_eq!(ids(&rows), ["p-s", "p-a", "p-b", "p-u"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_uid_is_answered_with_nothing() {
-    let inspection = inspect(&FakeRuntime::new(), &[]).await;
-    assert!(inspection.found.is_empty() && inspection.gone.is_empty());
-    assert_eq!(inspection.error, None);
+async fn list_of_an_unknown_uid_is_empty() {
+    let list = list_pod(&FakeRuntime::new()).await;
+    assert_eq!(list.rows, Ok(Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn gone_ids_are_held_and_neither_listed_nor_found() {
-    // `h`: held, not listed, NotFound. `p-a`: held, listed, NotFound. `p-b`: listed, NotFound.
-    let runtime = one_pod();
-    runtime.fail(Op::status("p-a"), CallErrorKind::NotFound);
-    runtime.fail(Op::status("p-b"), CallErrorKind::NotFound);
-    let held = held(&[
-        ("h", Kind::Container),
-        ("p-a", Kind::Container),
-        ("p-s", Kind::Sandbox),
-    ]);
-    let inspection = inspect(&runtime, &held).await;
-    assert_eq!(inspection.gone, [Id::from("h")]);
-    assert_eq!(ids(&inspection.found), ["p-s"]);
-    assert_eq!(inspection.error, None);
+async fn pod_list_with_a_failed_call_has_no_rows() {
+    for (op, operation) in LISTS {
+        let runtime = one_pod();
+        runtime.fail(op, CallErrorKind::Unavailable);
+        let error = list_pod(&runtime).await.rows.unwrap_err();
+        assert_eq!(error.operation, operation, "no absence follows");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_status_is_returned_beside_the_others() {
+async fn pod_list_that_hangs_ends_at_its_deadline() {
+    for (op, operation) in LISTS {
+        let runtime = one_pod();
+        runtime.hang(op);
+        let list = list_pod(&runtime).await;
+        let error = list.rows.unwrap_err();
+        let expected = (operation, CallErrorKind::DeadlineExceeded);
+        assert_eq!((error.operation, error.kind), expected);
+        assert_eq!(runtime.clock().now().since(list.began).as_secs(), 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_statuses_are_returned_with_the_others() {
     let runtime = one_pod();
     runtime.fail(Op::status("p-a"), CallErrorKind::Failed);
-    let inspection = inspect(&runtime, &held(&[("h", Kind::Container)])).await;
-    assert_eq!(ids(&inspection.found), ["p-b", "p-s"]);
-    assert_eq!(inspection.gone, [Id::from("h")], "the lists were complete");
-    let failed = &inspection.failed[0];
-    let failed_call = (failed.id.as_str(), failed.error.operation);
-    assert_eq!(failed_call, ("p-a", "ContainerStatus"));
-    assert!(failed.row.is_some());
-    assert_eq!(inspection.error, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failed_list_makes_the_inspection_partial_and_no_held_id_gone() {
-    let runtime = one_pod();
-    runtime.fail(Op::Sandboxes, CallErrorKind::Unavailable);
-    let held = held(&[("p-s", Kind::Sandbox), ("h", Kind::Container)]);
-    let inspection = inspect(&runtime, &held).await;
-    assert_eq!(ids(&inspection.found), ["p-a", "p-b", "p-s"]);
-    assert!(inspection.gone.is_empty(), "no absence follows");
-    assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
+    let read = statuses(&runtime, &["p-a", "p-b", "x"]).await;
+    let answers = answers(&read);
+    let failed = answers["p-a"].unwrap_err();
+    assert_eq!(failed.operation, "ContainerStatus");
+    assert_eq!(answers["p-b"].unwrap().id.as_str(), "p-b");
+    assert_eq!(answers["x"].unwrap_err().kind, CallErrorKind::NotFound);
+    assert_eq!(runtime.calls().len(), 3, "each once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_status_does_not_withhold_the_others() {
     let runtime = one_pod();
     runtime.hang(Op::status("p-a"));
-    let inspection = inspect(&runtime, &[]).await;
-    assert_eq!(ids(&inspection.found), ["p-b", "p-s"]);
-    let error = &inspection.failed[0].error;
+    let read = statuses(&runtime, &["p-a", "p-b"]).await;
+    let answers = answers(&read);
+    assert!(answers["p-b"].is_ok());
+    let error = answers["p-a"].unwrap_err();
     let expected = ("ContainerStatus", CallErrorKind::DeadlineExceeded);
     assert_eq!((error.operation, error.kind), expected);
-    assert_eq!(inspection.ended.since(inspection.began).as_secs(), 5);
+    assert_eq!(runtime.clock().now().since(read.began).as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_shows_the_call_that_hangs() {
-    let runtime = one_pod();
-    runtime.hang(Op::status("p-b"));
-    let (reader, uid, progress) = (reader(&runtime), PodUid::from("p"), Progress::default());
-    let inspecting = reader.inspect(Ticket::from(1), &uid, &[], DEADLINE, &progress);
-    let shown = tokio::time::timeout(Duration::from_secs(1), inspecting).await;
-    assert!(shown.is_err(), "it hangs");
-    let call = progress.waits_for();
-    assert_eq!(call, Some(PodCall::Status("p-b".into(), Kind::Container)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn hanging_lists_do_not_make_held_ids_gone() {
-    let runtime = one_pod();
-    runtime.hang(Op::Sandboxes);
-    runtime.hang(Op::Containers);
-    let held = held(&[("p-s", Kind::Sandbox), ("p-a", Kind::Container)]);
-    let inspection = inspect(&runtime, &held).await;
-    assert_eq!(ids(&inspection.found), ["p-a", "p-s"]);
-    assert!(inspection.gone.is_empty());
-    assert_eq!(inspection.error.unwrap().operation, "ListPodSandbox");
+    let (uid, id) = (PodUid::from("p"), Id::from("p-b"));
+    let second = Duration::from_secs(1);
+    for (op, call) in [
+        (Op::Sandboxes, PodCall::Sandboxes),
+        (Op::Containers, PodCall::Containers),
+        (Op::status("p-b"), PodCall::Status(id, Kind::Container)),
+    ] {
+        let runtime = one_pod();
+        runtime.hang(op);
+        let (reader, progress) = (reader(&runtime), Progress::default());
+        let reading = async {
+            let ticket = Ticket::from(1);
+            reader.list_pod(ticket, &uid, DEADLINE, &progress).await;
+            let ids = containers(&["p-a", "p-b"]);
+            reader.statuses(ticket, ids, DEADLINE, &progress).await
+        };
+        let hangs = tokio::time::timeout(second, reading).await.is_err();
+        assert!(hangs);
+        assert_eq!(progress.waits_for(), Some(call));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_calls_are_bounded() {
     let runtime = FakeRuntime::new();
-    runtime.put(sandbox("p", "s", ReportedState::Running));
-    for n in 0..100 {
-        runtime.put(container("p", &format!("c{n}"), ReportedState::Running));
+    let names: Vec<_> = (0..100).map(|n| format!("c{n}")).collect();
+    for name in &names {
+        runtime.put(container("p", name, ReportedState::Running));
     }
     runtime.delay(Op::pod("p"), Duration::from_millis(1));
-    let inspection = inspect(&runtime, &[]).await;
-    assert_eq!(inspection.found.len(), 101);
-    assert_eq!(runtime.most_in_flight(), 8);
+    let ids: Vec<_> = names.iter().map(|name| format!("p-{name}")).collect();
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    let read = statuses(&runtime, &ids).await;
+    assert!(answers(&read).values().all(Result::is_ok));
+    assert_eq!((read.answers.len(), runtime.most_in_flight()), (100, 8));
     assert_eq!(runtime.in_flight(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_inspection_leaves_no_call_in_flight() {
+async fn dropped_read_leaves_no_call_in_flight() {
     let runtime = one_pod();
     runtime.hang(Op::status("p-a"));
-    let inspection = inspect(&runtime, &[]);
-    let timed_out = tokio::time::timeout(Duration::from_secs(1), inspection).await;
+    let reading = statuses(&runtime, &["p-a"]);
+    let timed_out = tokio::time::timeout(Duration::from_secs(1), reading).await;
     assert!(timed_out.is_err());
     assert_eq!(runtime.in_flight(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn status_read_makes_one_call() {
-    let runtime = one_pod();
-    runtime.hang(Op::status("p-b"));
-    let read = async |id: &str, kind| {
-        let reader = reader(&runtime);
-        let ticket = Ticket::from(1);
-        let read = reader.read(ticket, &id.into(), kind, DEADLINE).await;
-        read.report
-    };
-    let found = read("p-a", Kind::Container).await;
-    assert_eq!(found.unwrap().id.as_str(), "p-a");
-    let missing = read("x", Kind::Sandbox).await;
-    assert_eq!(missing.unwrap_err().kind, CallErrorKind::NotFound);
-    let hanging = read("p-b", Kind::Container).await;
-    assert_eq!(hanging.unwrap_err().kind, CallErrorKind::DeadlineExceeded);
-    assert_eq!(runtime.calls().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_for_another_id_is_an_error() {
     let runtime = one_pod();
     runtime.set_status("p-a", container("p", "b", ReportedState::Running));
-    let inspection = inspect(&runtime, &[]).await;
-    assert_eq!(inspection.failed[0].error.kind, CallErrorKind::Malformed);
+    let read = statuses(&runtime, &["p-a"]).await;
+    let error = answers(&read)["p-a"].unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Malformed);
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pleg::{Consumer, Id, PodUid, TerminalRecord};
+use pleg::{Consumer, Id, Instant, PodUid, TerminalRecord};
 
 use crate::decision::Decision;
 
@@ -12,7 +12,7 @@ use crate::decision::Decision;
 #[derive(Debug)]
 pub struct Ends {
     consumer: Consumer,
-    reported: Mutex<BTreeMap<PodUid, BTreeSet<(Id, u32)>>>,
+    reported: Mutex<BTreeMap<PodUid, BTreeSet<(Id, Instant)>>>,
 }
 
 impl Ends {
@@ -50,11 +50,10 @@ impl Ends {
     /// Those that were not acknowledged come again.
     pub async fn acknowledge(&self, uid: &PodUid, ended: &[TerminalRecord]) {
         for record in ended {
-            let (id, incarnation) = end_of(record);
-            self.consumer.acknowledge(&id, incarnation).await;
+            self.consumer.acknowledge(record).await;
             let mut all = self.reported();
             let reported = all.entry(uid.clone()).or_default();
-            reported.insert((id, incarnation));
+            reported.insert(end_of(record));
         }
     }
 
@@ -63,11 +62,11 @@ impl Ends {
         self.reported().remove(uid);
     }
 
-    fn reported(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<(Id, u32)>>> {
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<(Id, Instant)>>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn end_of(record: &TerminalRecord) -> (Id, u32) {
-    (record.id.clone(), record.incarnation)
+fn end_of(record: &TerminalRecord) -> (Id, Instant) {
+    (record.id.clone(), record.detected)
 }

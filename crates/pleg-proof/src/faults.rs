@@ -1,167 +1,206 @@
-//! Kinds of faults, named so that they can be counted and disabled.
+//! Everything that can go wrong, and how often it does in one world.
 
-macro_rules! named {
-    ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$outer])*
+use crate::choose::Dice;
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident: $worlds:literal $most:literal,)*) => {
+        /// Something that goes wrong, or that somebody other than the worker does.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $($(#[$doc])* $variant,)*
+        pub enum Fault {
+            $($(#[$doc])* $name,)*
         }
 
-        impl $name {
-            /// All variants, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// The number of variants.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// The short name.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)*
-                }
-            }
-
-            /// The variant with that name.
-            pub fn named(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|one| one.name() == name)
-            }
+        impl Fault {
+            /// All of them, each with its frequency: in how many of a thousand worlds it can happen, and its
+            /// highest chance per mille there.
+            pub const ALL: &[(Self, u32, u32)] = &[$((Self::$name, $worlds, $most),)*];
         }
     };
 }
 
-pub(crate) use named;
+faults! {
+    // Reads.
+    /// Lists and statuses show an end or a removal late.
+    Lag: 200 300,
+    /// A step of a call takes up to 700 ms.
+    Slow: 300 200,
+    /// A call hangs until its deadline.
+    Hang: 150 30,
+    /// A list of the node fails.
+    ListFails: 150 400,
+    /// A list of a pod fails.
+    PodListFails: 150 200,
+    /// A status call fails.
+    StatusFails: 200 200,
+    /// A status call answers NotFound although the id exists.
+    StatusDenied: 150 100,
+    /// The statuses of one id hang or fail for seconds.
+    SickId: 100 60,
+    /// All calls about one pod hang or fail for seconds.
+    SickPod: 100 40,
+    /// Lists of the node hang or fail for seconds, while lists of pods work.
+    SickLists: 100 60,
+    /// The lists of the node exceed the message size, for the rest of the disturbed time.
+    TooLarge: 40 60,
+    // The runtime's process.
+    /// The runtime restarts, and containers end meanwhile without events.
+    Outage: 100 100,
+    /// A restart loses some objects.
+    RestartLoses: 300 300,
+    /// A restart loses everything: the machine was rebooted.
+    Reboot: 60 100,
+    /// A restart omits an id from lists and statuses, until the next restart or for seconds.
+    RestartHides: 100 200,
+    /// The runtime is killed in the middle of the removal of a sandbox.
+    RemovalCut: 150 150,
+    // Events.
+    /// An event is lost.
+    EventLost: 250 300,
+    /// An event arrives twice.
+    EventTwice: 250 300,
+    /// An event arrives late; CRI-O also reads its statuses late.
+    EventLate: 400 300,
+    /// An event has no container statuses.
+    EventNil: 300 400,
+    /// The statuses of an event are older than its time stamp.
+    EventOld: 300 300,
+    /// An event has another type.
+    EventWrongType: 60 100,
+    /// The stream ends, and is subscribed again.
+    Cut: 200 150,
+    /// A new stream begins with events from the past.
+    Replay: 200 1000,
+    /// A new subscriber is registered up to 300 ms after its call.
+    LateSubscriber: 200 500,
+    /// Another subscriber takes half of the events, for seconds.
+    SecondSubscriber: 80 60,
+    /// The stream delivers nothing any more until it is cut.
+    Mute: 60 30,
+    // Objects.
+    /// An id is UNKNOWN for a while.
+    Unknown: 100 30,
+    /// The row and the status of an id contradict each other for good.
+    Skew: 60 100,
+    /// The row and the status of an id contradict each other for seconds.
+    SkewAWhile: 80 60,
+    /// The exit code becomes known late.
+    LateCode: 150 300,
+    /// The first exit code is wrong.
+    CorrectedCode: 80 200,
+    /// A container is killed for its memory.
+    OomKill: 150 200,
+    /// A container fails to start.
+    FailedStart: 150 200,
+    /// A third party runs a container for milliseconds.
+    ShortLife: 300 300,
+    /// Such a container has no label.
+    Unlabelled: 150 300,
+    /// A pause process is killed.
+    SandboxKilled: 200 60,
+    /// A third party stops a container.
+    ThirdStop: 150 60,
+    /// A third party removes an exited container.
+    ThirdRemoval: 200 60,
+    /// A third party removes a container, running or not.
+    ThirdForce: 100 40,
+    /// A third party runs a second sandbox of a pod.
+    SecondSandbox: 80 30,
+    /// Such a sandbox has no label with the pod's uid, or a wrong one.
+    WrongLabel: 500 400,
+    /// An object appears without events.
+    SilentBirth: 80 100,
+    /// The wall clock is set.
+    WallStep: 100 50,
+    // Workers.
+    /// A worker is cancelled and restarted.
+    WorkerRestart: 200 60,
+    /// A pod is deleted, or created again with its uid.
+    PodDeleted: 300 15,
+    /// A worker takes up to two seconds before it acts.
+    SlowWorker: 200 200,
+    /// A call of a worker times out and takes effect later.
+    LateWrite: 120 100,
+    /// A worker asks for details.
+    DetailsRead: 1000 30,
+    /// A worker waits for an instant in the future.
+    FutureWait: 1000 50,
+}
 
-named! {
-    /// A kind of fault. Its probability is given in percent of its opportunities.
-    Fault {
-        // --- per event ---
-        /// Seconds late.
-        Late = "late",
-        /// Delivered after the next event.
-        Reordered = "reordered",
-        /// Never delivered.
-        Dropped = "dropped",
-        /// Delivered twice.
-        Duplicated = "duplicated",
-        /// The statuses were read long before the event was stamped.
-        Stale = "stale",
-        /// No sandbox status.
-        NilSandbox = "nil-sandbox",
-        /// No container statuses.
-        NilStatuses = "nil-statuses",
-        /// One element of the statuses is empty (CRI-O 1.31 to 1.34).
-        EmptyElement = "empty-element",
-        /// An invalid timestamp.
-        InvalidTimestamp = "invalid-timestamp",
-        /// A status without metadata or labels.
-        MissingMetadata = "missing-metadata",
-        /// A status that says UNKNOWN.
-        UnknownInEvent = "unknown-in-event",
-        /// An unknown event type.
-        UnknownEventType = "unknown-event-type",
-        // --- per read ---
-        /// A list fails at once.
-        ListFails = "list-fails",
-        /// The answer of a list is lost before it reaches the writer.
-        ListLost = "list-lost",
-        /// A list does not answer before its deadline.
-        ListHangs = "list-hangs",
-        /// An inspection fails at once.
-        InspectionFails = "inspection-fails",
-        /// Some status calls of an inspection fail.
-        InspectionPartial = "inspection-partial",
-        /// An inspection does not answer before its deadline.
-        InspectionHangs = "inspection-hangs",
-        /// The read of a single status fails.
-        StatusReadFails = "status-read-fails",
-        /// A read takes seconds.
-        SlowRead = "slow-read",
-        /// A row or status of a read says UNKNOWN.
-        UnknownInRead = "unknown-in-read",
-        /// A list still shows a sandbox after its DELETED (containerd 2).
-        ListedAfterRemoval = "listed-after-removal",
-        /// A status call says NotFound for an id that the list of the same read shows.
-        StatusNotFound = "status-not-found",
-        /// The status call of one id of an inspection fails, or is not answered in time.
-        StatusFails = "status-fails",
-        // --- per sandbox or container ---
-        /// Its pod-uid label is missing, or names another pod.
-        WrongLabel = "wrong-label",
-        // --- per operation of the node ---
-        /// An event about something that did not happen.
-        FalseEvent = "false-event",
-        /// The wall clock steps.
-        ClockStep = "clock-step",
-        /// The stream breaks; the runtime notices when it sends next.
-        Disconnect = "disconnect",
-        // --- per event at the reader ---
-        /// The writer is busy for a while.
-        BusyWriter = "busy-writer",
-        // --- per second ---
-        /// The runtime restarts; exits during the restart cause no events.
-        Restart = "restart",
-        /// The stream stays open and delivers nothing.
-        SilentStream = "silent-stream",
-        /// Another subscriber takes a share of the events (containerd 1.7).
-        SecondSubscriber = "second-subscriber",
-        /// One pod's calls hang for a while.
-        HungPod = "hung-pod",
-        /// All pods' calls hang for a while.
-        AllPodsHung = "all-pods-hung",
-        /// All lists hang or fail for a while.
-        ListOutage = "list-outage",
-        /// Many operations happen at once.
-        Burst = "burst",
-        /// The runtime is down for up to a minute.
-        Outage = "outage",
-        /// The task that reads the stream panics; it subscribes again.
-        ReaderPanics = "reader-panics",
-        /// The memory limit of a container changes. No event reports it.
-        Resize = "resize",
-        /// The status calls of an id say NotFound for a while, though lists show it.
-        StatusHidden = "status-hidden",
-        // --- per request ---
-        /// A waiter is cancelled.
-        WaiterCancels = "waiter-cancels",
-        // --- per operation of a worker ---
-        /// An operation fails at once without effect.
-        OperationFails = "operation-fails",
-        /// An operation takes effect and its reply is lost.
-        ReplyLost = "reply-lost",
-        /// An operation takes effect after the worker has given up.
-        EffectLate = "effect-late",
-        // --- consequences of the above ---
-        /// A dead subscriber took the event.
-        TakenByDeadSubscriber = "taken-by-dead-subscriber",
-        /// A second subscriber took the event.
-        TakenBySecondSubscriber = "taken-by-second-subscriber",
-        /// There is no subscriber and this runtime holds no events.
-        SentWithoutSubscriber = "sent-without-subscriber",
-        /// The runtime's own queue is full and drops the newest event.
-        QueueFull = "queue-full",
-        /// A held event expires after 5 minutes.
-        BufferedTooLong = "buffered-too-long",
-        /// A held event is delivered to a new subscriber.
-        Replayed = "replayed",
-        /// It happened while the runtime was down.
-        WhileRuntimeDown = "while-runtime-down",
-        /// The runtime cannot restore a sandbox and sends no event.
-        SandboxLost = "sandbox-lost",
-        /// The runtime restarted before an operation took effect.
-        OperationAborted = "operation-aborted",
-        /// The runtime restarted after an operation took effect and before it returned.
-        ReplyAborted = "reply-aborted",
-        /// The runtime could not start the container.
-        StartError = "start-error",
-        /// The reason of an exit changed after its event.
-        LateOom = "late-oom",
-        /// The runtime refuses calls while it starts.
-        NotInitialized = "not-initialized",
-        /// The runtime accepts connections and does not answer while it starts.
-        SilentSocket = "silent-socket",
-        /// The runtime does not implement the call.
-        Unimplemented = "unimplemented",
-        /// The runtime ends the stream at once without an error.
-        Disabled = "disabled",
+/// How often each fault happens in one world, and what else is random about the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Faults {
+    chances: Vec<u32>,
+    /// How late reads may be, in milliseconds.
+    pub lag_ms: u64,
+    /// How late events may be, in milliseconds.
+    pub late_ms: u64,
+    /// How many faults may still happen.
+    pub left: u32,
+}
+
+impl Faults {
+    /// A world in which nothing goes wrong.
+    pub fn none() -> Self {
+        Self {
+            chances: vec![0; Fault::ALL.len()],
+            lag_ms: 0,
+            late_ms: 0,
+            left: u32::MAX,
+        }
+    }
+
+    /// The faults of a random world. One in ten has none.
+    pub(crate) fn random(dice: &mut Dice<'_>) -> Self {
+        let mut faults = Self::none();
+        faults.lag_ms = dice.pick(&[5, 50, 500, 3_000]);
+        faults.late_ms = dice.pick(&[20, 200, 2_000, 4_000]);
+        if !dice.chance(900) {
+            return faults;
+        }
+        for &(fault, worlds, most) in Fault::ALL {
+            if dice.chance(worlds) {
+                faults.set(
+                    fault,
+                    1 + u32::try_from(dice.below(most as usize)).unwrap_or(0),
+                );
+            }
+        }
+        faults
+    }
+
+    /// Sets the chance of a fault, per mille.
+    pub fn set(&mut self, fault: Fault, per_mille: u32) {
+        self.chances[fault as usize] = per_mille;
+    }
+
+    /// The chance of a fault, per mille.
+    pub fn chance(&self, fault: Fault) -> u32 {
+        match self.left {
+            0 => 0,
+            _ => self.chances[fault as usize],
+        }
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&mut self) {
+        self.chances.fill(0);
+    }
+
+    /// The longest lag of reads, in nanoseconds.
+    pub fn longest_lag(&self) -> u64 {
+        match self.chances[Fault::Lag as usize] {
+            0 => 0,
+            _ => self.lag_ms * 1_000_000,
+        }
+    }
+
+    /// The faults that can happen, for messages.
+    pub fn text(&self) -> String {
+        let all = Fault::ALL.iter().map(|(fault, ..)| fault);
+        let set = all.zip(&self.chances).filter(|(_, chance)| **chance > 0);
+        let set: Vec<_> = set
+            .map(|(fault, chance)| format!("{fault:?} {chance}"))
+            .collect();
+        set.join(", ")
     }
 }

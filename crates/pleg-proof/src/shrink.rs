@@ -1,29 +1,26 @@
-//! Reduces the configuration of a world while the same assertion fails.
+//! Reduces the choices of a failing world.
 
-use crate::assertions::Violation;
-use crate::plan::Plan;
-use crate::simulation::simulate;
-use crate::trace::Trace;
-
-/// A smaller plan that violates the same assertion, after at most `tries` worlds; otherwise the given
-/// plan.
-pub fn shrink(plan: &Plan, violation: &Violation, tries: usize) -> (Plan, Violation) {
-    let mut smallest = (plan.clone(), violation.clone());
-    let mut left = tries;
-    'smaller: loop {
-        for plan in smallest.0.smaller() {
-            if left == 0 {
-                return smallest;
-            }
-            left -= 1;
-            let failure = simulate(&plan, Trace::Off).err();
-            if let Some(failure) = failure
-                && failure.violation.assertion == violation.assertion
-            {
-                smallest = (plan, failure.violation);
-                continue 'smaller;
+/// The shortest byte string with as many zeros as can be found for which `fails` still returns true.
+pub fn shrink(bytes: &[u8], fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut best = bytes.to_vec();
+    let mut size = best.len().max(1);
+    while size > 0 {
+        let mut at = 0;
+        while at < best.len() {
+            let end = (at + size).min(best.len());
+            let without = [&best[..at], &best[end..]].concat();
+            let mut quiet = best.clone();
+            quiet[at..end].fill(0);
+            if fails(&without) {
+                best = without;
+            } else {
+                if quiet != best && fails(&quiet) {
+                    best = quiet;
+                }
+                at = end;
             }
         }
-        return smallest;
+        size /= 2;
     }
+    best
 }

@@ -1,116 +1,90 @@
-//! Runs many worlds on all cores, by number or for a given time.
+//! Many random worlds, by seed.
 
-use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::assertions::{self, Violation};
-use crate::coverage::{CoverPoint, Coverage};
-use crate::fault_profile::{RuntimeKind, SECOND};
-use crate::faults::Fault;
-use crate::plan::Plan;
-use crate::simulation::simulate;
-use crate::trace::Trace;
+use crate::choose::{Bytes, Seeded};
+use crate::coverage::Coverage;
+use crate::world::{Failure, World};
 
-/// The results of many worlds. The results of several runs can be added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A soak ends after this many failures.
+const ENOUGH: usize = 10;
+
+/// What a soak has found.
+#[derive(Debug, Default)]
 pub struct Totals {
+    /// What happened in all worlds.
     pub coverage: Coverage,
-    /// CPU time in nanoseconds.
+    /// The worlds that were run.
+    pub worlds: u64,
+    /// The seeds that failed, and how.
+    pub failures: Vec<(u64, Failure)>,
+    /// The CPU time of all threads in nanoseconds.
     pub cpu: u64,
-    /// The next seed to run.
-    pub next: u64,
-    /// How many worlds violated an invariant.
-    pub violations: u64,
 }
 
-/// A run in progress.
-pub struct Run {
-    plan: Box<dyn Fn(u64) -> Plan + Send + Sync>,
-    end: u64,
-    next: AtomicU64,
-    sum: Mutex<(Totals, Vec<(Plan, Violation)>)>,
+/// Runs the world of a seed.
+///
+/// # Errors
+/// What the checker found.
+pub fn run(seed: u64, with_trace: bool) -> Result<World, Failure> {
+    let mut choose = Seeded::new(seed);
+    let mut world = World::random(&mut choose, with_trace);
+    world.run(&mut choose)?;
+    Ok(world)
 }
 
-/// A run stops after this many violations.
-const ENOUGH: usize = 20;
-
-impl fmt::Debug for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (end, next) = (self.end, &self.next);
-        f.debug_struct("Run")
-            .field("end", &end)
-            .field("next", next)
-            .finish_non_exhaustive()
-    }
+/// Runs the world of a byte string.
+///
+/// # Errors
+/// What the checker found.
+pub fn run_bytes(bytes: &[u8], with_trace: bool) -> Result<World, Failure> {
+    let mut choose = Bytes::new(bytes);
+    let mut world = World::random(&mut choose, with_trace);
+    world.run(&mut choose)?;
+    Ok(world)
 }
 
-impl Run {
-    /// Runs the worlds of `plan` from `totals.next` to the seed `end`.
-    pub fn new(
-        plan: impl Fn(u64) -> Plan + Send + Sync + 'static,
-        totals: Totals,
-        end: u64,
-    ) -> Self {
-        Self {
-            plan: Box::new(plan),
-            end,
-            next: AtomicU64::new(totals.next),
-            sum: Mutex::new((totals, Vec::new())),
+/// Runs `count` worlds from a seed on, on this many threads.
+pub fn soak(from: u64, count: u64, threads: usize) -> Totals {
+    let next = AtomicU64::new(from);
+    let totals = Mutex::new(Totals::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&next, from + count, &totals));
         }
-    }
+    });
+    totals.into_inner().unwrap_or_default()
+}
 
-    /// Runs worlds on this thread while `keep_running` returns true.
-    pub fn work(&self, keep_running: impl Fn() -> bool) {
-        while keep_running() {
-            let seed = self.next.fetch_add(1, Ordering::Relaxed);
-            if seed >= self.end {
-                return;
-            }
-            let plan = (self.plan)(seed);
-            let before = cpu();
-            let simulated = catch_unwind(AssertUnwindSafe(|| simulate(&plan, Trace::Off)));
-            let spent = cpu().saturating_sub(before);
-            let Ok(mut sum) = self.sum.lock() else { return };
-            let (totals, violations) = &mut *sum;
-            totals.cpu += spent;
-            match simulated {
-                Ok(Ok(simulated)) => totals.coverage.add(&simulated.coverage),
-                Ok(Err(failure)) => {
-                    totals.coverage.add(&failure.coverage);
-                    totals.violations += 1;
-                    violations.push((plan, failure.violation));
-                }
-                Err(_) => {
-                    totals.violations += 1;
-                    violations.push((plan, assertions::NO_LIVELOCK.violated("a panic")));
-                }
-            }
-            if violations.len() >= ENOUGH {
-                return;
+fn work(next: &AtomicU64, end: u64, totals: &Mutex<Totals>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            break;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, false)));
+        let Ok(mut totals) = totals.lock() else { break };
+        totals.worlds += 1;
+        match outcome {
+            Ok(Ok(world)) => totals.coverage.add(world.coverage()),
+            Ok(Err(failure)) => totals.failures.push((seed, failure)),
+            Err(_) => {
+                let failure = Failure {
+                    violation: "a panic".to_owned(),
+                    faults: String::new(),
+                    trace: Vec::new(),
+                };
+                totals.failures.push((seed, failure));
             }
         }
+        if totals.failures.len() >= ENOUGH {
+            break;
+        }
     }
-
-    /// The totals so far and the violations. Worlds in progress are not included.
-    pub fn totals(&self) -> (Totals, Vec<(Plan, Violation)>) {
-        let Ok(sum) = self.sum.lock() else {
-            return (Totals::default(), Vec::new());
-        };
-        let (totals, violations) = &*sum;
-        let next = self.next.load(Ordering::Relaxed).min(self.end);
-        let totals = Totals {
-            next,
-            ..totals.clone()
-        };
-        (totals, violations.clone())
-    }
-
-    /// Whether the run is finished.
-    pub fn is_over(&self) -> bool {
-        let enough = self.sum.lock().is_ok_and(|sum| sum.1.len() >= ENOUGH);
-        enough || self.next.load(Ordering::Relaxed) >= self.end
+    if let Ok(mut totals) = totals.lock() {
+        totals.cpu += cpu();
     }
 }
 
@@ -122,153 +96,22 @@ fn cpu() -> u64 {
 }
 
 impl Totals {
-    /// A short summary.
-    pub fn summary(&self) -> String {
-        let t = &self.coverage;
-        let (cpu, simulated) = (self.cpu as f64 / 1e9, t.nanos as f64 / 1e9);
-        let per = |n: u64| if cpu > 0.0 { n as f64 / cpu } else { 0.0 };
-        let mut out = String::new();
-        let seeds = t.seeds();
-        let _ = writeln!(out, "worlds           {seeds} (next seed {})", self.next);
-        let _ = writeln!(
-            out,
-            "CRI events       {} ({:.0}/s per core)",
-            t.events,
-            per(t.events)
-        );
-        let _ = writeln!(
-            out,
-            "simulated events {} ({:.0}/s per core)",
-            t.steps,
-            per(t.steps)
-        );
-        let (lists, inspections) = (t.lists, t.inspections);
-        let status_reads = t.status_reads;
-        let _ = writeln!(
-            out,
-            "calls            {lists} lists, {inspections} inspections, {status_reads} status reads"
-        );
-        let of = |point: CoverPoint| t.points[point as usize];
-        let started = of(CoverPoint::ContainerStarted);
-        let restarted = of(CoverPoint::ContainerRestarted);
-        let removed = of(CoverPoint::ContainerRemoved) + of(CoverPoint::SandboxRemoved);
-        let waits = of(CoverPoint::WorkerWaits);
-        let _ = writeln!(
-            out,
-            "workers          {waits} waits, {started} starts, {restarted} restarts, {removed} removals"
-        );
-        let _ = writeln!(
-            out,
-            "checked          {} views, announcements and answers",
-            t.checked
-        );
-        let busy = t.busy_nanos / SECOND;
-        let _ = writeln!(
-            out,
-            "simulated time   {simulated:.0} s, {busy} s of them with workload"
-        );
-        let times = if cpu > 0.0 { simulated / cpu } else { 0.0 };
-        let _ = writeln!(out, "core time        {cpu:.1} s ({times:.0} x real time)");
-        let _ = writeln!(out, "violations       {}", self.violations);
-        out
-    }
-
-    /// Formats the totals as a file from which another run can continue.
-    pub fn to_text(&self) -> String {
-        let mut out = String::new();
-        for (name, n) in self.numbers() {
-            let _ = writeln!(out, "{n}\t{name}");
-        }
-        out
-    }
-
-    /// Parses such a file.
-    ///
-    /// # Errors
-    /// The line that cannot be parsed.
-    pub fn from_text(text: &str) -> Result<Self, String> {
-        let mut totals = Self::default();
-        for line in text.lines() {
-            let wrong = || format!("invalid line of totals: {line}");
-            let (n, name) = line.split_once('\t').ok_or_else(wrong)?;
-            let n = n.parse().map_err(|_| wrong())?;
-            // Unknown counters are ignored.
-            totals.set(name, n);
-        }
-        Ok(totals)
-    }
-
-    fn numbers(&self) -> Vec<(String, u64)> {
-        let t = &self.coverage;
-        let mut out: Vec<(String, u64)> = [
-            ("next seed", self.next),
-            ("core nanoseconds", self.cpu),
-            ("violations", self.violations),
-            ("steps", t.steps),
-            ("events", t.events),
-            ("lists", t.lists),
-            ("inspections", t.inspections),
-            ("status reads", t.status_reads),
-            ("nanoseconds", t.nanos),
-            ("workload nanoseconds", t.busy_nanos),
-            ("checked", t.checked),
-        ]
-        .map(|(name, n)| (name.to_owned(), n))
-        .into();
-        let mut add = |kind: &str, name: &str, n: u64| out.push((format!("{kind}: {name}"), n));
-        for (n, runtime) in RuntimeKind::ALL.iter().enumerate() {
-            add("runtime", runtime.name(), t.worlds[n]);
-        }
-        for (n, fault) in Fault::ALL.iter().enumerate() {
-            add("fault", fault.name(), t.faults[n]);
-        }
-        for (n, point) in CoverPoint::ALL.iter().enumerate() {
-            add("transition", point.name(), t.points[n]);
-        }
-        out
-    }
-
-    fn set(&mut self, name: &str, n: u64) {
-        let t = &mut self.coverage;
-        let place = match name.split_once(": ") {
-            Some(("runtime", name)) => RuntimeKind::named(name).map(|f| &mut t.worlds[f as usize]),
-            Some(("fault", name)) => Fault::named(name).map(|f| &mut t.faults[f as usize]),
-            Some(("transition", name)) => {
-                CoverPoint::named(name).map(|p| &mut t.points[p as usize])
-            }
-            _ => match name {
-                "next seed" => Some(&mut self.next),
-                "core nanoseconds" => Some(&mut self.cpu),
-                "violations" => Some(&mut self.violations),
-                "steps" => Some(&mut t.steps),
-                "events" => Some(&mut t.events),
-                "lists" => Some(&mut t.lists),
-                "inspections" => Some(&mut t.inspections),
-                "status reads" => Some(&mut t.status_reads),
-                "nanoseconds" => Some(&mut t.nanos),
-                "workload nanoseconds" => Some(&mut t.busy_nanos),
-                "checked" => Some(&mut t.checked),
-                _ => None,
-            },
+    /// A summary.
+    pub fn text(&self) -> String {
+        let coverage = &self.coverage;
+        let per_second = match self.cpu {
+            0 => 0,
+            cpu => u128::from(coverage.events) * 1_000_000_000 / u128::from(cpu),
         };
-        if let Some(place) = place {
-            *place = n;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn totals_roundtrip_through_text() {
-        let run = Run::new(Plan::from_seed, Totals::default(), 3);
-        run.work(|| true);
-        let (totals, violations) = run.totals();
-        assert_eq!(violations, []);
-        assert_eq!((totals.next, totals.coverage.seeds()), (3, 3));
-        assert_eq!(Totals::from_text(&totals.to_text()), Ok(totals));
-        assert!(Totals::from_text("x").is_err());
+        format!(
+            "{} worlds, {} simulated events ({per_second}/s per core), {} calls, {} simulated hours, {}.{} % of the budget of calls, {} failures",
+            self.worlds,
+            coverage.events,
+            coverage.calls,
+            coverage.nanos / 3_600_000_000_000,
+            coverage.budget_used / 10,
+            coverage.budget_used % 10,
+            self.failures.len()
+        )
     }
 }

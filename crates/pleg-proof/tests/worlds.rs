@@ -1,61 +1,79 @@
-//! Random worlds: no seed violates an invariant, and equal seeds give equal traces.
-//!
-//! This test is quick. `simulate` (a binary of this package) replays one seed, runs many, and soaks; CI
-//! runs it over 20 million simulated events (`just simulate-ci`).
+//! Random worlds by seed and by bytes, and small worlds in every order.
 
-#![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "tests")]
+use pleg_proof::choose::{Choose, Seeded};
+use pleg_proof::coverage::Coverage;
+use pleg_proof::shrink::shrink;
+use pleg_proof::small::{WORLDS, explore};
+use pleg_proof::soak::{run, run_bytes, soak};
 
-use pleg_proof::plan::Plan;
-use pleg_proof::simulation::simulate;
-use pleg_proof::soak::{Run, Totals};
-use pleg_proof::trace::Trace;
-
-const SEEDS: u64 = 2000;
-
-/// Small worlds only; `simulate` runs the large ones.
-fn small(seed: u64) -> Plan {
-    let mut plan = Plan::from_seed(seed);
-    plan.pods = plan.pods.min(4);
-    plan.fault_secs = plan.fault_secs.min(20);
-    plan
+#[test]
+fn seeded_worlds_have_no_violation() {
+    let totals = soak(0, 200, 2);
+    let failures = totals.failures.iter();
+    let failures: Vec<_> = failures.map(|(seed, f)| (seed, &f.violation)).collect();
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(totals.worlds, 200);
 }
 
 #[test]
-fn no_world_violates_an_invariant() {
-    let run = Run::new(small, Totals::default(), SEEDS);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| run.work(|| true));
-        }
-    });
-    let (totals, violations) = run.totals();
-    let messages: Vec<String> = violations
-        .iter()
-        .map(|(plan, violations)| format!("seed {}: {violations}", plan.seed))
-        .collect();
-    assert!(
-        violations.is_empty(),
-        "`simulate SEED` explains:\n{}",
-        messages.join("\n")
-    );
-    assert_eq!(totals.coverage.seeds(), SEEDS);
+fn one_seed_gives_one_world() {
+    let trace = |seed| run(seed, true).unwrap().trace().to_vec();
+    assert_eq!(trace(7), trace(7));
+    assert_ne!(trace(7), trace(8));
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut choose = Seeded::new(seed);
+    (0..len)
+        .map(|_| u8::try_from(choose.below(256)).unwrap_or(0))
+        .collect()
 }
 
 #[test]
-fn equal_seeds_give_equal_traces() {
-    let hash = |seed| {
-        let simulated = simulate(&small(seed), Trace::hashed()).expect("no invariant breaks");
-        let (hash, lines) = simulated.trace.hash().expect("a hash");
-        assert!(lines > 100, "{lines} lines");
-        (hash, simulated.coverage)
-    };
-    let mut different = std::collections::BTreeSet::new();
-    for seed in 0..40 {
-        let (first, again) = (hash(seed), hash(seed));
-        assert_eq!(first, again, "seed {seed}");
-        let elsewhere = std::thread::spawn(move || hash(seed)).join();
-        assert_eq!(first, elsewhere.expect("no panic"), "seed {seed}");
-        different.insert(first.0);
+fn worlds_of_bytes_have_no_violation() {
+    assert!(run_bytes(&[], false).is_ok(), "the quiet world");
+    for seed in 0..30 {
+        let failure = run_bytes(&bytes(seed, 2_000), false).err();
+        assert!(
+            failure.is_none(),
+            "{seed}: {:?}",
+            failure.map(|f| f.violation)
+        );
     }
-    assert_eq!(different.len(), 40);
+}
+
+/// Takes the loss of an event for a violation.
+#[test]
+fn shrinker_keeps_only_what_the_violation_needs() {
+    let fails = |bytes: &[u8]| {
+        let world = run_bytes(bytes, false);
+        world.is_ok_and(|world| world.coverage().text().contains("EventLost"))
+    };
+    let mut seeds = 0..;
+    let start = seeds.find_map(|seed| Some(bytes(seed, 600)).filter(|bytes| fails(bytes)));
+    let start = start.unwrap();
+    let short = shrink(&start, fails);
+    assert!(fails(&short));
+    let chosen = short.iter().filter(|byte| **byte != 0).count();
+    assert!(short.len() < 300 && chosen < 40, "{short:?}");
+}
+
+#[test]
+fn small_worlds_have_no_violation_in_any_order() {
+    for world in WORLDS {
+        let explored = explore(&(world.build)(), 60_000);
+        let (failure, name) = (explored.failure, world.name);
+        assert!(failure.is_none(), "{name}: {failure:#?}");
+        assert!(explored.is_complete && explored.ends > 0, "{name}");
+    }
+}
+
+#[test]
+fn coverage_names_what_never_occurred() {
+    let missing = Coverage::default().missing();
+    assert!(
+        missing.contains(&"fault EventLost".to_owned()),
+        "{missing:?}"
+    );
+    assert!(missing.contains(&"output Resubscribe".to_owned()));
 }

@@ -1,9 +1,11 @@
 //! The only module that reads a clock.
 //!
 //! Instants come from tokio's clock, so that all code follows the paused time of a test. The wall
-//! clock is read once per subscribe and once per received event (for plausibility, invariant 6, and
-//! for latency), and for display.
+//! clock is read once per subscribe and once per received event (for the age of the event), and for
+//! display.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pleg_core::{Instant, WallTime};
@@ -12,6 +14,9 @@ use pleg_core::{Instant, WallTime};
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
+    /// The last instant that [`now`](Self::now) returned. Leaked, 8 bytes a clock, so that the clock
+    /// is `Copy`.
+    last: &'static AtomicU64,
     /// The wall clock at the origin, if it advances with the instants.
     wall: Option<WallTime>,
 }
@@ -25,6 +30,7 @@ impl Clock {
         let now = tokio::time::Instant::now();
         Self {
             origin: now.checked_sub(Duration::from_millis(1)).unwrap_or(now),
+            last: Box::leak(Box::default()),
             wall: None,
         }
     }
@@ -33,7 +39,7 @@ impl Clock {
     /// the host's.
     ///
     /// For tests and simulations on paused time: there the instants run ahead of the host's wall
-    /// clock, which would look like a clock step (invariant 6).
+    /// clock, and every event would look older than its stream.
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();
@@ -44,11 +50,18 @@ impl Clock {
         }
     }
 
-    /// Now.
+    /// Now. No instant is returned twice, so any two reads have an order.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn now(&self) -> Instant {
-        Instant::from_origin(tokio::time::Instant::now().saturating_duration_since(self.origin))
+        let shown = tokio::time::Instant::now().saturating_duration_since(self.origin);
+        let shown = Instant::from_origin(shown).as_nanos();
+        let last = self.last.fetch_max(shown, Relaxed);
+        if last < shown {
+            return Instant::from_nanos(shown);
+        }
+        // Time has not advanced since the last call: on paused time, or on another thread.
+        Instant::from_nanos(self.last.fetch_add(1, Relaxed) + 1)
     }
 
     /// The same instant for tokio's timers, at most 30 years after the origin.
@@ -113,6 +126,17 @@ mod tests {
             assert!(clock.wall_at(before) <= wall && wall <= clock.wall_at(after));
             assert!(wall.after(lag) >= given.after(before.since(Instant::ORIGIN)).before(lag));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_instant_is_returned_twice() {
+        let clock = Clock::start();
+        let copy = clock;
+        let first = clock.now();
+        let second = copy.now();
+        assert!(first < second && second < clock.now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(clock.now().since(first).as_secs(), 1);
     }
 
     #[test]

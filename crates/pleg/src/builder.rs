@@ -17,6 +17,7 @@ use crate::cache::Published;
 use crate::consumer::Consumer;
 use crate::driver::Driver;
 use crate::error::StartError;
+use crate::exit_records::ExitRecords;
 use crate::fifo::{Fifo, FifoSender, fifo};
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
@@ -27,9 +28,6 @@ use crate::requests::{Command, Requests};
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
-/// How many observations of the stream may wait for the writer before the reader joins further
-/// ones.
-const STREAM_QUEUE: usize = 256;
 /// How many commands may wait for the writer before callers wait.
 const COMMAND_QUEUE: usize = 256;
 
@@ -147,16 +145,17 @@ impl<R: Runtime> Builder<R> {
         }
         let clock = self.clock.unwrap_or_else(Clock::start);
         let evented = self.settings.mode == Mode::Evented;
-        let mut machine = Reconciler::new(self.settings, clock.now())?;
+        let machine = Reconciler::new(self.settings, clock.now())?;
         let policy = ReconnectPolicy::new(self.reconnect)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (observe, observations) = handover(STREAM_QUEUE);
+        let (observe, hints) = handover();
         let (commands, received) = self.commands;
         let mut requests = self.requests;
-        requests.consumers.update(&mut machine);
+        let mut records = ExitRecords::default();
+        requests.consumers.update(&mut records);
         let (health, watched) = watch::channel(machine.health(clock.now()));
         let (counted, counters) = watch::channel(machine.counters());
-        let gauges = observations.gauges();
+        let gauges = hints.gauges();
         let published = Arc::new(Published::default());
         let renew = Arc::new(Notify::new());
         if evented {
@@ -176,12 +175,13 @@ impl<R: Runtime> Builder<R> {
             counters: counted,
             requests,
             log: HealthLog::default(),
+            records,
         };
         let reader = Reader::new(self.runtime, clock);
         let reads = Reads::new(metrics.clone());
         let driver = Driver::new(machine, reader, reads, clock, to, gauges.clone(), renew);
         let problems = driver.problems();
-        let run = driver.run(observations, received, stop.clone());
+        let run = driver.run(hints, received, stop.clone());
         tasks.spawn(metrics.of(run.instrument(tracing::debug_span!("pleg"))));
         tasks.close();
         let shared = Shared {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView, TerminalRecord};
+use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView};
 
+use crate::exit_records::TerminalRecord;
 use crate::sync::{AtomicU64, DashMap};
 
 /// What the writer has published.
@@ -41,7 +42,11 @@ impl ReportedState {
 
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
-        let written_after = self.confirmed.load(Ordering::Acquire);
+        // No list confirms a pod of which nothing exists.
+        let written_after = match view.status.is_nothing() {
+            true => u64::MAX,
+            false => self.confirmed.load(Ordering::Acquire),
+        };
         self.pods.insert(
             uid,
             ReportedState {
@@ -49,20 +54,6 @@ impl Published {
                 written_after,
             },
         );
-    }
-
-    /// Nothing of the pod exists any more. Its entry becomes "nothing", as fresh as the pod was.
-    pub(crate) fn withdraw(&self, uid: &PodUid) {
-        let confirmed = self.confirmed.load(Ordering::Acquire);
-        if let Some(mut shown) = self.pods.get_mut(uid) {
-            let view = shown.view(confirmed);
-            let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-            *shown = ReportedState {
-                view: PodView::new(nothing, view.as_of, view.inspected),
-                // No list confirms an entry of a pod that it does not show.
-                written_after: u64::MAX,
-            };
-        }
     }
 
     /// A complete list began at `as_of`: pods that are not in the map did not exist then.
@@ -148,31 +139,36 @@ impl Published {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
+    use pleg_core::{SandboxState, SandboxStatus};
 
     fn at(nanos: u64) -> Option<Instant> {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// One number confirms all entries, except those written or withdrawn after it.
+    /// One number confirms all entries, except those written after it and those of pods that are gone.
     #[test]
     fn confirming_all_pods_does_not_confirm_later_entries() {
         let (cache, p) = (Published::default(), PodUid::from("p"));
-        let put = |as_of| {
-            let nothing = Arc::new(PodStatus::nothing(p.clone()));
-            cache.put(p.clone(), PodView::new(nothing, as_of, None));
+        let put = |status: PodStatus, as_of| {
+            cache.put(p.clone(), PodView::new(Arc::new(status), as_of, None));
+        };
+        let exists = || {
+            let mut status = PodStatus::nothing(p.clone());
+            status.sandboxes = [SandboxStatus::new("s", SandboxState::Ready)].into();
+            status
         };
         let confirm = |nanos| cache.confirm(Instant::from_nanos(nanos), &Confirmed::All);
-        put(None);
+        put(exists(), None);
         assert_eq!(cache.get(&p).as_of, None);
         confirm(5);
         assert_eq!(cache.get(&p).as_of, at(5));
-        put(None);
+        put(exists(), None);
         assert_eq!(cache.get(&p).as_of, None, "written after that list");
         confirm(7);
-        put(at(9));
+        put(exists(), at(9));
         confirm(8);
         assert_eq!(cache.get(&p).as_of, at(9), "as_of never goes back");
-        cache.withdraw(&p);
+        put(PodStatus::nothing(p.clone()), at(9));
         confirm(12);
         assert_eq!(cache.get(&p).as_of, at(9), "no list confirms it");
     }

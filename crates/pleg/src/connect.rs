@@ -25,7 +25,7 @@ impl Pleg {
     /// `unix:///run/containerd/containerd.sock`, and a client for the write side of that runtime.
     /// Needs a tokio runtime. Both connect with the first call, and reconnect when necessary.
     ///
-    /// Both have the same clock: the instant that a write returns ([`Written::ended`]) is to be passed
+    /// Both have the same clock: the instant that a write returns ([`Written::ended`]) must be passed
     /// to [`newer_than`](Self::newer_than). [`Builder::clock`] would replace the clock of the generator
     /// only.
     ///

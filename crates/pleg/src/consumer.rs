@@ -1,10 +1,11 @@
-//! Consumers that acknowledge terminal records (invariant 9).
+//! Consumers that acknowledge exit records (invariant 9).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use pleg_core::{ConsumerId, Id, Reconciler, Text};
+use pleg_core::Text;
 
+use crate::exit_records::{ConsumerId, ExitRecords, TerminalRecord};
 use crate::requests::Command;
 use crate::sync::{mpsc, oneshot};
 
@@ -15,7 +16,7 @@ use crate::sync::{mpsc, oneshot};
 /// The terminal record of each end that is announced while it is registered is kept until it, and
 /// every other consumer that was registered then, has acknowledged the record. Consumers do not
 /// extend the bounds: the records of ids that exist, and the last three others per (pod, container
-/// name), at most until the pod has been gone for ten minutes.
+/// name), at most 1,000 of a pod and until the pod has been gone for ten minutes.
 ///
 /// Dropping it unregisters the consumer. Records that it did not acknowledge stay within the bounds.
 #[derive(Debug)]
@@ -39,19 +40,18 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges the terminal records of this id up to that
-    /// [incarnation](crate::TerminalRecord::incarnation).
+    /// Acknowledges that record.
     ///
-    /// It has no effect if the id has no record, or if it has one of a later incarnation: acknowledge that one
-    /// when you have seen it.
+    /// It has no effect if the id has ended once more since: acknowledge the record of that end when
+    /// you have seen it.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the records in place.
-    pub async fn acknowledge(&self, id: &Id, incarnation: u32) {
+    /// Dropping the future may leave the record in place.
+    pub async fn acknowledge(&self, record: &TerminalRecord) {
         let acknowledge = Command::Acknowledge {
             consumer: self.registered.id,
-            id: id.clone(),
-            incarnation,
+            id: record.id.clone(),
+            detected: record.detected,
         };
         // A generator that has shut down keeps no records.
         let _ = self.commands.send(acknowledge).await;
@@ -77,13 +77,13 @@ impl Consumers {
         }
     }
 
-    /// Brings the reconciler up to date: registers new consumers, and unregisters dropped ones.
-    pub(crate) fn update(&mut self, machine: &mut Reconciler) {
+    /// Registers new consumers with the exit records, and unregisters dropped ones.
+    pub(crate) fn update(&mut self, records: &mut ExitRecords) {
         self.registered.retain(|&id, (name, dropped)| {
             let exists = !dropped.is_closed();
             match exists {
-                true => machine.register(id, name),
-                false => machine.unregister(id),
+                true => records.register(id, name),
+                false => records.unregister(id),
             }
             exists
         });

@@ -1,12 +1,13 @@
 //! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of
 //! the sources and performs its outputs. It makes no call itself and waits for no consumer.
 
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{Counters, Output, Reconciler, StreamChange, StreamObservation, StreamState};
-use pleg_evented::{Observations, ReaderGauges};
+use pleg_core::{Instant, Output, Reconciler, StreamChange, StreamState, Ticket};
+use pleg_evented::{Batch, Hints, ReaderGauges};
 use pleg_generic::{Progress, Reader};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
@@ -28,8 +29,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 /// The deadline of the call that determines the runtime's event profile.
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many observations are handled before the other branches run.
-const AT_ONCE: usize = 16;
+/// How many hints are handled before other tasks run. The reader of the stream may share the thread
+/// and must not be blocked (invariant 8).
+const HINTS_AT_ONCE: usize = 1000;
 
 /// The writer.
 pub(crate) struct Driver<R> {
@@ -42,6 +44,8 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
+    /// When the pod reads in flight began that list their pod.
+    pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,
     log: ListLog,
@@ -66,6 +70,7 @@ impl<R: Runtime> Driver<R> {
             renew,
             profile: Profile::Unknown,
             reads,
+            pod_reads: HashMap::new(),
             problems: PodProblems::new(clock),
             metrics: metrics::MetricsWriter::default(),
             log: ListLog::default(),
@@ -81,7 +86,7 @@ impl<R: Runtime> Driver<R> {
     /// dropped.
     pub(crate) async fn run(
         mut self,
-        mut observations: Observations,
+        hints: Hints,
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
@@ -93,39 +98,26 @@ impl<R: Runtime> Driver<R> {
                 self.machine.poll_timeout(),
                 self.metrics.due(),
                 self.problems.due(),
+                self.to.records.due(),
             ];
             let due = due.into_iter().flatten().min();
             let due = due.unwrap_or_else(|| self.clock.now().after(LONGEST_SLEEP));
             tokio::select! {
                 () = &mut stopped => break,
-                Some(observation) = observations.recv() => {
-                    self.observe(observation);
-                    self.perform_all();
-                    // Observations that arrived meanwhile are handled in the same turn.
-                    for _ in 1..AT_ONCE {
-                        let Some(observation) = observations.try_recv() else { break };
-                        self.observe(observation);
-                        self.perform_all();
-                    }
-                    // The stream's reader may share this thread and must not be blocked
-                    // (invariant 8).
-                    if observations.more_wait() {
-                        tokio::task::yield_now().await;
-                    }
+                () = hints.wait() => self.handle_hints(hints.take()).await,
+                Some(read) = self.reads.next() => {
+                    // An exit code that has arrived is announced with the end that the read shows.
+                    self.handle_hints(hints.take()).await;
+                    self.handle_read(read);
                 }
-                Some(read) = self.reads.next() => self.read_ended(read),
                 Some(command) = commands.recv() => {
                     let now = self.clock.now();
-                    self.to.requests.handle(&mut self.machine, now, command);
+                    self.to.handle(&mut self.machine, now, command);
                 }
                 () = self.clock.sleep_until(due) => {}
             }
             let now = self.clock.now();
-            self.machine.handle_backlog(now, observations.more_wait());
-            if self.machine.poll_timeout().is_some_and(|due| due <= now) {
-                // Nothing is read for waiters that were dropped.
-                self.to.requests.cancel_abandoned(&mut self.machine);
-            }
+            self.to.clean_up(&mut self.machine, now);
             self.machine.handle_timeout(now);
             self.perform_all();
             self.show();
@@ -135,27 +127,31 @@ impl<R: Runtime> Driver<R> {
         self.reads.shutdown().await;
     }
 
-    fn observe(&mut self, observation: StreamObservation) {
-        let now = self.clock.now();
-        match observation {
-            StreamObservation::Event(arrival) => {
-                self.metrics.arrived(&arrival);
-                self.machine.handle_event(now, arrival);
+    async fn handle_hints(&mut self, batch: Batch) {
+        for change in batch.changes {
+            metrics::stream_changed(&change);
+            if let StreamChange::Subscribed { .. } = change {
+                // The runtime may have been replaced by another version.
+                self.profile = Profile::Unknown;
+                self.ask_profile();
             }
-            StreamObservation::Change(change) => {
-                metrics::stream_changed(&change);
-                if let StreamChange::Subscribed { wall, .. } = change {
-                    self.metrics.subscribed(wall);
-                    // The runtime may have been replaced by another version.
-                    self.profile = Profile::Unknown;
-                    self.ask_profile();
-                }
-                self.machine.handle_stream(now, change);
+            self.machine.handle_stream(self.clock.now(), change);
+        }
+        metrics::arrived(&batch.latencies);
+        let (mut hints, mut lost) = (batch.hints.into_iter().peekable(), batch.lost);
+        while hints.peek().is_some() || lost > 0 {
+            let part: BTreeMap<_, _> = hints.by_ref().take(HINTS_AT_ONCE).collect();
+            let lost = std::mem::take(&mut lost);
+            self.machine.handle_hints(self.clock.now(), part, lost);
+            self.perform_all();
+            if hints.peek().is_some() {
+                tokio::task::yield_now().await;
             }
         }
+        self.perform_all();
     }
 
-    fn read_ended(&mut self, read: Read) {
+    fn handle_read(&mut self, read: Read) {
         let now = self.clock.now();
         match read {
             Read::List(list) => {
@@ -166,11 +162,16 @@ impl<R: Runtime> Driver<R> {
                 }
                 self.machine.handle_list(now, list);
             }
-            Read::Inspection(inspection) => {
-                metrics::inspected(&inspection);
-                self.machine.handle_inspection(now, *inspection);
+            Read::PodList(list) => {
+                let ticket = list.ticket;
+                self.machine.handle_pod_list(now, *list);
+                self.handle_step(ticket);
             }
-            Read::Status(reading) => self.machine.handle_status_read(now, *reading),
+            Read::Statuses(statuses) => {
+                let ticket = statuses.ticket;
+                self.machine.handle_statuses(now, *statuses);
+                self.handle_step(ticket);
+            }
             Read::Version(version) => self.machine.handle_version(now, version),
             Read::Profile(Ok(profile)) => {
                 self.profile = Profile::Known;
@@ -180,6 +181,17 @@ impl<R: Runtime> Driver<R> {
                 tracing::debug!(%error, "cannot determine the runtime's version; asking again after the next list");
                 self.profile = Profile::Unknown;
             }
+        }
+    }
+
+    /// A step of a read has ended: the rows of a pod or the statuses. Measures a pod read if no
+    /// further step follows.
+    fn handle_step(&mut self, ticket: Ticket) {
+        self.perform_all();
+        if !self.reads.is_reading(ticket)
+            && let Some(began) = self.pod_reads.remove(&ticket)
+        {
+            metrics::pod_read(self.clock.now().since(began));
         }
     }
 
@@ -201,8 +213,8 @@ impl<R: Runtime> Driver<R> {
     /// Performs the outputs of the reconciler, in their order.
     fn perform_all(&mut self) {
         while let Some(output) = self.machine.poll_output() {
-            if let Some(wanted) = self.to.tell(output) {
-                self.start(wanted);
+            if let Some(request) = self.to.perform(output, self.clock.now()) {
+                self.start(request);
             }
         }
     }
@@ -210,72 +222,71 @@ impl<R: Runtime> Driver<R> {
     /// Publishes health, counters and metrics once per turn.
     fn show(&mut self) {
         let now = self.clock.now();
-        let health = self.machine.health(now);
-        let counters: Counters = self.machine.counters();
-        self.metrics.show(
-            &health,
-            &counters,
-            self.machine.state_counts(),
-            &self.gauges,
-            now,
-        );
+        let mut health = self.machine.health(now);
+        health.unacknowledged = self.to.records.unacknowledged();
+        let mut counters = self.machine.counters();
+        // The reconciler does not see events that were joined.
+        counters.events = self.gauges.events();
+        let states = self.machine.state_counts();
+        self.metrics
+            .show(&health, &counters, states, &self.gauges, now);
         self.to.show(health, counters, now);
         self.problems
             .update(&self.machine, &self.reads, &self.to.published);
     }
 
-    fn start(&mut self, wanted: Output) {
-        match wanted {
+    /// Starts a read.
+    fn start(&mut self, request: Output) {
+        let now = self.clock.now();
+        match request {
             Output::List {
                 ticket,
                 deadline,
                 known,
             } => {
+                self.reads.drop_list();
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
                 let span = debug_span!("list", ticket = ticket.get());
-                self.reads
-                    .start(Asked::List(ticket), self.clock.now(), span, list);
+                self.reads.start(Asked::List(ticket), now, span, list);
             }
-            Output::Inspect {
+            Output::ListPod {
                 ticket,
                 uid,
-                held,
                 deadline,
-                ..
             } => {
                 let reader = self.reader.clone();
-                let span = debug_span!("inspect", ticket = ticket.get(), pod = %uid);
+                let span = debug_span!("list_pod", ticket = ticket.get(), pod = %uid);
                 let progress = Progress::default();
-                let asked = Asked::Inspection(ticket, progress.clone());
-                let inspect = async move {
-                    let inspect = reader.inspect(ticket, &uid, &held, deadline, &progress);
-                    Read::Inspection(Box::new(inspect.await))
+                let asked = Asked::PodList(ticket, progress.clone());
+                let list = async move {
+                    let list = reader.list_pod(ticket, &uid, deadline, &progress);
+                    Read::PodList(Box::new(list.await))
                 };
-                self.reads.start(asked, self.clock.now(), span, inspect);
+                self.pod_reads.insert(ticket, now);
+                self.reads.start(asked, now, span, list);
             }
-            Output::Read {
+            Output::ReadStatuses {
                 ticket,
-                id,
-                kind,
+                ids,
                 deadline,
             } => {
                 let reader = self.reader.clone();
-                let span = debug_span!("status", ticket = ticket.get(), %id);
+                let span = debug_span!("statuses", ticket = ticket.get());
+                let progress = Progress::default();
+                let asked = Asked::Statuses(ticket, ids.clone(), progress.clone());
                 let read = async move {
-                    Read::Status(Box::new(reader.read(ticket, &id, kind, deadline).await))
+                    let statuses = reader.statuses(ticket, ids, deadline, &progress);
+                    Read::Statuses(Box::new(statuses.await))
                 };
-                self.reads
-                    .start(Asked::Status(ticket), self.clock.now(), span, read);
+                self.reads.start(asked, now, span, read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
                 let call = async move { Read::Version(reader.version(ticket, deadline).await) };
                 let span = debug_span!("version", ticket = ticket.get());
-                self.reads
-                    .start(Asked::Version(ticket), self.clock.now(), span, call);
+                self.reads.start(Asked::Version(ticket), now, span, call);
             }
-            Output::Cancel { ticket } => self.reads.cancel(ticket),
             Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(
                 ?other,
@@ -285,7 +296,7 @@ impl<R: Runtime> Driver<R> {
     }
 }
 
-/// Whether the event profile of the runtime is known.
+/// The request of the runtime's event profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
     Unknown,

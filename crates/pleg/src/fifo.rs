@@ -66,8 +66,8 @@ impl FifoSender {
     }
 }
 
-/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started;
-/// a new incarnation that runs is announced as Started, too.
+/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started,
+/// and so does the generator.
 fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
     if announced.event == LifecycleType::ContainerChanged {
         return None;

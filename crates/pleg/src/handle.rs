@@ -4,9 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{
-    CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView, TerminalRecord,
-};
+use pleg_core::{CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView};
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock::Clock;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::Published;
 use crate::consumer::Consumer;
 use crate::error::{RelistError, WaitError};
+use crate::exit_records::TerminalRecord;
 use crate::problems::PodProblem;
 use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
@@ -70,8 +69,7 @@ impl Pleg {
     /// The states are newer than `after`. The details of an id that did not change may be older:
     /// [`inspected`](PodView::inspected) is their instant, and
     /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
-    /// an id failed, the error is beside that id; its state is the later of recorded and listed
-    /// state.
+    /// an id failed, the error is beside that id; its state is the listed one.
     ///
     /// # Errors
     /// If the pod cannot be listed (with the last good view beside the error), if there is no
@@ -122,9 +120,17 @@ impl Pleg {
             details,
             reply,
         };
-        match timeout(within, self.ask(ask)).await {
-            Err(_) => Err(WaitError::DeadlineExceeded { within }),
-            Ok(answer) => self.answer(uid, answer),
+        let answer = match timeout(within, self.ask(ask)).await {
+            Err(_) => return Err(WaitError::DeadlineExceeded { within }),
+            Ok(answer) => self.answer(uid, answer)?,
+        };
+        // A status that failed withholds only its details, but these were asked for.
+        match &answer.status.error {
+            Some(error) if details && answer.inspected <= Some(after) => Err(WaitError::Read {
+                error: CallError::clone(error),
+                last_good: Box::new(answer),
+            }),
+            _ => Ok(answer),
         }
     }
 
@@ -184,8 +190,8 @@ impl Pleg {
 
     /// How the pod's containers and sandboxes ended, oldest first, including removed ones.
     ///
-    /// Each is kept while its id exists, and then the last three of each name, until the pod has been
-    /// gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is
+    /// Each is kept while its id exists, and then the last three of each name, at most 1,000 of a pod,
+    /// until the pod has been gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is
     /// removed earlier: when each of those that were registered when the end was announced has
     /// acknowledged it.
     pub fn terminal_records(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
@@ -210,7 +216,7 @@ impl Pleg {
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }
 
-    /// Whether the end of this id was announced, and each consumer that was registered then and
+    /// Returns true if the end of this id was announced, and each consumer that was registered then and
     /// still is has acknowledged it: garbage collection must not remove an ended container before.
     /// Without consumers it suffices that the end was announced.
     ///
@@ -254,7 +260,7 @@ impl Pleg {
         }
     }
 
-    /// The counters since the start: events, lists, inspections by cause, missed events.
+    /// The counters since the start: events, lists, pod reads, missed events.
     pub fn counters(&self) -> Counters {
         self.shared.counters.borrow().clone()
     }
@@ -329,17 +335,18 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// What the writer published last. An observation of the event stream that the writer has not
-    /// handled makes its work due since the arrival of that observation.
+    /// The health that the writer published last. An event that the writer has not taken makes its
+    /// work due since the arrival of that event.
     pub fn current(&self) -> Health {
         let mut health = self.health.borrow().clone();
         if let Some(since) = self.gauges.waiting_since() {
             health.due = health.due.min(since);
+            health.behind_since = health.behind_since.or(Some(since));
         }
         health
     }
 
-    /// Whether the generator is ready. Computed with the caller's present time, so a dead writer
+    /// Checks that the generator is ready. Computed with the caller's present time, so a dead writer
     /// does not look ready.
     ///
     /// # Errors

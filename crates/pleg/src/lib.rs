@@ -1,9 +1,9 @@
 //! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
 //! runtime does to its pods.
 //!
-//! It takes changes from the runtime's event stream as they happen, checks the stream against
-//! periodic lists, and loses no change that either source shows. One task owns the pod records. It
-//! publishes a cache, announces lifecycle events and keeps a health state.
+//! The runtime's event stream tells it where to look, and reads of the pods show what is there;
+//! periodic lists check the stream. No change that either source shows is lost. One task owns the pod
+//! records. It publishes a cache, announces lifecycle events and keeps a health state.
 //!
 //! ```
 //! use std::time::Duration;
@@ -93,7 +93,7 @@
 //!             println!("the pod needs a sandbox");
 //!         }
 //!         for end in ends.iter() {
-//!             consumer.acknowledge(&end.id, end.incarnation).await;
+//!             consumer.acknowledge(end).await;
 //!         }
 //!     #   own_change = own_change.max(view.as_of.unwrap_or(own_change));
 //!     }
@@ -121,10 +121,10 @@
 //!
 //! # What is guaranteed
 //!
-//! * State only moves forward: late, duplicate, reordered and replayed events do no harm. If reads
-//!   prove that a recorded state is wrong, a new incarnation of the id is announced.
+//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is
+//!   final. An end that an event has reported and that later reads contradict is undone.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
-//! * Each transition of an (id, incarnation) is announced at most once, and exactly once to a
+//! * Each transition of an id is announced at most once, unless its end is undone, and exactly once to a
 //!   [`Subscription`] that keeps up. One that lags never loses a Died or Removed without getting
 //!   [`Delivery::Lagged`].
 //! * Events of what existed at the start are marked
@@ -134,7 +134,7 @@
 //!
 //! # Crates
 //!
-//! [`core`] merges the sources; it is a deterministic state machine without I/O. [`runtime`] has
+//! [`core`] decides what to read and what it means; it is a deterministic state machine without I/O. [`runtime`] has
 //! the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links
 //! tonic and prost.
 //!
@@ -186,8 +186,10 @@ mod connect;
 mod consumer;
 mod driver;
 mod error;
+mod exit_records;
 mod fifo;
 mod handle;
+mod inbox;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod log;
@@ -206,17 +208,17 @@ pub use builder::Builder;
 pub use connect::ConnectError;
 pub use consumer::Consumer;
 pub use error::{RelistError, StartError, WaitError};
+pub use exit_records::TerminalRecord;
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
 pub use metrics::describe_metrics;
 pub use pleg_core as core;
 pub use pleg_core::{
-    CallError, CallErrorKind, Cause, CauseCounts, ContainerDetails, ContainerState,
-    ContainerStatus, Counters, Degraded, EventCounts, ExpectedEvent, Health, Id, Instant,
-    InvalidSetting, Kind, KnownState, LabelKeys, Labels, LifecycleType, MissedCounts, Mode,
-    NotReady, PodLifecycleEvent, PodName, PodStatus, PodUid, PodView, Resources, SandboxDetails,
-    SandboxState, SandboxStatus, Settings, Source, StreamEnd, StreamLoss, StreamState, Subject,
-    TerminalRecord, Text, WallTime,
+    CallError, CallErrorKind, ContainerDetails, ContainerState, ContainerStatus, Counters,
+    Degraded, EventCounts, ExpectedEvent, Health, Id, Instant, InvalidSetting, Kind, KnownState,
+    LabelKeys, Labels, LifecycleType, MissedCounts, Mode, NotReady, PodLifecycleEvent, PodName,
+    PodStatus, PodUid, PodView, Resources, SandboxDetails, SandboxState, SandboxStatus, Settings,
+    Source, StreamEnd, StreamLoss, StreamState, Subject, Text, Unacknowledged, WallTime,
 };
 #[cfg(feature = "cri")]
 pub use pleg_cri as cri;

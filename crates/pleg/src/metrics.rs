@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use pleg_core::{
-    Arrival, Cause, Counters, Degraded, ExpectedEvent, Health, Inspection, Instant, List, NotReady,
-    StateCounts, StreamChange, StreamEnd, StreamState, WallTime,
+    Counters, Degraded, Health, Instant, List, NotReady, StateCounts, StreamChange, StreamEnd,
+    StreamState,
 };
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock;
@@ -28,25 +28,18 @@ const LAST_LIST: &str = "pleg_last_list_timestamp_seconds";
 const EVENT_LATENCY: &str = "pleg_event_latency_seconds";
 const MISSED: &str = "pleg_missed_events_total";
 const RECEIVED: &str = "pleg_notifications_received_total";
-const CONTRADICTIONS: &str = "pleg_contradictions_total";
-const OVERRULED: &str = "pleg_overruled_total";
+const EVENTS_LOST: &str = "pleg_events_lost_total";
+const UNDONE: &str = "pleg_undone_total";
+const STATUSES: &str = "pleg_statuses_total";
 const LISTS: &str = "pleg_lists_total";
 const LISTS_FAILED: &str = "pleg_lists_failed_total";
 const INSPECTIONS: &str = "pleg_inspections_total";
-const INSPECTION_CAUSES: &str = "pleg_inspection_causes_total";
 const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
-const INSPECTIONS_CANCELLED: &str = "pleg_inspections_cancelled_total";
 const PROBES: &str = "pleg_probes_total";
-const ORPHANS_DROPPED: &str = "pleg_events_without_pod_dropped_total";
-const EXIT_READS: &str = "pleg_exit_reason_reads_total";
-const IRREGULAR: &str = "pleg_irregular_events_total";
 const STREAMS_LOST: &str = "pleg_streams_lost_total";
 const STREAMS_RENEWED: &str = "pleg_streams_renewed_total";
 const STREAM_PANICS: &str = "pleg_stream_panics_total";
-const MISSED_WITHDRAWN: &str = "pleg_missed_events_withdrawn_total";
 const JOINED: &str = "pleg_events_joined_total";
-const DROPPED_TOMBSTONES: &str = "pleg_tombstones_dropped_total";
-const TOMBSTONES: &str = "pleg_tombstones";
 const PERIOD: &str = "pleg_relist_period_seconds";
 const LIST_IN_FLIGHT: &str = "pleg_list_in_flight_seconds";
 const STREAM_STATE: &str = "pleg_stream_state";
@@ -58,7 +51,7 @@ const READY: &str = "pleg_ready";
 const NOT_READY: &str = "pleg_not_ready";
 const DEGRADED: &str = "pleg_degraded";
 
-/// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] does it, too.
+/// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] also does it.
 ///
 /// [`Builder::spawn`]: crate::Builder::spawn
 pub fn describe_metrics() {
@@ -69,15 +62,15 @@ pub fn describe_metrics() {
     );
     describe_histogram!(
         LIST_INTERVAL,
-        "Time from the begin of the last complete list to the begin of the next list."
+        "Time from the start of the last complete list to the start of the next list."
     );
     describe_histogram!(
         POD_RELIST_DURATION,
-        "Duration of the inspection of one pod."
+        "Duration of a read of one pod: its lists, and the status calls that follow."
     );
     describe_gauge!(
         LAST_LIST,
-        "Unix time of the begin of the last complete list."
+        "Unix time of the start of the last complete list."
     );
     describe_counter!(CONNECTED, "Event streams that were opened.");
     describe_counter!(
@@ -93,33 +86,17 @@ pub fn describe_metrics() {
     describe_gauge!(RUNNING_CONTAINERS, "Containers, by `container_state`.");
     describe_counter!(MISSED, "Events that the stream did not deliver, by `kind`.");
     describe_counter!(RECEIVED, "Events received, by `type`.");
-    describe_counter!(CONTRADICTIONS, "Reads that contradicted a recorded state.");
-    describe_counter!(OVERRULED, "Recorded states that reads have overruled.");
+    describe_counter!(
+        EVENTS_LOST,
+        "Events about more than 100,000 ids at once; a list replaces them."
+    );
+    describe_counter!(UNDONE, "Ends and removals that later reads have undone.");
+    describe_counter!(STATUSES, "Status calls.");
     describe_counter!(LISTS, "Full lists.");
     describe_counter!(LISTS_FAILED, "Full lists that failed.");
-    describe_counter!(INSPECTIONS, "Inspections of single pods.");
-    describe_counter!(
-        INSPECTION_CAUSES,
-        "Inspections by `cause`; one may have several causes."
-    );
-    describe_counter!(INSPECTIONS_FAILED, "Inspections that failed.");
-    describe_counter!(
-        INSPECTIONS_CANCELLED,
-        "Inspections that were cancelled because too many were overdue."
-    );
+    describe_counter!(INSPECTIONS, "Reads of single pods.");
+    describe_counter!(INSPECTIONS_FAILED, "Reads of single pods that failed.");
     describe_counter!(PROBES, "Status calls that probed the runtime.");
-    describe_counter!(
-        ORPHANS_DROPPED,
-        "Ids named by events without a pod that were dropped because there were too many."
-    );
-    describe_counter!(
-        EXIT_READS,
-        "Status calls because the reason of an exit may arrive late."
-    );
-    describe_counter!(
-        IRREGULAR,
-        "Events that were incomplete, implausible or without a known pod, by `kind`."
-    );
     describe_counter!(STREAMS_LOST, "Event streams that were lost.");
     describe_counter!(
         STREAMS_RENEWED,
@@ -130,18 +107,9 @@ pub fn describe_metrics() {
         "Panics of the event stream reader; each was followed by a new subscribe."
     );
     describe_counter!(
-        MISSED_WITHDRAWN,
-        "Missed events that arrived within a minute after they were counted."
-    );
-    describe_counter!(
         JOINED,
         "Events joined with another event while the writer was slow."
     );
-    describe_counter!(
-        DROPPED_TOMBSTONES,
-        "Tombstones dropped because there were too many."
-    );
-    describe_gauge!(TOMBSTONES, "Removed ids that are kept as tombstones.");
     describe_gauge!(PERIOD, "The present relist period.");
     describe_gauge!(
         LIST_IN_FLIGHT,
@@ -154,9 +122,9 @@ pub fn describe_metrics() {
     describe_gauge!(BACKLOG, "Events that wait for the writer.");
     describe_gauge!(
         OVERDUE,
-        "Inspections that have given back their slot and still run."
+        "Reads of single pods that take longer than 250 ms and still run."
     );
-    describe_gauge!(PODS_FAILING, "Pods that cannot be inspected.");
+    describe_gauge!(PODS_FAILING, "Pods that cannot be read.");
     describe_gauge!(
         UNACKNOWLEDGED,
         "When the earliest end was detected that the registered `consumer` has not acknowledged; 0 if there is none."
@@ -208,8 +176,16 @@ pub(crate) fn stream_changed(change: &StreamChange) {
     }
 }
 
-pub(crate) fn inspected(inspection: &Inspection) {
-    histogram!(POD_RELIST_DURATION).record(inspection.ended.since(inspection.began));
+pub(crate) fn pod_read(took: Duration) {
+    histogram!(POD_RELIST_DURATION).record(took);
+}
+
+/// Records the time from the runtime's timestamps of events to their arrival.
+pub(crate) fn arrived(latencies: &[Duration]) {
+    let latency = histogram!(EVENT_LATENCY);
+    for &seconds in latencies {
+        latency.record(seconds);
+    }
 }
 
 /// The values that were written last, so that only changes are written.
@@ -219,8 +195,6 @@ pub(crate) struct MetricsWriter {
     state_counts: Option<StateCounts>,
     health: Option<Health>,
     last_list: Option<Instant>,
-    /// The wall clock at the last subscribe.
-    subscribed: Option<WallTime>,
     waiting: Option<usize>,
     /// When anything was last written.
     at: Option<Instant>,
@@ -235,25 +209,6 @@ const APART: Duration = Duration::from_millis(100);
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
-    pub(crate) const fn subscribed(&mut self, wall: WallTime) {
-        self.subscribed = Some(wall);
-    }
-
-    pub(crate) fn arrived(&self, arrival: &Arrival) {
-        let created_at = WallTime::claimed(arrival.event.created_at);
-        if created_at < self.subscribed {
-            return;
-        }
-        let nanos = arrival
-            .wall
-            .as_nanos()
-            .saturating_sub(arrival.event.created_at);
-        // If the runtime's clock is ahead, there is no latency to record.
-        if let Ok(nanos) = u64::try_from(nanos) {
-            histogram!(EVENT_LATENCY).record(Duration::from_nanos(nanos));
-        }
-    }
-
     pub(crate) fn listed(&mut self, list: &List) {
         histogram!(RELIST_DURATION).record(list.ended.since(list.began));
         if let Some(last) = self.last_list {
@@ -339,7 +294,7 @@ impl MetricsWriter {
         Some(listed.map_or(apart, |listed| apart.max(listed)))
     }
 
-    /// Whether a write would change anything. What only grows with time is not compared.
+    /// Returns true if a write would change anything. What only grows with time is not compared.
     fn is_outdated(
         &self,
         health: &Health,
@@ -369,36 +324,22 @@ fn show_counters(c: &Counters) {
     ] {
         counter!(RECEIVED, "type" => name).absolute(n);
     }
-    for kind in ExpectedEvent::ALL {
-        counter!(MISSED, "kind" => kind.as_str()).absolute(c.missed[kind]);
-    }
-    for cause in Cause::ALL {
-        let n = c.inspections_by_cause[cause];
-        counter!(INSPECTION_CAUSES, "cause" => cause.as_str()).absolute(n);
-    }
     for (kind, n) in [
-        ("no_sandbox_status", c.events_without_sandbox),
-        ("incomplete", c.events_incomplete),
-        ("implausible", c.events_implausible),
-        ("no_pod", c.orphans),
+        ("container_started", c.missed.container_started),
+        ("container_stopped", c.missed.container_stopped),
     ] {
-        counter!(IRREGULAR, "kind" => kind).absolute(n);
+        counter!(MISSED, "kind" => kind).absolute(n);
     }
-    counter!(CONTRADICTIONS).absolute(c.contradictions);
-    counter!(OVERRULED).absolute(c.overruled);
+    counter!(EVENTS_LOST).absolute(c.events_lost);
+    counter!(UNDONE).absolute(c.undone);
+    counter!(STATUSES).absolute(c.statuses);
     counter!(LISTS).absolute(c.lists);
     counter!(LISTS_FAILED).absolute(c.lists_failed);
-    counter!(INSPECTIONS).absolute(c.inspections);
-    counter!(INSPECTIONS_FAILED).absolute(c.inspections_failed);
-    counter!(INSPECTIONS_CANCELLED).absolute(c.inspections_cancelled);
+    counter!(INSPECTIONS).absolute(c.pod_reads);
+    counter!(INSPECTIONS_FAILED).absolute(c.pod_reads_failed);
     counter!(PROBES).absolute(c.probes);
-    counter!(ORPHANS_DROPPED).absolute(c.orphans_dropped);
-    counter!(EXIT_READS).absolute(c.exit_reads);
     counter!(STREAMS_LOST).absolute(c.streams_lost);
     counter!(STREAMS_RENEWED).absolute(c.streams_renewed);
-    counter!(MISSED_WITHDRAWN).absolute(c.missed_withdrawn);
-    counter!(DROPPED_TOMBSTONES).absolute(c.tombstones_dropped);
-    gauge!(TOMBSTONES).set(c.tombstones as f64);
 }
 
 fn show_census(state_counts: StateCounts) {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Subject,
+    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Reconciler, Subject,
 };
 
 use crate::cache::Published;
+use crate::exit_records::ExitRecords;
 use crate::fifo::FifoSender;
 use crate::log::HealthLog;
 use crate::requests::{Command, Requests};
@@ -22,19 +23,24 @@ pub(crate) struct Outputs {
     pub(crate) counters: watch::Sender<Counters>,
     pub(crate) requests: Requests,
     pub(crate) log: HealthLog,
+    pub(crate) records: ExitRecords,
 }
 
 impl Outputs {
     /// Performs an output that is for consumers. Returns any other output: a request to the read
     /// side.
-    pub(crate) fn tell(&mut self, output: Output) -> Option<Output> {
+    pub(crate) fn perform(&mut self, output: Output, now: Instant) -> Option<Output> {
         match output {
-            Output::Publish { uid, view } => self.published.put(uid, view),
-            Output::Remove { uid } => self.published.withdraw(&uid),
+            Output::Publish { uid, view } => {
+                match view.status.is_nothing() {
+                    true => self.records.pod_is_gone(&uid, now),
+                    false => self.records.pod_exists(&uid),
+                }
+                self.published.put(uid, view);
+            }
             Output::ListApplied { as_of, gone } => self.published.sweep(as_of, &gone),
             Output::Refresh { as_of, pods } => self.published.confirm(as_of, &pods),
-            Output::Terminals { uid, records } => self.published.set_ends(uid, records),
-            Output::Announce(event) => self.announce(&event),
+            Output::Announce(event) => self.announce(&event, now),
             Output::Synced => self.subscribers.synced(),
             Output::Answer { waiter, answer } => self.requests.answer(waiter, answer),
             Output::Listed { waiter, outcome } => self.requests.listed(waiter, outcome),
@@ -43,7 +49,35 @@ impl Outputs {
         None
     }
 
-    fn announce(&self, event: &PodLifecycleEvent) {
+    /// Passes on a request of a consumer.
+    pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
+        let requests = &mut self.requests;
+        if let Some(uid) = requests.handle(machine, &mut self.records, now, command) {
+            self.published.set_ends(uid.clone(), self.records.of(&uid));
+        }
+    }
+
+    /// Forgets exit records of pods that are gone, and cancels waiters and consumers that were
+    /// dropped.
+    pub(crate) fn clean_up(&mut self, machine: &mut Reconciler, now: Instant) {
+        for uid in self.records.forget(now) {
+            self.published.set_ends(uid, Arc::default());
+        }
+        if machine.poll_timeout().is_some_and(|due| due <= now) {
+            // Nothing is read for waiters that were dropped.
+            self.requests.cancel_abandoned(machine, &mut self.records);
+        }
+    }
+
+    fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
+        // Before the announcement, like the cache.
+        if self.records.announced(event) {
+            if self.published.get(&event.uid).status.is_nothing() {
+                self.records.pod_is_gone(&event.uid, now);
+            }
+            let records = self.records.of(&event.uid);
+            self.published.set_ends(event.uid.clone(), records);
+        }
         if event.event == LifecycleType::ContainerDied
             && let Some(subject) = event.subject.as_ref().filter(|s| s.kind == Kind::Container)
         {
@@ -66,10 +100,10 @@ impl Outputs {
         });
         let log = &mut self.log;
         self.health.send_if_modified(|shown| {
-            let news = !shown.says_the_same(&health);
+            let changed = !shown.says_the_same(&health);
             log.written(shown, &health, now);
             *shown = health;
-            news
+            changed
         });
     }
 

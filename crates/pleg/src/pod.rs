@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{Instant, PodUid, PodView, TerminalRecord};
+use pleg_core::{Instant, PodUid, PodView};
 
 use crate::error::WaitError;
+use crate::exit_records::TerminalRecord;
 use crate::handle::Pleg;
 use crate::subscription::{Delivery, Subscription};
 

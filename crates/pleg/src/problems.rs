@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, Health, Id, Instant, Kind, PodCall, PodName, PodStatus, PodUid, Reconciler, Text,
-    WallTime,
+    CallError, Health, Id, Instant, Kind, PodName, PodStatus, PodUid, Reconciler, Text, WallTime,
 };
+use pleg_generic::PodCall;
 use pleg_runtime::clock::Clock;
 
 use crate::cache::Published;
@@ -48,7 +48,7 @@ pub enum PodProblemKind {
     /// The last call failed. It is repeated with a backoff.
     Failing,
     /// The runtime lists an id, and its status call returns NotFound.
-    Unsettled,
+    StatusMissing,
 }
 
 impl PodProblemKind {
@@ -57,7 +57,7 @@ impl PodProblemKind {
         match self {
             Self::Hung => "hung",
             Self::Failing => "failing",
-            Self::Unsettled => "unsettled",
+            Self::StatusMissing => "status_missing",
         }
     }
 }
@@ -75,7 +75,7 @@ impl PodProblem {
         }
     }
 
-    /// The pod has an inspection in flight that waits for this call.
+    /// A read of the pod is in flight and waits for this call.
     fn hangs(&mut self, call: Option<PodCall>, status: &PodStatus) {
         self.kind = PodProblemKind::Hung;
         let Some(call) = call else { return };
@@ -87,21 +87,21 @@ impl PodProblem {
         self.name_container(status);
     }
 
-    /// The last inspection of the pod failed, or it has an unsettled id.
+    /// The last read of the pod failed, or the status of a listed id is NotFound.
     fn fails(&mut self, status: &PodStatus) {
         let sandboxes = status.sandboxes.iter();
-        let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.unsettled, Kind::Sandbox));
+        let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.status_missing, Kind::Sandbox));
         let containers = status.containers.iter();
-        let containers = containers.map(|c| (&c.id, &c.error, c.unsettled, Kind::Container));
+        let containers = containers.map(|c| (&c.id, &c.error, c.status_missing, Kind::Container));
         let mut ids = sandboxes.chain(containers);
         if let Some((id, error, ..)) = ids.clone().find(|(_, error, ..)| error.is_some()) {
             (self.id, self.error) = (Some(id.clone()), error.clone());
         } else if let Some(error) = &status.error {
             (self.id, self.error) = (None, Some(error.clone()));
-        } else if let Some((id, _, _, kind)) = ids.find(|(_, _, unsettled, _)| *unsettled) {
+        } else if let Some((id, _, _, kind)) = ids.find(|(_, _, is_missing, _)| *is_missing) {
             (self.id, self.error) = (Some(id.clone()), None);
             self.operation = kind.status_operation();
-            self.kind = PodProblemKind::Unsettled;
+            self.kind = PodProblemKind::StatusMissing;
             self.name_container(status);
             return;
         }
@@ -126,7 +126,7 @@ impl fmt::Display for PodProblem {
             (Some(error), PodProblemKind::Failing) => error.fmt(f)?,
             (None, PodProblemKind::Failing) => f.write_str("calls fail")?,
             (_, PodProblemKind::Hung) => write!(f, "{} does not answer", self.operation)?,
-            (_, PodProblemKind::Unsettled) => {
+            (_, PodProblemKind::StatusMissing) => {
                 write!(f, "listed, but {} returns NotFound", self.operation)?;
             }
         }
@@ -175,9 +175,9 @@ impl PodProblems {
     /// Finds the present problems, publishes them and logs what began or ended.
     pub(crate) fn update(&mut self, machine: &Reconciler, reads: &Reads, published: &Published) {
         let now = self.clock.now();
-        let (overdue, failing) = (machine.overdue_inspections(), machine.failing_pods());
+        let (slow, failing) = (machine.slow_reads(), machine.failing_pods());
         self.due = None;
-        if overdue.is_empty() && failing.is_empty() && self.present.is_empty() {
+        if slow.len() + failing.len() + self.present.len() == 0 {
             return;
         }
         if let Some(at) = self
@@ -195,7 +195,7 @@ impl PodProblems {
             let known = last.remove(uid);
             known.unwrap_or_else(|| PodProblem::new(machine.pod_name(uid), since))
         };
-        for (ticket, uid, since) in overdue {
+        for (ticket, uid, since) in slow {
             let hung_at = since.after(Health::HUNG_AFTER);
             if now < hung_at {
                 self.due = Some(self.due.map_or(hung_at, |due| due.min(hung_at)));
@@ -212,11 +212,11 @@ impl PodProblems {
                 present.insert(uid.clone(), problem);
             }
         }
-        // An inspection that is owed has not succeeded. While the runtime as a whole fails, failures
+        // A read that is wanted or in flight has not succeeded. While the runtime as a whole fails, failures
         // do not count against a pod, and no pod has recovered.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
-            if runtime_fails || machine.owes_inspection(&uid) {
+            if runtime_fails || machine.owes_read(&uid) {
                 present.insert(uid, problem);
             } else {
                 self.log_end(&problem, &published.get(&uid).status);

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::future::Future;
 
 use pleg_core::{
-    CallError, CallErrorKind, EventProfile, Inspection, Instant, List, PodCall, StatusRead, Ticket,
+    CallError, CallErrorKind, EventProfile, Id, Instant, Kind, List, PodList, Statuses, Ticket,
     Version,
 };
-use pleg_generic::Progress;
+use pleg_generic::{PodCall, Progress};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tracing::{Instrument as _, Span};
 
@@ -16,8 +16,8 @@ use crate::recorder::Metrics;
 /// The result of a read.
 pub(crate) enum Read {
     List(List),
-    Inspection(Box<Inspection>),
-    Status(Box<StatusRead>),
+    PodList(Box<PodList>),
+    Statuses(Box<Statuses>),
     Version(Version),
     Profile(Result<EventProfile, CallError>),
 }
@@ -30,11 +30,11 @@ pub(crate) struct Reads {
     asked: HashMap<tokio::task::Id, (Asked, Instant, AbortHandle)>,
 }
 
-/// What was requested of a read.
+/// The request of a read.
 pub(crate) enum Asked {
     List(Ticket),
-    Inspection(Ticket, Progress),
-    Status(Ticket),
+    PodList(Ticket, Progress),
+    Statuses(Ticket, Vec<(Id, Kind)>, Progress),
     Version(Ticket),
     Profile,
 }
@@ -59,33 +59,47 @@ impl Reads {
         self.asked.insert(handle.id(), (asked, now, handle));
     }
 
-    /// The call that an inspection in flight waits for.
+    /// The unanswered call of a pod read in flight.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
         self.asked.values().find_map(|(asked, ..)| match asked {
-            Asked::Inspection(t, progress) if *t == ticket => progress.waits_for(),
+            Asked::PodList(t, progress) | Asked::Statuses(t, _, progress) if *t == ticket => {
+                progress.waits_for()
+            }
             _ => None,
         })
     }
 
-    /// Cancels an inspection. The reconciler ignores its result.
-    pub(crate) fn cancel(&self, ticket: Ticket) {
-        for (asked, _, handle) in self.asked.values() {
-            if matches!(asked, Asked::Inspection(t, _) if *t == ticket) {
+    /// Returns true if a step of the read of that ticket is in flight.
+    pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
+        self.asked.values().any(|(asked, ..)| match asked {
+            Asked::PodList(t, _) | Asked::Statuses(t, ..) => *t == ticket,
+            _ => false,
+        })
+    }
+
+    /// Drops the list of the node that is in flight, if there is one. The reconciler has given it up.
+    pub(crate) fn drop_list(&mut self) {
+        self.asked.retain(|_, (asked, _, handle)| {
+            let is_list = matches!(asked, Asked::List(_));
+            if is_list {
                 handle.abort();
             }
-        }
+            !is_list
+        });
     }
 
     /// The next read that ends; `None` if none is in flight. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Read> {
-        let ended = self.tasks.join_next_with_id().await?;
-        Some(match ended {
-            Ok((id, read)) => {
-                self.asked.remove(&id);
-                read
+        loop {
+            let read = match self.tasks.join_next_with_id().await? {
+                Ok((id, read)) => self.asked.remove(&id).map(|_| read),
+                Err(error) => self.answer_for(&error),
+            };
+            // A list that was dropped has no result.
+            if read.is_some() {
+                return read;
             }
-            Err(error) => self.answer_for(&error)?,
-        })
+        }
     }
 
     /// Drops all reads.
@@ -112,18 +126,19 @@ impl Reads {
                 ended: began,
                 rows: Err(failed("List")),
             }),
-            Asked::Inspection(ticket, _) => Read::Inspection(Box::new(Inspection {
+            Asked::PodList(ticket, _) => Read::PodList(Box::new(PodList {
                 ticket,
                 began,
-                ended: began,
-                ..Inspection::new(Some(failed("Inspect")))
+                rows: Err(failed("ListPodSandbox")),
             })),
-            Asked::Status(ticket) => Read::Status(Box::new(StatusRead {
-                ticket,
-                began,
-                ended: began,
-                report: Err(failed("Read")),
-            })),
+            Asked::Statuses(ticket, ids, _) => {
+                let failed = |(id, kind): (Id, Kind)| (id, Err(failed(kind.status_operation())));
+                Read::Statuses(Box::new(Statuses {
+                    ticket,
+                    began,
+                    answers: ids.into_iter().map(failed).collect(),
+                }))
+            }
             Asked::Version(ticket) => Read::Version(Version {
                 ticket,
                 ended: began,

@@ -72,7 +72,7 @@ impl<F: Future> Future for Recorded<F> {
 
 impl<F> Drop for Recorded<F> {
     fn drop(&mut self) {
-        // A call that is cancelled is counted, too.
+        // A call that is cancelled also counts.
         let work = self.work.take();
         with_local_recorder(&*self.recorder, || drop(work));
     }

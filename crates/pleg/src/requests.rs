@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use pleg_core::{CallError, ConsumerId, Id, Instant, PodUid, PodView, Reconciler, Text, WaiterId};
+use pleg_core::{CallError, Id, Instant, PodUid, PodView, Reconciler, Text, WaiterId};
 
 use crate::consumer::{Consumers, Registered};
+use crate::exit_records::{ConsumerId, ExitRecords};
 use crate::sync::oneshot;
 
 /// A request of a consumer to the writer.
@@ -13,7 +14,7 @@ pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
-        /// Whether the details must be newer, too.
+        /// The details must be newer as well.
         details: bool,
         reply: Reply,
     },
@@ -35,7 +36,8 @@ pub(crate) enum Command {
     Acknowledge {
         consumer: ConsumerId,
         id: Id,
-        incarnation: u32,
+        /// When the end was detected.
+        detected: Instant,
     },
     IsAcknowledged {
         id: Id,
@@ -61,9 +63,16 @@ enum Waiting {
 }
 
 impl Requests {
-    /// Passes a request to the reconciler.
-    pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
-        self.consumers.update(machine);
+    /// Passes a request to the reconciler or to the exit records. Returns the pod whose exit records
+    /// have changed.
+    pub(crate) fn handle(
+        &mut self,
+        machine: &mut Reconciler,
+        records: &mut ExitRecords,
+        now: Instant,
+        command: Command,
+    ) -> Option<PodUid> {
+        self.consumers.update(records);
         match command {
             Command::Wait {
                 uid,
@@ -93,17 +102,18 @@ impl Requests {
             Command::Register { name, reply } => {
                 // If the caller is gone, this is dropped, and unregistered later.
                 let _ = reply.send(self.consumers.add(name));
-                self.consumers.update(machine);
+                self.consumers.update(records);
             }
             Command::Acknowledge {
                 consumer,
                 id,
-                incarnation,
-            } => machine.acknowledge(consumer, &id, incarnation),
+                detected,
+            } => return records.acknowledge(consumer, &id, detected),
             Command::IsAcknowledged { id, reply } => {
-                let _ = reply.send(machine.is_acknowledged(&id));
+                let _ = reply.send(machine.has_died(&id) && !records.is_awaited(&id));
             }
         }
+        None
     }
 
     fn enter(&mut self, waiting: Waiting) -> WaiterId {
@@ -127,8 +137,8 @@ impl Requests {
     }
 
     /// Cancels waiters whose caller has dropped its future, and unregisters dropped consumers.
-    pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler) {
-        self.consumers.update(machine);
+    pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler, records: &mut ExitRecords) {
+        self.consumers.update(records);
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
                 Waiting::Pod(reply) => reply.is_closed(),

@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
-use pleg_core::{Inbox, PodLifecycleEvent, PodUid};
+use pleg_core::{PodLifecycleEvent, PodUid};
 
+use crate::inbox::Inbox;
 use crate::sync::{Mutex, MutexGuard};
 
 /// How many announcements wait for a subscriber before they are coalesced. Few under shuttle, so

@@ -28,8 +28,6 @@ use super::process::{Event, Settings, StaticPods};
 
 /// How long the daemon is down after it is killed. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
-/// The exit code that containerd reports of a container whose task it has lost.
-const LOST_TASK: i32 = 255;
 /// The limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// For how long the runtime holds the task of a container that it lists as ended, before it counts as
@@ -263,11 +261,8 @@ impl<'a> Run<'a> {
             let code = code.or(planned.filter(|_| !seen.stopped));
             let all = reported.get(id);
             let known: BTreeSet<_> = all.into_iter().flatten().filter_map(|(_, c)| *c).collect();
-            // The code of a container that is stopped is not known in advance. A containerd that was killed may have lost
-            // the task: it reports UNKNOWN, the kubelet stops the container, and containerd reports this code. If the
-            // container was removed before its status was read here, the report is all that is left of it.
-            let is_lost = |known| seen.status.is_none() && known == LOST_TASK;
-            let is_right = |known| code.is_none_or(|code| known == code) || is_lost(known);
+            // What a container ends with when it is stopped is not known in advance.
+            let is_right = |known| code.is_none_or(|code| known == code);
             if known.len() != 1 || !known.iter().copied().all(is_right) {
                 let at = seen.status.as_ref().map(|s| s.finished_at / 1_000_000);
                 wrong.push(format!(

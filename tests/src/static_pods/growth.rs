@@ -55,7 +55,6 @@ struct Sample {
     threads: u64,
     /// None if the process does not say.
     tasks: Option<f64>,
-    tombstones: Option<f64>,
     ended: usize,
     listed: usize,
 }
@@ -70,7 +69,7 @@ pub async fn watch(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
     manifests::write(&dir, Kind::Crashing, plan.pods, &daemon.image)?;
     kubelet.start().await?;
     let client = Kubelet::new(daemon)?;
-    println!("seconds   RSS KiB  descriptors  threads  tasks  tombstones    ends  containers");
+    println!("seconds   RSS KiB  descriptors  threads  tasks    ends  containers");
     let mut samples = Vec::new();
     for n in 0..=plan.minutes * 60 / plan.every.max(1) {
         if n > 0 {
@@ -79,13 +78,12 @@ pub async fn watch(daemon: &Daemon, plan: Plan) -> anyhow::Result<()> {
         let s = sample(&kubelet, &client).await?;
         let or_none = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
         println!(
-            "{:>7} {:>9} {:>12} {:>8} {:>6} {:>11} {:>7} {:>11}",
+            "{:>7} {:>9} {:>12} {:>8} {:>6} {:>7} {:>11}",
             n * plan.every,
             s.resident_kib,
             s.descriptors,
             s.threads,
             or_none(s.tasks),
-            or_none(s.tombstones),
             s.ended,
             s.listed,
         );
@@ -104,11 +102,10 @@ fn is_flat(samples: &[Sample]) -> anyhow::Result<()> {
     }
     let (first, second) = samples.split_at(samples.len() / 2);
     type Value = fn(&Sample) -> f64;
-    let all: [(&str, f64, Value); 4] = [
+    let all: [(&str, f64, Value); 3] = [
         ("RSS in KiB", 1024.0, |s| s.resident_kib as f64),
         ("descriptors", 4.0, |s| s.descriptors as f64),
         ("tasks", 8.0, |s| s.tasks.unwrap_or(0.0)),
-        ("tombstones", 8.0, |s| s.tombstones.unwrap_or(0.0)),
     ];
     for (what, slack, value) in all {
         let most = |half: &[Sample]| half.iter().map(value).fold(0.0, f64::max);
@@ -128,7 +125,6 @@ async fn sample(kubelet: &StaticPods, client: &Kubelet) -> anyhow::Result<Sample
         descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
         threads: usage::status(pid, "Threads:")?,
         tasks: metric(&metrics, "static_pods_alive_tasks"),
-        tombstones: metric(&metrics, "pleg_tombstones"),
         ended: kubelet.lines().iter().filter(|line| is_end(line)).count(),
         listed: client.containers(ContainerFilter::default()).await?.len(),
     })

@@ -121,11 +121,11 @@ async fn measure_thousand_reconnects() -> anyhow::Result<()> {
             restart_containers(&node.kubelet()?, &pod).await?;
         }
         if cycle == 200 {
-            age_tombstones(&node).await?;
+            age_records(&node).await?;
             after_200 = Some((HEAP.allocated(), tasks()));
         }
     }
-    age_tombstones(&node).await?;
+    age_records(&node).await?;
     let (bytes, busy) = after_200.context("no measurement after 200 reconnects")?;
     let grown = HEAP.allocated().saturating_sub(bytes);
     let dials = (node.events.dials(), node.calls.dials());
@@ -162,8 +162,8 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Waits until tombstones expire.
-async fn age_tombstones(node: &InProcess) -> anyhow::Result<()> {
+/// Waits until exit records of pods that are gone expire.
+async fn age_records(node: &InProcess) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
     anyhow::ensure!(node.sim.subscribers() == 1, "closed subscribers are left");
     Ok(())

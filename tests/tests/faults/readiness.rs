@@ -17,6 +17,8 @@ use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
 /// Invariant 12.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
+/// The deadline of a list.
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// A cause is reported this soon after its first sign; the check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 
@@ -150,7 +152,11 @@ async fn hung_list_is_reported_and_delays_no_answer() -> anyhow::Result<()> {
     println!("a hung list: reported after {:?}", reported_after?);
     check("a hung list", took?);
     assert!(list.await?.is_err());
-    assert_eq!(node.clock.now().since(asked), 10 * SECOND, "its deadline");
+    let took = node.clock.now().since(asked);
+    assert!(
+        (LIST_DEADLINE..LIST_DEADLINE + 3 * MS).contains(&took),
+        "{took:?}"
+    );
     assert_eq!(generator.degraded(), ["list_failed"]);
     let recovered_after = node
         .until(2 * SECOND, "nothing is degraded", || generator.is_well())
@@ -238,9 +244,10 @@ async fn restarts(kubelet: &Kubelet, pod: &Pod, times: u32) -> anyhow::Result<()
 }
 
 /// A consumer takes nothing, and upstream's queue is never emptied. Neither makes the node unready. The
-/// consumer gets `Lagged`, and the queue drops and counts events. A consumer that keeps up gets all.
+/// consumer gets every exit as soon as it reads, and the queue drops and counts events. A consumer that keeps
+/// up gets all.
 #[tokio::test(start_paused = true)]
-async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
+async fn full_consumer_loses_no_exit_and_leaves_the_node_ready() -> anyhow::Result<()> {
     let metrics = metrics_util::debugging::DebuggingRecorder::new();
     let seen = metrics.snapshotter();
     let _ours = metrics::set_default_local_recorder(&metrics);
@@ -282,8 +289,9 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
         missing.is_empty(),
         "a consumer that keeps up misses: {missing:#?}"
     );
-    let (mut lagged, mut died) = (0, 0);
+    let (mut lagged, mut died, mut deliveries) = (0, 0, 0);
     while let Some(delivery) = full.try_next() {
+        deliveries += 1;
         match delivery {
             Delivery::Lagged { missed } => lagged += missed,
             Delivery::Event(e) if e.uid == pods[0].uid => {
@@ -292,13 +300,13 @@ async fn full_consumer_lags_and_leaves_the_node_ready() -> anyhow::Result<()> {
             _ => {}
         }
     }
-    println!("a full consumer: {died} exits delivered, {lagged} counted by Lagged");
-    assert_eq!(
-        died + lagged,
-        1000,
-        "every exit is delivered or counted by Lagged"
+    println!(
+        "a full consumer: {died} exits in {deliveries} deliveries, {lagged} counted by Lagged"
     );
-    assert!(lagged > 0);
+    assert_eq!((died, lagged), (1000, 0), "every exit is delivered");
+    // Started of containers that have ended since is joined with what followed.
+    let announced: usize = generator.announced.sources().values().sum();
+    assert!(deliveries < announced, "{deliveries} of {announced}");
     let discarded = seen
         .snapshot()
         .into_vec()

@@ -8,6 +8,7 @@ use pleg::core::{LifecycleType, NotReady, Settings};
 use pleg_tests::check::cached;
 use pleg_tests::faulty_pipe::{Accepting, Break};
 use pleg_tests::generator::Generator;
+use pleg_tests::recording::Calls;
 
 use crate::in_process::{InProcess, MINUTE, MS, SECOND};
 
@@ -17,6 +18,31 @@ const MOST_SUBSCRIBES: u64 = 10;
 /// 100 ms, doubling: 8 or 9 more until 60 s, or a few more by jitter.
 const MOST_DIALS: u64 = 1 + 100 + 12;
 
+fn calls_since(before: Calls, generator: &Generator) -> Calls {
+    let now = generator.recorder.log().calls;
+    Calls {
+        full_lists: now.full_lists - before.full_lists,
+        pod_lists: now.pod_lists - before.pod_lists,
+        statuses: now.statuses - before.statuses,
+        subscribes: now.subscribes - before.subscribes,
+        versions: now.versions - before.versions,
+    }
+}
+
+/// Checks the calls of a minute in which each call fails at once.
+fn check_calls_of_a_minute(calls: Calls) {
+    // A list each second. Its second call is not made if the first one fails.
+    assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
+    // The probe: a status each 15 s.
+    assert!(calls.statuses <= 5, "{calls:?}");
+    // The pod of a status that failed is listed again each second, with two calls: one pod after the first probe, two
+    // after the second one.
+    assert!(calls.pod_lists <= 2 * (61 + 46 + 31 + 16), "{calls:?}");
+    // At most one after each failed read, the one before included.
+    let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
+    assert!(calls.versions <= reads, "{calls:?}");
+}
+
 /// For a minute, both connections are refused or closed after they are accepted.
 async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
     let node = InProcess::up();
@@ -24,6 +50,7 @@ async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
     node.run_pods(&kubelet, 3).await?;
     let mut generator = node.start(Settings::default()).await?;
     let before = (node.events.dials(), node.calls.dials());
+    let before_calls = generator.recorder.log().calls;
     node.events.set_accepting(how);
     node.calls.set_accepting(how);
     node.events.break_now(Break::Reset);
@@ -47,10 +74,11 @@ async fn unreachable_for_a_minute(how: Accepting) -> anyhow::Result<()> {
         "{how:?}: reported after {reported_after:?}; in 60 s {dials:?} dials for events and calls"
     );
     assert!((100..=MOST_DIALS).contains(&dials.0), "{dials:?}");
-    assert!(
-        (55..=75).contains(&dials.1),
-        "one per list, two per probe: {dials:?}"
-    );
+    let calls = calls_since(before_calls, &generator);
+    println!("  {calls:?}");
+    check_calls_of_a_minute(calls);
+    let all = calls.full_lists + calls.pod_lists + calls.statuses + calls.versions;
+    assert!(dials.1 <= all, "one dial per call: {dials:?} for {calls:?}");
     assert_eq!(cached(&generator.pleg).len(), 6, "no state is removed");
 
     node.events.set_accepting(Accepting::Served);

@@ -163,10 +163,18 @@ async fn killed_server_is_replaced_by_another() -> anyhow::Result<()> {
     let kubelet = Kubelet::at(&endpoint(&socket)?, "app:1", "", dir.path())?;
     let pod = kubelet.run_pod("announced").await?;
     let mut announced = Announcements::default();
-    until(SOON, "the stream delivers an event", || {
+    until(SOON, "the start is announced", || {
         announced.drain(&mut events);
         let started = announced.has(&pod.sandbox, LifecycleType::ContainerStarted);
         async move { started.then_some(()) }
+    })
+    .await?;
+    assert!(!announced.sources().contains_key("stream"));
+    kubelet.stop_pod(&pod).await?;
+    until(SOON, "the stream delivers an event", || {
+        announced.drain(&mut events);
+        let ended = announced.has(&pod.sandbox, LifecycleType::ContainerDied);
+        async move { ended.then_some(()) }
     })
     .await?;
     assert!(announced.sources().contains_key("stream"));

@@ -1,5 +1,6 @@
 //! Open connections that stall in the middle of a message.
 
+use anyhow::Context as _;
 use pleg::core::{CallErrorKind, Degraded, Id, LifecycleType, NotReady, Settings, StreamState};
 use pleg::{Pleg, RelistError};
 use pleg_tests::faulty_pipe::Break;
@@ -12,14 +13,14 @@ fn relist(pleg: &Pleg) -> tokio::task::JoinHandle<Result<(), RelistError>> {
     tokio::spawn(async move { pleg.relist_now().await })
 }
 
-/// A list stalls in the middle. Health reports it within 3 s, and it fails at its deadline. Events are
-/// still used. When the server resumes, the generator recovers.
+/// A list stalls in the middle. Health reports it within 3 s, and it fails at its deadline. Meanwhile events
+/// still announce ends, which need no call. When the server resumes, the generator recovers.
 #[tokio::test(start_paused = true)]
 async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Result<()> {
     for at in [1, 9, 100, 500, 1500] {
         let node = InProcess::up();
         let kubelet = node.kubelet()?;
-        node.run_pods(&kubelet, 3).await?;
+        let pods = node.run_pods(&kubelet, 3).await?;
         let mut generator = node.start(Settings::default()).await?;
         node.calls.break_after(at, Break::Stall);
         let list = relist(&generator.pleg);
@@ -29,13 +30,22 @@ async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Resu
                 generator.is_degraded("list_slow")
             })
             .await?;
-        assert!(reported_after <= 3 * SECOND + 2 * MS, "{reported_after:?}");
-        // Meanwhile the stream delivers events, and they need no call.
-        let pod = kubelet.run_pod("meanwhile").await?;
+        assert!(reported_after <= 3 * SECOND + 3 * MS, "{reported_after:?}");
+        let started = kubelet.run_pod("meanwhile").await?;
+        let view = generator.pleg.get(&pods[0].uid);
+        let app = view
+            .status
+            .container("app")
+            .context("no container")?
+            .id
+            .clone();
+        kubelet.stop(&app).await?;
         node.until(10 * MS, "the stream delivers an event", || {
-            generator.has(&pod.sandbox, LifecycleType::ContainerStarted)
+            generator.has(&app, LifecycleType::ContainerDied)
         })
         .await?;
+        let code = generator.announced.died(&app).and_then(|(_, code)| code);
+        assert_eq!(code, Some(0), "the event has shown it");
         let Err(RelistError::Failed(error)) = list.await? else {
             anyhow::bail!("the list has succeeded");
         };
@@ -51,6 +61,7 @@ async fn stalled_list_is_reported_and_given_up_at_its_deadline() -> anyhow::Resu
         let recovered_after = node
             .until(MINUTE, "nothing is degraded", || generator.is_well())
             .await?;
+        assert!(generator.has(&started.sandbox, LifecycleType::ContainerStarted));
         println!(
             "stalled after {at} bytes: reported after {reported_after:?}, recovered \
              {recovered_after:?} after it resumed"
@@ -104,15 +115,24 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
     Ok(job)
 }
 
+/// What happens to a stream that has stalled.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Resumes,
+    Breaks(Break),
+    StaysMute,
+}
+
 /// An event stalls in the middle, and the stream is silent. Lists find what it does not report and
-/// count it. After three misses the stream is ended and subscribed again. The node stays ready.
-/// Health reports the lossy stream until the losses are ten minutes old.
+/// count it. The node stays ready. If nothing else ends the stream, it is subscribed again ten minutes after the first
+/// miss. Health reports the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
-        (1, None),
-        (100, Some(Break::Reset)),
-        (700, Some(Break::End)),
+        (1, Then::Resumes),
+        (100, Then::Breaks(Break::Reset)),
+        (700, Then::Breaks(Break::End)),
+        (1, Then::StaysMute),
     ] {
         let node = InProcess::up();
         let kubelet = node.kubelet()?;
@@ -139,25 +159,41 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         println!(
             "a stream that stalls after {at} bytes: {missed} missed; exits found {found:?} late"
         );
-        // After three the stream counts as silent: it is ended and subscribed again.
-        assert!(missed >= 3, "{missed}");
+        // STARTED and STOPPED of all but the last job. Within 10 s the last ones may still come.
+        assert!(missed >= 8, "{missed}");
         // The next list finds the first loss. After that the period is short.
         assert!(found[0] <= MINUTE, "{found:?}");
         assert!(
-            found[1..].iter().all(|late| *late <= 10 * SECOND),
+            found[1..].iter().all(|late| *late <= SECOND + 10 * MS),
             "{found:?}"
         );
+        let renewed = || generator.pleg.counters().streams_renewed;
+        assert_eq!(renewed(), 0);
         match then {
-            None => node.events.resume(),
-            Some(how) => node.events.break_now(how),
+            Then::Resumes => node.events.resume(),
+            Then::Breaks(how) => node.events.break_now(how),
+            Then::StaysMute => {
+                let dials = node.events.dials();
+                let what = "the mute stream is subscribed again";
+                let took = node.until(10 * MINUTE, what, || renewed() == 1).await?;
+                println!("  subscribed again {took:?} later");
+                node.pass(SECOND).await;
+                assert_eq!(
+                    node.events.dials(),
+                    dials + 1,
+                    "the new stream has a connection of its own"
+                );
+            }
         }
         node.until(5 * SECOND, "there is a stream", || generator.is_confirmed())
             .await?;
         assert_eq!(generator.degraded(), ["stream_lossy"]);
-        node.until(10 * MINUTE, "its losses are too old to count", || {
+        // Losses are counted by whole minutes.
+        node.until(11 * MINUTE, "its losses are too old to count", || {
             generator.is_well()
         })
         .await?;
+        assert!(renewed() <= u64::from(matches!(then, Then::StaysMute)));
         generator.check(&kubelet).await?;
         let job = short_job(&kubelet, "afterwards").await?;
         node.until(30 * SECOND + 5 * MS, "the stream reports an exit", || {

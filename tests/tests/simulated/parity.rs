@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use pleg::core::{LifecycleType, Mode};
 use pleg::{Delivery, Fifo};
+use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
 
-use crate::{Node, settings};
+use crate::{Node, SOON, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
@@ -16,6 +17,11 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let (mut fifo, mut beside) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
+    // A container that is not started at once: a read shows it as created.
+    let pod = kubelet.run_pod("created").await?;
+    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
+    let what = LifecycleType::ContainerChanged;
+    generator.wait_until_announced(SOON, what, &[id]).await?;
     generator
         .drain_during(lives::churn(&kubelet, 20, 8, Duration::ZERO))
         .await?;

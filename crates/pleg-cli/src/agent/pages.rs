@@ -222,7 +222,7 @@ struct Problems {
 #[serde(rename_all = "camelCase")]
 struct Problem {
     pod: Pod,
-    /// `hung`, `failing` or `unsettled`.
+    /// `hung`, `failing` or `status_missing`.
     problem: &'static str,
     /// The CRI operation.
     call: &'static str,

@@ -1,6 +1,7 @@
 //! One pod in detail: its sandboxes, containers and labels, how its containers ended, and its history.
 
-use pleg::core::{Labels, PodView, TerminalRecord};
+use pleg::TerminalRecord;
+use pleg::core::{Labels, PodView};
 use serde::{Deserialize, Serialize};
 
 use super::model::Inputs;
@@ -109,7 +110,7 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
         state: s.state.as_str().to_owned(),
         attempt: s.attempt,
         seconds: s.created_at.map(|at| ago(inputs.wall, at)),
-        problem: match (&s.error, s.unsettled) {
+        problem: match (&s.error, s.status_missing) {
             (Some(error), _) => long(&error.to_string()),
             (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
             (None, false) => None,

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use pleg::core::{Health, Instant, NotReady, PodUid, PodView, TerminalRecord, WallTime};
+use pleg::TerminalRecord;
+use pleg::core::{Health, Instant, NotReady, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};

@@ -182,7 +182,7 @@ impl ContainerRow {
         wall: WallTime,
     ) -> Self {
         let details = &container.details;
-        let problem = match (&container.error, container.unsettled) {
+        let problem = match (&container.error, container.status_missing) {
             (Some(error), _) => long(&error.to_string()),
             (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
             (None, false) => None,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pleg::TerminalRecord;
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Health, Instant, NotReady, PodStatus,
-    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, TerminalRecord,
-    WallTime,
+    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
 };
 
 use super::cost::{About, Calls};

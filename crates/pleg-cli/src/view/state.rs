@@ -19,7 +19,7 @@ pub(crate) enum PodState {
     /// Calls about it fail.
     Failing,
     /// The runtime lists an id, and its status call returns NotFound.
-    Unsettled,
+    StatusMissing,
     /// The runtime does not know the state of an id.
     #[default]
     Unknown,
@@ -39,7 +39,7 @@ impl PodState {
         match self {
             Self::Hung => "Hung",
             Self::Failing => "Failing",
-            Self::Unsettled => "Unsettled",
+            Self::StatusMissing => "StatusMissing",
             Self::Unknown => "Unknown",
             Self::NotReady => "NotReady",
             Self::Exited => "Exited",
@@ -66,7 +66,7 @@ impl From<&PodProblem> for Problem {
             uid: problem.pod.uid.clone(),
             state: match problem.kind {
                 PodProblemKind::Hung => PodState::Hung,
-                PodProblemKind::Unsettled => PodState::Unsettled,
+                PodProblemKind::StatusMissing => PodState::StatusMissing,
                 _ => PodState::Failing,
             },
             text: problem.to_string(),

@@ -1,4 +1,4 @@
-//! The tests of this crate, as one binary: separate binaries would each build the same stack.
+//! The rules of the design, and histories that broke earlier designs, as scripts of the whole core.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,11 +7,23 @@
     reason = "tests"
 )]
 
-mod failures;
-mod invariants;
-mod names;
+mod consumers;
+mod node;
 mod script;
+
+mod absence;
+mod announcing;
+mod bounds;
+mod ends;
+mod events;
+mod freshness;
+mod health;
+mod outages;
+mod reads;
+mod short_lives;
+mod stream;
+
+mod failures;
+mod names;
 mod serialization;
-mod upstream_generic;
-mod upstream_reinspection;
-mod upstream_worker_loop;
+mod upstream;

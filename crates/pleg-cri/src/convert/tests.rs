@@ -444,3 +444,18 @@ fn event_of_unknown_type_is_passed_on() {
     assert_eq!(event.unwrap().event, EventType::Other(42));
     assert_eq!(kinds, one("unknown_enum_value"));
 }
+
+#[test]
+fn long_values_of_too_large_labels_are_left_out() {
+    let (long, half) = ("x".repeat(MAX_LABELS), "x".repeat(MAX_LABELS / 2));
+    let kept = |b: &str| {
+        let pairs = [("a", "1"), ("b", b)];
+        labels(
+            &pairs
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        )
+    };
+    assert_eq!(kept(&long), Labels::from([("a", "1")]));
+    assert_eq!(kept(&half).get("b"), Some(&*half));
+}

@@ -1,6 +1,8 @@
 //! The entries of the failure catalogue that concern the CRI client: responses of a runtime that
 //! must not be misread. Each test describes what upstream Kubernetes does and what happens here.
 //! `docs/failures.md` has the complete table.
+use std::time::Duration;
+
 use crate::common::{Fake, FakeState, client, config, container, event, sandbox};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, v1};
@@ -57,7 +59,9 @@ async fn list_of_too_many_rows_fails_before_one_is_read() {
     let fake = Fake::default();
     fake.lock().containers = vec![v1::Container::default(); 1_500_000];
     let _serving = fake.serve(&path);
-    let runtime = CriRuntime::new(config(&path).with_unary_lists()).unwrap();
+    // The fake runtime encodes these rows in this process, without optimisation.
+    let config = config(&path).with_call_deadline(Duration::from_secs(120));
+    let runtime = CriRuntime::new(config.with_unary_lists()).unwrap();
     let mut read = 0;
     let mut row = |_: Row<'_>| read += 1;
     let listed = runtime.list_containers(&Scope::Node, &mut row).await;

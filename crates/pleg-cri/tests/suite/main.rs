@@ -13,7 +13,6 @@ mod client;
 mod codegen;
 mod common;
 mod contract;
-mod decode;
 mod diagnose;
 mod events;
 mod failures;

@@ -1,12 +1,13 @@
 //! A reader on a fake runtime whose streams follow a script, in paused time.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_evented::{Observations, ReaderGauges, ReconnectPolicy, ReconnectSettings, handover, run};
+use pleg_evented::{Batch, Hints, ReaderGauges, ReconnectPolicy, ReconnectSettings, handover, run};
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{
-    CallError, CallErrorKind, EventType, Instant, RuntimeEvent, StreamChange, StreamObservation,
+    CallError, CallErrorKind, EventType, Hint, Id, Instant, RuntimeEvent, StreamChange,
 };
 use pleg_runtime::fake::{self, Dial, FakeRuntime, Op, Step};
 use tokio::sync::Notify;
@@ -39,6 +40,25 @@ pub(crate) fn burst(count: u64) -> Vec<Step> {
     (0..count).flat_map(of).collect()
 }
 
+/// Checks when attempts were made. Each pause may be two milliseconds longer, by the resolution of tokio's timers:
+/// the clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
+#[track_caller]
+pub(crate) fn assert_on_time(made: &[u128], expected: &[u128]) {
+    let late = made
+        .iter()
+        .zip(expected)
+        .map(|(made, due)| made.checked_sub(*due));
+    let late: Option<Vec<_>> = late.collect();
+    let is_on_time = late.is_some_and(|late| {
+        let mut late = (0..).zip(late);
+        late.all(|(before, late)| late <= 2 * before)
+    });
+    assert!(
+        is_on_time && made.len() == expected.len(),
+        "{made:?}, not {expected:?}"
+    );
+}
+
 pub(crate) fn error(kind: CallErrorKind) -> CallError {
     fake::error("GetContainerEvents", kind)
 }
@@ -48,7 +68,11 @@ pub(crate) struct RunningReader {
     pub(crate) began: Instant,
     pub(crate) runtime: FakeRuntime,
     pub(crate) gauges: Arc<ReaderGauges>,
-    pub(crate) out: Observations,
+    pub(crate) out: Hints,
+    /// Changes that were taken and not returned by [`change`](Self::change).
+    changes: VecDeque<StreamChange>,
+    /// All hints that were taken.
+    pub(crate) hints: BTreeMap<Id, Hint>,
     pub(crate) renew: Arc<Notify>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) task: JoinHandle<()>,
@@ -56,21 +80,21 @@ pub(crate) struct RunningReader {
 
 impl RunningReader {
     /// Pauses are exact: without jitter.
-    pub(crate) fn new(script: Vec<Dial>, capacity: usize) -> Self {
+    pub(crate) fn new(script: Vec<Dial>) -> Self {
         let settings = ReconnectSettings {
             jitter_percent: 0,
             ..ReconnectSettings::default()
         };
-        Self::with(settings, script, capacity)
+        Self::with(settings, script)
     }
 
-    pub(crate) fn with(settings: ReconnectSettings, script: Vec<Dial>, capacity: usize) -> Self {
+    pub(crate) fn with(settings: ReconnectSettings, script: Vec<Dial>) -> Self {
         let runtime = FakeRuntime::new();
         runtime.script_streams(script);
         let clock = runtime.clock();
         let shutdown = CancellationToken::new();
         let policy = ReconnectPolicy::new(settings).unwrap();
-        let (to, out) = handover(capacity);
+        let (to, out) = handover();
         let gauges = out.gauges();
         let (of, stop) = (Arc::new(runtime.clone()), shutdown.clone());
         let renew = Arc::new(Notify::new());
@@ -83,28 +107,42 @@ impl RunningReader {
             gauges,
             renew,
             out,
+            changes: VecDeque::new(),
+            hints: BTreeMap::new(),
             shutdown,
             task,
         }
     }
 
-    /// The next observation. Time passes until there is one.
-    pub(crate) async fn next(&mut self) -> StreamObservation {
-        self.out.recv().await.expect("the reader has ended")
+    /// Takes the observations that wait. Returns the number of lost events.
+    pub(crate) fn take(&mut self) -> u64 {
+        let batch: Batch = self.out.take();
+        self.changes.extend(batch.changes);
+        self.hints.extend(batch.hints);
+        batch.lost
     }
 
-    /// The next change; there must be no event before it.
+    /// The next change. Time passes until there is one.
     pub(crate) async fn change(&mut self) -> StreamChange {
-        match self.next().await {
-            StreamObservation::Change(change) => change,
-            StreamObservation::Event(arrival) => panic!("unexpected {arrival:?}"),
+        loop {
+            if let Some(change) = self.changes.pop_front() {
+                return change;
+            }
+            self.out.wait().await;
+            self.take();
         }
     }
 
-    /// Takes observations until this many attempts were made. Returns when, in milliseconds.
+    /// The changes that were taken, without waiting.
+    pub(crate) fn changes(&mut self) -> Vec<StreamChange> {
+        self.take();
+        self.changes.drain(..).collect()
+    }
+
+    /// Takes changes until this many attempts were made. Returns when, in milliseconds.
     pub(crate) async fn attempts(&mut self, count: usize) -> Vec<u128> {
         while self.runtime.count(&Op::Subscribe) < count {
-            self.next().await;
+            self.change().await;
         }
         self.dialed()
     }
@@ -127,7 +165,7 @@ impl RunningReader {
         let at = self.clock.now();
         self.shutdown.cancel();
         self.task.await.unwrap();
-        assert_eq!(self.clock.now(), at);
+        assert_eq!(self.clock.now().since(at).as_millis(), 0);
         assert!(self.runtime.is_released());
         assert_eq!(self.runtime.streams(), 0);
         let subscribes = self.runtime.count(&Op::Subscribe);

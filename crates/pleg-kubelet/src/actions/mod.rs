@@ -4,7 +4,7 @@
 //!
 //! * A container is stopped in one run and replaced in a later one, after a view that is newer than
 //!   the stop. So nothing is started while a container of its name is created, running, unknown or
-//!   unsettled in the view. Whether it is replaced is decided with the stop, as in the kubelet: its
+//!   marked `status_missing` in the view. Whether it is replaced is decided with the stop, as in the kubelet: its
 //!   exit code does not matter.
 //! * A sandbox is created in one run, and its first containers in a later one. So their environment
 //!   can name the addresses of the pod, and a sandbox that cannot be created uses up neither an
@@ -240,8 +240,8 @@ impl<'a> Decision<'a> {
             self.stop(spec, status, StopReason::Changed);
         } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
             self.stop(spec, status, StopReason::Unhealthy);
-        } else if status.unsettled {
-            self.waits(&container.name, WaitReason::Unsettled);
+        } else if status.status_missing {
+            self.waits(&container.name, WaitReason::StatusMissing);
         } else {
             // A stop that timed out may still take effect.
             if self.may_call(&status.id, Call::Stop) {
@@ -268,8 +268,8 @@ impl<'a> Decision<'a> {
             if self.may_call(&status.id, Call::Start) {
                 self.remove(&status.id);
             }
-        } else if status.unsettled {
-            self.waits(&container.name, WaitReason::Unsettled);
+        } else if status.status_missing {
+            self.waits(&container.name, WaitReason::StatusMissing);
         } else if !is_unresolved {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
@@ -296,7 +296,7 @@ impl<'a> Decision<'a> {
             }
         }
         if self.lacks_addresses() {
-            self.waits(name, WaitReason::Unsettled);
+            self.waits(name, WaitReason::StatusMissing);
             return;
         }
         self.actions.start.push(StartContainer {
@@ -360,7 +360,7 @@ impl<'a> Decision<'a> {
             return ExitCode::Lost;
         };
         let was_read = self.view.inspected > Some(end.detected);
-        let is_lost = was_read && status.error.is_none() && !status.unsettled;
+        let is_lost = was_read && status.error.is_none() && !status.status_missing;
         if is_lost || self.history.is_given_up(end.detected) {
             return ExitCode::Lost;
         }

@@ -17,18 +17,18 @@ impl<'a> Decision<'a> {
         let others = sandboxes
             .iter()
             .skip(1)
-            .filter(|s| is_ready(s) && !s.unsettled);
+            .filter(|s| is_ready(s) && !s.status_missing);
         let newest = sandboxes.first();
         match newest.map(|s| s.state) {
             // The generator inspects it until its state is known.
             Some(SandboxState::Unknown { .. }) => {
-                self.waits("", WaitReason::Unsettled);
+                self.waits("", WaitReason::StatusMissing);
                 None
             }
             Some(SandboxState::Ready) if others.count() == 0 => {
-                let is_settled = newest.filter(|s| !s.unsettled);
+                let is_settled = newest.filter(|s| !s.status_missing);
                 if is_settled.is_none() {
-                    self.waits("", WaitReason::Unsettled);
+                    self.waits("", WaitReason::StatusMissing);
                 }
                 is_settled.map(|s| &s.id)
             }

@@ -191,7 +191,7 @@ pub enum WaitReason {
     /// It ended before and is restarted later: `CrashLoopBackOff`.
     BackOff(Delayed),
     /// It is not settled whether a container of its name, or the sandbox, exists.
-    Unsettled,
+    StatusMissing,
     /// Its last container's exit code is not known yet.
     ExitCode,
 }

@@ -158,7 +158,7 @@ impl<'a> One<'a> {
         let mut records = self.state.ended.iter();
         let may_come = match records.any(|record| record.id == status.id) {
             true => self.state.unread.contains(&status.id),
-            false => status.error.is_some() || status.unsettled,
+            false => status.error.is_some() || status.status_missing,
         };
         lacks_code && may_come
     }

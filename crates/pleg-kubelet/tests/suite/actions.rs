@@ -55,7 +55,7 @@ fn nothing_is_started_before_the_addresses_of_the_sandbox_are_read() {
         let row: Row<'_> = (rule, Always, &["a"], pod.clone(), expected);
         check_row(&row, &Desired::run(spec));
     };
-    check("a network of its own", &one, "inspect, a unsettled");
+    check("a network of its own", &one, "inspect, a status missing");
     one.host_network = true;
     check("the runtime reports none", &one, "start a 0");
 }
@@ -74,7 +74,7 @@ fn container_of_another_hash_is_stopped_also_if_the_sandbox_cannot_be_read() {
 fn sandboxes() {
     let unknown = sandbox(0, SandboxState::Unknown { last_ready: None });
     let mut phantom = ready(0);
-    phantom.unsettled = true;
+    phantom.status_missing = true;
     let succeeded = [exited("a", 0), exited("b", 1)];
     check(
         &[
@@ -135,21 +135,21 @@ fn sandboxes() {
                 "stop sandbox-0",
             ),
             (
-                "unsettled_ready_sandbox_blocks_another",
+                "status_missing_ready_sandbox_blocks_another",
                 Always,
                 &["a"],
                 view(9, std::slice::from_ref(&phantom), &[]),
-                " unsettled",
+                " status missing",
             ),
             (
-                "older_unsettled_sandbox_does_not_stop_the_pod",
+                "older_status_missing_sandbox_does_not_stop_the_pod",
                 Always,
                 &["a"],
                 view(9, &[ready(1), phantom.clone()], &[]),
                 "start a 0",
             ),
             (
-                "older_unsettled_ready_sandbox_is_stopped_before_another_is_created",
+                "older_status_missing_ready_sandbox_is_stopped_before_another_is_created",
                 Always,
                 &["a"],
                 view(9, &[not_ready(1), phantom], &[]),
@@ -160,7 +160,7 @@ fn sandboxes() {
                 Always,
                 &["a"],
                 view(9, &[unknown], &[running("a")]),
-                " unsettled",
+                " status missing",
             ),
             (
                 "under_never_a_pod_that_has_run_gets_no_other_sandbox",
@@ -330,31 +330,31 @@ fn regular_containers() {
                 "stop a-0",
             ),
             (
-                "unsettled_running_container_blocks_its_name",
+                "status_missing_running_container_blocks_its_name",
                 Always,
                 &["a", "b"],
-                pod(&[unsettled(running("a"))]),
-                "start b 0, a unsettled",
+                pod(&[status_missing(running("a"))]),
+                "start b 0, a status missing",
             ),
             (
-                "unsettled_created_container_blocks_its_name",
+                "status_missing_created_container_blocks_its_name",
                 Always,
                 &["a"],
-                pod(&[unsettled(container("a", Created))]),
-                "a unsettled",
+                pod(&[status_missing(container("a", Created))]),
+                "a status missing",
             ),
             (
-                "unsettled_ended_container_blocks_nothing",
+                "status_missing_ended_container_blocks_nothing",
                 Always,
                 &["a"],
-                pod(&[unsettled(exited("a", 1))]),
+                pod(&[status_missing(exited("a", 1))]),
                 "start a 1",
             ),
             (
-                "unsettled_running_container_with_another_hash_is_stopped",
+                "status_missing_running_container_with_another_hash_is_stopped",
                 Always,
                 &["a"],
-                pod(&[unsettled(hash(running("a"), "g"))]),
+                pod(&[status_missing(hash(running("a"), "g"))]),
                 "stop a-0",
             ),
             (

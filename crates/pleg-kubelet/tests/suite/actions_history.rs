@@ -167,7 +167,10 @@ fn exit_code_unknown_after_a_successful_status_counts_as_failure() {
 #[test]
 fn exit_code_stays_undecided_while_its_status_fails() {
     let mut worker = Worker::new(spec(OnFailure, &["a"]));
-    for container in [failing(exited("a", None)), unsettled(exited("a", None))] {
+    for container in [
+        failing(exited("a", None)),
+        status_missing(exited("a", None)),
+    ] {
         let pod = |seconds| view(seconds, &[ready(0)], std::slice::from_ref(&container));
         assert_eq!(worker.run(5, &pod(4)), "inspect, a exit code");
         assert_eq!(worker.run(9, &pod(8)), "inspect, a exit code");

@@ -93,11 +93,11 @@ fn init_containers_and_sidecars() {
                 "stop i-0",
             ),
             (
-                "unsettled_init_container_withholds_the_rest",
+                "status_missing_init_container_withholds_the_rest",
                 Always,
                 &["i", "a"],
-                pod(&[unsettled(running("i"))]),
-                "i unsettled",
+                pod(&[status_missing(running("i"))]),
+                "i status missing",
             ),
             (
                 "running_sidecar_is_followed_by_the_next",
@@ -135,11 +135,11 @@ fn init_containers_and_sidecars() {
                 "start s 0",
             ),
             (
-                "unsettled_sidecar_withholds_the_next",
+                "status_missing_sidecar_withholds_the_next",
                 Always,
                 &["s", "a"],
-                pod(&[unsettled(running("s"))]),
-                "s unsettled",
+                pod(&[status_missing(running("s"))]),
+                "s status missing",
             ),
             (
                 "sidecar_with_another_hash_is_stopped",
@@ -218,10 +218,10 @@ fn termination() {
                 "stop a-0, terminating",
             ),
             (
-                "unsettled_container_is_stopped",
+                "status_missing_container_is_stopped",
                 Always,
                 names,
-                pod(&[unsettled(running("a"))]),
+                pod(&[status_missing(running("a"))]),
                 "stop a-0, terminating",
             ),
             (

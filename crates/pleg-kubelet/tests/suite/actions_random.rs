@@ -33,14 +33,14 @@ fn a_container() -> impl Strategy<Value = ContainerStatus> {
         details,
     )
         .prop_map(
-            |(name, state, number, sandbox, is_unsettled, (code, fails, with_hash))| {
+            |(name, state, number, sandbox, is_missing, (code, fails, with_hash))| {
                 let mut c = exited(name, code.filter(|_| state == Exited));
                 c.state = state;
                 c = in_sandbox(attempt(c, number), sandbox);
                 if let Some(value) = with_hash {
                     c = hash(c, value);
                 }
-                c.unsettled = is_unsettled;
+                c.status_missing = is_missing;
                 if fails { failing(c) } else { c }
             },
         )
@@ -49,9 +49,9 @@ fn a_container() -> impl Strategy<Value = ContainerStatus> {
 fn a_sandbox() -> impl Strategy<Value = SandboxStatus> {
     use SandboxState::{NotReady, Ready, Unknown};
     let states = vec![Ready, Ready, NotReady, Unknown { last_ready: None }];
-    (prop::sample::select(states), prop::bool::weighted(0.2)).prop_map(|(state, is_unsettled)| {
+    (prop::sample::select(states), prop::bool::weighted(0.2)).prop_map(|(state, is_missing)| {
         let mut s = sandbox(0, state);
-        s.unsettled = is_unsettled;
+        s.status_missing = is_missing;
         s
     })
 }
@@ -93,7 +93,7 @@ fn check_starts(actions: &PodActions, view: &PodView) -> Result<(), TestCaseErro
         for c in of_name(view, &start.name) {
             if start.existing.as_ref() == Some(&c.id) {
                 prop_assert_eq!(c.state, Created);
-                prop_assert!(!c.unsettled);
+                prop_assert!(!c.status_missing);
                 continue;
             }
             prop_assert!(
@@ -122,7 +122,7 @@ fn check_sandboxes(actions: &PodActions, view: &PodView) -> Result<(), TestCaseE
         prop_assert!(status.containers.iter().all(|c| !is_live(c.state)));
         prop_assert!(actions.start.is_empty());
     } else if !actions.start.is_empty() {
-        let active = status.active_sandbox().filter(|s| !s.unsettled);
+        let active = status.active_sandbox().filter(|s| !s.status_missing);
         prop_assert!(active.is_some_and(|s| Some(&s.id) == actions.sandbox.as_ref()));
     }
     for id in &actions.stop_sandboxes {

@@ -108,8 +108,8 @@ pub(crate) fn memory(bytes: i64) -> Resources {
     resources
 }
 
-pub(crate) fn unsettled(mut container: ContainerStatus) -> ContainerStatus {
-    container.unsettled = true;
+pub(crate) fn status_missing(mut container: ContainerStatus) -> ContainerStatus {
+    container.status_missing = true;
     container
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn words(actions: &PodActions) -> String {
     words.extend(actions.inspect_after.map(|_| "inspect".to_owned()));
     words.extend(actions.waiting.iter().map(|w| match w.reason {
         WaitReason::BackOff(delayed) => format!("{} backs off {:?}", w.name, delayed.delay),
-        WaitReason::Unsettled => format!("{} unsettled", w.name),
+        WaitReason::StatusMissing => format!("{} status missing", w.name),
         WaitReason::ExitCode => format!("{} exit code", w.name),
         _ => String::new(),
     }));

@@ -1,456 +1,492 @@
-//! Performs the reconciler's outputs: calls take time, fail, or are answered from the oracle.
+//! The calls of the core: lists, statuses and `Version`, and what goes wrong with them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg_core::{
-    CallError, CallErrorKind, HeldId, Id, Inspection, Instant, KnownIds, List, Output, PodRead,
-    PodUid, Report, Rows, StatusRead, Ticket, Version,
+    CallError, CallErrorKind, Instant, Kind, KnownIds, List, Output, PodList, PodUid, Report, Rows,
+    Statuses, Ticket, Version,
 };
+use pleg_node_model::{self as model, Id};
 
-use super::node::Availability;
-use super::{Action, Call, World};
-use crate::assertions::{self, CheckResult};
-use crate::checks::Input;
-use crate::coverage::CoverPoint;
-use crate::fault_profile::{MS, SECOND};
+use super::{Act, MS, SECOND, Until, World, pod_uid};
+use crate::checker::ReadOfRows;
+use crate::choose::Dice;
+use crate::convert;
 use crate::faults::Fault;
-use crate::runtime::{self, error, pod_of};
 
-/// The faults of one kind of call.
-struct Faults {
-    fails: Fault,
-    hangs: Option<Fault>,
-    /// It hangs because of an earlier fault.
-    hung: Option<Fault>,
-    longest: u64,
+/// The calls in flight.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Calls {
+    in_flight: BTreeMap<u64, Call>,
+}
+
+/// A call in flight.
+#[derive(Clone, Debug, Hash)]
+struct Call {
+    began: u64,
+    deadline: u64,
+    what: What,
+    /// When the rows of sandboxes and of containers were read.
+    taken: Vec<u64>,
+    rows: Vec<Report>,
+    failed: Option<CallError>,
+    answers: Vec<(pleg_core::Id, Result<Report, CallError>)>,
+}
+
+/// The kind of a call.
+#[derive(Clone, Debug, Hash)]
+enum What {
+    List(KnownIds),
+    ListPod(PodUid),
+    Statuses(Vec<(pleg_core::Id, Kind)>),
+}
+
+/// What does not work for a while.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Sick {
+    /// Statuses of these ids.
+    pub(super) ids: Until,
+    /// All calls about these pods.
+    pub(super) pods: BTreeMap<usize, u64>,
+    /// Lists of the node.
+    pub(super) lists: u64,
+    /// Lists of the node fail because of their size.
+    pub(super) too_large: bool,
+}
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Hangs,
+    Fails(CallErrorKind),
+}
+
+impl Calls {
+    /// The earliest deadline of a call.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.in_flight.values().map(|call| call.deadline).min()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    fn pod_reads(&self) -> bool {
+        let mut calls = self.in_flight.values();
+        calls.any(|call| matches!(call.what, What::ListPod(_)))
+    }
 }
 
 impl World {
-    /// Performs one output.
-    pub(super) fn perform(&mut self, output: Output) -> CheckResult {
+    /// Takes all outputs of the core.
+    pub(super) fn outputs(&mut self, dice: &mut Dice<'_>) {
+        while let Some(output) = self.core.poll_output() {
+            self.output(dice, output);
+        }
+    }
+
+    fn output(&mut self, dice: &mut Dice<'_>, output: Output) {
         match output {
             Output::List {
                 ticket,
                 deadline,
                 known,
-            } => self.list(ticket, deadline, known),
-            Output::Inspect {
+            } => {
+                self.coverage.point("output List");
+                if self.calls.pod_reads() {
+                    self.coverage.point("relist during a pod read");
+                }
+                self.log(|| format!("relist {}", ticket.get()));
+                self.begin_call(dice, ticket, deadline, What::List(known));
+            }
+            Output::ListPod {
                 ticket,
                 uid,
-                held,
-                causes,
                 deadline,
             } => {
-                self.inspection_chain += 1;
-                let inspection_chain = self.inspection_chain;
-                assertions::NO_INSPECTION_LOOP
-                    .holds(inspection_chain <= 2 * self.plan.pods as u64 + 2, || {
-                        format!("{inspection_chain} inspections follow one another")
-                    })?;
-                let asked = (&uid, ticket);
-                self.checks
-                    .inspection_asked(self.now, asked, causes, &self.read_schedule)?;
-                let place = pod_of(&uid).map(|pod| self.place(pod));
-                let hung = self.node.is_hung(self.now, place);
-                let faults = Faults {
-                    fails: Fault::InspectionFails,
-                    hangs: Some(Fault::InspectionHangs),
-                    hung: hung.then_some(Fault::HungPod),
-                    longest: 4 * SECOND,
-                };
-                let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Action::Inspect(call, Box::new((uid, held))));
-                Ok(())
+                self.coverage.point("output ListPod");
+                self.log(|| format!("list pod {uid} {}", ticket.get()));
+                self.checker.pod_read(self.now, &uid);
+                self.begin_call(dice, ticket, deadline, What::ListPod(uid));
             }
-            Output::Read {
+            Output::ReadStatuses {
                 ticket,
-                id,
+                ids,
                 deadline,
-                ..
             } => {
-                let place = self.oracle.object(&id).map(|l| self.place(l.pod));
-                let hung = self.node.is_hung(self.now, place);
-                let faults = Faults {
-                    fails: Fault::StatusReadFails,
-                    hangs: None,
-                    hung: hung.then_some(Fault::HungPod),
-                    longest: 2 * SECOND,
-                };
-                let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Action::Read(call, id));
-                Ok(())
+                self.coverage.point("output ReadStatuses");
+                self.log(|| format!("statuses {ids:?} {}", ticket.get()));
+                self.begin_call(dice, ticket, deadline, What::Statuses(ids));
             }
-            Output::Version { ticket, deadline } => {
-                let faults = Faults {
-                    fails: Fault::StatusReadFails,
-                    hangs: None,
-                    hung: None,
-                    longest: SECOND,
-                };
-                let call = self.call(ticket, deadline, &faults);
-                self.at(call.ended, Action::Version(call));
-                Ok(())
+            Output::Version { ticket, .. } => {
+                self.coverage.point("output Version");
+                let after = self.pause(dice);
+                self.later(after, Act::Version(ticket.get()));
             }
-            Output::Cancel { ticket } => {
-                self.checks.inspection_cancelled(ticket);
-                Ok(())
+            Output::Answer { waiter, answer } => self.answered(dice, waiter, answer),
+            Output::Announce(event) => self.announced(dice, &event),
+            Output::Publish { uid, view } => {
+                self.log(|| format!("publish {uid} {}", super::workers::summary(&view)));
+                self.checker.published(&uid, view);
+            }
+            Output::Refresh { as_of, pods } => {
+                self.coverage.point("output Refresh");
+                self.checker.refreshed(as_of, &pods);
+            }
+            Output::ListApplied { as_of, gone } => {
+                self.coverage.point("output ListApplied");
+                self.checker.relist_settled(as_of, &gone, &self.node);
             }
             Output::Resubscribe => {
-                self.checks.coverage.hit(CoverPoint::StreamRenewed);
-                if let Some(stream) = self.stream {
-                    self.at(self.now, Action::Renew(stream));
-                }
-                Ok(())
+                self.coverage.point("output Resubscribe");
+                self.log(|| "RESUBSCRIBE".to_owned());
+                self.cut(dice);
             }
-            Output::Announce(event) => {
-                let output = Output::Announce(event.clone());
-                self.checks.output(&self.oracle, self.now, &output)?;
-                let (present, pods) = (self.checks.present(), self.pods_and_names());
-                self.subscribers.announce(&event, present, pods)?;
-                self.announced(&event);
-                Ok(())
+            Output::Synced => {
+                self.coverage.point("output Synced");
+                self.checker.synced();
             }
-            Output::Answer { waiter, answer } => {
-                let output = Output::Answer { waiter, answer };
-                self.checks.output(&self.oracle, self.now, &output)?;
-                match (output, self.worker_of(waiter)) {
-                    (Output::Answer { answer, .. }, Some(pod)) => self.worker_answered(pod, answer),
-                    _ => Ok(()),
-                }
-            }
-            other => self.checks.output(&self.oracle, self.now, &other),
+            _ => {}
         }
     }
 
-    fn list(&mut self, ticket: Ticket, deadline: Duration, known: KnownIds) -> CheckResult {
-        if self.expected_health.last_list_failed && self.checks_outage_over() {
-            self.checks.coverage.hit(CoverPoint::OutageOver);
-        }
-        self.read_schedule.list_asked(self.now, ticket)?;
-        self.expected_health.list_in_flight = Some(self.now);
-        let hung = self.node.lists_out(self.now);
-        let faults = Faults {
-            fails: Fault::ListFails,
-            hangs: Some(Fault::ListHangs),
-            hung: hung.then_some(Fault::ListOutage),
-            longest: 6 * SECOND,
+    fn begin_call(&mut self, dice: &mut Dice<'_>, ticket: Ticket, deadline: Duration, what: What) {
+        self.tick();
+        self.coverage.calls += 1;
+        self.checker.call(self.now);
+        let deadline = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+        // A list that hangs for longer would outlast the calm.
+        let deadline = self.now + deadline.min(30 * SECOND);
+        let ticket = ticket.get();
+        let statuses = match &what {
+            What::Statuses(ids) => ids.len(),
+            What::List(_) | What::ListPod(_) => 0,
         };
-        let call = self.call(ticket, deadline, &faults);
-        self.at(call.ended, Action::List(call, known));
-        Ok(())
-    }
-
-    /// Whether a list follows sooner than the period after a failed one.
-    fn checks_outage_over(&self) -> bool {
-        self.read_schedule.since_last(self.now) < SECOND
-    }
-
-    /// Issues a call now and decides when and how it ends.
-    fn call(&mut self, ticket: Ticket, deadline: Duration, faults: &Faults) -> Call {
-        let began = self.now + self.rng.calls.between(0, MS);
-        let slow = self.inject(Fault::SlowRead, |d| &mut d.calls);
-        let mut ended = began + runtime::duration(&mut self.rng.calls, slow, faults.longest);
-        let last = began + deadline.as_nanos() as u64;
-        let mut fails = None;
-        match self.node.availability(self.now) {
-            Availability::Refused => {
-                ended = began + self.rng.calls.between(0, MS);
-                fails = Some(CallErrorKind::Unavailable);
+        let is_list = !matches!(what, What::Statuses(_));
+        let call = Call {
+            began: self.now,
+            deadline,
+            what,
+            taken: Vec::new(),
+            rows: Vec::new(),
+            failed: None,
+            answers: Vec::new(),
+        };
+        let hangs = is_list && self.trouble(dice, &call) == Some(Trouble::Hangs);
+        self.calls.in_flight.insert(ticket, call);
+        if hangs {
+            self.hang(ticket);
+        } else if is_list {
+            let (one, two) = (self.pause(dice), self.pause(dice));
+            self.later(one, Act::Rows(ticket));
+            if !self.is_small {
+                self.later(one + two, Act::Rows(ticket));
             }
-            Availability::Later(served) => ended = ended.max(served),
-            Availability::Served => {}
         }
-        if let Some(hung) = faults.hung {
-            self.checks.coverage.fault(hung);
-            ended = last;
-        } else if let Some(hangs) = faults.hangs
-            && self.inject(hangs, |d| &mut d.calls)
-        {
-            ended = last;
-        } else if self.inject(faults.fails, |d| &mut d.calls) {
-            ended = began + self.rng.calls.between(0, 20 * MS);
-            let kinds = [
-                CallErrorKind::Unavailable,
-                CallErrorKind::DeadlineExceeded,
-                CallErrorKind::TooLarge,
-                CallErrorKind::Failed,
-            ];
-            fails = fails.or(Some(self.rng.calls.pick(&kinds)));
-        }
-        if ended >= last {
-            ended = last;
-            fails = fails.or(Some(CallErrorKind::DeadlineExceeded));
-        }
-        Call {
-            ticket,
-            began,
-            ended,
-            fails,
+        for n in 0..statuses {
+            let after = self.pause(dice);
+            self.later(after, Act::Status(ticket, n));
         }
     }
 
-    /// The error of a completed call, if it failed.
-    fn failed(&self, call: Call) -> Option<CallError> {
-        // The runtime restarted during the call.
-        let gone = self.node.restarted >= call.began && self.node.restarted > 0;
-        let kind = call.fails.or(gone.then_some(CallErrorKind::Unavailable));
-        kind.map(error)
+    /// The time that one step of a call takes.
+    pub(super) fn pause(&mut self, dice: &mut Dice<'_>) -> u64 {
+        match self.fault(dice, Fault::Slow) {
+            true => dice.ms(6, 700),
+            false => dice.ms(0, 6),
+        }
     }
 
-    pub(super) fn finish_list(&mut self, call: Call, known: KnownIds) -> CheckResult {
-        self.checks.coverage.lists += 1;
-        let rows = match self.failed(call) {
-            Some(error) => Err(error),
+    fn hang(&mut self, ticket: u64) {
+        let Some(call) = self.calls.in_flight.get_mut(&ticket) else {
+            return;
+        };
+        call.failed = Some(error(CallErrorKind::DeadlineExceeded));
+        let at = call.deadline;
+        let pod = match &call.what {
+            What::ListPod(uid) => Some(uid.as_str()),
+            What::List(_) | What::Statuses(_) => None,
+        };
+        // Whoever needs this list waits for its deadline.
+        self.checker.failed(self.now, pod);
+        self.log(|| format!("{ticket} hangs"));
+        self.queue.push(at, Act::Answer(ticket));
+    }
+
+    /// Chooses what goes wrong with a list.
+    fn trouble(&mut self, dice: &mut Dice<'_>, call: &Call) -> Option<Trouble> {
+        let fails = Trouble::Fails(CallErrorKind::Failed);
+        let is_sick = match &call.what {
+            What::List(_) if self.sick.too_large => {
+                return Some(Trouble::Fails(CallErrorKind::Failed));
+            }
+            What::List(_) => self.now < self.sick.lists,
+            What::ListPod(uid) => {
+                let pod = self.pod_of_uid(uid);
+                pod.is_some_and(|pod| self.sick.pods.get(&pod).is_some_and(|&t| self.now < t))
+            }
+            What::Statuses(_) => false,
+        };
+        if is_sick {
+            return Some(if dice.chance(300) {
+                fails
+            } else {
+                Trouble::Hangs
+            });
+        }
+        if self.fault(dice, Fault::Hang) {
+            return Some(Trouble::Hangs);
+        }
+        let fault = match call.what {
+            What::List(_) => Fault::ListFails,
+            _ => Fault::PodListFails,
+        };
+        self.fault(dice, fault).then_some(fails)
+    }
+
+    /// Reads the rows of sandboxes, or those of containers: two lists are no snapshot.
+    pub(super) fn take_rows(&mut self, dice: &mut Dice<'_>, ticket: u64) {
+        let now = self.now;
+        let Some(mut call) = self.calls.in_flight.remove(&ticket) else {
+            return;
+        };
+        let kind = match call.taken.is_empty() {
+            true => model::Kind::Sandbox,
+            false => model::Kind::Container,
+        };
+        call.taken.push(now);
+        let label = match &call.what {
+            What::ListPod(uid) => Some(uid.as_str()),
+            _ => None,
+        };
+        let rows = self.node.rows(kind, label, now);
+        call.rows.extend(rows.iter().map(convert::row));
+        if self.is_down {
+            call.failed = Some(error(CallErrorKind::Unavailable));
+        } else if let Some(Trouble::Fails(kind)) = self.trouble(dice, &call) {
+            call.failed = Some(error(kind));
+        }
+        if self.is_small && call.taken.len() == 1 {
+            self.calls.in_flight.insert(ticket, call);
+            return self.take_rows(dice, ticket);
+        }
+        let is_complete = call.taken.len() == 2;
+        self.calls.in_flight.insert(ticket, call);
+        if is_complete {
+            let after = self.pause(dice);
+            self.later(after, Act::Answer(ticket));
+        }
+    }
+
+    /// Reads one status.
+    pub(super) fn take_status(&mut self, dice: &mut Dice<'_>, ticket: u64, n: usize) {
+        let Some(call) = self.calls.in_flight.get(&ticket) else {
+            return;
+        };
+        let What::Statuses(ids) = &call.what else {
+            return;
+        };
+        let (ids, deadline) = (ids.len(), call.deadline);
+        let Some((id, kind)) = self.calls.status_of(ticket, n) else {
+            return;
+        };
+        let trouble = self.status_trouble(dice, id.as_str());
+        let now = self.now;
+        let answer = match trouble {
+            Some(Trouble::Hangs) => Err(error(CallErrorKind::DeadlineExceeded)),
+            Some(Trouble::Fails(kind)) => Err(error(kind)),
             None => {
-                let sandboxes = self.rng.calls.between(call.began, call.ended);
-                let containers = self.rng.calls.between(sandboxes, call.ended);
-                let mut rows = runtime::list(&self.oracle, sandboxes, containers);
-                self.count_listed_after_removal(&rows, call.began);
-                self.mark_unknown(&mut rows);
-                Ok(rows)
+                let status = self
+                    .node
+                    .status(id.as_str(), convert::model_kind(kind), now);
+                let status = status.map(|status| convert::status(&status));
+                status.ok_or_else(|| error(CallErrorKind::NotFound))
             }
         };
-        let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
-        self.checks.trace.log(self.now, || {
-            format!(
-                "list {} begun {began:?}: {}",
-                ticket.get(),
-                format_reports(&rows)
-            )
-        });
-        self.checks.set_input(Input::List);
-        let any_known = u64::from(!known.is_empty());
-        self.checks
-            .coverage
-            .hit_times(CoverPoint::KnownIds, any_known);
-        let handed = self.hand_over(&rows, known);
-        let list = List {
-            ticket,
-            began,
-            ended: Instant::from_nanos(call.ended),
-            rows: handed,
-        };
-        let failed = list.rows.is_err();
-        self.reconciler.handle_list(self.instant(), list);
-        self.expected_health.list_in_flight = None;
-        self.read_schedule.list_ended(self.now, failed);
-        self.expected_health.last_list_failed = failed;
-        self.expected_health.silent &= failed;
-        if let (Ok(rows), false) = (&rows, failed) {
-            self.checks.list_read(&self.oracle, began, rows);
-            self.losses.listed(call.began, self.now, rows);
-            self.expected_health.last_list = self.expected_health.last_list.max(Some(call.began));
+        let text = answer.as_ref().map(|s| s.shown).map_err(|e| e.kind);
+        self.log(|| format!("status of {id}: {text:?}"));
+        if answer.is_err() {
+            let pod = self.node.object(id.as_str()).map(|o| o.pod.uid.clone());
+            self.checker.failed(now, pod.as_deref());
         }
-        self.drain()
-    }
-
-    /// The rows that the reconciler gets: for known ids only the state. The answer may be lost.
-    fn hand_over(
-        &mut self,
-        rows: &Result<Vec<Report>, CallError>,
-        known: KnownIds,
-    ) -> Result<Rows, CallError> {
-        let rows = rows.as_ref().map_err(Clone::clone)?;
-        let rows = Rows::of(known, rows.iter().cloned());
-        if self.inject(Fault::ListLost, |d| &mut d.calls) {
-            return Err(error(CallErrorKind::Cancelled));
-        }
-        Ok(rows)
-    }
-
-    fn count_listed_after_removal(&mut self, rows: &[Report], began: u64) {
-        if !self.oracle.lists_removed_sandboxes {
+        let Some(call) = self.calls.in_flight.get_mut(&ticket) else {
             return;
+        };
+        call.answers.push((id, answer));
+        if trouble == Some(Trouble::Hangs) {
+            // All are answered together, at the deadline at the latest.
+            call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
-        let gone = |r: &&Report| self.oracle.object(&r.id).is_some_and(|l| !l.exists(began));
-        let removed_rows = rows.iter().filter(gone).count() as u64;
-        self.checks.coverage.faults[Fault::ListedAfterRemoval as usize] += removed_rows;
+        let hangs = call.failed.is_some();
+        if call.answers.len() == ids {
+            match hangs {
+                true => self.queue.push(deadline.max(now), Act::Answer(ticket)),
+                false => {
+                    let after = self.pause(dice);
+                    self.later(after, Act::Answer(ticket));
+                }
+            }
+        }
     }
 
-    fn mark_unknown(&mut self, reports: &mut [Report]) {
-        if self.fault_profile.percent(Fault::UnknownInRead) == 0 {
+    fn status_trouble(&mut self, dice: &mut Dice<'_>, id: &str) -> Option<Trouble> {
+        let now = self.now;
+        let pod = self
+            .node
+            .object(id)
+            .and_then(|o| self.pod_of_uid(&(&*o.pod.uid).into()));
+        let sick_pod = pod.and_then(|pod| self.sick.pods.get(&pod));
+        let sick = sick_pod.into_iter().chain(self.sick.ids.get(id));
+        if sick.into_iter().any(|&until| now < until) {
+            let fails = Trouble::Fails(CallErrorKind::Failed);
+            return Some(if dice.chance(300) {
+                fails
+            } else {
+                Trouble::Hangs
+            });
+        }
+        if self.is_down {
+            return Some(Trouble::Fails(CallErrorKind::Unavailable));
+        }
+        if self.fault(dice, Fault::Hang) {
+            return Some(Trouble::Hangs);
+        }
+        if self.fault(dice, Fault::StatusFails) {
+            return Some(Trouble::Fails(CallErrorKind::Failed));
+        }
+        let denied = self.fault(dice, Fault::StatusDenied);
+        denied.then_some(Trouble::Fails(CallErrorKind::NotFound))
+    }
+
+    /// Answers a call. The driver takes all hints first.
+    pub(super) fn answer(&mut self, dice: &mut Dice<'_>, ticket: u64) {
+        self.drain();
+        self.outputs(dice);
+        let Some(call) = self.calls.in_flight.remove(&ticket) else {
             return;
-        }
-        for report in reports {
-            if self.inject(Fault::UnknownInRead, |d| &mut d.calls) {
-                runtime::mark_unknown(report);
-            }
-        }
-    }
-
-    pub(super) fn finish_inspection(
-        &mut self,
-        call: Call,
-        uid: &PodUid,
-        held: &[HeldId],
-    ) -> CheckResult {
-        self.checks.coverage.inspections += 1;
-        let (ticket, began) = (call.ticket, Instant::from_nanos(call.began));
-        let ended = Instant::from_nanos(call.ended);
-        let mut inspection = match self.failed(call) {
-            Some(failure) => Inspection {
-                ticket,
-                began,
-                ended,
-                ..Inspection::new(Some(failure))
-            },
-            None => self.inspect(call, uid, held).finish(ticket, began, ended),
         };
-        self.mark_unknown(&mut inspection.found);
-        if inspection.error.is_none() && self.inject(Fault::InspectionPartial, |d| &mut d.calls) {
-            let rng = &mut self.rng.calls;
-            inspection.found.retain(|_| rng.percent(50));
-            inspection = Inspection {
-                ticket,
-                began,
-                ended,
-                found: inspection.found,
-                ..Inspection::new(Some(error(CallErrorKind::Failed)))
-            };
+        let now = self.tick();
+        let (began, number) = (Instant::from_nanos(call.began), Ticket::from(ticket));
+        let failed = call.failed.as_ref().map(|e| e.kind);
+        self.log(|| format!("answer of {ticket}, failed {failed:?}"));
+        // The core has given up a list that was sent before an outage ended.
+        let is_awaited = !matches!(call.what, What::List(_)) || self.core.lists(number);
+        if is_awaited {
+            self.record(&call);
         }
-        let failed = inspection.error.is_some();
-        let Inspection {
-            found,
-            gone,
-            unsettled,
-            unchanged,
-            failed: statuses,
-            ..
-        } = &inspection;
-        self.checks.trace.log(self.now, || {
-            let what = format_reports(&Ok(found.clone()));
-            let number = ticket.get();
-            let unsettled: Vec<&Id> = unsettled.iter().map(|row| &row.id).collect();
-            format!(
-                "inspection {number} of {uid} begun {began:?}: {what} gone {gone:?} unsettled {unsettled:?} \
-                 unchanged {unchanged:?} failed {statuses:?} {:?}",
-                inspection.error
-            )
-        });
-        let asked = (uid, ticket);
-        let rows = unsettled
-            .iter()
-            .chain(statuses.iter().filter_map(|s| s.row.as_ref()));
-        let unchanged = unchanged.iter().filter_map(|(id, shown)| {
-            let mut row = runtime::list_row(self.oracle.object(id)?, call.began)?;
-            row.shown = *shown;
-            Some(row)
-        });
-        let shown: Vec<Report> = found.iter().chain(rows).cloned().chain(unchanged).collect();
-        let inspection_cancelled = !self.checks.is_in_flight(ticket);
-        self.expected_health.silent &= inspection_cancelled || failed && found.is_empty();
-        self.checks
-            .inspected(&self.oracle, asked, began, &shown, failed);
-        if !failed && !inspection_cancelled {
-            let read_all = inspection.unchanged.is_empty();
-            let (now, oracle) = (self.now, &self.oracle);
-            self.checks.unsettled(oracle, now, uid, &inspection);
-            self.checks.statuses_failed(uid, statuses, read_all);
-        }
-        // The answer to an inspection that was given up comes too late.
-        if !inspection_cancelled {
-            self.losses.read(call.began, self.now, &shown, !failed);
-        }
-        self.checks.set_input(Input::Inspection);
-        self.reconciler
-            .handle_inspection(self.instant(), inspection);
-        self.drain()
-    }
-
-    /// The answers to the calls of an inspection.
-    fn inspect(&mut self, call: Call, uid: &PodUid, held: &[HeldId]) -> PodRead {
-        let fails = self.fault_profile.percent(Fault::StatusFails);
-        let percent = self.fault_profile.percent(Fault::StatusNotFound);
-        let (rng, coverage, node) = (&mut self.rng.kubelet, &mut self.checks.coverage, &self.node);
-        let mut not_found = Vec::new();
-        let mut hides = |id: &Id, listed: bool| {
-            if fails > 0 && rng.percent(fails) {
-                coverage.fault(Fault::StatusFails);
-                return Some(error(
-                    rng.pick(&[CallErrorKind::DeadlineExceeded, CallErrorKind::Failed]),
-                ));
-            }
-            if !listed {
-                return None;
-            }
-            let hidden = node.is_hidden(call.ended, id);
-            let hides = hidden || percent > 0 && rng.percent(percent);
-            if hides {
-                coverage.fault([Fault::StatusNotFound, Fault::StatusHidden][usize::from(hidden)]);
-                not_found.push(id.clone());
-            }
-            hides.then(|| error(CallErrorKind::NotFound))
-        };
-        let (rng, during) = (&mut self.rng.calls, (call.began, call.ended));
-        let read = runtime::inspect(&self.oracle, rng, &mut hides, uid, held, during);
-        if !not_found.is_empty() {
-            self.checks
-                .log(self.now, || format!("   NotFound: {not_found:?}"));
-        }
-        read
-    }
-
-    pub(super) fn finish_status_read(&mut self, call: Call, id: &Id) -> CheckResult {
-        self.checks.coverage.status_reads += 1;
-        let at = self.rng.calls.between(call.began, call.ended);
-        let mut found = self.oracle.object(id).and_then(|l| runtime::status(l, at));
-        if self.node.is_hidden(call.ended, id) {
-            found = None;
-        }
-        let report = match self.failed(call) {
+        let rows = match call.failed {
             Some(error) => Err(error),
-            None => found.ok_or_else(|| error(CallErrorKind::NotFound)),
+            None => Ok(call.rows),
         };
-        self.checks
-            .trace
-            .log(self.now, || format!("read {id}: {report:?}"));
-        self.expected_health.silent &= report.as_ref().is_err_and(is_silence);
-        if let Ok(report) = &report {
-            let began = Instant::from_nanos(call.began);
-            self.checks.status_read(&self.oracle, began, report);
-            let report = std::slice::from_ref(report);
-            self.losses.read(call.began, self.now, report, false);
+        match call.what {
+            What::Statuses(_) => {
+                let answers = call.answers;
+                let statuses = Statuses {
+                    ticket: number,
+                    began,
+                    answers,
+                };
+                self.core.handle_statuses(now, statuses);
+            }
+            What::ListPod(_) => {
+                let list = PodList {
+                    ticket: number,
+                    began,
+                    rows,
+                };
+                self.core.handle_pod_list(now, list);
+            }
+            What::List(known) => {
+                let rows = rows.map(|rows| Rows::of(known, rows));
+                let list = List {
+                    ticket: number,
+                    began,
+                    ended: now,
+                    rows,
+                };
+                self.core.handle_list(now, list);
+            }
         }
-        let reading = StatusRead {
-            ticket: call.ticket,
-            began: Instant::from_nanos(call.began),
-            ended: Instant::from_nanos(call.ended),
-            report,
+    }
+
+    /// Enters the answer of a list into the ledgers of the checker.
+    fn record(&mut self, call: &Call) {
+        let pod = match &call.what {
+            What::Statuses(_) => return,
+            What::List(_) => None,
+            What::ListPod(uid) => Some(uid.as_str()),
         };
-        self.checks.set_input(Input::StatusRead);
-        self.reconciler.handle_status_read(self.instant(), reading);
-        self.drain()
-    }
-}
-
-impl World {
-    /// Completes a `Version` call. Only an unanswered one shows that the runtime is silent.
-    pub(super) fn finish_version(&mut self, call: Call) -> CheckResult {
-        let outcome = self.failed(call).map_or(Ok(()), Err);
-        self.checks
-            .trace
-            .log(self.now, || format!("version {outcome:?}"));
-        let silent = outcome.as_ref().is_err_and(is_silence);
-        self.expected_health.silent = silent || self.expected_health.silent && outcome.is_err();
-        let version = Version {
-            ticket: call.ticket,
-            ended: Instant::from_nanos(call.ended),
-            outcome,
+        if call.failed.is_some() {
+            return self.checker.failed(self.now, pod);
+        }
+        let read = ReadOfRows {
+            began: call.began,
+            taken: call.taken.iter().copied().min().unwrap_or(call.began),
+            answered: self.now,
+            pod,
         };
-        self.reconciler.handle_version(self.instant(), version);
-        self.drain()
+        self.checker.read_of_rows(&read, &self.node);
+    }
+
+    pub(super) fn version(&mut self, ticket: u64) {
+        let ended = self.at();
+        let outcome = match self.is_down {
+            true => Err(error(CallErrorKind::Unavailable)),
+            false => Ok(()),
+        };
+        let ticket = Ticket::from(ticket);
+        self.core.handle_version(
+            ended,
+            Version {
+                ticket,
+                ended,
+                outcome,
+            },
+        );
+    }
+
+    pub(super) fn pod_of_uid(&self, uid: &PodUid) -> Option<usize> {
+        (0..self.pods.len()).find(|&pod| *pod_uid(pod) == *uid.as_str())
+    }
+
+    /// Chooses something that does not work for seconds.
+    pub(super) fn sicken(&mut self, dice: &mut Dice<'_>, pod: usize) {
+        let until = self.now + 500 * MS;
+        if self.fault(dice, Fault::SickId) {
+            let ids: Vec<Id> = self.node.objects().map(|o| o.id.clone()).collect();
+            if !ids.is_empty() {
+                let id = ids[dice.below(ids.len())].clone();
+                let until = until + dice.ms(0, 20_000);
+                self.log(|| format!("SICK {id}"));
+                self.sick.ids.insert(id, until);
+            }
+        }
+        if self.fault(dice, Fault::SickPod) {
+            let until = until + dice.ms(0, 15_000);
+            self.log(|| format!("SICK p{pod}"));
+            self.sick.pods.insert(pod, until);
+        }
+        if self.fault(dice, Fault::SickLists) {
+            self.sick.lists = until + dice.ms(0, 15_000);
+            self.log(|| "SICK lists".to_owned());
+        }
+        if self.fault(dice, Fault::TooLarge) {
+            self.sick.too_large = true;
+            self.log(|| "lists are too large".to_owned());
+        }
     }
 }
 
-/// Whether the error means that the runtime did not answer.
-fn is_silence(error: &CallError) -> bool {
-    let kinds = [CallErrorKind::Unavailable, CallErrorKind::DeadlineExceeded];
-    kinds.contains(&error.kind)
+impl Calls {
+    fn status_of(&self, ticket: u64, n: usize) -> Option<(pleg_core::Id, Kind)> {
+        match &self.in_flight.get(&ticket)?.what {
+            What::Statuses(ids) => ids.get(n).cloned(),
+            What::List(_) | What::ListPod(_) => None,
+        }
+    }
 }
 
-pub(super) fn format_reports(rows: &Result<Vec<Report>, CallError>) -> String {
-    match rows {
-        Ok(rows) => runtime::format_reports(rows),
-        Err(error) => format!("{error:?}"),
-    }
+fn error(kind: CallErrorKind) -> CallError {
+    CallError::new("call", kind, "fault")
 }

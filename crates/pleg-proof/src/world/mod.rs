@@ -1,467 +1,464 @@
-//! One world: the oracle, a runtime that reports it imperfectly, and the reconciler. A discrete event
-//! simulation on virtual time; equal plans give equal traces.
+//! One node with a runtime, the core under test and acting pod workers, in virtual time.
+//!
+//! A world advances by one action at a time. Everything that is not fixed is chosen by a [`Choose`].
 
 mod calls;
-mod consumers;
-mod desired_state;
-mod node;
-mod operations;
-mod periodic_checks;
-mod pods;
+mod disturb;
+mod queue;
+mod restart;
+mod small;
 mod stream;
+mod truth;
 mod workers;
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
-use pleg_core::{
-    CallError, CallErrorKind, Cause, Counters, EventType, HeldId, Id, Instant, KnownIds, Mode,
-    PodUid, QueueBounds, Reconciler, RuntimeEvent, Settings, StreamQueue, Ticket, WaiterId,
-};
+use pleg_core::{Instant, Mode, Reconciler, Settings};
+use pleg_node_model::{Id, Node, Profile};
 
-use crate::assertions::{self, CheckResult};
-use crate::checks::{Checks, ExpectedHealth, Input, Losses, ReadSchedule, Subscribers};
-use crate::coverage::CoverPoint;
-use crate::fault_profile::{FaultProfile, RuntimeKind, SECOND};
-use crate::faults::Fault;
-use crate::oracle::{Oracle, Transition};
-use crate::plan::Plan;
-use crate::rng::Rng;
-use crate::runtime::{self, WALL_ORIGIN};
-use crate::trace::Trace;
+use crate::checker::Checker;
+use crate::choose::{Choose, Dice};
+use crate::coverage::Coverage;
+use crate::faults::{Fault, Faults};
+use crate::worker::Policy;
+use calls::{Calls, Sick};
+use queue::Queue;
+use stream::EventStream;
+use workers::PodWorker;
 
-use crate::runtime::error;
-use node::Node;
-use stream::Channel;
-use workers::{Kubelet, WorkerEvent};
+pub(crate) use queue::Act;
+pub(crate) use workers::pod_uid;
 
-/// A scheduled action.
-#[derive(Debug)]
-enum Action {
-    /// A node operation.
-    NodeStep,
-    /// The runtime reads the statuses for an event.
-    Emit(Transition),
-    /// An event arrives on that stream.
-    Arrive(u64, Box<RuntimeEvent>),
-    Subscribe,
-    /// The runtime does not offer that stream.
-    NotOffered(u64),
-    /// The reconciler ends that stream.
-    Renew(u64),
-    /// The writer handles its backlog.
-    Drain,
-    /// A list ends; for these ids it gives only the state.
-    List(Call, KnownIds),
-    Inspect(Call, Box<(PodUid, Vec<HeldId>)>),
-    Read(Call, Id),
-    Version(Call),
-    /// A step of a pod worker or of one of its operations.
-    Kubelet(WorkerEvent),
-    /// A consumer request.
-    Consumer,
-    /// One second has passed.
-    Second,
+/// A millisecond.
+pub const MS: u64 = 1_000_000;
+/// A second.
+pub const SECOND: u64 = 1_000 * MS;
+
+/// Longer than the pause before a read that an event causes.
+const PATIENCE: u64 = 260 * MS;
+
+/// The start of every world, on both clocks: a day in 2006. Larger than every other number in a state, so a
+/// hash can recognise instants.
+pub const EPOCH: u64 = 1 << 60;
+
+/// What a world is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Phase {
+    /// Things go wrong.
+    Disturbed,
+    /// Nothing goes wrong, containers still exit.
+    Calm,
+    /// Nothing happens any more.
+    Still,
+    /// The last 40 s, in which calls are counted.
+    Last,
 }
 
-/// A call to the runtime in flight.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    ticket: Ticket,
-    began: u64,
-    ended: u64,
-    fails: Option<CallErrorKind>,
-}
-
-/// Actions by time; at the same time, in the order in which they were scheduled.
-#[derive(Debug)]
-struct Scheduled {
-    when: u64,
-    sequence: u64,
-    what: Action,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.when, other.sequence).cmp(&(self.when, self.sequence))
-    }
-}
-
-/// One generator per part of the world, so that a change in one part does not change the others.
-#[derive(Debug)]
-struct Rngs {
-    node: Rng,
-    stream: Rng,
-    calls: Rng,
-    consumers: Rng,
-    kubelet: Rng,
-}
-
-#[derive(Debug)]
+/// One node with a runtime, the core and workers.
+#[derive(Clone, Debug)]
 pub struct World {
-    pub reconciler: Reconciler,
-    pub oracle: Oracle,
-    pub checks: Checks,
-    pub plan: Plan,
-    pub fault_profile: FaultProfile,
-    pub now: u64,
-    rng: Rngs,
-    queue: BinaryHeap<Scheduled>,
-    sequence: u64,
+    now: u64,
+    queue: Queue,
+    core: Reconciler,
+    faults: Faults,
     node: Node,
-    /// The pod workers, if any.
-    kubelet: Option<Kubelet>,
-    channel: Channel,
-    /// The number of the current stream, if any.
-    stream: Option<u64>,
-    streams: u64,
-    /// The current stream has delivered an event.
-    delivered: bool,
-    wall_offset: i64,
-    waiters: u64,
-    workload_running: bool,
-    /// Observations that wait for the writer, which is busy until `busy_until`.
-    arrived: StreamQueue,
-    /// The number of waiting events, and the exits and removals among them.
-    waiting: usize,
-    must_deliver: Vec<(Id, EventType)>,
-    busy_until: u64,
-    /// Consecutive inspections caused only by the answers of others.
-    inspection_chain: u64,
-    subscribers: Subscribers,
-    read_schedule: ReadSchedule,
-    expected_health: ExpectedHealth,
-    losses: Losses,
-    counters: Counters,
-    /// Whether the stream was confirmed, and the last relist period, for the coverage.
-    confirmed: bool,
-    period: Duration,
+    pods: Vec<PodWorker>,
+    calls: Calls,
+    stream: EventStream,
+    sick: Sick,
+    /// The runtime does not answer until its restart has ended.
+    is_down: bool,
+    ids: u64,
+    phase: Phase,
+    /// When the present phase ends, and how long the last one takes.
+    ends: u64,
+    still_for: u64,
+    /// Every order of actions is possible, and durations are not chosen.
+    is_small: bool,
+    /// How long an action of a small world may be put off.
+    patience: u64,
+    compare_at: u64,
+    missed: u64,
+    checker: Checker,
+    coverage: Coverage,
+    trace: Option<Vec<String>>,
+}
+
+/// How a world went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What the checker found.
+    pub violation: String,
+    /// The faults of the world.
+    pub faults: String,
+    /// Every action, if a trace was asked for.
+    pub trace: Vec<String>,
 }
 
 impl World {
-    /// # Errors
-    /// An invariant is violated.
-    pub fn new(plan: Plan, trace: Trace) -> CheckResult<Self> {
-        let now = SECOND;
-        let mut settings = Settings::default();
-        if let Some(overdue) = plan.one_slot {
-            (settings.inspections, settings.retries) = (1, 1);
-            settings.overdue_max = overdue;
+    /// A random world.
+    pub fn random(choose: &mut dyn Choose, with_trace: bool) -> Self {
+        let mut dice = Dice::new(choose, false);
+        let dice = &mut dice;
+        let faults = Faults::random(dice);
+        let (profile, version) = profile(dice);
+        let is_polling = dice.chance(60);
+        let mut world = Self::new(profile, faults, is_polling);
+        world.trace = with_trace.then(Vec::new);
+        let kind = if is_polling {
+            "world in polling mode"
+        } else {
+            "world with events"
+        };
+        world.coverage.point(kind);
+        let pods = match dice.chance(20) {
+            true => {
+                world.coverage.point("world with a crowd of pods");
+                18 + dice.below(12)
+            }
+            false => 1 + dice.below(3),
+        };
+        for n in 0..pods {
+            let names = 1 + dice.below(2);
+            let policies = [Policy::Always, Policy::OnFailure, Policy::Never];
+            world
+                .pods
+                .push(PodWorker::new(n, names, dice.pick(&policies)));
         }
-        settings.tombstones_max = plan.tombstones;
-        let (period, unready) = plan.list_limits;
-        settings.relist_period_max = Duration::from_secs(period);
-        settings.unready_after = Duration::from_secs(unready);
-        if plan.runtime == RuntimeKind::Polled {
+        world.log(|| format!("WORLD {version}, {pods} pods, {}", world_text(is_polling)));
+        world.begin(dice);
+        world
+    }
+
+    /// An empty world.
+    fn new(profile: Profile, faults: Faults, is_polling: bool) -> Self {
+        let mut settings = Settings::default();
+        if is_polling {
             settings.mode = Mode::Polling;
         }
-        let slots = settings.inspections + settings.retries;
-        let read_schedule = ReadSchedule::new(now, slots, settings.overdue_max, period * SECOND);
-        let mut reconciler = Reconciler::new(settings, Instant::from_nanos(now))
-            .map_err(|e| assertions::NO_LIVELOCK.violated(e.to_string()))?;
-        reconciler.handle_profile(Instant::from_nanos(now), plan.runtime.profile());
-        reconciler.register(consumers::CONSUMER, &"worker".into());
-        let seed = plan.seed;
-        let rng = |salt: u64| Rng::new(seed.wrapping_mul(8).wrapping_add(salt));
-        let (plain, ids) = plan.backlog;
-        let fault_profile = plan.fault_profile.clone();
-        let listed_after_removal = fault_profile.percent(Fault::ListedAfterRemoval) > 0;
-        let mut oracle = Oracle::new(listed_after_removal, plan.runtime.is_crio());
-        oracle.wrong_labels = fault_profile.percent(Fault::WrongLabel);
-        let no_stream = (plan.runtime != RuntimeKind::Polled).then_some((now, false));
-        let mut world = Self {
-            reconciler,
-            oracle,
-            checks: Checks::new(trace, &fault_profile),
+        let now = EPOCH;
+        #[allow(clippy::expect_used, reason = "the default settings are valid")]
+        let core = Reconciler::new(settings, Instant::from_nanos(now)).expect("valid settings");
+        Self {
             now,
-            rng: Rngs {
-                node: rng(1),
-                stream: rng(2),
-                calls: rng(3),
-                consumers: rng(4),
-                kubelet: rng(5),
-            },
-            queue: BinaryHeap::new(),
-            sequence: 0,
-            node: Node::new(plan.pods),
-            kubelet: plan.kubelet.has_workers().then(|| Kubelet::new(plan.pods)),
-            channel: Channel::new(plan.runtime, plan.queue),
-            stream: None,
-            streams: 0,
-            delivered: false,
-            wall_offset: 0,
-            waiters: 0,
-            workload_running: true,
-            arrived: StreamQueue::new(QueueBounds {
-                plain,
-                ids,
-                ..QueueBounds::default()
-            }),
-            waiting: 0,
-            must_deliver: Vec::new(),
-            busy_until: 0,
-            inspection_chain: 0,
-            subscribers: Subscribers::new(plan.request_pause.map_or(&[], |_| &[2, 40])),
-            read_schedule,
-            expected_health: ExpectedHealth::new(no_stream),
-            losses: Losses::default(),
-            counters: Counters::default(),
-            confirmed: false,
-            period: Duration::ZERO,
-            fault_profile,
-            plan,
-        };
-        world.checks.coverage.worlds[world.plan.runtime as usize] = 1;
-        let plan_text = world.plan.to_string();
-        world.checks.log(now, || plan_text);
-        if world.plan.runtime != RuntimeKind::Polled {
-            let first = now + world.rng.stream.between(0, 300_000_000);
-            world.at(first, Action::Subscribe);
+            queue: Queue::default(),
+            core,
+            checker: Checker::new(&faults, is_polling || !profile.has_events()),
+            faults,
+            node: Node::new(profile),
+            pods: Vec::new(),
+            calls: Calls::default(),
+            stream: EventStream::new(!is_polling),
+            sick: Sick::default(),
+            is_down: false,
+            ids: 0,
+            phase: Phase::Disturbed,
+            ends: now,
+            still_for: 40 * SECOND,
+            is_small: false,
+            patience: PATIENCE,
+            compare_at: now,
+            missed: 0,
+            coverage: Coverage::default(),
+            trace: None,
         }
-        world.at(now, Action::NodeStep);
-        if world.kubelet.is_some() {
-            for place in 0..world.plan.pods {
-                world.inherit(place);
-                world.new_spec(place);
+    }
+
+    /// Plans the start: the subscribe, pods that ran before, workers, disturbances.
+    fn begin(&mut self, dice: &mut Dice<'_>) {
+        if self.stream.is_used {
+            let after = dice.ms(0, 50);
+            self.later(after, Act::Open);
+        }
+        for pod in 0..self.pods.len() {
+            if !dice.chance(500) {
+                self.before_start(dice, pod);
             }
+            let after = dice.ms(0, 3_000);
+            self.later(after, Act::Wake(pod));
         }
-        if world.plan.request_pause.is_some() {
-            world.at(now, Action::Consumer);
+        if dice.chance(10) {
+            self.coverage.point("world of one hour");
+            self.still_for = 3_600 * SECOND;
         }
-        let first = now + world.rng.node.between(0, SECOND);
-        world.at(first, Action::Second);
-        world.checks.set_input(Input::Timer);
-        world.drain()?;
-        Ok(world)
+        self.ends = self.now + dice.ms(10_000, 30_000);
+        self.later(20 * MS, Act::Disturb);
+        self.outputs(dice);
     }
 
-    fn at(&mut self, when: u64, what: Action) {
-        self.sequence += 1;
-        self.queue.push(Scheduled {
-            when: when.max(self.now),
-            sequence: self.sequence,
-            what,
-        });
-    }
-
-    /// Decides whether that fault occurs now, and counts it.
-    fn inject(&mut self, fault: Fault, rng: fn(&mut Rngs) -> &mut Rng) -> bool {
-        let percent = self.fault_profile.percent(fault);
-        let inject = percent > 0 && rng(&mut self.rng).percent(percent);
-        if inject {
-            self.checks.coverage.fault(fault);
-        }
-        inject
-    }
-
-    /// Stops the workload and the consumers.
-    pub const fn stop_workload(&mut self) {
-        self.workload_running = false;
-        self.oracle.reliable = true;
-        if let Some(kubelet) = &mut self.kubelet {
-            kubelet.resync = false;
-        }
-    }
-
-    /// Disables all faults.
-    pub fn stop_faults(&mut self) {
-        self.fault_profile = FaultProfile::NONE;
-        self.node.stop_faults(self.now);
-        self.channel.stop_faults();
-    }
-
-    /// Runs for that time.
+    /// Does the next action. Returns false once the world has ended.
     ///
     /// # Errors
-    /// An invariant is violated.
-    pub fn run(&mut self, nanos: u64) -> CheckResult {
-        let end = self.now + nanos;
-        let seconds = nanos / SECOND + 1;
-        let bound = self.checks.coverage.steps + seconds * 2_000 * (4 + self.plan.pods as u64);
-        loop {
-            let action = self.queue.peek().map(|planned| planned.when);
-            let timer = self.reconciler.poll_timeout().map(Instant::as_nanos);
-            let Some(next) = [action, timer].into_iter().flatten().min() else {
-                return Err(assertions::NO_LIVELOCK
-                    .violated("nothing is to happen any more, not even a list"));
-            };
-            if next > end {
-                self.checks.coverage.nanos += end - self.now;
-                self.now = end;
-                return Ok(());
+    /// What the checker found.
+    pub fn step(&mut self, choose: &mut dyn Choose) -> Result<bool, String> {
+        let mut dice = Dice::new(choose, self.is_small);
+        let dice = &mut dice;
+        let next = match self.is_small {
+            true => self.choose_next(dice),
+            false => self.earliest(),
+        };
+        let Some(next) = next else {
+            return self.next_phase();
+        };
+        self.coverage.events += 1;
+        match next {
+            Some(act) => self.act(dice, act),
+            None => {
+                let at = self.tick();
+                self.core.handle_timeout(at);
+                self.checker.timer(self.now);
             }
-            self.checks.coverage.steps += 1;
-            assertions::NO_LIVELOCK.holds(
-                self.checks.coverage.steps <= bound,
-                || "more steps than anything can justify",
-            )?;
-            self.checks.coverage.nanos += next.saturating_sub(self.now);
-            self.now = self.now.max(next);
-            if timer.is_some_and(|t| t <= self.now) {
-                self.inspection_chain = 0;
-                self.checks.set_input(Input::Timer);
-                self.reconciler.handle_timeout(self.instant());
-                // Timers detect misses.
-                self.count();
-                self.drain()?;
-            } else if let Some(planned) = self.queue.pop() {
-                self.step(planned.what)?;
+        }
+        self.outputs(dice);
+        self.observe();
+        self.checker.result()?;
+        Ok(true)
+    }
+
+    /// The next action by time: `Some(None)` is the timer of the core. `None`: the phase is over.
+    #[allow(
+        clippy::option_option,
+        reason = "an action, the timer, or the end of the phase"
+    )]
+    fn earliest(&mut self) -> Option<Option<Act>> {
+        let due = self.queue.due().unwrap_or(u64::MAX);
+        let timer = self.timer();
+        if due.min(timer) > self.ends {
+            return None;
+        }
+        self.now = self.now.max(due.min(timer));
+        Some(if timer < due { None } else { self.queue.pop() })
+    }
+
+    /// The next action of a small world: any that is due, or time passes to the next one.
+    #[allow(
+        clippy::option_option,
+        reason = "an action, the timer, or the end of the world"
+    )]
+    fn choose_next(&mut self, dice: &mut Dice<'_>) -> Option<Option<Act>> {
+        let now = self.now;
+        let due: Vec<u64> = self.queue.by(now).map(|(at, _)| at).collect();
+        let timer = self.timer();
+        let next = self.queue.after(now).unwrap_or(u64::MAX).min(timer);
+        let patience = due.iter().min().map_or(u64::MAX, |at| at + self.patience);
+        let limit = patience.min(self.calls.deadline().unwrap_or(u64::MAX));
+        let can_wait = next <= limit && next != u64::MAX;
+        if due.is_empty() && !can_wait {
+            return None;
+        }
+        let chosen = dice.below(due.len() + usize::from(can_wait));
+        if chosen < due.len() {
+            return Some(self.queue.take(chosen));
+        }
+        self.now = self.now.max(next);
+        Some(if next == timer {
+            None
+        } else {
+            self.queue.pop_after(now)
+        })
+    }
+
+    fn timer(&self) -> u64 {
+        let timer = self.core.poll_timeout();
+        timer.map_or(u64::MAX, Instant::as_nanos)
+    }
+
+    fn act(&mut self, dice: &mut Dice<'_>, act: Act) {
+        self.tick();
+        match act {
+            Act::Exit(id, code) => self.exit(dice, &id, code),
+            Act::OomKill(id) => self.oom_kill(dice, &id),
+            Act::KillSandbox(id) => self.kill_sandbox(dice, &id),
+            Act::ThirdStop(id) => self.third_stop(dice, &id),
+            Act::ThirdRemoval(id) => self.third_removal(dice, &id),
+            Act::Disturb => self.disturb(dice),
+            Act::Restarted => self.restarted(dice),
+            Act::Open => self.open(dice),
+            Act::Generate(due) => self.generate(dice, &due),
+            Act::Deliver(stream, event) => self.deliver(dice, stream, event),
+            Act::Drain => self.drain(),
+            Act::Rows(ticket) => self.take_rows(dice, ticket),
+            Act::Status(ticket, n) => self.take_status(dice, ticket, n),
+            Act::Answer(ticket) => self.answer(dice, ticket),
+            Act::Version(ticket) => self.version(ticket),
+            Act::Cut => self.cut(dice),
+            Act::Relist => self.ask_for_relist(),
+            Act::Birth(sandbox) => self.birth(dice, &sandbox),
+            Act::Wake(pod) => self.wait(dice, pod),
+            Act::Perform(pod, op) => self.perform(dice, pod, op),
+            Act::Effect(op, pod) => self.take_effect(dice, pod, op),
+            Act::Done(pod) => self.done(dice, pod),
+        }
+    }
+
+    /// Compares the cache with the truth, twice a second.
+    fn observe(&mut self) {
+        let missed = self.core.counters().missed.total();
+        if missed != self.missed {
+            self.log(|| format!("MISSED {missed} events"));
+            self.missed = missed;
+            self.coverage.point("missed event");
+        }
+        if self.now < self.compare_at {
+            return;
+        }
+        self.compare_at = self.now + SECOND / 2;
+        let health = self.core.health(self.at());
+        self.checker
+            .compare(self.now, &self.node, &health, self.is_down);
+    }
+
+    fn next_phase(&mut self) -> Result<bool, String> {
+        self.now = self.now.max(self.ends);
+        match self.phase {
+            Phase::Disturbed => {
+                self.log(|| "CALM".to_owned());
+                self.phase = Phase::Calm;
+                self.ends = self.now + 110 * SECOND;
+                self.end_disturbance();
+            }
+            Phase::Calm => {
+                self.log(|| "STILL".to_owned());
+                self.phase = Phase::Still;
+                self.ends = self.now + self.still_for;
+                self.queue
+                    .retain(|act| !matches!(act, Act::Exit(..) | Act::OomKill(_)));
+            }
+            Phase::Still => {
+                self.phase = Phase::Last;
+                self.ends = self.now + 40 * SECOND;
+                self.checker.last(self.now, &self.core.counters());
+            }
+            Phase::Last => {
+                self.coverage.nanos = self.now - EPOCH;
+                if self.core.counters().undone > 0 {
+                    self.coverage.point("removal undone");
+                }
+                self.check_end();
+                self.coverage.budget_used = self.checker.budget_used();
+                return self.checker.result().map(|()| false);
+            }
+        }
+        self.checker.result().map(|()| true)
+    }
+
+    fn check_end(&mut self) {
+        let at = self.at();
+        let (counters, health) = (self.core.counters(), self.core.health(at));
+        self.checker.end(self.now, &self.node, &counters, &health);
+        self.checker.counts(self.core.state_counts());
+    }
+
+    /// Runs the world to its end.
+    ///
+    /// # Errors
+    /// What the checker found.
+    pub fn run(&mut self, choose: &mut dyn Choose) -> Result<(), Failure> {
+        loop {
+            match self.step(choose) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(violation) => {
+                    return Err(Failure {
+                        violation,
+                        faults: self.checker.faults().text(),
+                        trace: self.trace.take().unwrap_or_default(),
+                    });
+                }
             }
         }
     }
 
-    fn instant(&self) -> Instant {
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Counts of everything that has happened.
+    pub const fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Every action so far, if a trace was asked for.
+    pub fn trace(&self) -> &[String] {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
+    // ----------------------------------------------------------------------------------------- helpers
+
+    /// Time passes by a nanosecond: no instant comes twice.
+    const fn tick(&mut self) -> Instant {
+        self.now += 1;
+        self.at()
+    }
+
+    const fn at(&self) -> Instant {
         Instant::from_nanos(self.now)
     }
 
-    fn wall(&self) -> i64 {
-        WALL_ORIGIN + self.now as i64 + self.wall_offset
+    fn later(&mut self, after: u64, act: Act) {
+        self.queue.push(self.now + after, act);
     }
 
-    fn step(&mut self, action: Action) -> CheckResult {
-        if !matches!(action, Action::Inspect(..)) {
-            self.inspection_chain = 0;
+    /// True if that fault happens now.
+    fn fault(&mut self, dice: &mut Dice<'_>, fault: Fault) -> bool {
+        let happens = dice.chance(self.faults.chance(fault));
+        if happens {
+            self.coverage.fault(fault);
+            self.faults.left = self.faults.left.saturating_sub(1);
         }
-        match action {
-            Action::NodeStep => self.random_step(),
-            Action::Emit(transition) => self.send_transition(&transition),
-            Action::Arrive(stream, event) => {
-                if self.stream == Some(stream) {
-                    self.arrive(*event)
-                } else {
-                    Ok(())
-                }
-            }
-            Action::Subscribe => self.subscribe(),
-            Action::NotOffered(stream) => self.not_offered(stream),
-            Action::Renew(stream) if self.stream == Some(stream) => self.disconnect("ended by us"),
-            Action::Renew(_) => Ok(()),
-            Action::Drain => self.drain_queue(),
-            Action::List(call, known) => self.finish_list(call, known),
-            Action::Inspect(call, subject) => self.finish_inspection(call, &subject.0, &subject.1),
-            Action::Read(call, id) => self.finish_status_read(call, &id),
-            Action::Version(call) => self.finish_version(call),
-            Action::Kubelet(worker_event) => self.worker_event(worker_event),
-            Action::Consumer => self.consumer_step(),
-            Action::Second => self.every_second(),
+        happens
+    }
+
+    fn log(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let at = (self.now - EPOCH) as f64 / MS as f64;
+            trace.push(format!("{at:12.3} {}", line()));
         }
     }
 
-    fn next_waiter(&mut self) -> WaiterId {
-        self.waiters += 1;
-        WaiterId::new(self.waiters)
-    }
-
-    /// Requests a complete list.
-    ///
-    /// # Errors
-    /// An invariant is violated.
-    pub fn relist(&mut self) -> CheckResult {
-        let waiter = self.next_waiter();
-        self.read_schedule.allow_list(self.now);
-        self.checks.set_input(Input::Request);
-        self.reconciler.relist_now(self.instant(), waiter);
-        self.drain()
-    }
-
-    /// Performs all outputs.
-    fn drain(&mut self) -> CheckResult {
-        while let Some(output) = self.reconciler.poll_output() {
-            self.checks.trace.log(self.now, || {
-                format!("      -> {}", runtime::format_output(&output))
-            });
-            self.perform(output)?;
-        }
-        Ok(())
-    }
-
-    fn unavailable(&self) -> CallError {
-        error(CallErrorKind::Unavailable)
-    }
-
-    /// Adds the changes of the reconciler's counters to the coverage.
-    fn count(&mut self) {
-        let (new, old) = (self.reconciler.counters(), &self.counters);
-        if new == *old {
-            return;
-        }
-        let coverage = &mut self.checks.coverage;
-        for kind in pleg_core::ExpectedEvent::ALL {
-            if let Some(point) = CoverPoint::missed(kind) {
-                coverage.hit_times(point, new.missed[kind] - old.missed[kind]);
-            }
-        }
-        let since = |new: u64, old: u64| new.saturating_sub(old);
-        coverage.hit_times(CoverPoint::Overruled, since(new.overruled, old.overruled));
-        coverage.hit_times(
-            CoverPoint::Contradicted,
-            since(new.contradictions, old.contradictions),
-        );
-        let implausible = since(new.events_implausible, old.events_implausible);
-        coverage.hit_times(CoverPoint::Implausible, implausible);
-        let incomplete = since(new.events_incomplete, old.events_incomplete);
-        coverage.hit_times(CoverPoint::Incomplete, incomplete);
-        coverage.hit_times(CoverPoint::OrphanEvent, since(new.orphans, old.orphans));
-        let dropped = since(new.tombstones_dropped, old.tombstones_dropped);
-        coverage.hit_times(CoverPoint::TombstoneDropped, dropped);
-        coverage.hit_times(CoverPoint::ExitRead, since(new.exit_reads, old.exit_reads));
-        if new.missed != old.missed {
-            self.read_schedule
-                .require_list(self.now, "an event was missed");
-            let missed = new.missed;
-            let now = self.now;
-            self.checks
-                .log(now, || format!("   missed by now: {missed:?}"));
-        }
-        self.counters = new;
-    }
-
-    /// Stops and removes everything on the node.
-    ///
-    /// # Errors
-    /// An invariant is violated.
-    pub fn remove_everything(&mut self) -> CheckResult {
-        if self.kubelet.is_some() {
-            return self.delete_everything();
-        }
-        let start = self.now.max(self.node.busy_until());
-        let pods = self.plan.pods;
-        let (transitions, end) = self.oracle.remove_all(pods, &mut self.rng.node, start);
-        self.node.all_busy_until(end);
-        self.emit_transitions(transitions);
-        Ok(())
-    }
-
-    /// The number of missed events of all kinds.
-    pub fn missed(&self) -> u64 {
-        self.reconciler.counters().missed.total()
-    }
-
-    /// The number of inspections caused by waiters.
-    pub fn inspections_for_waiters(&self) -> u64 {
-        self.reconciler.counters().inspections_by_cause[Cause::Waiter]
-    }
-
-    fn uid(&self, pod: usize) -> PodUid {
-        self.node
-            .uids
-            .get(pod)
-            .cloned()
-            .unwrap_or_else(|| runtime::uid(pod))
+    fn new_id(&mut self, prefix: &str) -> Id {
+        self.ids += 1;
+        format!("{prefix}{}", self.ids).into()
     }
 }
+
+fn world_text(is_polling: bool) -> &'static str {
+    if is_polling { "polling" } else { "with events" }
+}
+
+/// A random runtime.
+fn profile(dice: &mut Dice<'_>) -> (Profile, &'static str) {
+    let containerd = ["2.1.0", "1.7.24", "2.4.0"];
+    let crio = ["1.36.3", "1.27.0", "1.32.0"];
+    match dice.below(20) {
+        0..10 => {
+            let version = dice.pick(&containerd);
+            (Profile::containerd(version), version)
+        }
+        10..18 => {
+            let version = dice.pick(&crio);
+            (Profile::crio(version), version)
+        }
+        18 => (Profile::crio_disabled("1.36.3"), "events disabled"),
+        _ => (Profile::unimplemented(), "events unimplemented"),
+    }
+}
+
+/// Everything that decides about the future. Two worlds with one hash go on in the same way.
+impl Hash for World {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.queue.hash(state);
+        self.core.hash(state);
+        self.node.hash(state);
+        self.pods.hash(state);
+        self.calls.hash(state);
+        self.stream.hash(state);
+        self.sick.hash(state);
+        self.checker.hash(state);
+        (self.is_down, self.faults.left, self.phase).hash(state);
+    }
+}
+
+/// Instants by the id of something.
+pub(crate) type Until = BTreeMap<Id, u64>;

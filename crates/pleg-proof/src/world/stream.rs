@@ -1,387 +1,299 @@
-//! From the runtime to the writer: the runtime's own queue and its subscribers, the wire, and the
-//! product's queue between the reader and the writer.
-
-use std::collections::VecDeque;
+//! The event stream: how events are made, kept, lost, delayed and delivered.
 
 use pleg_core::{
-    Arrival, CallErrorKind, EventType, Instant, Kept, Report, RuntimeEvent, StreamChange,
-    StreamEnd, StreamObservation, WallTime,
+    Arrival, EventProfile, EventType, HintMap, Instant, RuntimeEvent, StreamChange, StreamEnd,
+    WallTime,
 };
+use pleg_node_model::{Delivery, Due, Event};
+use std::hash::{Hash, Hasher};
 
-use super::node::Availability;
-use super::{Action, World, calls::format_reports};
-use crate::assertions::{self, CheckResult};
-use crate::checks::Input;
-use crate::coverage::{CoverPoint, Coverage};
-use crate::fault_profile::{MS, RuntimeKind, SECOND};
+use super::{Act, MS, SECOND, World};
+use crate::checker::Fate;
+use crate::choose::Dice;
+use crate::convert;
 use crate::faults::Fault;
-use crate::rng::Rng;
-use crate::runtime::error;
 
-/// The event queue of a runtime.
-#[derive(Debug)]
-pub(super) struct Channel {
-    runtime: RuntimeKind,
-    most: usize,
-    /// containerd 2 discards held events after this time.
-    hold: u64,
-    /// Events held for the next subscriber, and when they were sent.
-    held: VecDeque<(u64, RuntimeEvent)>,
-    /// Subscribers that are gone without the runtime knowing.
-    dead_subscribers: u32,
-    /// There was a subscriber since the runtime started.
-    served: bool,
+/// How long containerd 2 keeps events without a subscriber.
+const KEPT_FOR: u64 = 300 * SECOND;
+
+/// The event stream.
+#[derive(Clone, Debug)]
+pub(super) struct EventStream {
+    pub(super) is_used: bool,
+    /// The number of the open stream.
+    open: Option<u64>,
+    number: u64,
+    /// What is sent before this instant is lost: the runtime registers the subscriber later.
+    registered_at: u64,
+    /// Events without a subscriber, and when they were sent.
+    kept: Vec<(u64, RuntimeEvent)>,
+    past: Vec<RuntimeEvent>,
+    /// Another subscriber takes half of the events until then.
+    pub(super) shared_until: u64,
+    pub(super) is_mute: bool,
+    /// The driver joins events in the map of hints.
+    is_joined: bool,
+    map: HintMap,
+    drain_is_due: bool,
 }
 
-impl Channel {
-    /// A small queue with a short hold time, or both as in the real runtime.
-    pub(super) const fn new(runtime: RuntimeKind, most: usize) -> Self {
+impl EventStream {
+    pub(super) fn new(is_used: bool) -> Self {
         Self {
-            runtime,
-            most,
-            hold: if most < 1000 { SECOND } else { 300 * SECOND },
-            held: VecDeque::new(),
-            dead_subscribers: 0,
-            served: false,
+            is_used,
+            open: None,
+            number: 0,
+            registered_at: 0,
+            kept: Vec::new(),
+            past: Vec::new(),
+            shared_until: 0,
+            is_mute: false,
+            is_joined: false,
+            map: HintMap::default(),
+            drain_is_due: false,
         }
     }
 
-    pub(super) fn stop_faults(&mut self) {
-        self.dead_subscribers = 0;
+    pub(super) fn forget_kept(&mut self) {
+        self.kept.clear();
     }
+}
 
-    pub(super) fn restarted(&mut self) {
-        self.held.clear();
-        (self.dead_subscribers, self.served) = (0, false);
-    }
-
-    pub(super) const fn subscriber_died(&mut self) {
-        self.dead_subscribers += 1;
-    }
-
-    /// Sends an event. Returns it if the tested subscriber gets it. The flags: whether that one is
-    /// subscribed, and whether there is a second subscriber.
-    fn offer(
-        &mut self,
-        event: RuntimeEvent,
-        now: u64,
-        (is_subscribed, second_subscriber): (bool, bool),
-        rng: &mut Rng,
-        coverage: &mut Coverage,
-    ) -> Option<RuntimeEvent> {
-        match self.runtime {
-            RuntimeKind::Containerd17 => {
-                // Subscribers compete, and dead ones take their share.
-                if self.dead_subscribers > 0 {
-                    self.dead_subscribers -= 1;
-                    coverage.fault(Fault::TakenByDeadSubscriber);
-                    return None;
-                }
-                if second_subscriber && (!is_subscribed || rng.percent(50)) {
-                    coverage.fault(Fault::TakenBySecondSubscriber);
-                    return None;
-                }
-            }
-            RuntimeKind::Containerd2 => {
-                if !is_subscribed && self.dead_subscribers > 0 {
-                    if rng.percent(50) {
-                        coverage.fault(Fault::TakenByDeadSubscriber);
-                        return None;
-                    }
-                    self.dead_subscribers = 0;
-                }
-                self.dead_subscribers = 0;
-            }
-            _ if !is_subscribed && self.served => {
-                coverage.fault(Fault::SentWithoutSubscriber);
-                return None;
-            }
-            _ => {}
-        }
-        if is_subscribed {
-            return Some(event);
-        }
-        if self.runtime != RuntimeKind::Containerd2 && self.held.len() >= self.most {
-            coverage.fault(Fault::QueueFull);
-            return None;
-        }
-        self.held.push_back((now, event));
-        None
-    }
-
-    /// Delivers the held events to a new subscriber.
-    fn subscribed(&mut self, now: u64, coverage: &mut Coverage) -> Vec<RuntimeEvent> {
-        self.served = true;
-        let mut replayed = Vec::new();
-        for (sent_at, event) in self.held.drain(..) {
-            if self.runtime == RuntimeKind::Containerd2 && sent_at + self.hold < now {
-                coverage.fault(Fault::BufferedTooLong);
-            } else {
-                coverage.fault(Fault::Replayed);
-                replayed.push(event);
-            }
-        }
-        replayed
+/// Small worlds do not use the map.
+impl Hash for EventStream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.open, &self.kept, self.is_mute).hash(state);
     }
 }
 
 impl World {
-    /// The runtime sends an event, `pause` after it has read the statuses.
-    pub(super) fn send(&mut self, event: RuntimeEvent, pause: u64) {
-        let (now, is_subscribed) = (self.now, self.stream.is_some());
-        let second_subscriber = now < self.node.second_subscriber;
-        let (rng, coverage) = (&mut self.rng.stream, &mut self.checks.coverage);
-        let offered = is_subscribed.then(|| event.clone());
-        let Some(event) = self.channel.offer(
-            event,
-            now,
-            (is_subscribed, second_subscriber),
-            rng,
-            coverage,
-        ) else {
-            if let Some(event) = offered {
-                self.losses.lose(&event, self.now);
+    /// The runtime sends these events.
+    pub(super) fn emit(&mut self, dice: &mut Dice<'_>, events: Vec<Due>) {
+        for due in events {
+            if self.is_down {
+                self.fate(&due, Fate::Lost);
+                continue;
             }
+            let is_late = self.node.profile().requires_existing;
+            if is_late && self.fault(dice, Fault::EventLate) {
+                let after = dice.ms(0, self.faults.late_ms);
+                self.later(after, Act::Generate(due));
+            } else {
+                let at = due.at;
+                self.make(dice, &due, at);
+            }
+        }
+    }
+
+    /// The runtime reads the statuses of an event late.
+    pub(super) fn generate(&mut self, dice: &mut Dice<'_>, due: &Due) {
+        if self.is_down {
+            return self.fate(due, Fate::Lost);
+        }
+        let at = self.now;
+        self.make(dice, due, at);
+    }
+
+    fn make(&mut self, dice: &mut Dice<'_>, due: &Due, at: u64) {
+        let Some(event) = self.node.event(due, at) else {
+            self.coverage.point("event suppressed");
+            return self.fate(due, Fate::Suppressed);
+        };
+        let old = match self.fault(dice, Fault::EventOld) {
+            true => dice.ms(0, 20),
+            false => 0,
+        };
+        let stamp = self.node.wall(self.now) + old.cast_signed();
+        let mut event = convert::event(&event_or_nil(self, dice, event), stamp);
+        if self.fault(dice, Fault::EventWrongType) {
+            let wrong = [EventType::Created, EventType::Started, EventType::Other(7)];
+            event.event = dice.pick(&wrong);
+            self.fate(due, Fate::Lost);
+        }
+        self.stream.past.push(event.clone());
+        let is_taken = self.now < self.stream.shared_until
+            && self.node.profile().delivery == Delivery::OneSubscriber
+            && dice.chance(500);
+        let is_early = self.stream.open.is_some() && self.now < self.stream.registered_at;
+        if is_taken || self.stream.is_mute || is_early || self.fault(dice, Fault::EventLost) {
+            self.log(|| format!("{due} is lost"));
+            return self.fate(due, Fate::Lost);
+        }
+        self.send(dice, due, event, old);
+    }
+
+    fn send(&mut self, dice: &mut Dice<'_>, due: &Due, event: RuntimeEvent, old: u64) {
+        let Some(stream) = self.stream.open else {
+            if self.node.profile().delivery == Delivery::AllOrLost {
+                self.coverage.point("event without a subscriber");
+                return self.fate(due, Fate::Lost);
+            }
+            self.coverage.point("event kept for a subscriber");
+            return self.stream.kept.push((self.now, event));
+        };
+        let after = old + self.delay(dice);
+        if self.fault(dice, Fault::EventTwice) {
+            let after = after + self.delay(dice);
+            self.later(after, Act::Deliver(stream, event.clone()));
+        }
+        self.later(after, Act::Deliver(stream, event));
+    }
+
+    fn delay(&mut self, dice: &mut Dice<'_>) -> u64 {
+        match self.fault(dice, Fault::EventLate) {
+            true => dice.ms(3, self.faults.late_ms.max(3)),
+            false => dice.ms(0, 3),
+        }
+    }
+
+    fn fate(&mut self, due: &Due, fate: Fate) {
+        self.checker.fate(self.now, &due.subject, due.what, fate);
+    }
+
+    /// The driver subscribes.
+    pub(super) fn open(&mut self, dice: &mut Dice<'_>) {
+        if self.stream.open.is_some() {
             return;
-        };
-        let Some(stream) = self.stream else { return };
-        if now < self.node.silent || self.inject(Fault::Dropped, |d| &mut d.stream) {
-            self.checks.trace.log(now, || {
-                format!("   dropped: {:?} {}", event.event, event.id)
-            });
-            self.losses.lose(&event, self.now);
+        }
+        let at = self.at();
+        if self.is_down {
+            let after = dice.ms(50, 500);
+            return self.later(after, Act::Open);
+        }
+        if !self.node.profile().has_events() {
+            self.coverage.point("stream disabled");
+            let why = match self.node.profile().delivery {
+                Delivery::Unimplemented => StreamEnd::NeverOffered,
+                _ => StreamEnd::Disabled,
+            };
+            let retry_at = Instant::from_nanos(self.now + 60 * SECOND);
+            self.core
+                .handle_stream(at, StreamChange::Ended { at, why, retry_at });
+            return self.later(60 * SECOND, Act::Open);
+        }
+        self.stream.number += 1;
+        self.stream.open = Some(self.stream.number);
+        self.stream.is_joined = !self.is_small && dice.chance(500);
+        self.stream.is_mute = false;
+        self.log(|| "SUBSCRIBED".to_owned());
+        let wall = WallTime::from_nanos(self.node.wall(self.now));
+        self.checker.subscribed(self.now);
+        self.stream.map.subscribed(at);
+        let now = self.tick();
+        self.core
+            .handle_stream(now, StreamChange::Subscribed { at, wall });
+        let mut profile = EventProfile::UNKNOWN;
+        profile.removal_suppresses_stopped = self.node.profile().requires_existing;
+        profile.splits_events_between_subscribers =
+            self.node.profile().delivery == Delivery::OneSubscriber;
+        self.core.handle_profile(now, profile);
+        if self.fault(dice, Fault::LateSubscriber) {
+            self.stream.registered_at = self.now + dice.ms(0, 300);
+        }
+        self.deliver_kept(dice);
+    }
+
+    /// Events that were kept for the next subscriber, and some that are replayed.
+    fn deliver_kept(&mut self, dice: &mut Dice<'_>) {
+        let now = self.now;
+        let is_fresh = |at: u64| at + KEPT_FOR > now;
+        let kept = std::mem::take(&mut self.stream.kept).into_iter();
+        let mut events: Vec<_> = kept
+            .filter(|&(at, _)| is_fresh(at))
+            .map(|(_, e)| e)
+            .collect();
+        if self.fault(dice, Fault::Replay) {
+            let n = dice.below(1 + self.stream.past.len());
+            events.extend(self.stream.past.iter().take(n).cloned());
+        }
+        for event in events {
+            let after = dice.ms(0, 30);
+            self.later(after, Act::Deliver(self.stream.number, event));
+        }
+    }
+
+    /// The stream ends, and the driver subscribes again.
+    pub(super) fn cut(&mut self, dice: &mut Dice<'_>) {
+        if self.stream.open.take().is_none() {
             return;
         }
-        let mut at = now + pause;
-        let slowest = *self.fault_profile.delay.end();
-        at += self
-            .rng
-            .stream
-            .between(*self.fault_profile.delay.start(), slowest)
-            * MS;
-        if self.inject(Fault::Late, |d| &mut d.stream) {
-            at += self.rng.stream.between(0, 4000) * MS;
-        }
-        if self.inject(Fault::Reordered, |d| &mut d.stream) {
-            at += self.rng.stream.between(1, 30) * MS;
-        }
-        let event = Box::new(event);
-        if self.inject(Fault::Duplicated, |d| &mut d.stream) {
-            let again = at + self.rng.stream.between(0, 50) * MS;
-            self.at(again, Action::Arrive(stream, event.clone()));
-        }
-        self.at(at, Action::Arrive(stream, event));
+        self.log(|| "STREAM LOST".to_owned());
+        self.drain();
+        let at = self.tick();
+        let after = dice.ms(10, 1_500);
+        let why = StreamEnd::Ended(None);
+        let retry_at = Instant::from_nanos(self.now + after);
+        self.core
+            .handle_stream(at, StreamChange::Ended { at, why, retry_at });
+        self.later(after, Act::Open);
     }
 
-    pub(super) fn subscribe(&mut self) -> CheckResult {
-        if self.node.availability(self.now) == Availability::Refused {
-            self.checks.coverage.fault(Fault::NotInitialized);
-            let why = StreamEnd::Refused(self.unavailable());
-            let pause = self.rng.stream.between(50, 1000) * MS;
-            return self.stream_ended(why, pause);
+    pub(super) fn deliver(&mut self, dice: &mut Dice<'_>, stream: u64, event: RuntimeEvent) {
+        if self.stream.open != Some(stream) {
+            return self.checker.lost_on_the_way(self.now, &event);
         }
-        if self.node.availability(self.now) != Availability::Served {
-            self.checks.coverage.fault(Fault::SilentSocket);
-        }
-        self.streams += 1;
-        self.stream = Some(self.streams);
-        (self.delivered, self.confirmed) = (false, false);
-        let at = self.instant();
-        let wall = WallTime::from_nanos(self.wall());
-        self.checks
-            .trace
-            .log(self.now, || format!("subscribed, wall {wall:?}"));
-        if self.never_streams() {
-            let over = self.now + self.rng.stream.between(1, 20) * MS;
-            self.at(over, Action::NotOffered(self.streams));
-        } else {
-            let held = self.channel.subscribed(self.now, &mut self.checks.coverage);
-            for event in held {
-                let at = self.now + self.rng.stream.between(0, 5) * MS;
-                self.at(at, Action::Arrive(self.streams, Box::new(event)));
-            }
-        }
-        self.stream_changed(StreamChange::Subscribed { at, wall })
-    }
-
-    /// This runtime offers no stream; the next attempt is in a minute.
-    pub(super) fn not_offered(&mut self, stream: u64) -> CheckResult {
-        if self.stream != Some(stream) {
-            return Ok(());
-        }
-        self.stream = None;
-        let why = if self.plan.runtime == RuntimeKind::Unimplemented {
-            self.checks.coverage.fault(Fault::Unimplemented);
-            StreamEnd::NeverOffered
-        } else {
-            self.checks.coverage.fault(Fault::Disabled);
-            StreamEnd::Disabled
-        };
-        self.stream_ended(why, 60 * SECOND)
-    }
-
-    /// The stream breaks.
-    pub(super) fn disconnect(&mut self, why: &'static str) -> CheckResult {
-        self.stream = None;
-        self.checks.log(self.now, || why.to_owned());
-        if self.node.is_up(self.now) {
-            self.channel.subscriber_died();
-        }
-        let call_error = error(CallErrorKind::Unavailable);
-        let why = match (self.delivered, self.plan.runtime.is_crio()) {
-            (false, _) => StreamEnd::Cut(call_error),
-            (true, true) => StreamEnd::Ended(None),
-            (true, false) => StreamEnd::Ended(Some(call_error)),
-        };
-        let pause = self.rng.stream.between(0, 3000) * MS;
-        self.stream_ended(why, pause)
-    }
-
-    fn stream_ended(&mut self, why: StreamEnd, pause: u64) -> CheckResult {
-        let at = self.instant();
-        let back = self.now + pause;
-        self.losses.ended();
-        self.at(back, Action::Subscribe);
-        if let Some(point) = CoverPoint::ended(&why) {
-            self.checks.coverage.hit(point);
-        }
-        self.checks
-            .trace
-            .log(self.now, || format!("stream: {why:?}"));
-        let retry_at = Instant::from_nanos(back);
-        self.stream_changed(StreamChange::Ended { at, why, retry_at })
-    }
-
-    /// The reader queues a change of the stream.
-    fn stream_changed(&mut self, change: StreamChange) -> CheckResult {
-        self.arrived.change(change);
-        if self.waits_for_writer() {
-            self.checks.coverage.hit(CoverPoint::ChangeWaits);
-            return Ok(());
-        }
-        self.drain_queue()
-    }
-
-    /// Whether the writer is busy, so that what was queued waits for it.
-    fn waits_for_writer(&mut self) -> bool {
-        let behind = self.busy_until > self.now;
-        if behind {
-            if self.expected_health.behind.is_none() {
-                self.expected_health.behind = Some(self.now);
-                self.at(self.busy_until, Action::Drain);
-            }
-            self.reconciler.handle_backlog(self.instant(), true);
-        }
-        behind
-    }
-
-    /// The writer is told of a change of the stream.
-    fn apply_change(&mut self, change: StreamChange) -> CheckResult {
-        match &change {
-            StreamChange::Subscribed { .. } => {
-                self.expected_health.no_stream = None;
-                self.losses.subscribed(self.now);
-                self.checks.coverage.hit(CoverPoint::StreamUp);
-                self.read_schedule.allow_list(self.now);
-            }
-            StreamChange::Ended { why, .. } => {
-                if !matches!(why, StreamEnd::Refused(_)) {
-                    self.read_schedule
-                        .require_list(self.now, "the stream is lost");
-                }
-                self.losses.ended();
-                self.expected_health.no_stream = Some((self.now, true));
-            }
-        }
-        self.checks.set_input(Input::Stream);
-        self.reconciler.handle_stream(self.instant(), change);
-        self.drain()
-    }
-
-    pub(super) fn arrive(&mut self, event: RuntimeEvent) -> CheckResult {
-        self.checks.coverage.events += 1;
-        self.delivered = true;
-        let arrived = self.instant();
-        let wall = WallTime::from_nanos(self.wall());
-        self.checks.trace.log(self.now, || {
-            let statuses = event.sandbox.iter().chain(&event.containers);
-            let statuses: Vec<Report> = statuses.cloned().collect();
-            let reported = format_reports(&Ok(statuses));
-            format!("event {:?} {} {reported}", event.event, event.id)
+        let all = event.sandbox.iter().chain(&event.containers);
+        let own = all.into_iter().find(|r| r.id == event.id);
+        let shown = own.map(|own| own.shown);
+        self.log(|| format!("EVENT {:?} {} own {shown:?}", event.event, event.id));
+        self.coverage.point(match event.event {
+            EventType::Created => "event CREATED",
+            EventType::Started => "event STARTED",
+            EventType::Stopped => "event STOPPED",
+            EventType::Deleted => "event DELETED",
+            _ => "event of another type",
         });
-        if self.inject(Fault::BusyWriter, |d| &mut d.stream) {
-            let busy = self.now + self.rng.stream.between(1, 800) * MS;
-            self.busy_until = self.busy_until.max(busy);
-            self.checks.no_longer_urgent(None);
-        }
-        let behind = self.busy_until > self.now;
-        if behind && matches!(event.event, EventType::Stopped | EventType::Deleted) {
-            self.must_deliver.push((event.id.clone(), event.event));
-        }
-        let lost_before = self.arrived.counts().lost;
-        let kept = self.arrived.event(Arrival {
+        let wall = self.node.wall(self.now);
+        self.checker.delivered(self.now, &event, wall, &self.node);
+        let (arrived, wall) = (self.at(), WallTime::from_nanos(wall));
+        let arrival = Arrival {
             event,
             arrived,
             wall,
-        });
-        self.waiting += 1;
-        let lost = self.arrived.counts().lost - lost_before;
-        if lost > 0 {
-            let (waiting, (_, ids)) = (self.waiting, self.plan.backlog);
-            assertions::NOTHING_SKIPPED.holds(waiting > ids, || {
-                format!("{lost} lost of {waiting} that waited, {ids} ids may")
-            })?;
-            self.checks.coverage.hit(CoverPoint::BacklogOverflowed);
-            self.must_deliver.clear();
+        };
+        if !self.stream.is_joined {
+            let now = self.tick();
+            return self.core.handle_event(now, arrival);
         }
-        if kept == Kept::NotAll {
-            return self.disconnect("too far behind");
+        self.stream.map.push(arrival);
+        if !std::mem::replace(&mut self.stream.drain_is_due, true) {
+            let after = dice.ms(0, 30);
+            self.later(after, Act::Drain);
         }
-        if self.waits_for_writer() {
-            return Ok(());
-        }
-        self.drain_queue()
     }
 
-    /// The writer handles what is queued.
-    pub(super) fn drain_queue(&mut self) -> CheckResult {
-        if self.arrived.is_empty() {
-            return Ok(());
+    /// The driver hands all hints to the core.
+    pub(super) fn drain(&mut self) {
+        self.stream.drain_is_due = false;
+        let (hints, lost) = self.stream.map.take();
+        if hints.is_empty() && lost == 0 {
+            return;
         }
-        let now = self.instant();
-        let mut taken = 0;
-        while let Some(observation) = self.arrived.pop() {
-            let arrival = match observation {
-                StreamObservation::Change(change) => {
-                    self.apply_change(change)?;
-                    continue;
-                }
-                StreamObservation::Event(arrival) => arrival,
-            };
-            taken += 1;
-            if !self.must_deliver.is_empty() {
-                let delivered = (&arrival.event.id, arrival.event.event);
-                self.must_deliver
-                    .retain(|(id, what)| (id, *what) != delivered);
-            }
-            self.checks
-                .event_received(&self.oracle, now, &arrival.event);
-            self.losses.arrive(&arrival.event, self.now);
-            self.checks.set_input(Input::Event);
-            self.reconciler.handle_event(now, arrival);
-            self.drain()?;
-        }
-        let joined = self.waiting.saturating_sub(taken) as u64;
-        self.checks
-            .coverage
-            .hit_times(CoverPoint::JoinedInBacklog, joined);
-        self.waiting = 0;
-        self.expected_health.behind = None;
-        let must_deliver = std::mem::take(&mut self.must_deliver);
-        assertions::NOTHING_SKIPPED.holds(must_deliver.is_empty(), || {
-            format!("{must_deliver:?} arrived and did not reach the writer")
-        })?;
-        self.reconciler.handle_backlog(now, false);
-        Ok(())
+        let at = self.tick();
+        self.core.handle_hints(at, hints, lost);
     }
+
+    /// Chooses something that happens to the stream.
+    pub(super) fn disturb_stream(&mut self, dice: &mut Dice<'_>) {
+        if self.fault(dice, Fault::Cut) {
+            self.cut(dice);
+        }
+        if self.fault(dice, Fault::SecondSubscriber) {
+            self.stream.shared_until = self.now + 100 * MS + dice.ms(0, 10_000);
+            self.log(|| "SECOND SUBSCRIBER".to_owned());
+        }
+        if self.stream.open.is_some() && self.fault(dice, Fault::Mute) {
+            self.stream.is_mute = true;
+            self.log(|| "MUTE".to_owned());
+        }
+    }
+}
+
+/// The event, perhaps without its container statuses.
+fn event_or_nil(world: &mut World, dice: &mut Dice<'_>, mut event: Event) -> Event {
+    if world.fault(dice, Fault::EventNil) {
+        event.containers.clear();
+        event.sandbox = event.sandbox.filter(|_| dice.chance(500));
+    }
+    event
 }

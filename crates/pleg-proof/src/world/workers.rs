@@ -1,411 +1,264 @@
-//! The pod workers: each waits for the status of its pod and acts on the answer only, one run at a
-//! time. `pod_actions` decides what to do.
+//! The pod workers: they wait for a view, decide, and act on it.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use pleg_core::{CallError, Instant, LifecycleType, PodLifecycleEvent, PodView, WaiterId};
+use pleg_node_model::{Label, State};
+use std::fmt::Write as _;
 
-use pleg_core::WaiterId;
-use pleg_core::{CallError, Id, Instant, LifecycleType, PodLifecycleEvent, PodStatus, PodView};
-
-use super::{Action, World};
-use crate::assertions::CheckResult;
-use crate::assertions::workers as assertions;
-use crate::checks::Input;
-use crate::coverage::CoverPoint;
-use crate::fault_profile::{MS, SECOND};
+use super::{Act, EPOCH, MS, Phase, World};
+use crate::choose::Dice;
 use crate::faults::Fault;
-use crate::plan;
-use crate::pod_actions::{Spec, Step, decide};
-use crate::runtime::pod_of;
+use crate::worker::{Op, Policy, Spec, decide};
 
-/// All pod workers of the node.
-#[derive(Debug, Default)]
-pub(super) struct Kubelet {
-    /// By pod number.
-    pub(super) workers: BTreeMap<usize, Worker>,
-    /// The pod in each slot.
-    pub(super) places: Vec<usize>,
-    waiting: BTreeMap<WaiterId, usize>,
-    /// The number of the last operation.
-    pub(super) calls: u64,
-    /// Workers also run periodically.
-    pub(super) resync: bool,
-    /// Nothing wakes a worker.
-    pub(super) suspended: bool,
-    /// When `suspended` last changed.
-    pub(super) awake_since: u64,
+/// A pod and its worker.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct PodWorker {
+    pub(super) spec: Spec,
+    /// When its last call ended: it needs a newer view.
+    changed: u64,
+    /// The view that it waits for, and the instant that it named.
+    waiting: Option<(WaiterId, u64)>,
+    is_busy: bool,
+    waiters: u64,
 }
 
-/// The worker of one pod.
-#[derive(Debug)]
-pub(super) struct Worker {
-    /// None: the pod is deleted.
-    pub(super) spec: Option<Spec>,
-    /// When its own last change ended. An answer has to be newer.
-    pub(super) after: Instant,
-    /// The status of the last answer.
-    pub(super) status: Option<Arc<PodStatus>>,
-    pub(super) state: State,
-    /// The time and reason of the next run.
-    due: Option<(u64, WakeReason)>,
-    /// It was woken during a run.
-    woken: bool,
-    /// Consecutive failed runs.
-    failures: u32,
-}
-
-#[derive(Debug)]
-pub(super) enum State {
-    Idle,
-    /// Waiting for an answer since that instant.
-    Waiting(WaiterId, u64),
-    Acting(Run),
-}
-
-/// The rest of a run.
-#[derive(Debug)]
-pub(super) struct Run {
-    /// The as-of of the answer.
-    pub(super) as_of: Instant,
-    pub(super) steps: VecDeque<Step>,
-    /// The sandbox for new containers.
-    pub(super) sandbox: Option<Id>,
-    pub(super) failed: bool,
-    /// The step in flight and the number of its operation.
-    pub(super) in_flight: Option<(Step, u64)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WakeReason {
-    Woken,
-    Retry,
-    Resync,
-}
-
-/// A scheduled step of a worker.
-#[derive(Debug)]
-pub(super) enum WorkerEvent {
-    /// A run is due.
-    Run(usize),
-    /// A wait has reached its deadline.
-    Deadline(usize, WaiterId),
-    /// An operation takes effect.
-    Effect(Box<super::operations::Call>),
-    /// An operation returns.
-    Reply(Box<super::operations::Reply>),
-    /// A new pod takes this slot.
-    Spec(usize),
-}
-
-/// The longest wait of a worker.
-const DEADLINE: u64 = 30 * SECOND;
-const FIRST_BACKOFF: u64 = 100 * MS;
-const LONGEST_BACKOFF: u64 = 10 * SECOND;
-
-impl Kubelet {
-    pub(super) fn new(pods: usize) -> Self {
+impl PodWorker {
+    pub(super) fn new(n: usize, names: usize, policy: Policy) -> Self {
+        let names = (0..names).map(|n| format!("c{n}")).collect();
         Self {
-            places: (0..pods).collect(),
-            resync: true,
-            ..Self::default()
+            spec: Spec {
+                names,
+                policy,
+                deleted: false,
+            },
+            changed: EPOCH,
+            waiting: None,
+            is_busy: false,
+            waiters: (n as u64) << 32,
         }
     }
 }
 
-impl Worker {
-    pub(super) fn new(spec: Option<Spec>) -> Self {
-        Self {
-            spec,
-            after: Instant::ORIGIN,
-            status: None,
-            state: State::Idle,
-            due: None,
-            woken: false,
-            failures: 0,
-        }
-    }
-
-    pub(super) fn run(&mut self) -> Option<&mut Run> {
-        match &mut self.state {
-            State::Acting(run) => Some(run),
-            _ => None,
-        }
-    }
-
-    /// Whether nothing is in flight and nothing but a resync is due.
-    pub(super) fn is_idle(&self) -> bool {
-        let resync = self.due.is_none_or(|(_, why)| why == WakeReason::Resync);
-        matches!(self.state, State::Idle) && resync
-    }
-
-    fn backoff(&self) -> u64 {
-        let doubled = FIRST_BACKOFF << self.failures.saturating_sub(1).min(10);
-        doubled.min(LONGEST_BACKOFF)
-    }
+/// The uid of the pod with that number.
+pub(crate) fn pod_uid(pod: usize) -> String {
+    format!("p{pod}")
 }
 
 impl World {
-    pub(super) fn worker_event(&mut self, worker_event: WorkerEvent) -> CheckResult {
-        match worker_event {
-            WorkerEvent::Run(pod) => self.run_due(pod),
-            WorkerEvent::Deadline(pod, waiter) => self.deadline(pod, waiter),
-            WorkerEvent::Effect(call) => self.effect(*call),
-            WorkerEvent::Reply(reply) => self.reply(*reply),
-            WorkerEvent::Spec(place) => {
-                self.next_spec(place);
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn worker(&mut self, pod: usize) -> Option<&mut Worker> {
-        self.kubelet.as_mut()?.workers.get_mut(&pod)
-    }
-
-    /// Schedules a run of the pod's worker at `when`, or sooner if one is due.
-    fn due(&mut self, pod: usize, when: u64, why: WakeReason) {
-        let Some(worker) = self.worker(pod) else {
-            return;
-        };
-        if worker.due.is_none_or(|(due, _)| when < due) {
-            worker.due = Some((when, why));
-            self.at(when, Action::Kubelet(WorkerEvent::Run(pod)));
-        } else if why != WakeReason::Resync
-            && let Some(due) = &mut worker.due
-        {
-            due.1 = why;
-        }
-    }
-
-    /// Wakes the worker after an announcement or after its own change.
-    pub(super) fn wake(&mut self, pod: usize) {
-        if self.kubelet.as_ref().is_none_or(|k| k.suspended) {
+    /// A worker waits for a view that is newer than its last call.
+    pub(super) fn wait(&mut self, dice: &mut Dice<'_>, pod: usize) {
+        let worker = &self.pods[pod];
+        if worker.waiting.is_some() || worker.is_busy {
             return;
         }
-        let soon = self.now + self.rng.kubelet.between(0, MS);
-        match self.worker(pod) {
-            Some(worker) if matches!(worker.state, State::Idle) => {
-                self.due(pod, soon, WakeReason::Woken);
-            }
-            Some(worker) => worker.woken = true,
-            None => {}
-        }
-    }
-
-    pub(super) fn announced(&mut self, event: &PodLifecycleEvent) {
-        let Some(pod) = pod_of(&event.uid) else {
-            return;
+        let after = match self.fault(dice, Fault::FutureWait) {
+            true => self.now + dice.ms(0, 50),
+            false => self.pods[pod].changed,
         };
-        let exists = event.event != LifecycleType::ContainerRemoved;
-        let Some(kubelet) = &mut self.kubelet else {
-            return;
-        };
-        if exists && !kubelet.suspended {
-            // The pod is unknown: a worker without a spec removes it.
-            let orphan = || Worker::new(None);
-            kubelet.workers.entry(pod).or_insert_with(orphan);
+        let worker = &mut self.pods[pod];
+        worker.waiters += 1;
+        let waiter = WaiterId::new(worker.waiters);
+        worker.waiting = Some((waiter, after));
+        let uid = pod_uid(pod).as_str().into();
+        let since = after.saturating_sub(EPOCH) as f64 / MS as f64;
+        self.log(|| format!("wait p{pod} after {since:.3} {waiter:?}"));
+        self.checker.waits(self.now, waiter, &uid, after);
+        let (now, after) = (self.at(), Instant::from_nanos(after));
+        match self.fault(dice, Fault::DetailsRead) {
+            true => self.core.wait_for_details(now, waiter, &uid, after),
+            false => self.core.wait(now, waiter, &uid, after),
         }
-        self.wake(pod);
     }
 
-    fn run_due(&mut self, pod: usize) -> CheckResult {
-        let now = self.now;
-        let resync = self.kubelet.as_ref().is_some_and(|k| k.resync);
-        let Some(worker) = self.worker(pod) else {
-            return Ok(());
-        };
-        let Some((_, why)) = worker.due.filter(|(due, _)| *due <= now) else {
-            return Ok(());
-        };
-        worker.due = None;
-        if why == WakeReason::Resync && !resync {
-            return Ok(());
-        }
-        if !matches!(worker.state, State::Idle) {
-            worker.woken = true;
-            return Ok(());
-        }
-        worker.woken = false;
-        let after = worker.after;
-        self.wait_for(pod, after)
-    }
-
-    /// Waits for a status that is newer than `after`.
-    fn wait_for(&mut self, pod: usize, after: Instant) -> CheckResult {
-        let (waiter, now) = (self.next_waiter(), self.now);
-        if let Some(kubelet) = &mut self.kubelet {
-            kubelet.waiting.insert(waiter, pod);
-        }
-        if let Some(worker) = self.worker(pod) {
-            worker.state = State::Waiting(waiter, now);
-        }
-        self.checks.coverage.hit(CoverPoint::WorkerWaits);
-        let mut deadline = self.now + DEADLINE;
-        if self.inject(Fault::WaiterCancels, |d| &mut d.kubelet) {
-            deadline = self.now + self.rng.kubelet.between(0, 100) * MS;
-        }
-        self.at(
-            deadline,
-            Action::Kubelet(WorkerEvent::Deadline(pod, waiter)),
-        );
-        let (uid, now) = (self.uid(pod), self.instant());
-        self.checks.trace.log(self.now, || {
-            format!("worker of {uid}: {waiter:?} after {after:?}")
-        });
-        let urgent = self.is_well(pod);
-        self.checks.waiter_added(waiter, &uid, (after, now), urgent);
-        self.allow_list_for_waiter();
-        self.checks.set_input(Input::Request);
-        self.reconciler.wait(now, waiter, &uid, after);
-        self.drain()
-    }
-
-    /// Ends the wait and returns the pod of its worker, if the waiter is a worker.
-    pub(super) fn worker_of(&mut self, waiter: WaiterId) -> Option<usize> {
-        self.kubelet.as_mut()?.waiting.remove(&waiter)
-    }
-
-    /// A wait has been answered.
-    pub(super) fn worker_answered(
+    pub(super) fn answered(
         &mut self,
-        pod: usize,
+        dice: &mut Dice<'_>,
+        waiter: WaiterId,
         answer: Result<PodView, CallError>,
-    ) -> CheckResult {
-        match answer {
-            Ok(view) => self.act_on(pod, view),
-            Err(_) => {
-                self.checks.coverage.hit(CoverPoint::WorkerWaitFailed);
-                self.run_failed(pod);
-                Ok(())
-            }
-        }
-    }
-
-    fn act_on(&mut self, pod: usize, view: PodView) -> CheckResult {
-        let as_of = view.as_of.unwrap_or_default();
-        let Some(worker) = self.worker(pod) else {
-            return Ok(());
-        };
-        let decision = decide(worker.spec.as_ref(), &view.status);
-        let ends = worker.spec.is_none() && view.status.is_nothing();
-        worker.status = Some(view.status);
-        if ends {
-            return self.end_worker(pod, as_of);
-        }
-        if decision.steps.is_empty() {
-            self.run_done(pod);
-            return Ok(());
-        }
-        let uid = self.uid(pod);
-        self.checks.trace.log(self.now, || {
-            format!("worker of {uid}: {:?}", decision.steps)
+    ) {
+        let number = waiter;
+        let text = answer.as_ref().map(summary).map_err(|e| e.kind);
+        self.log(|| format!("answer of {number:?}: {text:?}"));
+        self.coverage.point(if answer.is_ok() {
+            "answer"
+        } else {
+            "answer with an error"
         });
-        if let Some(worker) = self.worker(pod) {
-            worker.state = State::Acting(Run {
-                as_of,
-                steps: decision.steps.into(),
-                sandbox: decision.sandbox,
-                failed: false,
-                in_flight: None,
-            });
-        }
-        self.next_step(pod);
-        Ok(())
-    }
-
-    /// A run has ended and nothing in it failed.
-    pub(super) fn run_done(&mut self, pod: usize) {
-        if let Some(worker) = self.worker(pod) {
-            worker.failures = 0;
-        }
-        let resync = self.now + self.rng.kubelet.between(5, 20) * SECOND;
-        self.run_over(pod, resync, WakeReason::Resync);
-    }
-
-    /// A run has ended, and it failed.
-    pub(super) fn run_failed(&mut self, pod: usize) {
-        let mut retry = self.now;
-        if let Some(worker) = self.worker(pod) {
-            worker.failures += 1;
-            retry += worker.backoff();
-        }
-        self.run_over(pod, retry, WakeReason::Retry);
-    }
-
-    fn run_over(&mut self, pod: usize, next: u64, why: WakeReason) {
-        let (now, each_run) = (
-            self.instant(),
-            self.plan.kubelet == plan::KubeletMode::EachRun,
-        );
-        let Some(worker) = self.worker(pod) else {
+        self.checker.answered(self.now, number, &answer, &self.node);
+        let mut pods = self.pods.iter();
+        let Some(pod) = pods.position(|p| p.waiting.is_some_and(|(w, _)| w == number)) else {
             return;
         };
-        worker.state = State::Idle;
-        if each_run {
-            worker.after = now;
-        }
-        let woken = worker.woken;
-        self.due(pod, next, why);
-        if woken {
-            self.wake(pod);
-        }
-    }
-
-    fn deadline(&mut self, pod: usize, waiter: WaiterId) -> CheckResult {
-        let now = self.now;
-        if self.worker_of(waiter).is_none() {
-            return Ok(());
-        }
-        let since = match self.worker(pod).map(|w| &w.state) {
-            Some(State::Waiting(_, since)) => *since,
-            _ => now,
+        let Some((_, after)) = self.pods[pod].waiting.take() else {
+            return;
         };
-        assertions::WORKER_ANSWERED
-            .holds(
-                now < since + DEADLINE || self.checks.waits_for_list(now, since),
-                || format!("{waiter:?} has not been answered by its deadline"),
-            )
-            .map_err(|violation| violation.in_pod(Some(pod)))?;
-        self.cancel_wait(pod, waiter)?;
-        self.run_failed(pod);
-        Ok(())
-    }
-
-    /// The answer shows nothing of a deleted pod, so its worker ends.
-    fn end_worker(&mut self, pod: usize, as_of: Instant) -> CheckResult {
-        let (now, as_of) = (self.now, as_of.as_nanos());
-        let left = self.oracle.of_pod(pod, as_of).find(|l| l.exists(now));
-        if let Some(object) = left {
-            let what = format!("the worker of pod-{pod} ends and leaves {}", object.id);
-            return Err(assertions::NOTHING_LEFT_BEHIND
-                .violated(what)
-                .in_pod(Some(pod)));
+        if self.is_small {
+            return;
         }
-        let place = self.place(pod);
-        self.checks.coverage.hit(CoverPoint::WorkerEnded);
-        let Some(kubelet) = &mut self.kubelet else {
-            return Ok(());
+        let Ok(view) = answer else {
+            let after = dice.ms(100, 1_000);
+            return self.later(after, Act::Wake(pod));
         };
-        kubelet.workers.remove(&pod);
-        if kubelet.places.get(place) == Some(&pod) && self.workload_running {
-            let next = self.now + self.rng.kubelet.between(0, 3000) * MS;
-            self.at(next, Action::Kubelet(WorkerEvent::Spec(place)));
+        // The worker was restarted, or its call has ended meanwhile.
+        if self.pods[pod].is_busy || after < self.pods[pod].changed {
+            return self.later(0, Act::Wake(pod));
         }
-        Ok(())
+        let collect = dice.chance(300);
+        let Some(op) = decide(&self.pods[pod].spec, &view.status, collect) else {
+            let after = dice.ms(1_000, 10_000);
+            return self.later(after, Act::Wake(pod));
+        };
+        self.pods[pod].is_busy = true;
+        let begins = match self.fault(dice, Fault::SlowWorker) {
+            true => dice.ms(30, 2_000),
+            false => dice.ms(0, 30),
+        };
+        self.later(begins, Act::Perform(pod, op));
     }
 
-    /// Cancels the worker's wait.
-    pub(super) fn cancel_wait(&mut self, pod: usize, waiter: WaiterId) -> CheckResult {
-        self.checks.coverage.hit(CoverPoint::WorkerCancelled);
-        self.checks.log(self.now, || {
-            format!("worker of pod-{pod}: {waiter:?} is cancelled")
+    /// A worker's call begins. One that times out may take effect later.
+    pub(super) fn perform(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
+        if self.is_down {
+            let after = dice.ms(100, 1_000);
+            return self.later(after, Act::Done(pod));
+        }
+        if self.fault(dice, Fault::LateWrite) {
+            let times_out = dice.ms(100, 2_000);
+            let late = dice.ms(0, 2_000);
+            self.log(|| format!("WORKER p{pod} {op:?} times out"));
+            self.later(times_out, Act::Done(pod));
+            return self.later(times_out + late, Act::Effect(op, pod));
+        }
+        self.log(|| format!("WORKER p{pod} {op:?}"));
+        self.effect(dice, pod, op, false);
+        let after = dice.ms(0, 20);
+        self.later(after, Act::Done(pod));
+    }
+
+    /// A call takes effect after its time-out.
+    pub(super) fn take_effect(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
+        if !self.is_down {
+            self.log(|| format!("WORKER p{pod} {op:?} takes effect late"));
+            self.effect(dice, pod, op, true);
+        }
+    }
+
+    fn effect(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op, is_late: bool) {
+        match op {
+            Op::RunSandbox { attempt } => {
+                self.coverage.point("worker runs a sandbox");
+                if !is_late {
+                    self.checker
+                        .runs_sandbox(self.now, &pod_uid(pod), &self.node);
+                }
+                if let Some(id) = self.run_sandbox(dice, pod, attempt, Label::Right, true)
+                    && is_late
+                {
+                    self.checker.excuse_start(&id);
+                }
+            }
+            Op::Run {
+                name,
+                attempt,
+                sandbox,
+            } => {
+                self.coverage.point("worker runs a container");
+                if let Some(id) = self.create(dice, &name, attempt, &sandbox, Label::Right) {
+                    if is_late {
+                        self.checker.excuse_start(&id);
+                    }
+                    // The worker is stopped between both calls, or the second one fails.
+                    if self.phase == Phase::Disturbed && dice.chance(20) {
+                        return;
+                    }
+                    self.tick();
+                    self.start(dice, &id);
+                }
+            }
+            Op::Start(id) => {
+                self.coverage.point("worker starts a created container");
+                if is_late {
+                    self.checker.excuse_start(&id);
+                }
+                if self.node.state(&id) == Some(State::Created) {
+                    self.start(dice, &id);
+                }
+            }
+            Op::Stop(id) => {
+                self.coverage.point("worker stops");
+                self.stop(dice, &id);
+            }
+            Op::Remove(id) => {
+                self.coverage.point("worker removes");
+                self.remove(dice, &id);
+            }
+            Op::StopSandbox(id) => self.stop_sandbox(dice, &id),
+            Op::RemoveSandbox(id) => self.remove_sandbox(dice, &id),
+        }
+    }
+
+    pub(super) fn done(&mut self, dice: &mut Dice<'_>, pod: usize) {
+        self.pods[pod].is_busy = false;
+        self.pods[pod].changed = self.now;
+        let after = dice.ms(0, 20);
+        self.later(after, Act::Wake(pod));
+    }
+
+    /// A worker is cancelled and starts anew.
+    pub(super) fn restart_worker(&mut self, dice: &mut Dice<'_>, pod: usize) {
+        if let Some((waiter, _)) = self.pods[pod].waiting.take() {
+            self.core.cancel(waiter);
+            self.checker.cancelled(waiter);
+            self.log(|| format!("cancel {waiter:?}"));
+        }
+        if !self.pods[pod].is_busy {
+            self.pods[pod].changed = self.now;
+        }
+        let after = dice.ms(0, 500);
+        self.later(after, Act::Wake(pod));
+    }
+
+    pub(super) fn announced(&mut self, dice: &mut Dice<'_>, event: &PodLifecycleEvent) {
+        self.log(|| {
+            let subject = event.subject.as_ref();
+            let of = subject.map(|s| (s.id.to_string(), s.exit_code));
+            let initial = if event.initial { " initial" } else { "" };
+            format!("ANNOUNCE {} {of:?} {}{initial}", event.event, event.source)
         });
-        if let Some(worker) = self.worker(pod) {
-            worker.state = State::Idle;
+        self.coverage.point(match event.event {
+            LifecycleType::ContainerStarted => "announced ContainerStarted",
+            LifecycleType::ContainerDied => "announced ContainerDied",
+            LifecycleType::ContainerRemoved => "announced ContainerRemoved",
+            LifecycleType::ContainerChanged => "announced ContainerChanged",
+            _ => "announced PodSync",
+        });
+        if event.initial {
+            self.coverage.point("announced initial");
         }
-        self.checks.cancelled(waiter);
-        self.checks.set_input(Input::Cancel);
-        self.reconciler.cancel(waiter);
-        self.drain()
+        if self.checker.announced(self.now, event, &self.node) {
+            self.coverage
+                .point("announced of a life that no read showed");
+        }
+        let pod = self.pod_of_uid(&event.uid).filter(|_| !self.is_small);
+        if let Some(pod) = pod {
+            let after = dice.ms(0, 5);
+            self.later(after, Act::Wake(pod));
+        }
     }
+}
+
+/// A view as text, for traces.
+pub(super) fn summary(view: &PodView) -> String {
+    let mut out = String::new();
+    let mark = |missing: bool| if missing { "?" } else { "" };
+    for s in &view.status.sandboxes {
+        let _ = write!(out, "{}:{}{} ", s.id, s.state, mark(s.status_missing));
+    }
+    for c in &view.status.containers {
+        let (mark, code) = (mark(c.status_missing), c.details.exit_code);
+        let _ = write!(out, "{}/{}:{}{mark}({code:?}) ", c.id, c.name, c.state);
+    }
+    let as_of = view.as_of.map_or(EPOCH, Instant::as_nanos);
+    let as_of = as_of.saturating_sub(EPOCH) as f64 / MS as f64;
+    let _ = write!(out, "as of {as_of:.3}");
+    out
 }

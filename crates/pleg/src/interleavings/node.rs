@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pleg_core::{
-    ContainerDetails, Counters, Identity, Inspection, Instant, Kind, List, Output, Reconciler,
-    Report, ReportedState, Settings, Ticket,
+    CallError, CallErrorKind, ContainerDetails, Counters, Id, Identity, Instant, Kind, List,
+    Output, PodList, Reconciler, Report, ReportedState, Settings, Statuses,
 };
 use pleg_evented::handover;
 use pleg_runtime::clock::Clock;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
+use crate::exit_records::ExitRecords;
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
 use crate::outputs::Outputs;
@@ -82,6 +83,7 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         counters: counted,
         requests: Requests::default(),
         log: HealthLog::default(),
+        records: ExitRecords::default(),
     };
     let shared = Shared {
         clock: Clock::start(),
@@ -89,7 +91,7 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         subscribers,
         health: watched,
         problems: watch::channel(Arc::default()).1,
-        gauges: handover(1).1.gauges(),
+        gauges: handover().1.gauges(),
         counters,
         commands,
         stop: stop.clone(),
@@ -133,18 +135,19 @@ impl Writer {
                 () = self.stop.cancelled() => break,
                 Some(command) = self.commands.recv() => {
                     let now = self.node.now();
-                    self.to.requests.handle(&mut self.machine, now, command);
+                    self.to.handle(&mut self.machine, now, command);
                 }
             }
-            self.to.requests.cancel_abandoned(&mut self.machine);
+            let now = self.node.now();
+            self.to.clean_up(&mut self.machine, now);
         }
         self.to.close(&mut self.commands);
     }
 
     fn turn(&mut self) {
         while let Some(output) = self.machine.poll_output() {
-            if let Some(wanted) = self.to.tell(output) {
-                self.reads.push_back((wanted, self.node.now()));
+            if let Some(request) = self.to.perform(output, self.node.now()) {
+                self.reads.push_back((request, self.node.now()));
             }
         }
         let now = self.node.now();
@@ -168,28 +171,33 @@ impl Writer {
                 };
                 self.machine.handle_list(now, list);
             }
-            Output::Inspect { ticket, uid, .. } => {
+            Output::ListPod { ticket, uid, .. } => {
                 let of_pod = |r: &Report| r.identity.pod.as_ref() == Some(&uid);
-                let found = exists.into_iter().filter(of_pod).collect();
-                self.machine
-                    .handle_inspection(now, inspection(ticket, began, now, found));
+                let list = PodList {
+                    ticket,
+                    began,
+                    rows: Ok(exists.into_iter().filter(of_pod).collect()),
+                };
+                self.machine.handle_pod_list(now, list);
+            }
+            Output::ReadStatuses { ticket, ids, .. } => {
+                let status = |id: &Id| {
+                    let known = exists.iter().find(|report| report.id == *id);
+                    let error = |()| CallError::new("status", CallErrorKind::NotFound, "gone");
+                    known.cloned().ok_or(()).map_err(error)
+                };
+                let answers = ids.into_iter().map(|(id, _)| {
+                    let answer = status(&id);
+                    (id, answer)
+                });
+                let statuses = Statuses {
+                    ticket,
+                    began,
+                    answers: answers.collect(),
+                };
+                self.machine.handle_statuses(now, statuses);
             }
             _ => {}
         }
-    }
-}
-
-pub(super) fn inspection(
-    ticket: Ticket,
-    began: Instant,
-    ended: Instant,
-    found: Vec<Report>,
-) -> Inspection {
-    Inspection {
-        ticket,
-        began,
-        ended,
-        found,
-        ..Inspection::new(None)
     }
 }

@@ -7,7 +7,6 @@
     reason = "tests"
 )]
 
-mod failures;
 mod support;
 mod upstream_cache;
 mod upstream_evented;

@@ -256,8 +256,8 @@ async fn g15_on_demand() {
             }
         };
         let (first, second): (Duration, Duration) = tokio::join!(waited("p1"), waited("p2"));
-        assert_eq!(first <= MS, on_demand, "{first:?}");
-        assert!((900 * MS..=1001 * MS).contains(&second), "{second:?}");
+        assert_eq!(first <= 3 * MS, on_demand, "{first:?}");
+        assert!((900 * MS..=1005 * MS).contains(&second), "{second:?}");
         assert_eq!(node.count(&Op::pod("p1")), usize::from(on_demand));
         assert!(drain(&mut fifo).is_empty());
         with_timeout(generic.shutdown()).await;
@@ -305,7 +305,7 @@ async fn g18_reinspected_on_demand() {
     generic.request_reinspect(&"p".into());
     generic.request_relist(&"p".into());
     let announced = || drain(&mut fifo) == ["p PodSync"];
-    assert!(wait_until(&generic, announced).await.unwrap() <= MS);
+    assert!(wait_until(&generic, announced).await.unwrap() <= 3 * MS);
     assert_eq!(node.count(&Op::List), 1);
     with_timeout(generic.shutdown()).await;
 }

@@ -192,7 +192,7 @@ impl Lists {
     }
 }
 
-/// Makes a list, and counts the bytes that it returns.
+/// Makes a list, and counts the bytes of its rows.
 async fn list(runtime: &CriRuntime, clock: Clock, kind: Kind, scope: &Scope) -> (ListCall, u64) {
     let mut size = 0;
     let began = clock.now();
@@ -200,16 +200,16 @@ async fn list(runtime: &CriRuntime, clock: Clock, kind: Kind, scope: &Scope) -> 
         match kind {
             Kind::Sandbox => {
                 runtime
-                    .sandbox_messages(scope, &mut |message| {
-                        size += message.len();
+                    .encoded_sandboxes(scope, &mut |row| {
+                        size += row.len();
                         Ok(())
                     })
                     .await
             }
             Kind::Container => {
                 runtime
-                    .container_messages(scope, &mut |message| {
-                        size += message.len();
+                    .encoded_containers(scope, &mut |row| {
+                        size += row.len();
                         Ok(())
                     })
                     .await

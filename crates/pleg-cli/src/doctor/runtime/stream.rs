@@ -97,10 +97,7 @@ impl Stream {
     pub(super) fn end(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.watch(health, now);
         self.events = counters.events.total();
-        self.missed = counters
-            .missed
-            .total()
-            .saturating_sub(counters.missed_withdrawn);
+        self.missed = counters.missed.total();
         self.expected = health.loss.expected;
         self.splits_events = health.splits_events_between_subscribers;
         self.not_ready = health.ready(now).err().map(|why| why.to_string());

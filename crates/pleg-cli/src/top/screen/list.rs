@@ -159,7 +159,7 @@ fn pod(theme: Theme, row: &PodRow, widths: &Widths, at_cursor: bool) -> Line<'st
 /// A mark and a tone, so that a problem is seen without colours, too.
 const fn look(row: &PodRow) -> (char, Tone) {
     match row.state {
-        PodState::Hung | PodState::Failing | PodState::Unsettled | PodState::Unknown => {
+        PodState::Hung | PodState::Failing | PodState::StatusMissing | PodState::Unknown => {
             ('!', Tone::Bad)
         }
         _ if row.failed => ('x', Tone::Bad),

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use crate::support::{TestDir, pleg};
 
 /// The timeout of all waits. Longer than any wait takes if the test passes.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A command that gets a signal exits within this time: it does not wait for a call, whose deadline is longer.
 pub(crate) const PROMPT: Duration = Duration::from_secs(4);

@@ -38,12 +38,15 @@ async fn pods_are_selected_by_name_and_by_label_until_they_are_gone() {
         let pod = run_job(&sim.kubelet, name, code).await;
         remove_pod(&sim.kubelet, &pod).await;
     }
-    let events = shown(&mut of_name, "two").await;
+    // A container that is started at once may not be seen as created.
+    let mut events = shown(&mut of_name, "two").await;
+    events.retain(|event| !event.ends_with("ContainerChanged"));
     assert!(events.iter().all(|e| e.starts_with("two ")), "{events:?}");
-    assert_eq!(events.len(), 7, "{events:?}");
-    let events = shown(&mut of_label, "three").await;
+    assert_eq!(events.len(), 6, "{events:?}");
+    let mut events = shown(&mut of_label, "three").await;
+    events.retain(|event| !event.ends_with("ContainerChanged"));
     assert!(events.iter().all(|e| !e.starts_with("one ")), "{events:?}");
-    assert_eq!(events.len(), 14, "{events:?}");
+    assert_eq!(events.len(), 12, "{events:?}");
     for name in ["one", "three"] {
         let line = failed.line().await.expect("an exit");
         let record: Value = serde_json::from_str(&line).expect("JSON");

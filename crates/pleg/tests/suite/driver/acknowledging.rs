@@ -1,12 +1,19 @@
-//! Consumers that acknowledge terminal records.
+//! Consumers that acknowledge exit records.
 
 use pleg::core::{EventType, Settings};
-use pleg::{Id, Pleg, WaitError};
+use pleg::{Consumer, Id, Pleg, TerminalRecord, WaitError};
 
 use crate::support::{FakeRuntime, exited, next, soon, synced};
 
 fn c() -> Id {
     "p-c".into()
+}
+
+/// Acknowledges every exit record of the pod `p`.
+async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
+    for record in pleg.terminal_records(&"p".into()).iter() {
+        consumer.acknowledge(record).await;
+    }
 }
 
 /// A consumer that was registered before the start acknowledges what had ended by then.
@@ -20,7 +27,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
-    worker.acknowledge(&c(), 0).await;
+    acknowledge(&worker, &pleg).await;
     assert!(pleg.is_acknowledged(&c()).await);
     assert!(pleg.terminal_records(&"p".into()).is_empty());
 }
@@ -40,11 +47,11 @@ async fn end_is_acknowledged_when_each_remaining_consumer_has() {
     assert!(!pleg.is_acknowledged(&c()).await, "it runs");
     node.put_and_emit(exited("p", "c", 3), EventType::Stopped);
     next(&mut subscription).await;
-    worker.acknowledge(&c(), 0).await;
+    acknowledge(&worker, &pleg).await;
     assert!(!pleg.is_acknowledged(&c()).await);
     drop(other);
     assert!(!pleg.is_acknowledged(&c()).await);
-    status.acknowledge(&c(), 0).await;
+    acknowledge(&status, &pleg).await;
     assert!(pleg.is_acknowledged(&c()).await);
 }
 
@@ -53,7 +60,9 @@ async fn registration_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     soon(pleg.shutdown()).await;
-    worker.acknowledge(&c(), 0).await;
+    worker
+        .acknowledge(&TerminalRecord::new("p-c", "c", pleg.now()))
+        .await;
     let late = pleg.register_consumer("worker").await;
     assert_eq!(late.unwrap_err(), WaitError::Closed);
 }

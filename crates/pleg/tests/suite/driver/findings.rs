@@ -143,7 +143,7 @@ async fn a14_silent_stream_is_subscribed_again() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;
-    for n in 0..10 {
+    for n in 0..25 {
         node.put(container("p1", &format!("k{n}"), ReportedState::Running));
         pass(&pleg, 30 * SECOND).await;
     }

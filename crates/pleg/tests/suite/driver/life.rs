@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pleg::core::{EventType, Mode, ReportedState, Settings};
-use pleg::{Delivery, Pleg, ReconnectSettings, WaitError};
+use pleg::{Delivery, Pleg, ReconnectSettings, TerminalRecord, WaitError};
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, pass, polling, rarely, sandbox,
-    settings, soon, synced, until, waiting,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, is_now, pass, polling, rarely,
+    sandbox, settings, soon, synced, until, waiting,
 };
 
 /// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
@@ -33,7 +33,7 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         assert!(node.in_flight() >= 3, "a list, a probe, an inspection");
         let at = pleg.now();
         soon(pleg.shutdown()).await;
-        assert_eq!(pleg.now(), at);
+        assert!(is_now(&pleg, Some(at)));
         assert!(node.is_released(), "{mode:?}: {} calls", node.in_flight());
         assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
         assert_eq!(drain(&mut subscription).len(), 2);
@@ -153,9 +153,9 @@ async fn synced_after_the_first_list_and_its_inspections() {
     pass(&pleg, SECOND).await;
     assert!(!synced.is_finished(), "nothing was listed");
     node.release(&Op::List);
-    until(&pleg, || pleg.snapshot().len() == 2).await;
+    until(&pleg, || pleg.snapshot().len() == 1).await;
     pass(&pleg, SECOND).await;
-    assert!(!synced.is_finished(), "q is not inspected");
+    assert!(!synced.is_finished(), "q is not read");
     node.release(&Op::pod("q"));
     assert_eq!(soon(synced).await.unwrap(), Ok(()));
     let status = pleg.get(&"q".into()).status;
@@ -194,6 +194,8 @@ async fn terminal_records_are_kept_until_acknowledged() {
     let pleg = synced(&node, Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     let uid = "p".into();
+    // An event is new if it is younger than its stream.
+    pass(&pleg, MINUTE).await;
     node.put_and_emit(
         sandbox("p", "s", ReportedState::Running),
         EventType::Started,
@@ -232,8 +234,10 @@ async fn terminal_records_are_kept_until_acknowledged() {
         "beside the status, never in it"
     );
 
-    worker.acknowledge(&"p-c3".into(), 0).await;
-    worker.acknowledge(&"nobody".into(), 0).await;
+    let of_c3 = pleg.terminal_records(&uid)[1].clone();
+    worker.acknowledge(&of_c3).await;
+    let unknown = TerminalRecord::new("nobody", "app", pleg.now());
+    worker.acknowledge(&unknown).await;
     until(&pleg, || codes() == [2, 4]).await;
     node.put(sandbox("p", "s", ReportedState::Exited));
     node.remove_and_emit("p-s");
@@ -310,10 +314,10 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    assert_eq!(
-        node.count(&Op::pod("p")),
-        2,
-        "once at the start, once for the change"
+    let statuses = node.count(&Op::status("p-c"));
+    assert!(
+        (2..=10).contains(&statuses),
+        "start, change, probes: {statuses}"
     );
     drop(synced(&FakeRuntime::new(), rarely()).await);
 }

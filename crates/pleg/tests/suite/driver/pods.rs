@@ -3,7 +3,7 @@
 use futures::FutureExt as _;
 use pleg::core::{EventType, ReportedState, Settings};
 
-use crate::support::{FakeRuntime, SECOND, exited, next, sandbox, soon, synced};
+use crate::support::{FakeRuntime, SECOND, exited, next, pass, sandbox, soon, synced};
 
 /// Several announcements complete one `changed`, and the view shows all of them.
 #[tokio::test(start_paused = true)]
@@ -20,6 +20,7 @@ async fn handle_reports_changes_of_its_pod_only() {
             EventType::Started,
         );
     }
+    pass(&pleg, SECOND).await;
     node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
     for _ in 0..3 {
         next(&mut of_all).await;

@@ -71,7 +71,7 @@ async fn spans(debug: bool) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn reads_run_in_spans_that_name_the_pod() {
     let spans = spans(true).await;
-    for span in ["pleg", "event_stream", "list", "inspect p"] {
+    for span in ["pleg", "event_stream", "list", "list_pod p", "statuses"] {
         assert!(spans.iter().any(|s| s == span), "{span} in {spans:?}");
     }
 }

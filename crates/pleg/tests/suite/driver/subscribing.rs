@@ -3,7 +3,7 @@
 use pleg::core::{EventType, LifecycleType, ReportedState, Settings};
 use pleg::{Delivery, Pleg};
 
-use crate::support::{FakeRuntime, drain, in_short, next, sandbox, soon, synced};
+use crate::support::{FakeRuntime, SECOND, drain, in_short, next, pass, sandbox, soon, synced};
 
 /// Events of what exists at the start come first, marked; then `Synced`; then later events.
 #[tokio::test(start_paused = true)]
@@ -51,6 +51,7 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
             EventType::Started,
         );
     }
+    pass(&pleg, SECOND).await;
     node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
     for _ in 0..4 {
         next(&mut of_all).await;

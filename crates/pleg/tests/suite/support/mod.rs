@@ -88,6 +88,17 @@ pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, what).await.expect("in time")
 }
 
+/// Returns true if it is that instant or up to 3 ms later. The clock gives no instant twice, so a
+/// timer may be due some nanoseconds after a millisecond, and tokio's timers have whole ones.
+pub(crate) fn is_now(pleg: &Pleg, at: Option<Instant>) -> bool {
+    at.is_some_and(|at| is_soon_after(pleg.now(), at))
+}
+
+/// Like [`is_now`], for two instants.
+pub(crate) fn is_soon_after(later: Instant, at: Instant) -> bool {
+    later >= at && later.since(at) < 3 * MS
+}
+
 /// Lets this much time pass.
 pub(crate) async fn pass(pleg: &Pleg, time: Duration) {
     let clock = pleg.clock();

@@ -1,7 +1,4 @@
-//! The parts of the kubelet that the failures need, and functions that start each generator. The tests use
-//! paused time: it advances when all tasks wait, and so does every wall clock.
-
-mod kubelet;
+//! Functions that start each generator. The tests use paused time: it advances when all tasks wait, and so does every wall clock.
 
 use std::time::Duration;
 
@@ -12,23 +9,12 @@ use rivals::{
     Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, StatusTimestamps, Subject,
 };
 
-pub(crate) use kubelet::{Action, PodWorker, SyncLoop};
-pub(crate) use pleg_runtime::fake::{
-    FakeRuntime, Op, container, exited, sandbox, with_ips, with_memory_limit,
-};
+pub(crate) use pleg_runtime::fake::{FakeRuntime, Op, container, exited, sandbox, with_ips};
 
 pub(crate) const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// Sets the attempt and the matching creation time.
-pub(crate) fn attempt(mut report: Report, nth: u32) -> Report {
-    report.identity.attempt = nth;
-    let created = 1_700_000_000_000_000_000 + i64::from(nth) * 1_000_000_000;
-    report.identity.created_at = WallTime::claimed(created);
-    report
-}
 
 /// The event that containerd would send now, stamped with that time.
 pub(crate) fn event_at(
@@ -53,37 +39,9 @@ pub(crate) fn ours(node: &FakeRuntime) -> (Ours, Fifo) {
     Ours::start(Pleg::builder(node.clone()).clock(clock)).unwrap()
 }
 
-/// Upstream's classic design of 1.26 to 1.28, with containerd.
-pub(crate) fn evented_1_28(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
-    let settings = EventedSettings {
-        newer_than_last_sync: false,
-        on_demand: false,
-        ..EventedSettings::default()
-    };
-    Evented::start(node.clone(), &settings)
-}
-
-/// Upstream's classic design of 1.29 to 1.35.
-pub(crate) fn evented_1_35(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
-    let settings = EventedSettings {
-        on_demand: false,
-        ..EventedSettings::default()
-    };
-    Evented::start(node.clone(), &settings)
-}
-
 /// Upstream's classic design of 1.36.
 pub(crate) fn evented_1_36(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
     Evented::start(node.clone(), &EventedSettings::default())
-}
-
-/// Upstream's classic design of 1.36, with CRI-O, whose statuses have timestamps.
-pub(crate) fn evented_on_crio(node: &FakeRuntime) -> (Evented<FakeRuntime>, Fifo) {
-    let settings = EventedSettings {
-        timestamps: StatusTimestamps::AtRead,
-        ..EventedSettings::default()
-    };
-    Evented::start(node.clone(), &settings)
 }
 
 /// Upstream's generic design of 1.36.
@@ -147,11 +105,6 @@ pub(crate) fn drain(fifo: &mut Fifo) -> Vec<String> {
         }
     })
     .collect()
-}
-
-/// Discards the available lifecycle events.
-pub(crate) fn discard(fifo: &mut Fifo) {
-    while fifo.try_next().is_some() {}
 }
 
 /// The cached state of the container with that name.

@@ -1,0 +1,282 @@
+//! Announcements: once each, initial ones, exit codes that become known late.
+
+use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
+use pleg_core::EventType::{Deleted, Stopped};
+use pleg_core::LifecycleType;
+
+use crate::node::{exited, running, start_failed, with};
+use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
+
+#[test]
+fn state_in_the_first_relist_is_initial() {
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.start("web");
+    t.node.exit("job", 3);
+    t.node.create("new");
+    t.settle();
+    t.expect(&[
+        "Started s initial",
+        "Died job 3 initial",
+        "Changed new initial",
+        "Started web initial",
+    ]);
+    assert!(t.is_synced);
+}
+
+#[test]
+fn nothing_is_announced_before_the_first_complete_relist() {
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.start("web");
+    t.node.start("job");
+    t.node.relists_fail = Some(Failed);
+    t.settle();
+    t.subscribe();
+    let worker = t.read();
+    assert_eq!(t.answered(worker, "web"), "Running");
+    t.node.remove("job");
+    t.read();
+    t.send(Event::of(Stopped, exited("job", 3)));
+    t.expect_nothing();
+    t.node.relists_fail = None;
+    t.pass(1_500);
+    t.expect(&["Started s initial", "Started web initial"]);
+    t.send(Event::of(Stopped, exited("job", 3)));
+    t.expect_nothing();
+}
+
+/// containerd replays STOPPED, and a worker reads the pod before the relist has ended.
+#[test]
+fn old_death_is_initial_whoever_showed_it_first() {
+    let mut t = Script::new();
+    t.hold(Relists);
+    t.node.start("s");
+    t.node.exit("web", 3);
+    t.subscribe();
+    t.send(Event::of(Stopped, exited("web", 3)).aged(60_000));
+    let worker = t.read();
+    t.pass(300);
+    assert!(t.is_answered(worker));
+    t.expect_nothing();
+    t.release();
+    t.pass(10_000);
+    t.expect(&["Started s initial", "Died web 3 initial"]);
+}
+
+#[test]
+fn death_during_the_first_statuses_is_not_initial() {
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.start("web");
+    t.hold(StatusCalls);
+    t.settle();
+    t.node.exit("web", 3);
+    t.release();
+    t.expect(&["Started s initial", "Started web initial", "Died web 3"]);
+}
+
+#[test]
+fn death_after_a_read_before_the_relist_is_new() {
+    let mut t = Script::new();
+    t.hold(Relists);
+    t.node.start("s");
+    t.node.start("web");
+    t.read();
+    t.node.exit("web", 3);
+    t.release();
+    t.pass(150);
+    t.expect(&["Started s initial", "Started web initial", "Died web 3"]);
+}
+
+#[test]
+fn old_death_whose_status_fails_stays_initial() {
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.exit("web", 3);
+    t.node.fail_status("web", Failed);
+    t.settle();
+    t.node.remove("web");
+    t.node.heal_status("web");
+    t.pass(5_000);
+    t.expect(&["Started s initial", "Died web initial", "Removed web"]);
+}
+
+#[test]
+fn late_event_of_a_removed_id_announces_nothing() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 1);
+    t.event(Stopped, "web");
+    t.node.remove("web");
+    t.event(Deleted, "web");
+    t.pass(300);
+    t.expect(&["Died web 1", "Removed web 1"]);
+    t.send(Event::of(Stopped, exited("web", 1)));
+    t.pass(70_000);
+    t.expect_nothing();
+}
+
+#[test]
+fn end_of_a_new_id_announces_its_start_first() {
+    let mut t = Script::with(&[]);
+    t.node.exit("web", 3);
+    t.node.set(start_failed("job"));
+    t.read();
+    t.expect(&["Died job 128 StartError", "Started web", "Died web 3"]);
+}
+
+#[test]
+fn unknown_is_announced_when_it_comes_and_goes() {
+    let mut t = Script::with(&["web"]);
+    t.node.become_unknown("web");
+    t.read();
+    t.expect(&["Changed web"]);
+    assert_eq!(t.cached("web"), "Unknown (was Running)");
+    t.node.start("web");
+    t.pass(1_100);
+    t.expect(&["Changed web"]);
+    assert_eq!(t.cached("web"), "Running");
+}
+
+#[test]
+fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
+    let mut t = Script::with(&["web", "job"]);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.node.become_unknown("web");
+    t.node.become_unknown("job");
+    t.read();
+    t.pass(30_000);
+    t.expect(&["Died web 3", "Changed job"]);
+    assert_eq!(t.cached("web"), "Exited 3");
+    let retries = t.count("status job");
+    assert!((4..=8).contains(&retries), "{retries}");
+}
+
+#[test]
+fn other_details_that_change_are_announced_as_sync() {
+    let mut t = Script::with(&["web"]);
+    t.node
+        .set(with(running("web"), |details| details.image = "new".into()));
+    t.read_details();
+    let events: Vec<_> = t.announced.iter().map(|event| event.event).collect();
+    assert_eq!(events, [LifecycleType::PodSync]);
+}
+
+/// A missing code counts as failure: an OnFailure container that has succeeded would run again.
+#[test]
+fn code_within_a_minute_of_the_removal_is_announced() {
+    for (late, announced) in [(59_000, Some("Changed web 3")), (61_000, None)] {
+        let mut t = Script::with(&["web"]);
+        t.node.remove("web");
+        t.event(Deleted, "web");
+        t.pass(300);
+        t.expect(&["Died web", "Removed web"]);
+        t.pass(late);
+        for _ in 0..2 {
+            t.send(Event::of(Stopped, exited("web", 3)));
+        }
+        t.expect(announced.as_slice());
+    }
+}
+
+#[test]
+fn code_that_has_arrived_is_in_died() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    t.read();
+    t.node.remove("web");
+    t.queue(Event::of(Stopped, exited("web", 3)));
+    t.release();
+    t.expect(&["Died web 3", "Removed web 3"]);
+}
+
+#[test]
+fn died_waits_until_the_status_has_failed_once() {
+    for (fault, seconds) in [(Failed, 0), (NotFound, 0), (DeadlineExceeded, 5)] {
+        let mut t = Script::with(&["web"]);
+        t.node.exit("web", 3);
+        t.node.fail_status("web", fault);
+        t.send(Event::nil(Stopped, "web"));
+        if seconds > 0 {
+            t.pass(seconds * 1_000 - 100);
+            t.expect_nothing();
+            assert_eq!(t.cached("web"), "Running");
+        }
+        t.pass(200);
+        t.expect(&["Died web"]);
+    }
+}
+
+/// A container exits, and the runtime stops before its status is read.
+fn death_in_an_outage() -> Script {
+    let mut t = Script::with(&["web"]);
+    t.hold(StatusCalls);
+    t.node.exit("web", 3);
+    t.send(Event::nil(Stopped, "web"));
+    t.node.stop_runtime();
+    t.release();
+    t
+}
+
+#[test]
+fn died_waits_for_its_code_during_an_outage() {
+    let mut t = death_in_an_outage();
+    t.pass(50_000);
+    t.expect_nothing();
+    assert_eq!(t.cached("web"), "Exited error");
+    t.node.start_runtime();
+    t.pass(3_000);
+    t.expect(&["Died web 3"]);
+}
+
+#[test]
+fn died_waits_for_its_code_for_a_minute_at_most() {
+    let mut t = death_in_an_outage();
+    t.pass(61_000);
+    t.expect(&["Died web"]);
+}
+
+#[test]
+fn reason_that_is_known_two_seconds_late_is_announced() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 137);
+    t.event(Stopped, "web");
+    t.expect(&["Died web 137"]);
+    let killed = with(exited("web", 137), |details| {
+        details.reason = "OOMKilled".into();
+    });
+    t.node.set(killed);
+    t.pass(1_900);
+    t.expect_calls(&[]);
+    t.pass(200);
+    t.expect_calls(&["status web"]);
+    t.expect(&["Changed web 137 OOMKilled"]);
+}
+
+#[test]
+fn unknown_code_is_read_again_after_two_seconds() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", None);
+    t.event(Stopped, "web");
+    t.expect(&["Died web"]);
+    t.node.exit("web", 3);
+    t.pass(2_100);
+    t.expect(&["Changed web 3"]);
+}
+
+#[test]
+fn success_and_initial_deaths_cause_no_late_read() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 0);
+    t.event(Stopped, "web");
+    t.pass(3_000);
+    t.expect_calls(&[]);
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.exit("web", 3);
+    t.settle();
+    t.forget();
+    t.pass(5_000);
+    assert_eq!(t.count("status web"), 0);
+}

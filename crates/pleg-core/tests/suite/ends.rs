@@ -1,0 +1,201 @@
+//! An end is final, so it is believed from reads and from events.
+
+use pleg_core::EventType::{Created, Started, Stopped};
+
+use crate::node::{created, exited, running, with};
+use crate::script::{Event, PodLists, Script, StatusCalls};
+
+#[test]
+fn event_with_exited_status_ends_a_container_at_once() {
+    for what in [Stopped, Started] {
+        let mut t = Script::with(&["web"]);
+        t.node.exit("web", 3);
+        t.event(what, "web");
+        t.expect(&["Died web 3"]);
+        t.expect_calls(&[]);
+        assert_eq!(t.cached("web"), "Exited 3");
+    }
+}
+
+#[test]
+fn event_with_not_ready_status_ends_a_sandbox_at_once() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("s", None);
+    t.event(Stopped, "s");
+    t.expect(&["Died s"]);
+    assert_eq!(t.cached("s"), "NotReady");
+}
+
+#[test]
+fn event_type_and_sibling_status_end_nothing() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    t.send(Event::nil(Stopped, "web"));
+    t.send(Event::of(Created, created("job")).with(exited("web", 3)));
+    t.expect_nothing();
+    assert_eq!(t.cached("web"), "Running");
+}
+
+#[test]
+fn event_fills_in_an_unknown_exit_code() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", None);
+    t.event(Stopped, "web");
+    t.expect(&["Died web"]);
+    t.send(Event::of(Stopped, exited("web", 3)));
+    t.expect(&["Changed web 3"]);
+}
+
+#[test]
+fn status_that_is_read_corrects_the_code_of_an_event() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 1);
+    t.send(Event::of(Stopped, exited("web", 2)));
+    t.expect(&["Died web 2"]);
+    t.read_details();
+    t.expect(&["Changed web 1"]);
+}
+
+#[test]
+fn event_does_not_correct_a_status_that_was_read() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 1);
+    t.read();
+    t.expect(&["Died web 1"]);
+    t.send(Event::of(Stopped, exited("web", 2)));
+    t.expect_nothing();
+}
+
+#[test]
+fn known_exit_code_never_becomes_unknown() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.node.exit("web", None);
+    t.read_details();
+    t.expect(&["Died web 3"]);
+    assert_eq!(t.cached("web"), "Exited 3");
+}
+
+#[test]
+fn oom_killed_is_replaced_by_no_other_reason() {
+    let mut t = Script::with(&["web"]);
+    let killed = |reason: &'static str| {
+        let status = exited("web", 137);
+        with(status, |details| details.reason = reason.into())
+    };
+    t.node.set(killed("OOMKilled"));
+    t.event(Stopped, "web");
+    t.node.set(killed("Error"));
+    t.read_details();
+    t.expect(&["Died web 137 OOMKilled"]);
+}
+
+/// Every worker's read that is in flight at a death would cost a second read.
+#[test]
+fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
+    let mut t = Script::with(&["web"]);
+    t.hold(PodLists);
+    t.read();
+    t.evaluate(PodLists);
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    t.release();
+    t.pass(1_500);
+    t.expect(&["Died web 3"]);
+    t.expect_calls(&["list p"]);
+}
+
+/// containerd 2.4 listed a container as running after `StopContainer` had returned.
+#[test]
+fn lagging_read_undoes_no_end_and_is_repeated() {
+    let mut t = Script::with(&["web"]);
+    t.node.lag();
+    t.node.exit("web", 3);
+    t.event(Stopped, "web");
+    let worker = t.read();
+    assert_eq!(t.answered(worker, "web"), "Exited 3");
+    t.pass(50);
+    t.node.catch_up();
+    t.pass(5_000);
+    t.expect(&["Died web 3"]);
+    assert_eq!(t.count("list p"), 2);
+}
+
+#[test]
+fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
+    let mut t = Script::with(&["web"]);
+    t.send(Event::of(Stopped, exited("web", 3)));
+    t.read();
+    t.pass(9_900);
+    t.expect(&["Died web 3"]);
+    assert_eq!(t.cached("web"), "Exited 3");
+    t.pass(5_000);
+    t.expect(&["Started web"]);
+    assert_eq!(t.cached("web"), "Running");
+    assert_eq!(t.core.counters().undone, 1);
+    t.node.exit("web", 4);
+    t.event(Stopped, "web");
+    t.expect(&["Died web 4"]);
+}
+
+#[test]
+fn wrong_end_of_a_created_container_is_undone_as_changed() {
+    let mut t = Script::with(&[]);
+    t.node.create("web");
+    t.read();
+    t.send(Event::of(Stopped, exited("web", 3)));
+    t.read();
+    t.forget();
+    t.pass(15_000);
+    t.expect(&["Changed web"]);
+    assert_eq!(t.cached("web"), "Created");
+}
+
+#[test]
+fn rows_from_before_an_end_do_not_undo_it() {
+    let mut t = Script::with(&[]);
+    t.node.create("web");
+    t.hold(StatusCalls);
+    t.read();
+    t.relist();
+    t.node.exit("web", 3);
+    t.release();
+    t.pass(5_000);
+    t.expect(&["Started web", "Died web 3"]);
+    assert_eq!(t.core.counters().undone, 0);
+}
+
+/// containerd 2 lists sandboxes from another store than that of their statuses.
+#[test]
+fn row_and_status_that_disagree_are_announced_once() {
+    for (row, status, announced) in [
+        (exited("web", None), running("web"), None),
+        (running("web"), exited("web", 3), Some("Died web 3")),
+        (exited("s", None), running("s"), None),
+        (running("s"), exited("s", None), Some("Died s")),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.node.set(status);
+        t.node.set_row(row);
+        if let Some(died) = announced {
+            t.event(Stopped, died.split(' ').nth(1).unwrap());
+        }
+        t.pass(600_000);
+        t.expect(announced.as_slice());
+        let calls = t.calls().len();
+        assert!(calls <= 250, "{calls} calls");
+    }
+}
+
+/// containerd answers lists and status calls from two places.
+#[test]
+fn status_that_lags_behind_its_row_is_read_again() {
+    let mut t = Script::with(&["web"]);
+    t.node.set_row(exited("web", 3));
+    t.relist();
+    assert_eq!(t.cached("web"), "Running");
+    t.node.exit("web", 3);
+    t.pass(150);
+    t.expect(&["Died web 3"]);
+}

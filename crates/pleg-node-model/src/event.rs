@@ -1,0 +1,115 @@
+//! The events of changes, and the statuses in them.
+
+use std::fmt;
+
+use crate::node::Node;
+use crate::object::{Id, Kind, Object, State};
+use crate::profile::{GO_ZERO_TIME, SandboxDeleted, StatusScope};
+use crate::views::{Source, Status};
+
+/// The type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventType {
+    /// CONTAINER_CREATED_EVENT
+    Created,
+    /// CONTAINER_STARTED_EVENT
+    Started,
+    /// CONTAINER_STOPPED_EVENT
+    Stopped,
+    /// CONTAINER_DELETED_EVENT
+    Deleted,
+}
+
+/// An event that the runtime is about to send: the change has happened, the statuses are not read yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Due {
+    /// What happened.
+    pub what: EventType,
+    /// The sandbox or container that it is about.
+    pub subject: Id,
+    /// When the runtime reads the statuses at the earliest.
+    pub at: u64,
+}
+
+impl fmt::Display for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.what {
+            EventType::Created => "CREATED",
+            EventType::Started => "STARTED",
+            EventType::Stopped => "STOPPED",
+            EventType::Deleted => "DELETED",
+        };
+        write!(f, "{what}({})", self.subject)
+    }
+}
+
+/// One message of the event stream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// What happened.
+    pub what: EventType,
+    /// The sandbox or container that it is about.
+    pub subject: Id,
+    /// The status of the sandbox, if the runtime still has it.
+    pub sandbox: Option<Status>,
+    /// The statuses of containers. `None` stands for an empty element.
+    pub containers: Vec<Option<Status>>,
+}
+
+impl Event {
+    /// The status of the subject, if the event has it.
+    pub fn own_status(&self) -> Option<&Status> {
+        let all = self.sandbox.iter().chain(self.containers.iter().flatten());
+        all.into_iter().find(|s| s.row.id == self.subject)
+    }
+}
+
+impl Node {
+    /// The event, with the statuses as they are at that instant. `None` if the runtime sends none.
+    pub fn event(&self, due: &Due, at: u64) -> Option<Event> {
+        let profile = self.profile();
+        let subject = self.object(&due.subject)?;
+        let sandbox = self.object(subject.sandbox_id())?;
+        let is_gone = |o: &Object| o.state_at(at) == Some(State::Removed);
+        let needs_subject = due.what == EventType::Stopped && subject.kind == Kind::Container;
+        if profile.requires_existing && (is_gone(sandbox) || (needs_subject && is_gone(subject))) {
+            return None;
+        }
+        let mut status = sandbox.status(at, Source::Event);
+        if let Some(status) = &mut status
+            && due.what == EventType::Deleted
+            && subject.kind == Kind::Sandbox
+            && profile.sandbox_deleted == SandboxDeleted::BeforeRemoval
+        {
+            status.row.created_at = GO_ZERO_TIME;
+        }
+        let mut containers: Vec<_> = self.statuses_in_event(sandbox, at).map(Some).collect();
+        if profile.empty_status_after_removal
+            && due.what == EventType::Deleted
+            && subject.kind == Kind::Container
+        {
+            containers.push(None);
+        }
+        Some(Event {
+            what: due.what,
+            subject: due.subject.clone(),
+            sandbox: status,
+            containers,
+        })
+    }
+
+    /// The statuses of the containers, newest first.
+    fn statuses_in_event(&self, sandbox: &Object, at: u64) -> impl Iterator<Item = Status> {
+        let is_shown = |o: &&Object| match self.profile().scope {
+            StatusScope::Sandbox => o.sandbox.as_ref() == Some(&sandbox.id),
+            StatusScope::Pod => o.label_uid() == Some(&sandbox.pod.uid),
+        };
+        let containers = self.objects().filter(|o| o.kind == Kind::Container);
+        let shown = containers.filter(is_shown);
+        let mut shown: Vec<_> = shown
+            .filter_map(|o| Some((o.history.first()?.at, o.status(at, Source::Event)?)))
+            .collect();
+        shown.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
+        shown.into_iter().map(|(_, status)| status)
+    }
+}

@@ -1,0 +1,442 @@
+//! The node: its sandboxes and containers, and how they change.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::event::{Due, EventType};
+use crate::object::{Change, Exit, Id, Kind, Label, Object, Overrides, Pod, State};
+use crate::profile::{Profile, SandboxDeleted};
+
+/// The exit code of a container that was killed.
+const KILLED: i32 = 137;
+
+/// Why the runtime refuses a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// An object of that name exists; it has this id.
+    NameTaken(Id),
+    /// There is no such id.
+    NotFound(Id),
+    /// The object is in another state.
+    WrongState(State),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NameTaken(by) => write!(f, "the name is reserved for {by}"),
+            Self::NotFound(id) => write!(f, "{id} is not found"),
+            Self::WrongState(state) => write!(f, "the object is {state:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A container to create.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewContainer {
+    /// Its id.
+    pub id: Id,
+    /// Its sandbox.
+    pub sandbox: Id,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The number of earlier attempts.
+    pub attempt: u32,
+    /// Its label with the pod's uid.
+    pub label: Label,
+}
+
+impl NewContainer {
+    /// A first attempt with the right label.
+    pub fn new(id: &str, sandbox: &str, name: &str) -> Self {
+        Self {
+            id: id.into(),
+            sandbox: sandbox.into(),
+            name: name.into(),
+            attempt: 0,
+            label: Label::Right,
+        }
+    }
+}
+
+/// One step of the removal of a sandbox. A runtime that is killed in between has done only the first steps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Kills a container.
+    Stop(Id),
+    /// Ends the sandbox.
+    StopSandbox(Id),
+    /// Removes a container with its sandbox.
+    Remove(Id),
+    /// Sends DELETED of the sandbox before its removal (containerd 2).
+    Announce(Id),
+    /// Removes the sandbox.
+    RemoveSandbox(Id),
+}
+
+/// The sandboxes and containers of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    profile: Profile,
+    objects: BTreeMap<Id, Object>,
+    /// The instant of the last change. No two changes happen at the same instant.
+    latest: u64,
+    /// The wall clock minus the monotonic clock.
+    wall_offset: i64,
+}
+
+impl Node {
+    /// An empty node.
+    pub const fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            objects: BTreeMap::new(),
+            latest: 0,
+            wall_offset: 0,
+        }
+    }
+
+    /// The profile of the runtime.
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Every object that was ever there, and was not forgotten.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    /// An object.
+    pub fn object(&self, id: &str) -> Option<&Object> {
+        self.objects.get(id)
+    }
+
+    /// An object, to change its label, its end or its overrides.
+    pub fn object_mut(&mut self, id: &str) -> Option<&mut Object> {
+        self.objects.get_mut(id)
+    }
+
+    /// The present state of an object.
+    pub fn state(&self, id: &Id) -> Option<State> {
+        self.object(id).map(Object::state)
+    }
+
+    /// The instant of the last change.
+    pub const fn latest(&self) -> u64 {
+        self.latest
+    }
+
+    /// The wall clock at an instant.
+    pub const fn wall(&self, at: u64) -> i64 {
+        at.cast_signed() + self.wall_offset
+    }
+
+    /// Sets the wall clock forwards or backwards.
+    pub const fn step_wall(&mut self, by: i64) {
+        self.wall_offset += by;
+    }
+
+    /// Drops an object that was removed, with its history.
+    pub fn forget(&mut self, id: &Id) {
+        if self.state(id) == Some(State::Removed) {
+            self.objects.remove(id);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- calls
+
+    /// `RunPodSandbox`: the sandbox is ready when the call returns.
+    ///
+    /// # Errors
+    /// If a sandbox of that pod and attempt exists.
+    pub fn run_sandbox(
+        &mut self,
+        id: &str,
+        pod: &Pod,
+        attempt: u32,
+        now: u64,
+    ) -> Result<Vec<Due>, Refused> {
+        self.reserve(Kind::Sandbox, pod, "", attempt)?;
+        let id: Id = id.into();
+        self.insert(Object {
+            id: id.clone(),
+            kind: Kind::Sandbox,
+            pod: pod.clone(),
+            sandbox: None,
+            name: "".into(),
+            attempt,
+            label: Label::Right,
+            shares_processes: false,
+            history: Vec::new(),
+            exit: Exit::default(),
+            overrides: Overrides::default(),
+        });
+        self.change(&id, State::Running, now);
+        let mut events = self.due(&[EventType::Started], &id);
+        if self.profile.sandbox_created {
+            events.splice(0..0, self.due(&[EventType::Created], &id));
+        }
+        Ok(events)
+    }
+
+    /// `CreateContainer`.
+    ///
+    /// # Errors
+    /// If the sandbox is not ready, or a container of that name and attempt exists.
+    pub fn create_container(&mut self, new: NewContainer, now: u64) -> Result<Vec<Due>, Refused> {
+        let sandbox = self.ready(&new.sandbox)?;
+        let pod = sandbox.pod.clone();
+        self.reserve(Kind::Container, &pod, &new.name, new.attempt)?;
+        let id = new.id.clone();
+        self.insert(Object {
+            id: new.id,
+            kind: Kind::Container,
+            pod,
+            sandbox: Some(new.sandbox),
+            name: new.name,
+            attempt: new.attempt,
+            label: new.label,
+            shares_processes: false,
+            history: Vec::new(),
+            exit: Exit::default(),
+            overrides: Overrides::default(),
+        });
+        self.change(&id, State::Created, now);
+        Ok(self.due(&[EventType::Created], &id))
+    }
+
+    /// `StartContainer`.
+    ///
+    /// # Errors
+    /// If the container was started before, or its sandbox is not ready.
+    pub fn start(&mut self, id: &Id, now: u64) -> Result<Vec<Due>, Refused> {
+        self.can_start(id)?;
+        self.change(id, State::Running, now);
+        Ok(self.due(&[EventType::Started], id))
+    }
+
+    /// `StartContainer` that fails: no event. containerd keeps the container as exited, CRI-O removes it.
+    ///
+    /// # Errors
+    /// If the container was started before, or its sandbox is not ready.
+    pub fn fail_start(&mut self, id: &Id, now: u64) -> Result<(), Refused> {
+        self.can_start(id)?;
+        if self.profile.removes_failed_starts {
+            self.change(id, State::Removed, now);
+        } else {
+            self.set_exit(id, 128, "StartError");
+            self.change(id, State::Exited, now);
+        }
+        Ok(())
+    }
+
+    /// The program of a container ends.
+    pub fn exit(&mut self, id: &Id, code: i32, reason: &'static str, now: u64) -> Vec<Due> {
+        if self.state(id) != Some(State::Running) || !self.is(id, Kind::Container) {
+            return Vec::new();
+        }
+        self.set_exit(id, code, reason);
+        self.change(id, State::Exited, now);
+        self.due(&[EventType::Stopped], id)
+    }
+
+    /// The kernel kills a container for its memory. The reason becomes known at that instant, unless the
+    /// runtime knows it in time for its event.
+    pub fn oom_kill(&mut self, id: &Id, known_at: u64, now: u64) -> Vec<Due> {
+        let events = self.exit(id, KILLED, "OOMKilled", now);
+        let is_late = !self.profile.oom_reason_in_event && !events.is_empty();
+        if let Some(object) = self.objects.get_mut(id).filter(|_| is_late) {
+            object.exit.reason_known_at = known_at;
+        }
+        events
+    }
+
+    /// `StopContainer`. No event if the container does not run.
+    pub fn stop(&mut self, id: &Id, now: u64) -> Vec<Due> {
+        let mut events = self.exit(id, KILLED, "Error", now);
+        if self.profile.deleted_on_stop && !events.is_empty() {
+            events.extend(self.due(&[EventType::Deleted], id));
+        }
+        events
+    }
+
+    /// The pause process of a sandbox is killed, and with it everything in its process namespace. CRI-O has
+    /// one only if the containers share its process namespace.
+    pub fn kill_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
+        let shares = self.object(id).is_some_and(|o| o.shares_processes);
+        if self.profile.drops_infra_container && !shares {
+            return Vec::new();
+        }
+        let mut events = self.step(&Step::StopSandbox(id.clone()), now);
+        if shares && !events.is_empty() {
+            for container in self.containers_of(id) {
+                events.extend(self.exit(&container, KILLED, "Error", now));
+            }
+        }
+        events
+    }
+
+    /// `StopPodSandbox`: kills the containers, then ends the sandbox.
+    pub fn stop_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
+        let containers = self.containers_of(id).into_iter().map(Step::Stop);
+        let steps: Vec<_> = containers.chain([Step::StopSandbox(id.clone())]).collect();
+        self.steps(&steps, now)
+    }
+
+    /// `RemoveContainer`. A running container is killed first.
+    pub fn remove_container(&mut self, id: &Id, now: u64) -> Vec<Due> {
+        let mut events = self.exit(id, KILLED, "Error", now);
+        if self.object(id).is_some_and(Object::exists) && self.is(id, Kind::Container) {
+            self.change(id, State::Removed, now);
+            events.extend(self.due(&[EventType::Deleted], id));
+        }
+        events
+    }
+
+    /// `RemovePodSandbox`: stops everything, removes the containers, then the sandbox.
+    pub fn remove_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
+        let steps = self.removal(id);
+        self.steps(&steps, now)
+    }
+
+    /// The steps of `RemovePodSandbox`.
+    pub fn removal(&self, id: &Id) -> Vec<Step> {
+        let containers = self.containers_of(id);
+        let mut steps: Vec<_> = containers.iter().cloned().map(Step::Stop).collect();
+        steps.push(Step::StopSandbox(id.clone()));
+        steps.extend(containers.into_iter().map(Step::Remove));
+        if self.profile.sandbox_deleted == SandboxDeleted::BeforeRemoval {
+            steps.push(Step::Announce(id.clone()));
+        }
+        steps.push(Step::RemoveSandbox(id.clone()));
+        steps
+    }
+
+    /// Does one step of a removal.
+    pub fn step(&mut self, step: &Step, now: u64) -> Vec<Due> {
+        match step {
+            Step::Stop(id) => self.exit(id, KILLED, "Error", now),
+            Step::StopSandbox(id) => {
+                if self.state(id) != Some(State::Running) || !self.is(id, Kind::Sandbox) {
+                    return Vec::new();
+                }
+                self.change(id, State::Exited, now);
+                self.due(&[EventType::Stopped], id)
+            }
+            Step::Remove(id) => {
+                let events = self.remove_container(id, now);
+                let are_sent = self.profile.deleted_with_sandbox;
+                if are_sent { events } else { Vec::new() }
+            }
+            Step::Announce(id) => {
+                let exists = self.object(id).is_some_and(Object::exists);
+                self.latest = now.max(self.latest + 1);
+                match exists {
+                    true => self.due(&[EventType::Deleted], id),
+                    false => Vec::new(),
+                }
+            }
+            Step::RemoveSandbox(id) => {
+                if !self.object(id).is_some_and(Object::exists) {
+                    return Vec::new();
+                }
+                self.change(id, State::Removed, now);
+                match self.profile.sandbox_deleted {
+                    SandboxDeleted::AfterRemoval => self.due(&[EventType::Deleted], id),
+                    SandboxDeleted::Never | SandboxDeleted::BeforeRemoval => Vec::new(),
+                }
+            }
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------- helpers
+
+    fn steps(&mut self, steps: &[Step], now: u64) -> Vec<Due> {
+        let events = steps.iter().flat_map(|step| self.step(step, now));
+        events.collect()
+    }
+
+    /// The existing containers of a sandbox.
+    pub fn containers_of(&self, sandbox: &Id) -> Vec<Id> {
+        let of_it = self
+            .objects()
+            .filter(|o| o.sandbox.as_ref() == Some(sandbox));
+        of_it.filter(|o| o.exists()).map(|o| o.id.clone()).collect()
+    }
+
+    fn insert(&mut self, object: Object) {
+        self.objects.insert(object.id.clone(), object);
+    }
+
+    fn is(&self, id: &Id, kind: Kind) -> bool {
+        self.object(id).is_some_and(|o| o.kind == kind)
+    }
+
+    fn set_exit(&mut self, id: &Id, code: i32, reason: &'static str) {
+        if let Some(object) = self.objects.get_mut(id) {
+            (object.exit.code, object.exit.reason) = (code, reason);
+        }
+    }
+
+    fn reserve(&self, kind: Kind, pod: &Pod, name: &str, attempt: u32) -> Result<(), Refused> {
+        let mut of_name = self.objects().filter(|o| {
+            o.kind == kind && o.pod.uid == pod.uid && &*o.name == name && o.attempt == attempt
+        });
+        let taken = of_name.find(|o| o.exists());
+        taken.map_or(Ok(()), |o| Err(Refused::NameTaken(o.id.clone())))
+    }
+
+    fn ready(&self, sandbox: &Id) -> Result<&Object, Refused> {
+        let found = self.object(sandbox).filter(|o| o.kind == Kind::Sandbox);
+        let found = found.filter(|o| o.exists());
+        let found = found.ok_or_else(|| Refused::NotFound(sandbox.clone()))?;
+        match found.state() {
+            State::Running => Ok(found),
+            state => Err(Refused::WrongState(state)),
+        }
+    }
+
+    fn can_start(&self, id: &Id) -> Result<(), Refused> {
+        let found = self.object(id).filter(|o| o.kind == Kind::Container);
+        let found = found.filter(|o| o.exists());
+        let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;
+        self.ready(found.sandbox_id())?;
+        match found.state() {
+            State::Created => Ok(()),
+            state => Err(Refused::WrongState(state)),
+        }
+    }
+
+    /// Records a change. No two happen at the same instant.
+    fn change(&mut self, id: &Id, state: State, now: u64) {
+        self.latest = now.max(self.latest + 1);
+        let (at, wall) = (self.latest, self.wall(self.latest));
+        let Some(object) = self.objects.get_mut(id) else {
+            return;
+        };
+        let last = object.history.last();
+        let shown = last.map_or((0, 0), |c| (c.in_lists, c.in_statuses));
+        object.history.push(Change {
+            at,
+            wall,
+            state,
+            in_lists: at.max(shown.0),
+            in_statuses: at.max(shown.1),
+        });
+    }
+
+    fn due(&self, types: &[EventType], subject: &Id) -> Vec<Due> {
+        let of = |&what: &EventType| Due {
+            what,
+            subject: subject.clone(),
+            at: self.latest,
+        };
+        match self.profile.has_events() {
+            true => types.iter().map(of).collect(),
+            false => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What differs between runtimes and their versions, as data.
+
+use crate::version::Version;
+
+/// The creation time that containerd 2 reports for a sandbox whose removal has begun: Go's zero time in
+/// nanoseconds, after an integer overflow.
+pub const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
+
+/// How `GetContainerEvents` delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Each event goes to one subscriber. Without one, the first 1,000 events are kept for the next
+    /// (containerd 1.7, CRI-O up to 1.27).
+    OneSubscriber,
+    /// Each event goes to every subscriber. Without one, events are kept for five minutes (containerd 2).
+    AllAndKept,
+    /// Each event goes to every subscriber. Without one, it is lost (CRI-O since 1.28).
+    AllOrLost,
+    /// The runtime ends the stream at once with OK: its events are disabled (CRI-O's default).
+    Disabled,
+    /// The runtime does not implement the call (containerd 1.6).
+    Unimplemented,
+}
+
+/// When DELETED of a sandbox is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SandboxDeleted {
+    /// Not at all (CRI-O).
+    Never,
+    /// After the removal, so without a status of the sandbox (containerd 1.7).
+    AfterRemoval,
+    /// While lists still show the sandbox, with [`GO_ZERO_TIME`] as its creation time (containerd 2).
+    BeforeRemoval,
+}
+
+/// The containers whose statuses an event carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StatusScope {
+    /// Those of the sandbox (containerd).
+    Sandbox,
+    /// Those with the pod's uid as their label (CRI-O).
+    Pod,
+}
+
+/// What one version of a runtime does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Profile {
+    /// The name that `Version` returns.
+    pub name: &'static str,
+    /// How events are delivered.
+    pub delivery: Delivery,
+    /// CREATED of a sandbox is sent. CRI-O tries to, but has no status of the sandbox yet.
+    pub sandbox_created: bool,
+    /// DELETED of a sandbox.
+    pub sandbox_deleted: SandboxDeleted,
+    /// DELETED is also sent for containers that are removed with their sandbox.
+    pub deleted_with_sandbox: bool,
+    /// `StopContainer` also sends DELETED, which is a bug (CRI-O up to 1.27.0).
+    pub deleted_on_stop: bool,
+    /// No event is sent of an object that is gone when its statuses are read, except DELETED, nor of one
+    /// whose sandbox is gone (CRI-O). So a removal can suppress STOPPED.
+    pub requires_existing: bool,
+    /// The containers whose statuses an event carries.
+    pub scope: StatusScope,
+    /// DELETED of a container carries an empty status (CRI-O 1.31 to 1.34).
+    pub empty_status_after_removal: bool,
+    /// A container that failed to start is removed, instead of staying as exited (CRI-O).
+    pub removes_failed_starts: bool,
+    /// The reason `OOMKilled` is known when the event is sent.
+    pub oom_reason_in_event: bool,
+    /// There is no pause process that could be killed, unless the containers share its process namespace
+    /// (CRI-O).
+    pub drops_infra_container: bool,
+}
+
+impl Profile {
+    /// containerd of that version. An unknown version is taken for the newest.
+    pub fn containerd(version: &str) -> Self {
+        let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
+        let is_v2 = version >= Version(2, 0, 0);
+        Self {
+            name: "containerd",
+            delivery: match is_v2 {
+                true => Delivery::AllAndKept,
+                false if version < Version(1, 7, 0) => Delivery::Unimplemented,
+                false => Delivery::OneSubscriber,
+            },
+            sandbox_created: true,
+            sandbox_deleted: match is_v2 {
+                true => SandboxDeleted::BeforeRemoval,
+                false => SandboxDeleted::AfterRemoval,
+            },
+            deleted_with_sandbox: true,
+            deleted_on_stop: false,
+            requires_existing: false,
+            scope: StatusScope::Sandbox,
+            empty_status_after_removal: false,
+            removes_failed_starts: false,
+            oom_reason_in_event: version >= Version(2, 3, 0),
+            drops_infra_container: false,
+        }
+    }
+
+    /// CRI-O of that version, with `enable_pod_events`. An unknown version is taken for the newest.
+    pub fn crio(version: &str) -> Self {
+        let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
+        Self {
+            name: "cri-o",
+            delivery: match version < Version(1, 28, 0) {
+                true => Delivery::OneSubscriber,
+                false => Delivery::AllOrLost,
+            },
+            sandbox_created: false,
+            sandbox_deleted: SandboxDeleted::Never,
+            deleted_with_sandbox: false,
+            deleted_on_stop: version < Version(1, 27, 1),
+            requires_existing: true,
+            scope: StatusScope::Pod,
+            empty_status_after_removal: version.within((1, 31, 0), (1, 35, 0)),
+            removes_failed_starts: true,
+            oom_reason_in_event: true,
+            drops_infra_container: true,
+        }
+    }
+
+    /// CRI-O with its default configuration, which disables events.
+    pub fn crio_disabled(version: &str) -> Self {
+        Self {
+            delivery: Delivery::Disabled,
+            ..Self::crio(version)
+        }
+    }
+
+    /// containerd without the event call.
+    pub fn unimplemented() -> Self {
+        Self::containerd("1.6.20")
+    }
+
+    /// True if the runtime delivers events at all.
+    pub const fn has_events(&self) -> bool {
+        !matches!(self.delivery, Delivery::Disabled | Delivery::Unimplemented)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containerd_profile_follows_version() {
+        let of = Profile::containerd;
+        assert_eq!(of("1.6.20").delivery, Delivery::Unimplemented);
+        assert_eq!(of("1.7.24~ds1").delivery, Delivery::OneSubscriber);
+        assert_eq!(of("v2.0.0").delivery, Delivery::AllAndKept);
+        assert!(!of("v2.2.7").oom_reason_in_event && of("v2.3.0").oom_reason_in_event);
+        assert!(!Profile::unimplemented().has_events());
+    }
+
+    #[test]
+    fn crio_profile_follows_version() {
+        let of = Profile::crio;
+        assert_eq!(of("1.27.9").delivery, Delivery::OneSubscriber);
+        assert_eq!(of("1.28.0").delivery, Delivery::AllOrLost);
+        assert!(of("1.27.0").deleted_on_stop && !of("1.27.1").deleted_on_stop);
+        for (version, sends_empty) in [
+            ("1.30.9", false),
+            ("1.31.0", true),
+            ("1.34.11", true),
+            ("1.35.0", false),
+        ] {
+            assert_eq!(of(version).empty_status_after_removal, sends_empty);
+        }
+        assert!(!Profile::crio_disabled("1.36.3").has_events());
+    }
+}

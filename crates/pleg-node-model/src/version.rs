@@ -1,0 +1,43 @@
+//! The version of a runtime.
+
+/// Major, minor, patch. A suffix (`-rc.1`, `~ds1`) is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+impl Version {
+    /// Parses versions as runtimes report them: `1.7.24~ds1`, `v2.4.0-beta.0`, `1.37`. `None` if the text is
+    /// not a version.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (numbers, _) = text.split_at(end.unwrap_or(text.len()));
+        let mut numbers = numbers.trim_end_matches('.').split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let patch = numbers.next().unwrap_or(Ok(0)).ok()?;
+        Some(Self(major, minor, patch))
+    }
+
+    /// True from the first version (inclusive) to the second (exclusive).
+    pub fn within(self, from: (u32, u32, u32), to: (u32, u32, u32)) -> bool {
+        Self(from.0, from.1, from.2) <= self && self < Self(to.0, to.1, to.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_real_runtimes_are_parsed() {
+        for (text, version) in [
+            ("1.7.24~ds1", Version(1, 7, 24)),
+            ("v2.4.0-beta.0", Version(2, 4, 0)),
+            ("1.37", Version(1, 37, 0)),
+        ] {
+            assert_eq!(Version::parse(text), Some(version), "{text}");
+        }
+        for text in ["", "v", "two", "2", "1..2", "1.x"] {
+            assert_eq!(Version::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What each runtime reports of a pod's life, and one test per rule of the model.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers outside of tests fail as tests do"
+)]
+
+mod common;
+mod rules;
+mod sequences;

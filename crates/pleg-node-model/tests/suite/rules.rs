@@ -1,0 +1,235 @@
+//! One test per rule of the model.
+
+use crate::common::{Recorder, id, pod};
+use pleg_node_model::{
+    Kind, Label, NewContainer, Node, Profile, Refused, Shown, Skew, Source, State, Step,
+};
+
+/// A sandbox S with a running container A.
+fn running(profile: Profile) -> Recorder {
+    let mut r = Recorder::new(profile);
+    r.run("S", 0);
+    r.start("S", "A", 0);
+    r.take();
+    r
+}
+
+fn containerd() -> Profile {
+    Profile::containerd("2.1.0")
+}
+
+fn list_shows(node: &Node, at: u64) -> Option<Shown> {
+    node.object("A").unwrap().shown(at, Source::List)
+}
+
+#[test]
+fn name_is_reserved_until_removal() {
+    let mut r = running(containerd());
+    let again = |node: &mut Node| node.run_sandbox("S2", &pod(), 0, 9_000);
+    assert_eq!(again(&mut r.node), Err(Refused::NameTaken(id("S"))));
+    let second = NewContainer::new("B", "S", "a");
+    let taken = r.node.create_container(second, 9_000);
+    assert_eq!(taken, Err(Refused::NameTaken(id("A"))));
+    r.node.remove_sandbox(&id("S"), 10_000);
+    assert!(again(&mut r.node).is_ok());
+}
+
+#[test]
+fn container_starts_once_and_only_in_ready_sandbox() {
+    let mut r = running(containerd());
+    let again = r.node.start(&id("A"), 9_000);
+    assert_eq!(again, Err(Refused::WrongState(State::Running)));
+    r.create("S", "B", 0);
+    r.node.kill_sandbox(&id("S"), 9_000);
+    let refused = r.node.start(&id("B"), 9_100);
+    assert_eq!(refused, Err(Refused::WrongState(State::Exited)));
+    let unknown = r.node.start(&id("X"), 9_200);
+    assert_eq!(unknown, Err(Refused::NotFound(id("X"))));
+}
+
+#[test]
+fn failed_start_sends_no_event_by_runtime() {
+    for (profile, state) in [
+        (containerd(), State::Exited),
+        (Profile::crio("1.36.3"), State::Removed),
+    ] {
+        let mut r = Recorder::new(profile);
+        r.run("S", 0);
+        r.create("S", "A", 0);
+        r.node.fail_start(&id("A"), 9_000).unwrap();
+        assert_eq!(r.node.state(&id("A")), Some(state));
+        let status = r.node.status("A", Kind::Container, 9_000);
+        let shown = status.map(|s| (s.exit_code, s.reason, s.started_at));
+        let exited = (Some(128), "StartError", 0);
+        assert_eq!(shown, (state == State::Exited).then_some(exited));
+    }
+}
+
+#[test]
+fn killed_pause_process_by_runtime() {
+    for (profile, shares, events) in [
+        (containerd(), false, &["STOPPED(S)"][..]),
+        (containerd(), true, &["STOPPED(S)", "STOPPED(A)"]),
+        (Profile::crio("1.36.3"), false, &[]),
+        (Profile::crio("1.36.3"), true, &["STOPPED(S)", "STOPPED(A)"]),
+    ] {
+        let mut r = running(profile);
+        r.node.object_mut("S").unwrap().shares_processes = shares;
+        let sent = r.node.kill_sandbox(&id("S"), 9_000);
+        let sent: Vec<_> = sent.iter().map(ToString::to_string).collect();
+        assert_eq!(sent, events);
+        assert!(r.node.kill_sandbox(&id("S"), 9_100).is_empty(), "once");
+    }
+}
+
+#[test]
+fn oom_reason_is_late_by_version() {
+    for (profile, in_event) in [
+        (Profile::containerd("1.7.24"), "Error"),
+        (Profile::containerd("2.2.7"), "Error"),
+        (Profile::containerd("2.3.0"), "OOMKilled"),
+        (Profile::crio("1.36.3"), "OOMKilled"),
+    ] {
+        let mut r = running(profile);
+        let events = r.node.oom_kill(&id("A"), 20_000, 9_000);
+        let event = r.node.event(&events[0], events[0].at).unwrap();
+        assert_eq!(event.own_status().unwrap().reason, in_event);
+        let later = r.node.status("A", Kind::Container, 20_000).unwrap();
+        assert_eq!((later.exit_code, later.reason), (Some(137), "OOMKilled"));
+    }
+}
+
+#[test]
+fn exit_code_can_be_late_or_corrected() {
+    let mut r = running(containerd());
+    r.node.exit(&id("A"), 3, "Error", 9_000);
+    let code = |node: &Node, at| node.status("A", Kind::Container, at).unwrap().exit_code;
+    for early in [None, Some(255)] {
+        let exit = &mut r.node.object_mut("A").unwrap().exit;
+        (exit.code_known_at, exit.early_code) = (10_000, early);
+        assert_eq!(code(&r.node, 9_500), early);
+        assert_eq!(code(&r.node, 10_000), Some(3));
+    }
+}
+
+#[test]
+fn lists_and_statuses_can_lag_behind_changes() {
+    let mut r = running(containerd());
+    r.node.exit(&id("A"), 3, "Error", 9_000);
+    r.node.object_mut("A").unwrap().lag(1_000, 2_000);
+    assert_eq!(list_shows(&r.node, 9_999), Some(Shown::Running));
+    assert_eq!(list_shows(&r.node, 10_000), Some(Shown::Exited));
+    let status = |at| r.node.status("A", Kind::Container, at).unwrap().row.shown;
+    assert_eq!(status(10_999), Shown::Running);
+    assert_eq!(status(11_000), Shown::Exited);
+    let event = r.node.object("A").unwrap().shown(9_000, Source::Event);
+    assert_eq!(event, Some(Shown::Exited), "events do not lag");
+}
+
+#[test]
+fn removal_is_not_shown_before_a_lagging_end() {
+    let mut r = running(containerd());
+    r.node.exit(&id("A"), 3, "Error", 9_000);
+    r.node.object_mut("A").unwrap().lag(5_000, 0);
+    r.node.remove_container(&id("A"), 10_000);
+    assert_eq!(list_shows(&r.node, 13_999), Some(Shown::Running));
+    assert_eq!(list_shows(&r.node, 14_000), None);
+}
+
+#[test]
+fn overrides_replace_what_is_shown() {
+    let mut r = running(containerd());
+    let at = 9_000;
+    let overrides = |r: &mut Recorder| {
+        r.node.object_mut("A").unwrap().overrides = Default::default();
+    };
+    r.node.object_mut("A").unwrap().overrides.unknown_until = 10_000;
+    assert_eq!(list_shows(&r.node, at), Some(Shown::Unknown));
+    assert_eq!(list_shows(&r.node, 10_000), Some(Shown::Running));
+    overrides(&mut r);
+    r.node.object_mut("A").unwrap().overrides.hidden_until = 10_000;
+    assert_eq!(list_shows(&r.node, at), None);
+    assert!(r.node.status("A", Kind::Container, at).is_none());
+    overrides(&mut r);
+    let row = Skew::RowShows(State::Exited);
+    r.node.object_mut("A").unwrap().overrides.skew = Some((row, 10_000));
+    assert_eq!(list_shows(&r.node, at), Some(Shown::Exited));
+    let status = r.node.status("A", Kind::Container, at).unwrap();
+    assert_eq!(status.row.shown, Shown::Running);
+    r.node.object_mut("A").unwrap().overrides.skew = Some((Skew::StatusMissing, 10_000));
+    assert_eq!(list_shows(&r.node, at), Some(Shown::Running));
+    assert!(r.node.status("A", Kind::Container, at).is_none());
+}
+
+#[test]
+fn lists_of_one_pod_select_by_label() {
+    let mut r = running(containerd());
+    for (name, label) in [("B", Label::Missing), ("C", Label::Wrong("other".into()))] {
+        let mut new = NewContainer::new(name, "S", name);
+        new.label = label;
+        r.node.create_container(new, 9_000).unwrap();
+    }
+    let listed = |uid| {
+        let rows = r.node.rows(Kind::Container, uid, 10_000).into_iter();
+        rows.map(|row| row.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None), ["A", "B", "C"]);
+    assert_eq!(listed(Some("uid-p")), ["A"]);
+    assert_eq!(listed(Some("other")), ["C"]);
+}
+
+/// CRI-O reads the statuses late: the container may be gone by then.
+#[test]
+fn crio_sends_no_stopped_after_removal() {
+    for (profile, is_sent) in [(containerd(), true), (Profile::crio("1.36.3"), false)] {
+        let mut r = running(profile);
+        let events = r.node.exit(&id("A"), 0, "Completed", 9_000);
+        r.node.remove_container(&id("A"), 10_000);
+        let event = r.node.event(&events[0], 11_000);
+        assert_eq!(event.is_some(), is_sent);
+        assert!(event.is_none_or(|event| event.own_status().is_none()));
+    }
+}
+
+#[test]
+fn removal_can_end_after_any_step() {
+    let mut r = running(containerd());
+    let steps = r.node.removal(&id("S"));
+    assert_eq!(steps.len(), 5);
+    for step in &steps[..4] {
+        r.node.step(step, 9_000);
+    }
+    assert!(matches!(steps[3], Step::Announce(_)));
+    assert_eq!(r.node.state(&id("S")), Some(State::Exited));
+    assert_eq!(r.node.state(&id("A")), Some(State::Removed));
+}
+
+#[test]
+fn no_two_changes_happen_at_one_instant() {
+    let mut r = running(containerd());
+    r.node.remove_sandbox(&id("S"), 9_000);
+    let changes = r.node.objects().flat_map(|o| &o.history);
+    let mut at: Vec<_> = changes.map(|c| c.at).collect();
+    at.sort_unstable();
+    assert!(at.windows(2).all(|two| two[0] < two[1]), "{at:?}");
+    assert_eq!(r.node.latest(), *at.last().unwrap());
+}
+
+#[test]
+fn removed_objects_can_be_forgotten() {
+    let mut r = running(containerd());
+    r.node.forget(&id("A"));
+    assert!(r.node.object("A").is_some(), "it exists");
+    r.node.remove_container(&id("A"), 9_000);
+    r.node.forget(&id("A"));
+    assert!(r.node.object("A").is_none());
+}
+
+#[test]
+fn wall_clock_can_step() {
+    let mut r = running(containerd());
+    r.node.step_wall(-5_000);
+    r.node.exit(&id("A"), 0, "Completed", 9_000);
+    let status = r.node.status("A", Kind::Container, 9_000).unwrap();
+    assert_eq!(status.finished_at, 4_000);
+}

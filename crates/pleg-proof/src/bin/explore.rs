@@ -1,0 +1,35 @@
+//! `explore [STATES]` tries every order of the actions of each small world.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use pleg_proof::small::{WORLDS, explore};
+
+fn main() -> std::io::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let most = std::env::args().nth(1).and_then(|n| n.parse().ok());
+    let mut is_good = true;
+    for world in WORLDS {
+        let found = explore(&(world.build)(), most.unwrap_or(1_000_000));
+        let complete = if found.is_complete {
+            "complete"
+        } else {
+            "not complete"
+        };
+        let (states, steps, ends) = (found.states, found.steps, found.ends);
+        let name = world.name;
+        writeln!(
+            out,
+            "{name}: {states} states, {steps} steps, {ends} ends, {complete}"
+        )?;
+        if let Some((violation, trace)) = found.failure {
+            writeln!(out, "{}\n{violation}", trace.join("\n"))?;
+            is_good = false;
+        }
+    }
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

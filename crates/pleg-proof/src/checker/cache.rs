@@ -1,0 +1,146 @@
+//! What is published: freshness never goes back, and no pod that exists is dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg_core::{
+    Confirmed, ContainerState, Instant, KnownState, PodUid, PodView, SandboxState, StateCounts,
+};
+use pleg_node_model::{Id, Kind, Label, Node, Object, State};
+
+use super::Checker;
+
+/// The published views, by pod.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Cache {
+    views: BTreeMap<PodUid, PodView>,
+    /// Every id that was ever published.
+    ever: BTreeSet<Id>,
+}
+
+impl Checker {
+    pub(crate) fn published(&mut self, uid: &PodUid, view: PodView) {
+        let before = self.cache.views.get(uid).and_then(|view| view.as_of);
+        if before > view.as_of {
+            let now = view.as_of;
+            self.fail(format!("{uid}: as of goes back from {before:?} to {now:?}"));
+        }
+        let containers = view.status.containers.iter().map(|c| &c.id);
+        let ids = view
+            .status
+            .sandboxes
+            .iter()
+            .map(|s| &s.id)
+            .chain(containers);
+        self.cache.ever.extend(ids.map(|id| Id::from(id.as_str())));
+        self.cache.views.insert(uid.clone(), view);
+    }
+
+    pub(crate) fn refreshed(&mut self, as_of: Instant, pods: &Confirmed) {
+        for (uid, view) in &mut self.cache.views {
+            let is_meant = match pods {
+                Confirmed::All => true,
+                Confirmed::These(pods) => pods.contains(uid),
+            };
+            if is_meant && !view.status.is_nothing() {
+                view.as_of = view.as_of.max(Some(as_of));
+            }
+        }
+    }
+
+    /// Pods that are not in the cache did not exist at that instant.
+    pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
+        for uid in gone {
+            let view = self.cache.views.remove(uid);
+            if view.is_some_and(|view| !view.status.is_nothing()) {
+                self.fail(format!("{uid} is dropped although it has ids"));
+            }
+        }
+        let existed = |o: &&Object| {
+            let then = o.state_at(as_of.as_nanos());
+            o.label == Label::Right && o.exists() && then.is_some_and(|s| s != State::Removed)
+        };
+        let mut existing = node.objects().filter(existed);
+        let lost =
+            existing.find(|o| !self.is_excused(o) && !self.cache.views.contains_key(&*o.pod.uid));
+        if let Some(lost) = lost {
+            let uid = &lost.pod.uid;
+            self.fail(format!(
+                "{uid} exists, is not in the cache and a relist has settled"
+            ));
+        }
+    }
+}
+
+impl Cache {
+    /// The state and the exit code of an object in the cache.
+    pub(super) fn shown(&self, o: &Object) -> Option<(State, Option<i32>)> {
+        self.views.get(&*o.pod.uid).and_then(|view| shown(view, o))
+    }
+
+    pub(super) fn was_published(&self, id: &Id) -> bool {
+        self.ever.contains(id)
+    }
+
+    pub(super) fn check_counts(&self, counts: StateCounts) -> Result<(), String> {
+        let mut own = StateCounts::default();
+        for view in self.views.values() {
+            let mut sandboxes = view.status.sandboxes.iter();
+            own.running_pods += u64::from(sandboxes.any(|s| is_ready(s.state)));
+            for c in &view.status.containers {
+                *match c.state {
+                    ContainerState::Created => &mut own.created,
+                    ContainerState::Running => &mut own.running,
+                    ContainerState::Exited => &mut own.exited,
+                    _ => &mut own.unknown,
+                } += 1;
+            }
+        }
+        match own == counts {
+            true => Ok(()),
+            false => Err(format!("counted {counts:?}, published {own:?}")),
+        }
+    }
+}
+
+fn is_ready(state: SandboxState) -> bool {
+    let was_ready = SandboxState::Unknown {
+        last_ready: Some(true),
+    };
+    state == SandboxState::Ready || state == was_ready
+}
+
+/// The state and the exit code of an object in a view.
+pub(super) fn shown(view: &PodView, o: &Object) -> Option<(State, Option<i32>)> {
+    let status = &view.status;
+    match o.kind {
+        Kind::Sandbox => {
+            let s = status.sandboxes.iter().find(|s| *s.id.as_str() == *o.id)?;
+            let ready = is_ready(s.state);
+            Some((if ready { State::Running } else { State::Exited }, None))
+        }
+        Kind::Container => {
+            let c = status.containers.iter().find(|c| *c.id.as_str() == *o.id)?;
+            let state = match c.state {
+                ContainerState::Running => State::Running,
+                ContainerState::Exited => State::Exited,
+                ContainerState::Unknown { last } => match last {
+                    Some(KnownState::Running) => State::Running,
+                    Some(KnownState::Exited) => State::Exited,
+                    _ => State::Created,
+                },
+                _ => State::Created,
+            };
+            Some((state, c.details.exit_code))
+        }
+    }
+}
+
+/// True if the view has an error beside that object.
+pub(super) fn has_error(view: &PodView, o: &Object) -> bool {
+    let sandboxes = view.status.sandboxes.iter();
+    let sandboxes = sandboxes.map(|s| (&s.id, s.error.is_some()));
+    let containers = view.status.containers.iter();
+    let containers = containers.map(|c| (&c.id, c.error.is_some()));
+    let mut all = sandboxes.chain(containers);
+    all.any(|(id, has_error)| *id.as_str() == *o.id && has_error)
+}

@@ -1,0 +1,114 @@
+//! When each change must be published: 11 s after the first successful rows that were read after it, or
+//! after the first event of it that was delivered.
+
+use std::collections::BTreeMap;
+
+use pleg_core::{EventType, RuntimeEvent};
+use pleg_node_model::{Id, Label, Node, Object, State};
+
+use super::ReadOfRows;
+use super::announcements::ById;
+use crate::world::SECOND;
+
+/// Retries of failed calls are up to a minute apart.
+const BACKOFF: u64 = 61 * SECOND;
+
+/// When the latest change of each object became visible to the core.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Freshness {
+    seen: ById<Seen>,
+    /// The last failed call about each pod.
+    pods: BTreeMap<String, u64>,
+    /// The last failed call about the node.
+    node: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+struct Seen {
+    /// When the change happened.
+    change: u64,
+    rows: Option<u64>,
+    event: Option<u64>,
+}
+
+impl Freshness {
+    pub(super) fn failed(&mut self, now: u64, pod: Option<&str>) {
+        match pod {
+            Some(pod) => _ = self.pods.insert(pod.to_owned(), now),
+            None => self.node = Some(now),
+        }
+    }
+
+    /// True if no call about a pod or about the node has failed.
+    pub(super) fn is_untroubled(&self, pod: &str) -> bool {
+        self.node.is_none() && !self.pods.contains_key(pod)
+    }
+
+    /// Rows were read: they show each change that lists and statuses showed by then. (A status that lags
+    /// behind its row counts for the core, and is read again with the next relist only.)
+    pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
+        let shows = |o: &&Object| {
+            let is_listed = match read.pod {
+                None => true,
+                Some(uid) => o.label_uid().is_some_and(|own| **own == *uid),
+            };
+            let last = o.history.last();
+            let is_shown = |at: u64| at <= read.taken;
+            is_listed && last.is_some_and(|c| is_shown(c.in_lists) && is_shown(c.in_statuses))
+        };
+        for o in node.objects().filter(shows) {
+            let seen = self.seen(&o.id, o.since());
+            seen.rows.get_or_insert(read.answered);
+        }
+    }
+
+    /// An event of the latest change has arrived.
+    pub(super) fn delivered(&mut self, now: u64, event: &RuntimeEvent, node: &Node) {
+        let state = match event.event {
+            EventType::Created => State::Created,
+            EventType::Started => State::Running,
+            EventType::Stopped => State::Exited,
+            EventType::Deleted => State::Removed,
+            _ => return,
+        };
+        if let Some(o) = node.object(event.id.as_str())
+            && o.state() == state
+        {
+            let seen = self.seen(&o.id, o.since());
+            seen.event.get_or_insert(now);
+        }
+    }
+
+    fn seen(&mut self, id: &Id, change: u64) -> &mut Seen {
+        let new = Seen {
+            change,
+            rows: None,
+            event: None,
+        };
+        let seen = self.seen.entry(id.clone()).or_insert(new);
+        if seen.change != change {
+            *seen = new;
+        }
+        seen
+    }
+
+    /// From when on the 11 s for the present state of an object count, and why.
+    pub(super) fn start(&self, o: &Object) -> Option<(u64, &'static str)> {
+        let seen = self
+            .seen
+            .get(&o.id)
+            .filter(|seen| seen.change == o.since())?;
+        let last = o.history.last()?;
+        let visible = last
+            .in_lists
+            .max(last.in_statuses)
+            .max(o.overrides.unknown_until);
+        let rows = seen.rows.map(|at| (at, "rows at"));
+        let event = seen.event.filter(|_| o.label == Label::Right);
+        let event = event.map(|at| (at, "event at"));
+        let (first, why) = rows.into_iter().chain(event).min()?;
+        let failed = self.pods.get(&*o.pod.uid).copied().max(self.node);
+        let retried = failed.map_or(0, |at| at + BACKOFF);
+        Some((first.max(visible).max(retried), why))
+    }
+}

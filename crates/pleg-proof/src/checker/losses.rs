@@ -1,0 +1,123 @@
+//! The fate of each event: nothing is missed that was not lost, and no end is lost that an event showed.
+
+use std::collections::BTreeSet;
+
+use pleg_core::{
+    Counters, Details, EventType, Health, MissedCounts, ReportedState, RuntimeEvent, StreamState,
+};
+use pleg_node_model::{self as model, Id};
+
+use super::announcements::ById;
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fate {
+    /// The runtime did not send it, because the object was gone.
+    Suppressed,
+    /// It never arrives.
+    Lost,
+}
+
+/// The ledger of events.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Losses {
+    without_events: bool,
+    lost: u64,
+    suppressed: u64,
+    /// The ends that events of the present stream have shown, with their codes.
+    ends: ById<Option<i32>>,
+    /// Ids of which an event arrived that is younger than its stream.
+    young: BTreeSet<Id>,
+    subscribed: u64,
+}
+
+impl Losses {
+    pub(super) const fn new(without_events: bool) -> Self {
+        Self {
+            without_events,
+            lost: 0,
+            suppressed: 0,
+            ends: ById::new(),
+            young: BTreeSet::new(),
+            subscribed: 0,
+        }
+    }
+
+    pub(super) const fn subscribed(&mut self, now: u64) {
+        self.subscribed = now;
+    }
+
+    pub(super) fn fate(&mut self, _: u64, _: &Id, what: model::EventType, fate: Fate) {
+        let is_expected = matches!(what, model::EventType::Started | model::EventType::Stopped);
+        match fate {
+            // The core knows that a removal suppresses STOPPED; of STARTED it does not.
+            Fate::Suppressed if what == model::EventType::Started => self.lost += 1,
+            Fate::Suppressed => self.suppressed += 1,
+            Fate::Lost if is_expected => self.lost += 1,
+            Fate::Lost => {}
+        }
+    }
+
+    pub(super) const fn lost_on_the_way(&mut self, _: u64, event: &RuntimeEvent) {
+        if matches!(event.event, EventType::Started | EventType::Stopped) {
+            self.lost += 1;
+        }
+    }
+
+    /// An event has arrived. `removed_at`: when the removal of its subject was announced.
+    pub(super) fn delivered(
+        &mut self,
+        now: u64,
+        event: &RuntimeEvent,
+        wall: i64,
+        removed_at: Option<u64>,
+    ) {
+        let age = wall - event.created_at;
+        let is_new = age < (now - self.subscribed).cast_signed();
+        if is_new && event.event != EventType::Deleted {
+            self.young.insert(event.id.as_str().into());
+        }
+        let all = event.sandbox.iter().chain(&event.containers);
+        let own = all.into_iter().find(|r| r.id == event.id);
+        let Some(own) = own.filter(|own| own.shown == ReportedState::Exited) else {
+            return;
+        };
+        let is_in_time = removed_at.is_none_or(|removed| now < removed + 59 * crate::world::SECOND);
+        if !is_new || !is_in_time || event.event == EventType::Deleted {
+            return;
+        }
+        let code = match &own.details {
+            Details::Container(details) => details.exit_code,
+            Details::Sandbox(_) => None,
+        };
+        let known = self.ends.entry(event.id.as_str().into()).or_insert(code);
+        *known = known.or(code);
+    }
+
+    pub(super) fn has_young_event(&self, id: &Id) -> bool {
+        self.young.contains(id)
+    }
+
+    /// The end of an id that an event has shown, with its code.
+    pub(super) fn shown_end(&self, id: &Id) -> Option<Option<i32>> {
+        self.ends.get(id).copied()
+    }
+
+    /// Missed events against lost ones. Ids that the runtime contradicts itself about may be missed twice.
+    pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
+        match missed.total() > self.lost + 2 * excused {
+            true => Err(format!("missed {missed:?}, lost {}", self.lost)),
+            false => Ok(()),
+        }
+    }
+
+    /// A stream that has lost nothing is trusted.
+    pub(super) fn check_period(&self, counters: &Counters, health: &Health) -> Result<(), String> {
+        let is_proven = matches!(health.stream, StreamState::Subscribed { proven: true, .. });
+        let is_good = counters.missed.total() == 0 && self.lost == 0 && is_proven;
+        match !self.without_events && is_good && health.period.as_secs() < 32 {
+            true => Err(format!("the relist period is {:?}", health.period)),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Small worlds: one pod that is known to the core, and a few actions that happen in any order.
+
+use pleg_core::WaiterId;
+use pleg_node_model::{Id, Label, NewContainer, Profile};
+
+use super::{Act, EPOCH, MS, Phase, SECOND, World};
+use crate::choose::{Dice, Quiet};
+use crate::faults::Faults;
+use crate::worker::Policy;
+use crate::world::workers::PodWorker;
+
+/// How long the actions of a small world are tried in every order, at least.
+const HORIZON: u64 = 100 * MS;
+
+impl World {
+    /// A pod with a ready sandbox `s1` and a running container `k2`, which the core knows. The stream has
+    /// delivered an event. From now on actions happen in any order; births have happened, and their events
+    /// are on the way.
+    pub(crate) fn small(profile: Profile, faults: Faults, acts: Vec<Act>) -> Self {
+        let mut world = Self::new(profile, Faults::none(), false);
+        let mut quiet = Quiet;
+        let dice = &mut Dice::new(&mut quiet, true);
+        world.is_small = true;
+        world.pods.push(PodWorker::new(0, 0, Policy::Never));
+        world.outputs(dice);
+        let sandbox = world.run_sandbox(dice, 0, 0, Label::Right, false);
+        world.later(0, Act::Open);
+        world.run_until(EPOCH + SECOND);
+        if let Some(sandbox) = sandbox {
+            let dice = &mut Dice::new(&mut quiet, true);
+            world.birth(dice, &sandbox);
+        }
+        world.run_until(EPOCH + 2_500 * MS);
+        world.faults = faults.clone();
+        world.checker.set_faults(&faults);
+        for act in acts {
+            match act {
+                Act::Birth(sandbox) => {
+                    let dice = &mut Dice::new(&mut quiet, true);
+                    world.birth(dice, &sandbox);
+                }
+                act => world.later(0, act),
+            }
+        }
+        world.ends = world.now + HORIZON;
+        world
+    }
+
+    /// Advances without faults, in the order of time.
+    fn run_until(&mut self, at: u64) {
+        self.ends = at;
+        let mut quiet = Quiet;
+        while let Some(act) = self.earliest() {
+            let dice = &mut Dice::new(&mut quiet, true);
+            match act {
+                Some(act) => self.act(dice, act),
+                None => {
+                    let at = self.tick();
+                    self.core.handle_timeout(at);
+                }
+            }
+            self.outputs(dice);
+        }
+        self.now = self.now.max(at);
+    }
+
+    /// True if no order is left to choose: nothing is in flight, and everything has happened.
+    pub(crate) fn is_over(&self) -> bool {
+        let soon = self.now + 2 * self.patience;
+        let mut acts = self.queue.by(soon);
+        let has_more = acts.any(|(_, act)| !matches!(act, Act::Wake(_))) || !self.calls.is_idle();
+        !has_more && self.now >= self.ends
+    }
+
+    /// Lets the world go on without faults until it must have converged, and checks it.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        self.is_small = false;
+        self.phase = Phase::Calm;
+        self.faults.calm();
+        self.checker.calm(self.now);
+        self.ends = self.now + 75 * SECOND;
+        self.still_for = SECOND;
+        while self.step(&mut Quiet)? {}
+        Ok(())
+    }
+
+    /// No action is put off for longer than this.
+    pub(crate) const fn with_patience(mut self, patience: u64) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(crate) fn with_trace(&mut self) {
+        self.trace = Some(Vec::new());
+    }
+
+    /// A third party creates and starts a container. Its CREATED is lost, or there would be too many orders.
+    pub(super) fn birth(&mut self, dice: &mut Dice<'_>, sandbox: &Id) {
+        let id = self.new_id("k");
+        let mut new = NewContainer::new(&id, sandbox, "c");
+        new.attempt = u32::try_from(self.ids).unwrap_or(0);
+        new.label = Label::Right;
+        if self.node.create_container(new, self.now).is_err() {
+            return;
+        }
+        self.changed(dice, &id);
+        self.tick();
+        if let Ok(events) = self.node.start(&id, self.now) {
+            self.changed(dice, &id);
+            self.emit(dice, events);
+        }
+    }
+
+    pub(super) fn ask_for_relist(&mut self) {
+        let now = self.at();
+        let waiter = WaiterId::new(u64::MAX);
+        self.core.relist_now(now, waiter);
+    }
+}

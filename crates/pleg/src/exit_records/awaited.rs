@@ -1,0 +1,186 @@
+//! Which registered consumers have not acknowledged which ends, and since when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg_core::{Id, Instant, Text, Unacknowledged};
+
+use super::ConsumerId;
+
+/// The acknowledgements that are awaited.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Awaited {
+    consumers: BTreeMap<ConsumerId, Owing>,
+    ends: BTreeMap<Id, End>,
+}
+
+/// What one consumer has not acknowledged.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Owing {
+    name: Text,
+    ends: BTreeSet<(Instant, Id)>,
+    /// When the earliest end was detected whose record the bounds dropped since the last
+    /// acknowledgement of this consumer. The records of a container that crashes fast are dropped
+    /// within seconds, and the consumer would never seem to be late.
+    dropped: Option<Instant>,
+}
+
+impl Owing {
+    fn remove(&mut self, end: &(Instant, Id)) {
+        self.ends.remove(end);
+        if self.ends.is_empty() {
+            self.dropped = None;
+        }
+    }
+
+    fn since(&self) -> Option<Instant> {
+        let (first, _) = self.ends.first()?;
+        Some(self.dropped.map_or(*first, |dropped| dropped.min(*first)))
+    }
+}
+
+/// An end that some consumers have not acknowledged.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    detected: Instant,
+    by: BTreeSet<ConsumerId>,
+}
+
+impl Awaited {
+    /// Ends that are added from now on await this consumer.
+    pub(super) fn register(&mut self, consumer: ConsumerId, name: &Text) {
+        let owing = self.consumers.entry(consumer).or_default();
+        if owing.name != *name {
+            owing.name.clone_from(name);
+        }
+    }
+
+    /// No acknowledgement of this consumer is awaited any more.
+    pub(super) fn unregister(&mut self, consumer: ConsumerId) {
+        let owing = self.consumers.remove(&consumer).unwrap_or_default();
+        for (_, id) in owing.ends {
+            self.acknowledged(&id, consumer);
+        }
+    }
+
+    /// An end of that id awaits each consumer.
+    pub(super) fn add(&mut self, id: &Id, detected: Instant) {
+        self.remove(id);
+        if self.consumers.is_empty() {
+            return;
+        }
+        for owing in self.consumers.values_mut() {
+            owing.ends.insert((detected, id.clone()));
+        }
+        let by = self.consumers.keys().copied().collect();
+        self.ends.insert(id.clone(), End { detected, by });
+    }
+
+    /// The bounds have dropped the record of that id. Its consumers stay late.
+    pub(super) fn dropped(&mut self, id: &Id) {
+        if let Some(End { detected, by }) = self.ends.get(id) {
+            for consumer in by {
+                if let Some(owing) = self.consumers.get_mut(consumer) {
+                    owing.dropped.get_or_insert(*detected);
+                }
+            }
+        }
+        self.remove(id);
+    }
+
+    /// No acknowledgement of that id is awaited any more.
+    pub(super) fn remove(&mut self, id: &Id) {
+        let Some(End { detected, by }) = self.ends.remove(id) else {
+            return;
+        };
+        let end = (detected, id.clone());
+        for consumer in by {
+            if let Some(owing) = self.consumers.get_mut(&consumer) {
+                owing.remove(&end);
+            }
+        }
+    }
+
+    /// The consumer has acknowledged the end of that id. Returns whether that was the last acknowledgement awaited.
+    pub(super) fn acknowledge(&mut self, id: &Id, consumer: ConsumerId) -> bool {
+        if let Some(end) = self.ends.get(id)
+            && let Some(owing) = self.consumers.get_mut(&consumer)
+        {
+            owing.dropped = None;
+            owing.remove(&(end.detected, id.clone()));
+        }
+        self.acknowledged(id, consumer)
+    }
+
+    fn acknowledged(&mut self, id: &Id, consumer: ConsumerId) -> bool {
+        let Some(end) = self.ends.get_mut(id) else {
+            return false;
+        };
+        let was_last = end.by.remove(&consumer) && end.by.is_empty();
+        if was_last {
+            self.ends.remove(id);
+        }
+        was_last
+    }
+
+    pub(super) fn contains(&self, id: &Id) -> bool {
+        self.ends.contains_key(id)
+    }
+
+    /// The consumers that have not acknowledged ends, with the earliest of these.
+    pub(super) fn by_consumer(&self) -> Vec<Unacknowledged> {
+        let owing = self.consumers.values();
+        let owing =
+            owing.filter_map(|owing| Some(Unacknowledged::new(owing.name.clone(), owing.since()?)));
+        owing.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ConsumerId = ConsumerId::new(1);
+    const TWO: ConsumerId = ConsumerId::new(2);
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn owing(awaited: &Awaited) -> Vec<(String, u64)> {
+        let all = awaited.by_consumer().into_iter();
+        all.map(|u| (u.consumer.to_string(), u.since.as_nanos()))
+            .collect()
+    }
+
+    #[test]
+    fn consumer_owes_since_the_earliest_end_it_has_not_acknowledged() {
+        let mut awaited = Awaited::default();
+        awaited.add(&"0".into(), at(0));
+        assert!(!awaited.contains(&"0".into()), "nobody was registered");
+        awaited.register(ONE, &"one".into());
+        awaited.add(&"1".into(), at(1));
+        awaited.register(TWO, &"two".into());
+        awaited.add(&"2".into(), at(2));
+        let name = |name: &str, since| (name.to_owned(), since);
+        assert_eq!(owing(&awaited), [name("one", 1), name("two", 2)]);
+        assert!(awaited.acknowledge(&"1".into(), ONE));
+        assert!(!awaited.acknowledge(&"2".into(), ONE));
+        assert_eq!(owing(&awaited), [name("two", 2)]);
+        // The same id has ended once more.
+        awaited.add(&"2".into(), at(3));
+        assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
+        // The bounds drop the earliest record.
+        awaited.add(&"4".into(), at(4));
+        awaited.dropped(&"2".into());
+        assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
+        awaited.add(&"5".into(), at(5));
+        awaited.acknowledge(&"5".into(), TWO);
+        assert_eq!(owing(&awaited), [name("one", 3), name("two", 4)]);
+        awaited.remove(&"5".into());
+        awaited.unregister(TWO);
+        assert!(awaited.contains(&"4".into()));
+        awaited.remove(&"4".into());
+        awaited.unregister(ONE);
+        assert_eq!(awaited, Awaited::default());
+    }
+}

@@ -1,0 +1,267 @@
+//! Exit records: how containers and sandboxes ended, kept beyond their removal (invariant 9).
+//!
+//! Upstream loses an exit code when the container is removed before a worker has read it
+//! (k#104107). Here exit records are kept, separately from the pod's status, until every consumer
+//! that was registered when the end was announced has acknowledged them, or the pod has been gone for
+//! ten minutes. They are made from announcements. The bounds: of each (pod, container name) the
+//! records of ids that exist and the last three others, and 1,000 of a pod.
+
+mod awaited;
+mod of_pod;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg_core::{
+    Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodUid, Text, Unacknowledged, WallTime,
+};
+
+use awaited::Awaited;
+use of_pod::PodRecords;
+
+/// How long the exit records of a pod are kept after it is gone.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// How one container or sandbox ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct TerminalRecord {
+    /// Its id.
+    pub id: Id,
+    /// Sandbox or container.
+    pub kind: Kind,
+    /// The container's name; empty for a sandbox.
+    pub name: Text,
+    /// The number of earlier attempts under the same name.
+    pub attempt: u32,
+    /// The exit code, unless the runtime did not report it.
+    pub exit_code: Option<i32>,
+    /// The reason according to the runtime; empty if none.
+    pub reason: Text,
+    /// When it ended according to the runtime.
+    pub finished_at: Option<WallTime>,
+    /// When the generator detected it.
+    pub detected: Instant,
+    /// The id was removed.
+    pub removed: bool,
+}
+
+impl TerminalRecord {
+    /// How a container of that name ended, without details, for code that builds records, such as
+    /// tests of consumers.
+    pub fn new(id: impl Into<Id>, name: impl Into<Text>, detected: Instant) -> Self {
+        Self {
+            id: id.into(),
+            kind: Kind::Container,
+            name: name.into(),
+            attempt: 0,
+            exit_code: None,
+            reason: Text::default(),
+            finished_at: None,
+            detected,
+            removed: false,
+        }
+    }
+
+    /// Fills in what a later announcement of the same end shows. A known code never becomes unknown.
+    fn update(&mut self, later: Self) {
+        *self = Self {
+            exit_code: later.exit_code.or(self.exit_code),
+            reason: match later.reason.is_empty() {
+                true => std::mem::take(&mut self.reason),
+                false => later.reason,
+            },
+            finished_at: later.finished_at.or(self.finished_at),
+            detected: self.detected,
+            removed: self.removed || later.removed,
+            ..later
+        };
+    }
+}
+
+/// A consumer that acknowledges exit records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConsumerId(u64);
+
+impl ConsumerId {
+    /// The consumer with that number. Numbers must not be reused.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// All exit records.
+#[derive(Debug, Default)]
+pub(crate) struct ExitRecords {
+    pods: BTreeMap<PodUid, PodRecords>,
+    pod_of: BTreeMap<Id, PodUid>,
+    awaited: Awaited,
+    /// Pods that are gone, in the order in which they went. An entry is void if the pod exists again
+    /// or has no records any more.
+    gone: VecDeque<(Instant, PodUid)>,
+}
+
+impl ExitRecords {
+    /// Records of ends that are announced from now on await this consumer's acknowledgement.
+    pub(crate) fn register(&mut self, consumer: ConsumerId, name: &Text) {
+        self.awaited.register(consumer, name);
+    }
+
+    /// No record awaits this consumer any more. Records that it did not acknowledge are not removed
+    /// because of this.
+    pub(crate) fn unregister(&mut self, consumer: ConsumerId) {
+        self.awaited.unregister(consumer);
+    }
+
+    /// Returns true if the record of that id awaits an acknowledgement.
+    pub(crate) fn is_awaited(&self, id: &Id) -> bool {
+        self.awaited.contains(id)
+    }
+
+    /// The consumers that have not acknowledged ends.
+    pub(crate) fn unacknowledged(&self) -> Vec<Unacknowledged> {
+        self.awaited.by_consumer()
+    }
+
+    /// Applies an announcement. Returns true if the records of its pod have changed.
+    pub(crate) fn announced(&mut self, event: &PodLifecycleEvent) -> bool {
+        let Some(subject) = &event.subject else {
+            return false;
+        };
+        let record = TerminalRecord {
+            id: subject.id.clone(),
+            kind: subject.kind,
+            name: subject.name.clone(),
+            attempt: subject.attempt,
+            exit_code: subject.exit_code,
+            reason: subject.reason.clone(),
+            finished_at: None,
+            detected: event.detected,
+            removed: event.event == LifecycleType::ContainerRemoved,
+        };
+        match event.event {
+            LifecycleType::ContainerDied => self.add(
+                &event.uid,
+                TerminalRecord {
+                    finished_at: event.happened_at,
+                    ..record
+                },
+            ),
+            LifecycleType::ContainerRemoved => return self.update(&event.uid, record),
+            // A code or reason that became known late, unless the state is UNKNOWN now.
+            LifecycleType::ContainerChanged if subject.exit_code.is_some() => {
+                return self.update(&event.uid, record);
+            }
+            // Reads have undone the end.
+            LifecycleType::ContainerStarted => return self.remove(&subject.id).is_some(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Adds the record of a new end, or replaces that of an earlier end of the same id.
+    fn add(&mut self, uid: &PodUid, record: TerminalRecord) {
+        self.remove(&record.id);
+        self.awaited.add(&record.id, record.detected);
+        self.put(uid, record);
+    }
+
+    fn update(&mut self, uid: &PodUid, later: TerminalRecord) -> bool {
+        let known = self.pods.get_mut(uid).and_then(|pod| pod.take(&later.id));
+        let Some(mut record) = known else {
+            return false;
+        };
+        record.update(later);
+        self.put(uid, record);
+        true
+    }
+
+    fn put(&mut self, uid: &PodUid, record: TerminalRecord) {
+        self.pod_of.insert(record.id.clone(), uid.clone());
+        for dropped in self.pods.entry(uid.clone()).or_default().put(record) {
+            self.pod_of.remove(&dropped);
+            self.awaited.dropped(&dropped);
+        }
+    }
+
+    /// Removes the record of that id. Returns its pod.
+    fn remove(&mut self, id: &Id) -> Option<PodUid> {
+        self.awaited.remove(id);
+        let uid = self.pod_of.remove(id)?;
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.take(id);
+            if pod.is_empty() {
+                self.pods.remove(&uid);
+            }
+        }
+        Some(uid)
+    }
+
+    /// The consumer acknowledges that record. It has no effect if the id has ended once more since:
+    /// the consumer has not seen that end. If the record awaits no other consumer, it is removed; then
+    /// this returns its pod.
+    pub(crate) fn acknowledge(
+        &mut self,
+        consumer: ConsumerId,
+        id: &Id,
+        detected: Instant,
+    ) -> Option<PodUid> {
+        let known = self.pods.get(self.pod_of.get(id)?)?.get(id)?;
+        if known.detected > detected || !self.awaited.acknowledge(id, consumer) {
+            return None;
+        }
+        self.remove(id)
+    }
+
+    /// Nothing of the pod exists at `now`.
+    pub(crate) fn pod_is_gone(&mut self, uid: &PodUid, now: Instant) {
+        if let Some(pod) = self.pods.get_mut(uid)
+            && pod.gone.is_none()
+        {
+            pod.gone = Some(now);
+            self.gone.push_back((now, uid.clone()));
+        }
+    }
+
+    /// The pod exists.
+    pub(crate) fn pod_exists(&mut self, uid: &PodUid) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.gone = None;
+        }
+    }
+
+    /// When [`forget`](Self::forget) must be called.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let (gone, _) = self.gone.front()?;
+        Some(gone.after(KEPT_FOR))
+    }
+
+    /// Forgets the records of pods that have been gone for ten minutes. Returns these pods.
+    pub(crate) fn forget(&mut self, now: Instant) -> Vec<PodUid> {
+        let mut forgotten = Vec::new();
+        while self.due().is_some_and(|due| due <= now)
+            && let Some((gone, uid)) = self.gone.pop_front()
+        {
+            if self.pods.get(&uid).is_none_or(|pod| pod.gone != Some(gone)) {
+                continue;
+            }
+            let pod = self.pods.remove(&uid).unwrap_or_default();
+            for id in pod.ids() {
+                self.pod_of.remove(id);
+                self.awaited.remove(id);
+            }
+            forgotten.push(uid);
+        }
+        forgotten
+    }
+
+    /// The records of a pod, in the order in which the ends were detected.
+    pub(crate) fn of(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
+        self.pods.get(uid).map(PodRecords::all).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

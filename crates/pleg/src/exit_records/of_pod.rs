@@ -1,0 +1,93 @@
+//! The exit records of one pod, and their bounds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pleg_core::{Id, Instant};
+
+use super::TerminalRecord;
+
+/// How many exit records of removed ids are kept per name.
+const OF_NAME: usize = 3;
+/// How many exit records of a pod are kept. A pod has far fewer containers.
+const OF_POD: usize = 1000;
+
+/// The exit records of one pod, at most one per id.
+#[derive(Debug, Default)]
+pub(super) struct PodRecords {
+    /// Those of ids that exist.
+    existing: BTreeMap<Id, TerminalRecord>,
+    /// Those of ids that were removed; the last [`OF_NAME`] of each name.
+    removed: Vec<TerminalRecord>,
+    /// Since when nothing of the pod exists.
+    pub(super) gone: Option<Instant>,
+}
+
+impl PodRecords {
+    pub(super) fn is_empty(&self) -> bool {
+        self.existing.is_empty() && self.removed.is_empty()
+    }
+
+    pub(super) fn get(&self, id: &Id) -> Option<&TerminalRecord> {
+        let removed = || self.removed.iter().find(|record| record.id == *id);
+        self.existing.get(id).or_else(removed)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
+        let removed = self.removed.iter().map(|record| &record.id);
+        self.existing.keys().chain(removed)
+    }
+
+    /// Removes and returns the record of that id.
+    pub(super) fn take(&mut self, id: &Id) -> Option<TerminalRecord> {
+        if let Some(record) = self.existing.remove(id) {
+            return Some(record);
+        }
+        let at = self.removed.iter().position(|record| record.id == *id)?;
+        Some(self.removed.remove(at))
+    }
+
+    /// Adds the record of an id that has none. Returns the ids whose records exceed the bounds and
+    /// were removed.
+    pub(super) fn put(&mut self, record: TerminalRecord) -> Vec<Id> {
+        let (kind, name) = (record.kind, record.name.clone());
+        if record.removed {
+            self.removed.push(record);
+        } else {
+            self.existing.insert(record.id.clone(), record);
+        }
+        let mut dropped = Vec::new();
+        let of_name = |r: &TerminalRecord| (r.kind, &r.name) == (kind, &name);
+        while self.removed.iter().filter(|r| of_name(r)).count() > OF_NAME {
+            dropped.extend(self.drop_oldest(of_name));
+        }
+        while self.removed.len() + self.existing.len() > OF_POD {
+            dropped.extend(self.drop_oldest(|_| true));
+        }
+        dropped
+    }
+
+    /// Removes the oldest record of a removed id for which `is_meant` is true; if there is none, the
+    /// oldest of an id that exists.
+    fn drop_oldest(&mut self, is_meant: impl Fn(&TerminalRecord) -> bool) -> Option<Id> {
+        let removed = self.removed.iter().filter(|record| is_meant(record));
+        let oldest = removed.min_by_key(|record| age(record));
+        let oldest = oldest.or_else(|| self.existing.values().min_by_key(|record| age(record)));
+        let id = oldest?.id.clone();
+        self.take(&id);
+        Some(id)
+    }
+
+    /// All of them, in the order in which the ends were detected.
+    pub(super) fn all(&self) -> Arc<[TerminalRecord]> {
+        let mut all = self.removed.clone();
+        all.extend(self.existing.values().cloned());
+        all.sort_by_key(age);
+        all.into()
+    }
+}
+
+/// One read may detect several ends at once, in any order: they ended in the order of attempts.
+fn age(record: &TerminalRecord) -> (Instant, u32) {
+    (record.detected, record.attempt)
+}

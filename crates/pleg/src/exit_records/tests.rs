@@ -1,0 +1,208 @@
+//! Which exit records are kept, and for whom.
+
+use pleg_core::Subject;
+
+use super::*;
+
+const ONE: ConsumerId = ConsumerId::new(1);
+const TWO: ConsumerId = ConsumerId::new(2);
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn announce(records: &mut ExitRecords, what: LifecycleType, subject: Subject, detected: u64) {
+    let event = PodLifecycleEvent::new(what, "p", Some(subject), at(detected));
+    records.announced(&event);
+}
+
+fn container(id: &str, name: &str) -> Subject {
+    let mut subject = Subject::new(id, Kind::Container, name);
+    subject.exit_code = Some(1);
+    subject
+}
+
+fn died(records: &mut ExitRecords, id: &str, name: &str, detected: u64) {
+    let died = LifecycleType::ContainerDied;
+    announce(records, died, container(id, name), detected);
+}
+
+fn removed(records: &mut ExitRecords, id: &str, name: &str, detected: u64) {
+    let removed = LifecycleType::ContainerRemoved;
+    announce(records, removed, container(id, name), detected);
+}
+
+fn of_p(records: &ExitRecords) -> Arc<[TerminalRecord]> {
+    records.of(&"p".into())
+}
+
+fn ids(records: &ExitRecords) -> Vec<String> {
+    of_p(records).iter().map(|r| r.id.to_string()).collect()
+}
+
+fn acknowledge(records: &mut ExitRecords, consumer: ConsumerId, id: &str) -> bool {
+    let known = of_p(records).iter().find(|r| r.id.as_str() == id).cloned();
+    let record = known.expect("a record");
+    let detected = record.detected;
+    records
+        .acknowledge(consumer, &record.id, detected)
+        .is_some()
+}
+
+#[test]
+fn last_three_removed_ids_of_each_name_are_kept() {
+    let mut records = ExitRecords::default();
+    for (n, id) in (1..).zip(["1", "2", "3", "4"]) {
+        died(&mut records, id, "app", n);
+        removed(&mut records, id, "app", n);
+    }
+    died(&mut records, "other", "side", 5);
+    removed(&mut records, "other", "side", 5);
+    assert_eq!(ids(&records), ["2", "3", "4", "other"]);
+}
+
+/// After a restart, the ends of older containers may be detected later than that of the newest one.
+#[test]
+fn every_id_that_exists_is_kept_whenever_its_end_was_detected() {
+    let mut records = ExitRecords::default();
+    records.register(ONE, &"one".into());
+    for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
+        died(&mut records, id, "app", detected);
+    }
+    assert_eq!(ids(&records), ["9", "1", "3", "8"]);
+    assert!(records.is_awaited(&"9".into()));
+    for id in ["1", "3", "8", "9"] {
+        removed(&mut records, id, "app", 7);
+    }
+    assert_eq!(ids(&records), ["1", "3", "8"]);
+    assert!(!records.is_awaited(&"9".into()));
+}
+
+#[test]
+fn of_ends_detected_at_once_the_earliest_attempt_is_dropped() {
+    let mut records = ExitRecords::default();
+    for attempt in [4, 3, 1, 2] {
+        let mut subject = container(&attempt.to_string(), "app");
+        subject.attempt = attempt;
+        let (died, removed) = (
+            LifecycleType::ContainerDied,
+            LifecycleType::ContainerRemoved,
+        );
+        announce(&mut records, died, subject.clone(), 7);
+        announce(&mut records, removed, subject, 7);
+    }
+    assert_eq!(ids(&records), ["2", "3", "4"]);
+}
+
+#[test]
+fn pod_has_at_most_1000_records() {
+    let mut records = ExitRecords::default();
+    for n in 0..=1000 {
+        died(&mut records, &format!("c{n}"), &format!("app{n}"), n);
+    }
+    assert_eq!((ids(&records).len(), &*ids(&records)[0]), (1000, "c1"));
+}
+
+#[test]
+fn late_code_and_removal_keep_the_detection_and_known_code() {
+    let mut records = ExitRecords::default();
+    let mut subject = Subject::new("1", Kind::Container, "app");
+    announce(
+        &mut records,
+        LifecycleType::ContainerDied,
+        subject.clone(),
+        7,
+    );
+    subject.exit_code = Some(137);
+    subject.reason = "OOMKilled".into();
+    announce(&mut records, LifecycleType::ContainerChanged, subject, 8);
+    let subject = Subject::new("1", Kind::Container, "app");
+    announce(&mut records, LifecycleType::ContainerRemoved, subject, 9);
+    let all = of_p(&records);
+    let [record] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(
+        (record.exit_code, &*record.reason),
+        (Some(137), "OOMKilled")
+    );
+    assert_eq!((record.detected, record.removed), (at(7), true));
+}
+
+#[test]
+fn record_of_an_undone_end_is_removed() {
+    let mut records = ExitRecords::default();
+    records.register(ONE, &"one".into());
+    died(&mut records, "1", "app", 1);
+    announce(
+        &mut records,
+        LifecycleType::ContainerStarted,
+        container("1", "app"),
+        2,
+    );
+    assert!(ids(&records).is_empty() && records.unacknowledged().is_empty());
+    died(&mut records, "1", "app", 3);
+    // The consumer has seen the first end only.
+    assert_eq!(records.acknowledge(ONE, &"1".into(), at(1)), None);
+    assert!(acknowledge(&mut records, ONE, "1"));
+}
+
+#[test]
+fn record_is_removed_when_every_consumer_has_acknowledged_it() {
+    let mut records = ExitRecords::default();
+    for (consumer, name) in [(ONE, "one"), (TWO, "two")] {
+        records.register(consumer, &name.into());
+    }
+    died(&mut records, "1", "app", 1);
+    assert!(!acknowledge(&mut records, ONE, "1"));
+    assert!(!acknowledge(&mut records, ONE, "1"), "once each");
+    assert!(records.is_awaited(&"1".into()));
+    assert!(acknowledge(&mut records, TWO, "1"));
+    assert!(ids(&records).is_empty());
+    removed(&mut records, "1", "app", 2);
+    assert!(ids(&records).is_empty(), "a removal is no new end");
+}
+
+#[test]
+fn only_consumers_registered_before_an_end_are_awaited() {
+    let mut records = ExitRecords::default();
+    died(&mut records, "0", "app", 1);
+    records.register(ONE, &"one".into());
+    died(&mut records, "1", "app", 2);
+    records.register(TWO, &"two".into());
+    died(&mut records, "2", "app", 3);
+    // Its exit code becomes known: that is no new end.
+    announce(
+        &mut records,
+        LifecycleType::ContainerChanged,
+        container("1", "app"),
+        4,
+    );
+    for id in ["0", "1", "2"] {
+        acknowledge(&mut records, ONE, id);
+    }
+    assert_eq!(ids(&records), ["0", "2"]);
+    assert!(!records.is_awaited(&"0".into()) && records.is_awaited(&"2".into()));
+    records.unregister(TWO);
+    assert!(!records.is_awaited(&"2".into()));
+    assert_eq!(ids(&records), ["0", "2"], "kept within the bounds");
+}
+
+#[test]
+fn records_are_forgotten_ten_minutes_after_the_pod() {
+    let mut records = ExitRecords::default();
+    records.register(ONE, &"one".into());
+    let (p, gone) = (PodUid::from("p"), at(5));
+    records.pod_is_gone(&p, at(1));
+    assert_eq!(records.due(), None, "it has no records");
+    died(&mut records, "1", "app", 1);
+    records.pod_is_gone(&p, at(2));
+    records.pod_exists(&p);
+    records.pod_is_gone(&p, gone);
+    records.pod_is_gone(&p, at(6));
+    assert!(records.forget(at(4).after(KEPT_FOR)).is_empty());
+    assert_eq!(records.due(), Some(gone.after(KEPT_FOR)));
+    assert_eq!(records.forget(gone.after(KEPT_FOR)), [p]);
+    assert!(ids(&records).is_empty() && records.unacknowledged().is_empty());
+    assert_eq!(records.due(), None);
+}

@@ -1,0 +1,205 @@
+//! The announcements that wait for one subscriber (invariant 9). A subscriber that keeps up gets
+//! every announcement. For one that lags, they are coalesced per id, and every lost Died or Removed
+//! is counted.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
+
+/// The maximum number of ids whose announcements are coalesced. Nodes with 20,000 containers exist.
+const IDS: usize = 100_000;
+
+/// Announcements that one subscriber has not taken yet.
+///
+/// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
+/// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. The last Died
+/// and the last Removed of an id stay. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber
+/// must take a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox {
+    waiting: VecDeque<PodLifecycleEvent>,
+    plain: usize,
+    compact_at: usize,
+    missed: u64,
+}
+
+impl Inbox {
+    /// An empty inbox.
+    pub(crate) const fn new(plain: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            plain,
+            compact_at: plain,
+            missed: 0,
+        }
+    }
+
+    /// Adds an announcement. Never blocks, never fails.
+    pub(crate) fn push(&mut self, event: PodLifecycleEvent) {
+        self.waiting.push_back(event);
+        if self.waiting.len() > self.compact_at {
+            self.compact();
+            // Keeps the cost of compacting per announcement constant.
+            self.compact_at = self.plain.max(self.waiting.len().saturating_mul(2));
+        }
+    }
+
+    /// Removes the oldest announcement.
+    pub(crate) fn pop(&mut self) -> Option<PodLifecycleEvent> {
+        let event = self.waiting.pop_front();
+        if self.waiting.len() <= self.plain {
+            self.compact_at = self.plain;
+        }
+        event
+    }
+
+    /// How many announcements were lost since the last call, if any. To be delivered before the next
+    /// announcement.
+    pub(crate) fn take_missed(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
+    }
+
+    fn compact(&mut self) {
+        let before = self.waiting.len() as u64;
+        let mut seen: BTreeSet<Id> = BTreeSet::new();
+        let mut ends: BTreeSet<(Id, LifecycleType)> = BTreeSet::new();
+        let mut synced: BTreeSet<PodUid> = BTreeSet::new();
+        let mut kept = VecDeque::with_capacity(self.waiting.len());
+        // From the newest to the oldest: an announcement that a later one of its id overtakes is dropped.
+        while let Some(event) = self.waiting.pop_back() {
+            let is_end = matches!(
+                event.event,
+                LifecycleType::ContainerDied | LifecycleType::ContainerRemoved
+            );
+            let is_last = match &event.subject {
+                None => synced.insert(event.uid.clone()),
+                // If reads have undone an end, its id can have another one.
+                Some(subject) if is_end => {
+                    seen.insert(subject.id.clone());
+                    ends.insert((subject.id.clone(), event.event))
+                }
+                Some(subject) => seen.insert(subject.id.clone()),
+            };
+            if is_last {
+                kept.push_front(event);
+            }
+        }
+        if seen.len() > IDS {
+            kept.clear();
+            self.missed += before;
+        }
+        self.waiting = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pleg_core::{Instant, Kind, Subject};
+
+    use super::*;
+
+    fn event(at: u64, what: LifecycleType, id: &str, name: &str) -> PodLifecycleEvent {
+        let subject = (!id.is_empty()).then(|| Subject::new(id, Kind::Container, name));
+        let detected = Instant::from_origin(Duration::from_secs(at));
+        PodLifecycleEvent::new(what, "pod", subject, detected)
+    }
+
+    fn drain(inbox: &mut Inbox) -> Vec<(LifecycleType, String)> {
+        std::iter::from_fn(|| inbox.pop())
+            .map(|e| {
+                (
+                    e.event,
+                    e.subject.map_or(String::new(), |s| s.id.to_string()),
+                )
+            })
+            .collect()
+    }
+
+    use LifecycleType::{
+        ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync,
+    };
+
+    #[test]
+    fn subscriber_that_keeps_up_gets_everything() {
+        let mut inbox = Inbox::new(4);
+        for what in [ContainerStarted, PodSync, ContainerDied, ContainerRemoved] {
+            inbox.push(event(0, what, if what == PodSync { "" } else { "a" }, "a"));
+        }
+        assert_eq!(drain(&mut inbox).len(), 4);
+        assert_eq!(inbox.take_missed(), None);
+    }
+
+    #[test]
+    fn c3_subscriber_that_lags_loses_no_end() {
+        let mut inbox = Inbox::new(2);
+        for id in ["a", "b", "c"] {
+            inbox.push(event(0, ContainerStarted, id, id));
+            inbox.push(event(0, ContainerDied, id, id));
+            inbox.push(event(0, ContainerRemoved, id, id));
+        }
+        inbox.push(event(1, ContainerStarted, "d", "d"));
+        let got = drain(&mut inbox);
+        for id in ["a", "b", "c"] {
+            for what in [ContainerDied, ContainerRemoved] {
+                assert!(
+                    got.contains(&(what, id.to_owned())),
+                    "{what} {id} in {got:?}"
+                );
+            }
+        }
+        assert!(got.contains(&(ContainerStarted, "d".to_owned())));
+        assert_eq!(inbox.take_missed(), None);
+    }
+
+    #[test]
+    fn ends_of_one_name_are_never_lost() {
+        let mut inbox = Inbox::new(2);
+        for n in 0..10 {
+            inbox.push(event(n, ContainerDied, &format!("c{n}"), "app"));
+            inbox.push(event(n, ContainerRemoved, &format!("c{n}"), "app"));
+        }
+        assert_eq!(inbox.take_missed(), None);
+        assert_eq!(drain(&mut inbox).len(), 20);
+    }
+
+    /// Reads can undo an end again and again.
+    #[test]
+    fn ends_of_one_id_are_coalesced() {
+        let mut inbox = Inbox::new(2);
+        for n in 0..100 {
+            inbox.push(event(n, ContainerStarted, "a", "app"));
+            inbox.push(event(n, ContainerDied, "a", "app"));
+            assert!(inbox.waiting.len() <= 4);
+        }
+        assert_eq!(inbox.take_missed(), None);
+    }
+
+    #[test]
+    fn more_than_100_000_ids_count_as_missed() {
+        let mut inbox = Inbox::new(2);
+        for n in 0..=2 * IDS {
+            inbox.push(event(0, ContainerChanged, &n.to_string(), "app"));
+            assert!(inbox.waiting.len() <= 2 * IDS);
+        }
+        let left = inbox.waiting.len();
+        assert_eq!(inbox.take_missed(), Some((2 * IDS + 1 - left) as u64));
+    }
+
+    /// After catching up, it keeps announcements as they are, as before.
+    #[test]
+    fn subscriber_that_caught_up_gets_everything_again() {
+        for lag in [3, 6] {
+            let mut inbox = Inbox::new(2);
+            for n in 0..lag {
+                inbox.push(event(n, ContainerDied, &n.to_string(), "app"));
+            }
+            assert_eq!(drain(&mut inbox).len() as u64, lag);
+            for n in 0..3 {
+                inbox.push(event(n, ContainerStarted, "x", "app"));
+            }
+            assert_eq!(inbox.waiting.len(), 1, "coalesced beyond two, after {lag}");
+        }
+    }
+}

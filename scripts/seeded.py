@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Plants seeded bugs in a copy of the core, one at a time, and checks that the tests catch each.
+
+    seeded.py               plant all bugs, or those that were not planted yet since the core changed
+    seeded.py NAME...       plant these
+    seeded.py --check       check that each patch applies exactly once (fast, for CI)
+    seeded.py --rotate N    plant N bugs, other ones at each commit
+
+crates/pleg-proof/seeded.toml describes the bugs. A bug is caught if its command fails: the scripted tests of the core, or
+the random worlds for bugs with `by = "worlds"`. The copy, its build and the results are kept in pleg-seeded in the
+temporary directory.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUGS = ROOT / "crates/pleg-proof/seeded.toml"
+COPY = Path(tempfile.gettempdir()) / "pleg-seeded"
+CRATES = ["pleg-core", "pleg-node-model", "pleg-proof"]
+COMMANDS = {
+    "core": "cargo test --quiet -p pleg-core",
+    "worlds": "cargo run --quiet --release -p pleg-proof --bin soak -- 0 3000",
+}
+LIMIT_SECONDS = 1200
+
+
+def edits(bug):
+    """The patches of a bug: file, text to find, text to put."""
+    return [(edit["file"], edit["find"], edit["put"]) for edit in bug.get("edit", [bug])]
+
+
+def problem(bug):
+    """Why a bug cannot be planted."""
+    for file, find, put in edits(bug):
+        count = (ROOT / file).read_text().count(find)
+        if count != 1 or find == put:
+            return f"{bug['name']}: found {count} times in {file}: {find}"
+    return None
+
+
+def plant(bug):
+    """Returns true if the tests catch the bug."""
+    for crate in CRATES:
+        shutil.copytree(ROOT / "crates" / crate, COPY / "crates" / crate, dirs_exist_ok=True)
+    for file, find, put in edits(bug):
+        path = COPY / file
+        path.write_text(path.read_text().replace(find, put))
+    command = COMMANDS[bug.get("by", "core")]
+    done = subprocess.run(command.split(), cwd=COPY, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    if "error[E" in done.stderr or "could not compile" in done.stderr:
+        sys.exit(f"seeded: {bug['name']} does not compile:\n{done.stderr}")
+    return done.returncode != 0
+
+
+def prepare():
+    """A workspace of the crates that are tested alone."""
+    COPY.mkdir(exist_ok=True)
+    manifest = (ROOT / "Cargo.toml").read_text()
+    begin = manifest.index("members = [")
+    end = manifest.index("]", begin)
+    members = ", ".join(f'"crates/{crate}"' for crate in CRATES)
+    (COPY / "Cargo.toml").write_text(f"{manifest[:begin]}members = [{members}{manifest[end:]}")
+    shutil.copy(ROOT / "Cargo.lock", COPY / "Cargo.lock")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--rotate", type=int, metavar="N")
+    args = parser.parse_args()
+    bugs = tomllib.loads(BUGS.read_text())["bug"]
+    if problems := [found for bug in bugs if (found := problem(bug))]:
+        sys.exit("\n".join(problems))
+    if args.check:
+        return print(f"{len(bugs)} seeded bugs apply")
+    if args.rotate:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+        start = int(commit[:8] or "0", 16) % len(bugs)
+        bugs = (bugs[start:] + bugs[:start])[: args.rotate]
+    elif args.names:
+        bugs = [bug for bug in bugs if bug["name"] in args.names]
+    prepare()
+    os.environ.setdefault("CARGO_TARGET_DIR", str(COPY / "target"))
+    sources = b"".join(path.read_bytes() for crate in CRATES for path in sorted((ROOT / "crates" / crate).rglob("*.rs")))
+    results = COPY / f"results-{hashlib.sha256(sources).hexdigest()[:12]}.json"
+    caught = json.loads(results.read_text()) if results.exists() else {}
+    for bug in bugs:
+        name = bug["name"]
+        if name not in caught or args.names:
+            caught[name] = plant(bug)
+            results.write_text(json.dumps(caught))
+        print(f"{'caught' if caught[name] else 'NOT CAUGHT':10} {name}", flush=True)
+    sys.exit(not all(caught[bug["name"]] for bug in bugs))
+
+
+if __name__ == "__main__":
+    main()
