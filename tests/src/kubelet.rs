@@ -230,6 +230,7 @@ impl Kubelet {
         life: Life,
     ) -> anyhow::Result<Id> {
         let label = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        let of_pod = pod.config.metadata.clone().unwrap_or_default();
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: name.to_owned(),
@@ -243,6 +244,8 @@ impl Kubelet {
             log_path: format!("{name}-{attempt}.log"),
             labels: [
                 label("io.kubernetes.pod.uid", pod.uid.as_str()),
+                label("io.kubernetes.pod.name", &of_pod.name),
+                label("io.kubernetes.pod.namespace", &of_pod.namespace),
                 label("io.kubernetes.container.name", name),
             ]
             .into(),

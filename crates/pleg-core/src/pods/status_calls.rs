@@ -122,6 +122,12 @@ impl StatusCalls {
         matches!(self.failure, Some(Failure::Missing))
     }
 
+    /// Returns true if the call fails, other than once with NotFound: an id that was listed may be gone a moment later.
+    pub(crate) fn is_failing(&self) -> bool {
+        let failures = self.retry.map_or(0, |retry| retry.failures);
+        self.error().is_some() || (self.is_missing() && failures > 1)
+    }
+
     /// The error of the last call, if it failed otherwise than with NotFound.
     pub(crate) const fn error(&self) -> Option<&Arc<CallError>> {
         match &self.failure {

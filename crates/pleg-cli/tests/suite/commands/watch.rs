@@ -100,9 +100,8 @@ async fn json_is_one_object_per_line() {
     check_synced_fields(&synced);
     assert_eq!(synced["pods"], 1);
 
-    // Later changes come from the stream.
+    // Later changes.
     let pod = run_job(&sim.kubelet, "during", 5).await;
-    remove_pod(&sim.kubelet, &pod).await;
     let mut events = Vec::new();
     while !events.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
         let event = object(&watch.line().await.expect("an event"));
@@ -111,6 +110,7 @@ async fn json_is_one_object_per_line() {
         if what == "ContainerDied container" {
             assert_eq!(event["exitCode"], 5, "{event}");
             assert_eq!(event["reason"], "Error", "{event}");
+            remove_pod(&sim.kubelet, &pod).await;
         }
         if what == "ContainerDied container" && event["source"] == "stream" {
             assert!(event.get("latencyMs").is_some(), "{event}");
