@@ -31,7 +31,6 @@ MORE = 0.03
 # How many rounds of each path. The exits are those of the pods that there are.
 PATHS = {
     "convert": 1000,
-    "decode": 1000,
     "known": 1000,
     "stopped": 500,
     "list-convert": 1000,
