@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use pleg::Pleg;
-use pleg_core::{CallErrorKind, EventType, Report, ReportedState, RuntimeEvent, WallTime};
+use pleg_core::{CallErrorKind, EventType, ReportedState, RuntimeEvent, WallTime};
 use pleg_runtime::clock::{Clock, wall};
-use rivals::{
-    Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, StatusTimestamps, Subject,
-};
+use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, Subject};
 
 pub(crate) use pleg_runtime::fake::{FakeRuntime, Op, container, exited, sandbox, with_ips};
 
