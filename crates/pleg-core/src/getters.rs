@@ -61,7 +61,7 @@ impl Reconciler {
         slow.map(move |(uid, since)| (ticket(uid), uid, since))
     }
 
-    /// Pods that cannot be read, or of which a status cannot be read. None while the runtime as a whole fails.
+    /// Pods that cannot be read, or that have an id whose status cannot be read. None while the runtime as a whole fails.
     pub fn failing_pods(&self) -> impl ExactSizeIterator<Item = &PodUid> {
         let failing = self.pods.failing();
         let counts = !self.outage.fails();

@@ -143,7 +143,7 @@ impl Outage {
         self.version.map(|(_, since)| since.after(VERSION_DEADLINE))
     }
 
-    /// The number of calls of which something is stored.
+    /// How many calls are stored here.
     pub(crate) fn len(&self) -> usize {
         self.recent.len()
     }

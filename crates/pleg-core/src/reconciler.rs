@@ -66,7 +66,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler of a node of which nothing is known, at `now`.
+    /// A reconciler that knows nothing of its node, at `now`.
     ///
     /// # Errors
     /// If the settings are not valid.
@@ -263,7 +263,7 @@ impl Reconciler {
             sorted.add_absent(uid, began);
         }
         self.begin_announcements(now, rows);
-        let unsettled = sorted.differ.iter().map(|(uid, rows)| {
+        let pending = sorted.differ.iter().map(|(uid, rows)| {
             let overlaps = self.schedule.overlaps_relist(uid);
             let by = SettledBy {
                 since: if overlaps { now } else { began },
@@ -271,7 +271,7 @@ impl Reconciler {
             };
             (uid.clone(), by)
         });
-        self.progress.relisted(began, unsettled.collect());
+        self.progress.relisted(began, pending.collect());
         self.confirm(now, began, &sorted.same);
         for (uid, rows) in sorted.differ {
             self.take_relist_rows(now, uid, rows);

@@ -20,7 +20,7 @@ const LOOPS: u32 = 5;
 const LOOPED: i32 = 50;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscriber_that_never_reads_delays_no_call_and_gets_all_exits() -> anyhow::Result<()> {
+async fn idle_subscriber_delays_no_call_and_misses_no_exit() -> anyhow::Result<()> {
     let node = Node::up()?;
     let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
     let mut unread = builder.subscribe();

@@ -9,9 +9,9 @@ use crate::types::time::Instant;
 /// The pods that cannot be read, published or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Failures {
-    /// Pods of which the last list failed.
+    /// Pods whose last list failed.
     lists: BTreeMap<PodUid, ListFailure>,
-    /// Pods of which the status of an id cannot be read.
+    /// Pods with an id whose status cannot be read.
     statuses: BTreeSet<PodUid>,
     /// Pods with failures since the last answer of `Version`, which shows whether they count.
     unjudged: BTreeSet<PodUid>,
@@ -96,7 +96,7 @@ impl Failures {
         &self.named
     }
 
-    /// The number of pods of which something is stored.
+    /// How many pods are stored here.
     pub(crate) fn len(&self) -> usize {
         self.lists.len() + self.unjudged.len() + self.named.len()
     }

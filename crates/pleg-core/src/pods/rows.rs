@@ -50,7 +50,7 @@ impl PodRows {
 /// The rows of a relist by pod.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
-    /// Pods whose rows are exactly what is published and of which no status is due.
+    /// Pods whose rows are exactly what is published and that have no status due.
     pub(crate) same: Vec<PodUid>,
     /// All other pods: new, changed, absent, or with reads that are due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
@@ -108,7 +108,7 @@ impl Sorted {
         sorted
     }
 
-    /// Adds a pod of which nothing is listed or published, because a caller waits for it or it is being read.
+    /// Adds a pod that has nothing listed or published, because a caller waits for it or it is being read.
     pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
         // `same` is in the order of pods.
         if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {

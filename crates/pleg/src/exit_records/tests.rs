@@ -63,7 +63,7 @@ fn last_three_removed_ids_of_each_name_are_kept() {
 
 /// After a restart, the ends of older containers may be detected later than that of the newest one.
 #[test]
-fn every_id_that_exists_is_kept_whenever_its_end_was_detected() {
+fn record_of_an_id_that_exists_is_kept() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
