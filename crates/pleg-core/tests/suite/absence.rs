@@ -1,7 +1,7 @@
 //! Absence is proven.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
-use pleg_core::EventType::{Deleted, Started, Stopped};
+use pleg_core::EventType::{Deleted, Started};
 
 use crate::node::{exited, running, unlabelled};
 use crate::script::{Event, Script};
@@ -12,7 +12,12 @@ fn complete_relist_proves_absence() {
     t.node.remove("web");
     t.relist();
     t.expect(&["Died web", "Removed web"]);
-    t.expect_calls(&["relist"]);
+    t.node.remove("s");
+    t.relist();
+    t.expect(&["Died s", "Removed s"]);
+    t.relist();
+    t.expect_calls(&["relist", "relist", "relist"]);
+    assert!(t.cache.is_empty());
 }
 
 #[test]
@@ -35,6 +40,10 @@ fn pod_list_and_not_found_prove_absence() {
     t.expect(&["Died web", "Removed web"]);
     t.expect_calls(&["list p", "status web"]);
     assert_eq!(t.answered(worker, "web"), "none");
+    t.node.remove("s");
+    let request = t.request_read("p");
+    t.expect(&["Died s", "Removed s"]);
+    assert!(t.view(request).status.is_nothing());
 }
 
 #[test]
@@ -63,8 +72,7 @@ fn pod_list_and_deleted_prove_absence() {
 #[test]
 fn deleted_removes_nothing_that_a_read_shows() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t.send(Event::nil(Deleted, "web"));
     let worker = t.read();
     t.pass(30_000);
@@ -93,8 +101,7 @@ fn id_without_label_is_removed_by_a_relist_only() {
     t.node.set(unlabelled(running("free")));
     t.relist();
     t.forget();
-    t.node.remove("free");
-    t.event(Deleted, "free");
+    t.removes("free");
     t.pass(1_100);
     t.expect(&["Died free", "Removed free"]);
     assert!(!t.calls().contains(&"list p".to_owned()));
@@ -171,8 +178,7 @@ fn gone_id_that_a_row_shows_is_there_again() {
 #[test]
 fn gone_id_whose_status_is_not_found_stays_gone() {
     let mut t = Script::with(&["web"]);
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.removes("web");
     t.pass(300);
     t.expect(&["Died web", "Removed web"]);
     t.node.set_row(running("web"));

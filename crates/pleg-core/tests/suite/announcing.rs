@@ -1,7 +1,7 @@
 //! Announcements: once each, initial ones, exit codes that become known late.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
-use pleg_core::EventType::{Deleted, Stopped};
+use pleg_core::EventType::{Started, Stopped};
 use pleg_core::LifecycleType;
 
 use crate::node::{exited, running, start_failed, with};
@@ -14,11 +14,13 @@ fn state_in_the_first_relist_is_initial() {
     t.node.start("web");
     t.node.exit("job", 3);
     t.node.create("new");
+    t.node.become_unknown("odd");
     t.settle();
     t.expect(&[
         "Started s initial",
         "Died job 3 initial",
         "Changed new initial",
+        "Changed odd initial",
         "Started web initial",
     ]);
     assert!(t.is_synced);
@@ -105,15 +107,19 @@ fn old_death_whose_status_fails_stays_initial() {
 #[test]
 fn late_event_of_a_removed_id_announces_nothing() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 1);
-    t.event(Stopped, "web");
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.exits("web", 1);
+    t.removes("web");
     t.pass(300);
     t.expect(&["Died web 1", "Removed web 1"]);
-    t.send(Event::of(Stopped, exited("web", 1)));
+    t.subscribe();
+    t.pass(60_000);
+    for age in [1, 240_000] {
+        t.send(Event::of(Started, running("web")).aged(age));
+        t.send(Event::of(Stopped, exited("web", 1)).aged(age));
+    }
     t.pass(70_000);
     t.expect_nothing();
+    assert_eq!(t.cached("web"), "none");
 }
 
 #[test]
@@ -141,8 +147,7 @@ fn unknown_is_announced_when_it_comes_and_goes() {
 #[test]
 fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     let mut t = Script::with(&["web", "job"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t.node.become_unknown("web");
     t.node.become_unknown("job");
     t.read();
@@ -168,8 +173,7 @@ fn other_details_that_change_are_announced_as_sync() {
 fn code_within_a_minute_of_the_removal_is_announced() {
     for (late, announced) in [(59_000, Some("Changed web 3")), (61_000, None)] {
         let mut t = Script::with(&["web"]);
-        t.node.remove("web");
-        t.event(Deleted, "web");
+        t.removes("web");
         t.pass(300);
         t.expect(&["Died web", "Removed web"]);
         t.pass(late);
@@ -240,8 +244,7 @@ fn died_waits_for_its_code_for_a_minute_at_most() {
 #[test]
 fn reason_that_is_known_two_seconds_late_is_announced() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 137);
-    t.event(Stopped, "web");
+    t.exits("web", 137);
     t.expect(&["Died web 137"]);
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
@@ -257,8 +260,7 @@ fn reason_that_is_known_two_seconds_late_is_announced() {
 #[test]
 fn unknown_code_is_read_again_after_two_seconds() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", None);
-    t.event(Stopped, "web");
+    t.exits("web", None);
     t.expect(&["Died web"]);
     t.node.exit("web", 3);
     t.pass(2_100);
@@ -268,8 +270,7 @@ fn unknown_code_is_read_again_after_two_seconds() {
 #[test]
 fn success_and_initial_deaths_cause_no_late_read() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 0);
-    t.event(Stopped, "web");
+    t.exits("web", 0);
     t.pass(3_000);
     t.expect_calls(&[]);
     let mut t = Script::new();

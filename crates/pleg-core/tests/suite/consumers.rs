@@ -1,8 +1,10 @@
 //! The consumers in a script: callers that wait, readers of the cache, subscribers.
 
+use std::sync::Arc;
+
 use pleg_core::{
-    CallErrorKind, ContainerState, ContainerStatus, Degraded, Instant, PodStatus, PodUid, PodView,
-    WaiterId,
+    CallErrorKind, ContainerState, ContainerStatus, Degraded, Health, Instant, PodStatus, PodUid,
+    PodView, WaiterId,
 };
 
 use crate::script::Script;
@@ -28,6 +30,22 @@ impl Script {
     pub(crate) fn read_details_since(&mut self, after: Instant) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
         self.core.wait_for_details(now, waiter, &"p".into(), after);
+        self.settle();
+        waiter
+    }
+
+    /// Somebody asks for a read of the pod.
+    pub(crate) fn request_read(&mut self, pod: &str) -> WaiterId {
+        let (waiter, now) = (self.new_waiter(), self.now());
+        self.core.relist(now, waiter, &pod.into());
+        self.settle();
+        waiter
+    }
+
+    /// Somebody asks for a read of the pod with all its statuses.
+    pub(crate) fn request_reinspect(&mut self, pod: &str) -> WaiterId {
+        let (waiter, now) = (self.new_waiter(), self.now());
+        self.core.reinspect(now, waiter, &pod.into());
         self.settle();
         waiter
     }
@@ -80,6 +98,13 @@ impl Script {
         found.map(|(uid, _)| uid)
     }
 
+    /// The status in the cache; an empty one if the pod is not there.
+    pub(crate) fn status(&self, pod: &str) -> Arc<PodStatus> {
+        let view = self.cache.get(&PodUid::from(pod));
+        let nothing = || Arc::new(PodStatus::nothing(pod.into()));
+        view.map_or_else(nothing, |view| view.status.clone())
+    }
+
     pub(crate) fn as_of(&self, pod: &str) -> Option<Instant> {
         self.cache[pod].as_of
     }
@@ -100,6 +125,19 @@ impl Script {
                 text = text + " " + &subject.reason;
             }
             all.push(text + if event.initial { " initial" } else { "" });
+        }
+        all
+    }
+
+    /// What was announced since the last look, with "PodSync p".
+    pub(crate) fn announced_all(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        for event in std::mem::take(&mut self.announced) {
+            if event.subject.is_none() {
+                all.push(format!("PodSync {}", event.uid));
+            }
+            self.announced.push(event);
+            all.extend(self.announced());
         }
         all
     }
@@ -131,6 +169,12 @@ impl Script {
         calls.iter().filter(|made| *made == call).count()
     }
 
+    /// The number of calls since the last look that begin with these words. The calls are not forgotten.
+    pub(crate) fn calls_of(&self, words: &str) -> usize {
+        let calls = self.calls.iter();
+        calls.filter(|call| call.starts_with(words)).count()
+    }
+
     /// Time passes until this call is made.
     pub(crate) fn await_call(&mut self, call: &str) {
         self.calls.clear();
@@ -145,19 +189,23 @@ impl Script {
 
     // ------------------------------------------------------------------------------------ health
 
+    pub(crate) fn health(&self) -> Health {
+        self.core.health(self.now())
+    }
+
     /// The relist period in seconds.
     pub(crate) fn period(&self) -> u64 {
-        self.core.health(self.now()).period.as_secs()
+        self.health().period.as_secs()
     }
 
     /// The codes of the degraded reasons.
     pub(crate) fn degraded(&self) -> Vec<&'static str> {
-        let degraded = self.core.health(self.now()).degraded(self.now());
+        let degraded = self.health().degraded(self.now());
         degraded.iter().map(Degraded::as_str).collect()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.core.health(self.now()).ready(self.now()).is_ok()
+        self.health().ready(self.now()).is_ok()
     }
 
     /// Missed events: STARTED and STOPPED.

@@ -20,8 +20,7 @@ fn event_with_exited_status_ends_a_container_at_once() {
 #[test]
 fn event_with_not_ready_status_ends_a_sandbox_at_once() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("s", None);
-    t.event(Stopped, "s");
+    t.exits("s", None);
     t.expect(&["Died s"]);
     assert_eq!(t.cached("s"), "NotReady");
 }
@@ -39,8 +38,7 @@ fn event_type_and_sibling_status_end_nothing() {
 #[test]
 fn event_fills_in_an_unknown_exit_code() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", None);
-    t.event(Stopped, "web");
+    t.exits("web", None);
     t.expect(&["Died web"]);
     t.send(Event::of(Stopped, exited("web", 3)));
     t.expect(&["Changed web 3"]);
@@ -69,8 +67,7 @@ fn event_does_not_correct_a_status_that_was_read() {
 #[test]
 fn known_exit_code_never_becomes_unknown() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t.node.exit("web", None);
     t.read_details();
     t.expect(&["Died web 3"]);
@@ -95,11 +92,8 @@ fn oom_killed_is_replaced_by_no_other_reason() {
 #[test]
 fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
     let mut t = Script::with(&["web"]);
-    t.hold(PodLists);
-    t.read();
-    t.evaluate(PodLists);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.slow_read(PodLists);
+    t.exits("web", 3);
     t.release();
     t.pass(1_500);
     t.expect(&["Died web 3"]);
@@ -111,8 +105,7 @@ fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
 fn lagging_read_undoes_no_end_and_is_repeated() {
     let mut t = Script::with(&["web"]);
     t.node.lag();
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     let worker = t.read();
     assert_eq!(t.answered(worker, "web"), "Exited 3");
     t.pass(50);
@@ -134,8 +127,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
-    t.node.exit("web", 4);
-    t.event(Stopped, "web");
+    t.exits("web", 4);
     t.expect(&["Died web 4"]);
 }
 

@@ -3,7 +3,7 @@
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 
-use crate::node::{created, exited, running, unlabelled};
+use crate::node::{WALL, created, exited, running, unlabelled};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 /// Events of any type, with any status, replayed or new.
@@ -30,6 +30,26 @@ fn events_alone_make_nothing_appear_vanish_or_return() {
     t.pass(4_000);
     assert_eq!(ids.map(|id| t.cached(id)), before);
     t.expect_nothing();
+}
+
+/// Upstream compared such stamps: of another unit, or from after the statuses were collected.
+#[test]
+fn stamp_of_an_event_decides_nothing() {
+    let epoch = WALL / 1_000_000;
+    for age in [0, -1_000, 240_000, epoch, epoch - 1_700, -7 * epoch / 2] {
+        let mut t = Script::with(&["web"]);
+        t.node.exit("web", 3);
+        t.read();
+        let read = t.as_of("p");
+        t.send(Event::of(Started, running("web")).aged(age));
+        assert_eq!(
+            (t.cached("web"), t.as_of("p")),
+            ("Exited 3".to_owned(), read)
+        );
+        t.hold(PodLists);
+        t.send(Event::of(Stopped, exited("s", None)).aged(age));
+        t.expect(&["Died web 3", "Died s"]);
+    }
 }
 
 #[test]
@@ -67,9 +87,7 @@ fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
     ] {
         let mut t = Script::with(&[]);
         t.node.start("web");
-        t.hold(StatusCalls);
-        t.read();
-        t.evaluate(StatusCalls);
+        t.slow_read(StatusCalls);
         t.node.remove("web");
         t.send(event);
         t.release();
@@ -88,8 +106,7 @@ fn created_and_deleted_are_judged_together() {
     t.node.create("web");
     t.evaluate(Relists);
     t.event(Created, "web");
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.removes("web");
     t.release();
     assert_eq!(t.cached("web"), "Created");
     t.pass(300);
@@ -166,9 +183,7 @@ fn stopped_during_a_read_is_followed_by_another() {
     let mut t = Script::with(&[]);
     t.node.start("web");
     t.event(Created, "web");
-    t.hold(PodLists);
-    t.read();
-    t.evaluate(PodLists);
+    t.slow_read(PodLists);
     t.node.exit("web", 3);
     t.send(Event::nil(Stopped, "web"));
     t.release();
@@ -219,11 +234,9 @@ fn new_event_starts_the_looks_anew_after_the_planned_one() {
 #[test]
 fn deleted_and_a_lagging_read_find_the_absence_soon() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t.node.lag();
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.removes("web");
     t.pass(300);
     assert_eq!(t.cached("web"), "Exited 3");
     t.node.catch_up();

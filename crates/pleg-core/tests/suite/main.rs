@@ -20,10 +20,11 @@ mod freshness;
 mod health;
 mod outages;
 mod reads;
+mod requests;
 mod short_lives;
+mod statuses;
 mod stream;
 
-mod failures;
+mod catalogue;
 mod names;
 mod serialization;
-mod upstream;

@@ -91,7 +91,7 @@ fn hung_pod_delays_no_other_and_is_named() {
     assert_eq!(t.degraded(), [""; 0]);
     t.pass(2_000);
     assert_eq!(t.degraded(), ["pods_hung"]);
-    let health = t.core.health(t.now());
+    let health = t.health();
     assert_eq!(health.overdue_pods[0].uid, "p".into());
 }
 
@@ -111,7 +111,7 @@ fn failing_pod_is_retried_with_backoff_and_named() {
     assert_eq!(t.count("list p"), 1, "a worker does not wait for it");
     t.node.pod_lists_fail = None;
     t.read();
-    assert_eq!(t.core.health(t.now()).failing, 0);
+    assert_eq!(t.health().failing, 0);
     assert!(t.cache["p"].status.error.is_none());
 }
 
@@ -167,7 +167,7 @@ fn failures_in_an_outage_do_not_count() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(10_000);
     assert!((9..=11).contains(&t.count("list p")), "each second");
-    assert_eq!(t.core.health(t.now()).failing, 0);
+    assert_eq!(t.health().failing, 0);
     t.node.start_runtime();
     t.pass(1_500);
     t.expect(&["Died web"]);
@@ -182,9 +182,9 @@ fn failure_counts_when_version_has_answered() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(3_500);
     assert_eq!(t.count("list p"), 4);
-    assert_eq!(t.core.health(t.now()).failing, 0);
+    assert_eq!(t.health().failing, 0);
     t.release();
-    assert_eq!(t.core.health(t.now()).failing, 1);
+    assert_eq!(t.health().failing, 1);
 }
 
 #[test]

@@ -9,15 +9,15 @@ use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 #[test]
 fn relist_that_overlaps_a_pod_read_shows_nothing_of_it() {
     let mut t = Script::with(&[]);
-    t.hold(Relists);
-    t.relist();
-    t.evaluate(Relists);
+    t.slow_relist();
     t.node.start("web");
     t.read();
     t.expect(&["Started web"]);
     t.forget();
+    let fresh = t.as_of("p");
     t.answer(Relists);
     assert_eq!(t.cached("web"), "Running");
+    assert_eq!(t.as_of("p"), fresh, "it never goes back");
     t.pass(150);
     t.expect_calls(&["list p"]);
     t.expect_nothing();
@@ -42,9 +42,7 @@ fn relist_that_began_during_a_failed_pod_read_shows_nothing() {
 #[test]
 fn relist_that_overlaps_a_success_and_a_failure_shows_nothing() {
     let mut t = Script::with(&[]);
-    t.hold(Relists);
-    t.relist();
-    t.evaluate(Relists);
+    t.slow_relist();
     t.node.start("web");
     t.read();
     t.hold(PodLists);
@@ -60,9 +58,7 @@ fn relist_that_overlaps_a_success_and_a_failure_shows_nothing() {
 fn relist_during_the_statuses_of_a_pod_read_counts() {
     let mut t = Script::with(&["web"]);
     t.node.start("job");
-    t.hold(StatusCalls);
-    t.read();
-    t.evaluate(StatusCalls);
+    t.slow_read(StatusCalls);
     t.node.exit("web", 3);
     t.relist();
     t.release();
@@ -74,9 +70,7 @@ fn relist_during_the_statuses_of_a_pod_read_counts() {
 fn relist_without_an_id_that_is_being_read_counts() {
     let mut t = Script::with(&[]);
     t.node.start("web");
-    t.hold(StatusCalls);
-    t.read();
-    t.evaluate(StatusCalls);
+    t.slow_read(StatusCalls);
     t.node.remove("web");
     t.relist();
     t.expect_nothing();
@@ -101,9 +95,7 @@ fn relist_without_a_pod_that_is_being_read_counts() {
 fn later_rows_replace_rows_that_wait_for_a_pod_read() {
     let mut t = Script::with(&[]);
     t.node.start("web");
-    t.hold(StatusCalls);
-    t.read();
-    t.evaluate(StatusCalls);
+    t.slow_read(StatusCalls);
     t.relist();
     t.node.exit("web", 3);
     t.relist();
@@ -145,9 +137,7 @@ fn id_that_is_listed_twice_has_ended() {
 #[test]
 fn single_status_brings_nothing_back() {
     let mut t = Script::with(&["web"]);
-    t.hold(StatusCalls);
-    t.await_call("status web");
-    t.evaluate(StatusCalls);
+    t.slow_probe("web");
     t.node.remove("web");
     t.relist();
     t.expect(&["Died web", "Removed web"]);
@@ -189,8 +179,7 @@ fn single_status_starts_nothing() {
 #[test]
 fn single_status_that_is_not_found_is_retried_at_once() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", None);
-    t.event(Stopped, "web");
+    t.exits("web", None);
     t.expect(&["Died web"]);
     t.node.fail_status("web", NotFound);
     t.pass(1_900);

@@ -87,14 +87,63 @@ fn delayed_events_of_a_life_are_not_forgotten() {
 #[test]
 fn relist_from_before_a_beginning_proves_no_absence() {
     let mut t = Script::with(&[]);
-    t.hold(Relists);
-    t.relist();
-    t.evaluate(Relists);
-    t.node.start("web");
-    t.event(Started, "web");
+    t.slow_relist();
+    t.starts("web");
     t.release();
     t.pass(300);
     t.expect(&["Started web"]);
+}
+
+/// At any point a relist may show any state of the container.
+#[test]
+fn every_order_of_the_events_of_a_life_announces_it_once() {
+    let states = [
+        Some(created("web")),
+        Some(running("web")),
+        Some(exited("web", 3)),
+        None,
+    ];
+    for order in orders() {
+        for (at, shown) in (0..=4).flat_map(|at| states.iter().map(move |shown| (at, shown))) {
+            let case = format!("{order:?}, a relist at {at}, {shown:?}");
+            let mut t = Script::with(&[]);
+            shown.iter().for_each(|status| t.node.set(status.clone()));
+            for n in 0..=4 {
+                if n == at {
+                    t.relist();
+                }
+                match order.get(n) {
+                    Some(0) => t.send(Event::of(Created, created("web"))),
+                    Some(1) => t.send(Event::of(Started, running("web"))),
+                    Some(2) => t.send(stopped()),
+                    Some(_) => t.send(Event::nil(Deleted, "web")),
+                    None => {}
+                }
+            }
+            t.node.remove("web");
+            t.relist();
+            t.pass(30_000);
+            assert_eq!(t.cached("web"), "none", "{case}");
+            let announced = t.announced();
+            assert!(
+                announced.iter().any(|event| event.ends_with(" 3")),
+                "{case}"
+            );
+            // The code is announced as Changed if STOPPED arrives after the relist that shows the removal.
+            let lives = announced
+                .iter()
+                .filter(|event| !event.starts_with("Changed"));
+            let lives: Vec<_> = lives.map(|event| event.trim_end_matches(" 3")).collect();
+            assert_eq!(lives, ["Started web", "Died web", "Removed web"], "{case}");
+        }
+    }
+}
+
+/// All orders of four events.
+fn orders() -> Vec<Vec<usize>> {
+    let digits = (0..256).map(|n| vec![n / 64, n / 16 % 4, n / 4 % 4, n % 4]);
+    let is_order = |order: &Vec<usize>| (0..4).all(|event| order.contains(&event));
+    digits.filter(is_order).collect()
 }
 
 #[test]

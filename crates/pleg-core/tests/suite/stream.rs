@@ -2,7 +2,7 @@
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Started, Stopped};
-use pleg_core::{Mode, Settings};
+use pleg_core::Settings;
 use std::time::Duration;
 
 use crate::node::{created, exited, running, start_failed, unlabelled};
@@ -180,11 +180,8 @@ fn event_is_remembered_until_its_id_is_published() {
 #[test]
 fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
     let mut t = Script::with(&[]);
-    t.hold(PodLists);
-    t.read();
-    t.evaluate(PodLists);
-    t.node.start("web");
-    t.event(Started, "web");
+    t.slow_read(PodLists);
+    t.starts("web");
     t.relist();
     t.release();
     t.pass(20_000);
@@ -329,23 +326,31 @@ fn period_is_at_most_a_third_of_the_unready_threshold() {
 }
 
 #[test]
-fn polling_lists_every_second() {
-    let mut settings = Settings::default();
-    settings.mode = Mode::Polling;
-    let mut t = Script::with_settings(settings);
-    t.node.start("s");
-    t.pass(100_000);
-    let relists = t.count("relist");
-    assert!((95..=101).contains(&relists), "{relists}");
+fn polling_lists_once_a_period() {
+    for (period, relists) in [(1_000, 99), (2_500, 39)] {
+        let mut t = Script::polling(|s| s.relist_period = Duration::from_millis(period));
+        t.node.start("s");
+        t.pass(100_000);
+        let made = t.count("relist");
+        assert!((relists - 2..=relists + 2).contains(&made), "{made}");
+    }
 }
 
 #[test]
 fn subscribe_is_followed_by_a_relist() {
     let mut t = quiet();
+    t.lose_stream();
+    t.forget();
     t.node.exit("web", 3);
+    t.slow_relist();
+    t.node.exit("job", 4);
     t.subscribe();
-    t.expect(&["Died web 3"]);
-    t.expect_calls(&["relist", "status web"]);
+    t.answer(Relists);
+    t.release();
+    t.expect(&["Died web 3", "Died job 4"]);
+    t.expect_calls(&["relist", "status web", "relist", "status job"]);
+    t.pass(20_000);
+    assert_eq!(t.missed(), (0, 0), "the stream could not report it");
 }
 
 #[test]
