@@ -3,7 +3,7 @@
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Deleted, Started};
 
-use crate::node::{exited, running, unlabelled};
+use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
 #[test]
@@ -96,18 +96,6 @@ fn unlisted_id_whose_status_fails_stays_until_its_retry() {
 }
 
 #[test]
-fn id_without_label_is_removed_by_a_relist_only() {
-    let mut t = Script::with(&["web"]);
-    t.node.set(unlabelled(running("free")));
-    t.relist();
-    t.forget();
-    t.removes("free");
-    t.pass(1_100);
-    t.expect(&["Died free", "Removed free"]);
-    assert!(!t.calls().contains(&"list p".to_owned()));
-}
-
-#[test]
 fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     let mut t = Script::with(&["web"]);
     t.node.set_row(exited("web", None));
@@ -132,30 +120,23 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
 /// The container was removed between its row and its status.
 #[test]
 fn marked_id_that_is_no_longer_listed_is_gone() {
-    let mut t = Script::with(&["web"]);
-    t.node.set_row(exited("web", None));
-    t.node.fail_status("web", NotFound);
-    t.read();
-    t.pass(50);
-    t.expect(&["Died web"]);
-    t.node.remove("web");
-    t.forget();
-    t.pass(60);
-    t.expect(&["Removed web"]);
-    t.expect_calls(&["list p"]);
-}
-
-#[test]
-fn relist_does_not_end_the_looks_at_a_marked_id() {
-    let mut t = Script::with(&["web"]);
-    t.node.set_row(exited("web", None));
-    t.node.fail_status("web", NotFound);
-    t.read();
-    t.pass(50);
-    t.relist();
-    t.node.remove("web");
-    t.pass(60);
-    t.expect(&["Died web", "Removed web"]);
+    for is_relisted in [false, true] {
+        let mut t = Script::with(&["web"]);
+        t.node.set_row(exited("web", None));
+        t.node.fail_status("web", NotFound);
+        t.read();
+        t.pass(50);
+        t.expect(&["Died web"]);
+        if is_relisted {
+            // It does not end the looks.
+            t.relist();
+        }
+        t.node.remove("web");
+        t.forget();
+        t.pass(60);
+        t.expect(&["Removed web"]);
+        t.expect_calls(&["list p"]);
+    }
 }
 
 /// containerd omits a container whose load timed out, and lists it after its next restart.

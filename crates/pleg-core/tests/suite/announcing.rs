@@ -2,7 +2,6 @@
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
-use pleg_core::LifecycleType;
 
 use crate::node::{exited, running, start_failed, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
@@ -158,16 +157,6 @@ fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     assert!((4..=8).contains(&retries), "{retries}");
 }
 
-#[test]
-fn other_details_that_change_are_announced_as_sync() {
-    let mut t = Script::with(&["web"]);
-    t.node
-        .set(with(running("web"), |details| details.image = "new".into()));
-    t.read_details();
-    let events: Vec<_> = t.announced.iter().map(|event| event.event).collect();
-    assert_eq!(events, [LifecycleType::PodSync]);
-}
-
 /// A missing code counts as failure: an OnFailure container that has succeeded would run again.
 #[test]
 fn code_within_a_minute_of_the_removal_is_announced() {
@@ -242,42 +231,42 @@ fn died_waits_for_its_code_for_a_minute_at_most() {
 }
 
 #[test]
-fn reason_that_is_known_two_seconds_late_is_announced() {
-    let mut t = Script::with(&["web"]);
-    t.exits("web", 137);
-    t.expect(&["Died web 137"]);
+fn end_that_is_no_success_is_read_again_after_two_seconds() {
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
     });
-    t.node.set(killed);
-    t.pass(1_900);
-    t.expect_calls(&[]);
-    t.pass(200);
-    t.expect_calls(&["status web"]);
-    t.expect(&["Changed web 137 OOMKilled"]);
-}
-
-#[test]
-fn unknown_code_is_read_again_after_two_seconds() {
-    let mut t = Script::with(&["web"]);
-    t.exits("web", None);
-    t.expect(&["Died web"]);
-    t.node.exit("web", 3);
-    t.pass(2_100);
-    t.expect(&["Changed web 3"]);
-}
-
-#[test]
-fn success_and_initial_deaths_cause_no_late_read() {
-    let mut t = Script::with(&["web"]);
-    t.exits("web", 0);
-    t.pass(3_000);
-    t.expect_calls(&[]);
+    for (early, died, late, changed) in [
+        (
+            exited("web", 137),
+            "Died web 137",
+            killed,
+            Some("Changed web 137 OOMKilled"),
+        ),
+        (
+            exited("web", None),
+            "Died web",
+            exited("web", 3),
+            Some("Changed web 3"),
+        ),
+        (exited("web", 0), "Died web 0", exited("web", 3), None),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.node.set(early);
+        t.event(Stopped, "web");
+        t.expect(&[died]);
+        t.forget();
+        t.node.set(late);
+        t.pass(1_900);
+        t.expect_calls(&[]);
+        t.pass(200);
+        assert_eq!(t.count("status web"), changed.iter().len());
+        t.expect(changed.as_slice());
+    }
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);
     t.settle();
     t.forget();
     t.pass(5_000);
-    assert_eq!(t.count("status web"), 0);
+    assert_eq!(t.count("status web"), 0, "it is initial");
 }

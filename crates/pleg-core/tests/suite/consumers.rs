@@ -91,13 +91,6 @@ impl Script {
         found.next().unwrap_or_else(|| "none".to_owned())
     }
 
-    /// The pod that the id has in the cache.
-    pub(crate) fn pod_of(&self, id: &str) -> Option<&PodUid> {
-        let mut pods = self.cache.iter();
-        let found = pods.find(|(_, view)| find(&view.status, id).is_some());
-        found.map(|(uid, _)| uid)
-    }
-
     /// The status in the cache; an empty one if the pod is not there.
     pub(crate) fn status(&self, pod: &str) -> Arc<PodStatus> {
         let view = self.cache.get(&PodUid::from(pod));

@@ -209,17 +209,6 @@ fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
 }
 
 #[test]
-fn details_read_asks_for_every_status_even_in_backoff() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.node.fail_status("web", Failed);
-    t.read();
-    t.forget();
-    t.read_details();
-    t.expect_calls(&["list p", "status s web", "version"]);
-}
-
-#[test]
 fn details_of_a_pod_are_as_of_its_oldest_status() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();

@@ -3,7 +3,7 @@
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
 use pleg_core::EventType::Stopped;
 
-use crate::script::{Call, Event, PodLists, Relists, Script, StatusCalls};
+use crate::script::{Call, Event, PodLists, Script, StatusCalls};
 
 #[test]
 fn pod_read_has_five_seconds_as_a_whole() {
@@ -20,19 +20,6 @@ fn pod_read_has_five_seconds_as_a_whole() {
     assert_eq!(deadline(&t, PodLists), Some(5_000));
     assert_eq!(deadline(&t, Call::Version), Some(5_000));
     assert!((2_990..3_000).contains(&deadline(&t, StatusCalls).unwrap()));
-}
-
-#[test]
-fn deadline_of_relists_doubles_until_one_is_quick() {
-    let mut t = Script::with(&["web"]);
-    t.node.relists_fail = Some(DeadlineExceeded);
-    t.relist();
-    t.pass(300_000);
-    t.node.relists_fail = None;
-    t.pass(200_000);
-    let of_relists = t.deadlines.iter().filter(|(call, _)| *call == Relists);
-    let seconds: Vec<u64> = of_relists.map(|(_, deadline)| deadline.as_secs()).collect();
-    assert_eq!(seconds[..6], [30, 60, 120, 120, 120, 30], "{seconds:?}");
 }
 
 fn dead_pods(pods: usize) -> Script {
@@ -185,26 +172,6 @@ fn failure_counts_when_version_has_answered() {
     assert_eq!(t.health().failing, 0);
     t.release();
     assert_eq!(t.health().failing, 1);
-}
-
-#[test]
-fn slow_or_failing_calls_ask_for_one_version() {
-    let mut t = Script::with(&["web"]);
-    t.node.add_pod("q");
-    t.relist();
-    t.forget();
-    t.hold(PodLists);
-    t.hold(Call::Version);
-    t.read();
-    t.read_since("q", t.now());
-    t.pass(999);
-    assert_eq!(t.in_flight(Call::Version), 0);
-    t.pass(1_000);
-    assert_eq!(t.count("version"), 1);
-    t.fail(PodLists);
-    assert_eq!(t.in_flight(Call::Version), 1);
-    t.answer(Call::Version);
-    assert_eq!(t.count("version"), 1, "for the call that failed");
 }
 
 #[test]

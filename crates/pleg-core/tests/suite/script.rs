@@ -44,6 +44,7 @@ struct InFlight {
 }
 
 /// A message of the event stream.
+#[derive(Clone)]
 pub(crate) struct Event {
     raw: RuntimeEvent,
     age: i64,
