@@ -154,14 +154,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
+    use CallErrorKind::{DeadlineExceeded, Failed};
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
-    }
-
-    fn error(kind: CallErrorKind) -> CallError {
-        CallError::new("Call", kind, "")
     }
 
     #[test]
@@ -177,23 +173,6 @@ mod tests {
         outage.version_began(Ticket(3), at(1_001));
         assert!(!outage.is_version_due());
         assert_eq!(outage.take_slow(at(9_000)), []);
-    }
-
-    #[test]
-    fn runtime_fails_from_a_failed_version_until_a_call_succeeds() {
-        let mut outage = Outage::default();
-        for (kind, causes_version) in [(NotFound, false), (Failed, true), (Unavailable, true)] {
-            outage.ended(Ticket(1), Some(&error(kind)));
-            assert_eq!(outage.is_version_due(), causes_version, "{kind:?}");
-        }
-        outage.version_began(Ticket(2), at(0));
-        assert_eq!(outage.version_ended(Ticket(1), None), None);
-        let verdict = outage.version_ended(Ticket(2), Some(Unavailable));
-        assert_eq!((verdict, outage.fails()), (Some(Verdict::Same), true));
-        outage.ended(Ticket(3), Some(&error(NotFound)));
-        assert!(outage.fails(), "NotFound is no success");
-        assert_eq!(outage.ended(Ticket(4), None), Verdict::IsBack);
-        assert_eq!(outage.ended(Ticket(5), None), Verdict::Same);
     }
 
     #[test]

@@ -122,16 +122,4 @@ mod tests {
         failures.listed(&pod);
         assert_eq!(failures, Failures::default());
     }
-
-    #[test]
-    fn pod_is_named_while_a_list_or_a_status_fails() {
-        let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
-        failures.set_status_failing(&pod, true);
-        failures.list_failed(&pod, at(0));
-        failures.judge(true, at(0));
-        failures.listed(&pod);
-        assert!(failures.named().contains(&pod), "a status fails");
-        failures.set_status_failing(&pod, false);
-        assert_eq!(failures.len(), 0);
-    }
 }

@@ -275,9 +275,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use ReportedState::{Created, Exited, Running, Unknown};
-
-    use crate::types::error::CallErrorKind;
+    use ReportedState::{Exited, Running, Unknown};
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
@@ -298,19 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn end_is_final_for_ten_seconds() {
-        let mut c = record(Running);
-        assert!(c.end(&status(Exited, Some(3)), at(1_000)));
-        c.end(&status(Exited, Some(4)), at(1_000));
-        assert_eq!(c.see(Running, at(1_000), at(1_001)), Seen::Older);
-        assert_eq!(c.see(Running, at(11_000), at(11_001)), Seen::TooEarly);
-        assert_eq!(c.exit_code(), Some(3));
-        assert_eq!(c.see(Running, at(11_001), at(11_002)), Seen::Undone);
-        assert_eq!((c.state, c.exit_code()), (Some(KnownState::Running), None));
-        assert_eq!(c.see(Exited, at(11_003), at(11_004)), Seen::Changed);
-    }
-
-    #[test]
     fn unknown_keeps_the_last_state_and_undoes_no_end() {
         let mut c = record(Running);
         assert_eq!(c.see(Unknown, at(2), at(2)), Seen::Changed);
@@ -319,37 +304,5 @@ mod tests {
         assert_eq!(c.see(Exited, at(4), at(4)), Seen::Changed);
         assert_eq!(c.see(Unknown, at(60_000), at(60_000)), Seen::Same);
         assert!(c.has_ended() && !c.unknown);
-    }
-
-    #[test]
-    fn created_container_may_be_started_again_by_reads() {
-        let mut c = record(Running);
-        assert_eq!(c.see(Created, at(2), at(2)), Seen::Changed);
-        assert_eq!(c.state, Some(KnownState::Created));
-    }
-
-    #[test]
-    fn exit_code_is_due_once() {
-        let mut c = record(Exited);
-        assert!(c.code_is_due() && c.is_due(Exited, at(2), false, at(2)));
-        c.learn(&status(Exited, None), at(2), at(2));
-        assert!(!c.code_is_due() && !c.is_due(Exited, at(3), false, at(3)));
-        let mut c = record(Exited);
-        let error = CallError::new("x", CallErrorKind::Failed, "");
-        c.status_failed(&error, at(2));
-        c.judge(false, at(2));
-        assert!(c.code_is_due(), "the runtime as a whole failed");
-        assert!(!c.is_due(Exited, at(3), false, at(3)), "before its retry");
-        c.status_failed(&error, at(3));
-        c.judge(true, at(3));
-        assert!(!c.code_is_due());
-        assert!(c.is_due(Exited, at(60_000), false, at(60_000)));
-    }
-
-    #[test]
-    fn status_from_before_the_end_gives_no_details() {
-        let mut c = record(Exited);
-        c.learn(&status(Running, None), at(5), at(5));
-        assert_eq!((c.status.as_of(), c.status.read_since_end()), (None, false));
     }
 }

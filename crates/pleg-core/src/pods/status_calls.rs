@@ -167,16 +167,12 @@ mod tests {
         Instant::from_origin(std::time::Duration::from_secs(seconds))
     }
 
-    fn failed(kind: CallErrorKind) -> StatusCalls {
-        let mut calls = StatusCalls::new();
-        calls.failed(&CallError::new("Status", kind, ""), true, at(0));
-        calls
-    }
-
     #[test]
     fn error_counts_after_version_has_answered() {
         for counts in [false, true] {
-            let mut calls = failed(CallErrorKind::Failed);
+            let mut calls = StatusCalls::new();
+            let error = CallError::new("Status", CallErrorKind::Failed, "");
+            calls.failed(&error, true, at(0));
             assert!(calls.is_unjudged() && !calls.read_since_end());
             calls.judge(counts, true, at(5));
             assert_eq!(calls.read_since_end(), counts);
@@ -184,36 +180,5 @@ mod tests {
             calls.judge(true, true, at(99));
             assert_eq!(calls.read_since_end(), counts, "judged once");
         }
-    }
-
-    #[test]
-    fn missing_status_counts_at_once() {
-        let calls = failed(CallErrorKind::NotFound);
-        assert!(calls.is_missing() && calls.read_since_end() && !calls.is_unjudged());
-        assert_eq!((calls.error(), calls.retry_at()), (None, Some(at(1))));
-    }
-
-    #[test]
-    fn success_or_a_new_state_ends_the_backoff() {
-        for ends in [
-            |calls: &mut StatusCalls| calls.succeeded(false, at(1)),
-            |calls: &mut StatusCalls| calls.state_changed(),
-        ] {
-            let mut calls = failed(CallErrorKind::Failed);
-            assert!(calls.is_in_backoff(at(0)) && !calls.is_in_backoff(at(1)));
-            ends(&mut calls);
-            assert_eq!((calls.error(), calls.retry_at()), (None, None));
-        }
-    }
-
-    #[test]
-    fn unknown_state_is_read_again_with_backoff() {
-        let mut calls = StatusCalls::new();
-        for (now, retry) in [(0, 1), (1, 3), (3, 7)] {
-            calls.succeeded(true, at(now));
-            assert_eq!(calls.retry_at(), Some(at(retry)));
-        }
-        calls.retry_now(at(4));
-        assert_eq!(calls.retry_at(), Some(at(4)));
     }
 }
