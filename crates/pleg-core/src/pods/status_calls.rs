@@ -168,6 +168,14 @@ mod tests {
     }
 
     #[test]
+    fn missing_status_needs_no_version_to_count() {
+        let mut calls = StatusCalls::new();
+        let error = CallError::new("Status", CallErrorKind::NotFound, "");
+        calls.failed(&error, true, at(0));
+        assert!(calls.read_since_end() && !calls.is_unjudged());
+    }
+
+    #[test]
     fn error_counts_after_version_has_answered() {
         for counts in [false, true] {
             let mut calls = StatusCalls::new();

@@ -122,12 +122,24 @@ fn late_event_of_a_removed_id_announces_nothing() {
 }
 
 #[test]
-fn end_of_a_new_id_announces_its_start_first() {
+fn start_is_announced_before_the_end_if_it_succeeded() {
     let mut t = Script::with(&[]);
+    t.node.create("new");
+    t.read();
+    t.expect(&["Changed new"]);
+    t.read_details();
+    t.expect_nothing();
     t.node.exit("web", 3);
     t.node.set(start_failed("job"));
+    t.node.set(start_failed("new"));
+    t.event(Stopped, "new");
     t.read();
-    t.expect(&["Died job 128 StartError", "Started web", "Died web 3"]);
+    t.expect(&[
+        "Died new 128 StartError",
+        "Died job 128 StartError",
+        "Started web",
+        "Died web 3",
+    ]);
 }
 
 #[test]
@@ -146,12 +158,15 @@ fn unknown_is_announced_when_it_comes_and_goes() {
 #[test]
 fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     let mut t = Script::with(&["web", "job"]);
-    t.exits("web", 3);
+    t.node.exit("web", 3);
+    t.read();
+    t.pass(20_000);
+    t.forget();
     t.node.become_unknown("web");
     t.node.become_unknown("job");
     t.read();
     t.pass(30_000);
-    t.expect(&["Died web 3", "Changed job"]);
+    t.expect(&["Changed job"]);
     assert_eq!(t.cached("web"), "Exited 3");
     let retries = t.count("status job");
     assert!((4..=8).contains(&retries), "{retries}");
@@ -201,33 +216,24 @@ fn died_waits_until_the_status_has_failed_once() {
     }
 }
 
-/// A container exits, and the runtime stops before its status is read.
-fn death_in_an_outage() -> Script {
-    let mut t = Script::with(&["web"]);
-    t.hold(StatusCalls);
-    t.node.exit("web", 3);
-    t.send(Event::nil(Stopped, "web"));
-    t.node.stop_runtime();
-    t.release();
-    t
-}
-
 #[test]
-fn died_waits_for_its_code_during_an_outage() {
-    let mut t = death_in_an_outage();
-    t.pass(50_000);
-    t.expect_nothing();
-    assert_eq!(t.cached("web"), "Exited error");
-    t.node.start_runtime();
-    t.pass(3_000);
-    t.expect(&["Died web 3"]);
-}
-
-#[test]
-fn died_waits_for_its_code_for_a_minute_at_most() {
-    let mut t = death_in_an_outage();
-    t.pass(61_000);
-    t.expect(&["Died web"]);
+fn died_waits_for_its_code_in_an_outage_for_a_minute() {
+    for (outage, announced) in [
+        (50_000, &["Died web 3"][..]),
+        (61_000, &["Died web", "Changed web 3"]),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.hold(StatusCalls);
+        t.node.exit("web", 3);
+        t.send(Event::nil(Stopped, "web"));
+        t.node.stop_runtime();
+        t.release();
+        t.pass(outage);
+        assert_eq!(t.cached("web"), "Exited error");
+        t.node.start_runtime();
+        t.pass(3_000);
+        t.expect(announced);
+    }
 }
 
 #[test]

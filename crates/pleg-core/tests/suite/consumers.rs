@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    CallErrorKind, ContainerState, ContainerStatus, Degraded, Health, Instant, PodStatus, PodUid,
-    PodView, WaiterId,
+    CallErrorKind, ContainerState, ContainerStatus, Degraded, Health, Instant, PodLifecycleEvent,
+    PodStatus, PodUid, PodView, WaiterId,
 };
 
 use crate::script::Script;
@@ -104,35 +104,16 @@ impl Script {
 
     // ------------------------------------------------------------------- announcements and calls
 
-    /// What was announced since the last look, such as "Died web 3" or "Changed web 137 OOMKilled".
-    pub(crate) fn announced(&mut self) -> Vec<String> {
-        let mut all = Vec::new();
-        for event in std::mem::take(&mut self.announced) {
-            let Some(subject) = event.subject else {
-                continue;
-            };
-            let what = event.event.as_str().trim_start_matches("Container");
-            let mut text = format!("{what} {}", subject.id);
-            text.extend(subject.exit_code.map(|code| format!(" {code}")));
-            if !subject.reason.is_empty() {
-                text = text + " " + &subject.reason;
-            }
-            all.push(text + if event.initial { " initial" } else { "" });
-        }
-        all
+    /// What was announced since the last look, such as "Died web 3", "Changed web 137 OOMKilled" or "PodSync p".
+    pub(crate) fn announced_all(&mut self) -> Vec<String> {
+        let all = std::mem::take(&mut self.announced);
+        all.iter().map(describe_event).collect()
     }
 
-    /// What was announced since the last look, with "PodSync p".
-    pub(crate) fn announced_all(&mut self) -> Vec<String> {
-        let mut all = Vec::new();
-        for event in std::mem::take(&mut self.announced) {
-            if event.subject.is_none() {
-                all.push(format!("PodSync {}", event.uid));
-            }
-            self.announced.push(event);
-            all.extend(self.announced());
-        }
-        all
+    /// What was announced since the last look, without PodSync.
+    pub(crate) fn announced(&mut self) -> Vec<String> {
+        self.announced.retain(|event| event.subject.is_some());
+        self.announced_all()
     }
 
     /// Exactly this was announced since the last look.
@@ -206,6 +187,19 @@ impl Script {
         let missed = self.core.counters().missed;
         (missed.container_started, missed.container_stopped)
     }
+}
+
+fn describe_event(event: &PodLifecycleEvent) -> String {
+    let Some(subject) = &event.subject else {
+        return format!("{} {}", event.event.as_str(), event.uid);
+    };
+    let what = event.event.as_str().trim_start_matches("Container");
+    let mut text = format!("{what} {}", subject.id);
+    text.extend(subject.exit_code.map(|code| format!(" {code}")));
+    if !subject.reason.is_empty() {
+        text = text + " " + &subject.reason;
+    }
+    text + if event.initial { " initial" } else { "" }
 }
 
 /// The id in the status of its pod, as in [`Script::cached`].

@@ -37,6 +37,10 @@ fn node_is_unready_if_its_last_complete_relist_is_too_old() {
     let stale = t.health().ready(t.now()).unwrap_err();
     assert_eq!(stale.as_str(), "stale");
     assert!(stale.to_string().ends_with(" ago; threshold is 1m10s"));
+    t.node.relists_fail = None;
+    t.pass(1_500);
+    assert!(t.is_ready());
+    assert_eq!(t.degraded(), [""; 0]);
 }
 
 /// cri-o#2584: one reply of ListContainers is lost.

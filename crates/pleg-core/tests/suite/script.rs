@@ -113,18 +113,20 @@ impl Script {
 
     /// A generator that has not listed its node yet.
     pub(crate) fn new() -> Self {
-        Self::with_settings(Settings::default())
+        Self::with_settings(|_| ())
     }
 
     /// A generator without events, which has not listed its node yet.
     pub(crate) fn polling(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::default();
-        settings.mode = Mode::Polling;
-        change(&mut settings);
-        Self::with_settings(settings)
+        Self::with_settings(|settings| {
+            settings.mode = Mode::Polling;
+            change(settings);
+        })
     }
 
-    pub(crate) fn with_settings(settings: Settings) -> Self {
+    pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        change(&mut settings);
         let now = 1_000_000;
         Self {
             core: Reconciler::new(settings, Instant::from_nanos(now)).unwrap(),
