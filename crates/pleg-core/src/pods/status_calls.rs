@@ -167,20 +167,35 @@ mod tests {
         Instant::from_origin(std::time::Duration::from_secs(seconds))
     }
 
+    fn failed(kind: CallErrorKind) -> StatusCalls {
+        let mut calls = StatusCalls::new();
+        calls.failed(&CallError::new("Status", kind, ""), true, at(0));
+        calls
+    }
+
+    #[test]
+    fn success_or_a_new_state_ends_the_backoff() {
+        for ends in [
+            |calls: &mut StatusCalls| calls.succeeded(false, at(1)),
+            |calls: &mut StatusCalls| calls.state_changed(),
+        ] {
+            let mut calls = failed(CallErrorKind::Failed);
+            assert!(calls.is_in_backoff(at(0)) && !calls.is_in_backoff(at(1)));
+            ends(&mut calls);
+            assert_eq!((calls.error(), calls.retry_at()), (None, None));
+        }
+    }
+
     #[test]
     fn missing_status_needs_no_version_to_count() {
-        let mut calls = StatusCalls::new();
-        let error = CallError::new("Status", CallErrorKind::NotFound, "");
-        calls.failed(&error, true, at(0));
+        let calls = failed(CallErrorKind::NotFound);
         assert!(calls.read_since_end() && !calls.is_unjudged());
     }
 
     #[test]
     fn error_counts_after_version_has_answered() {
         for counts in [false, true] {
-            let mut calls = StatusCalls::new();
-            let error = CallError::new("Status", CallErrorKind::Failed, "");
-            calls.failed(&error, true, at(0));
+            let mut calls = failed(CallErrorKind::Failed);
             assert!(calls.is_unjudged() && !calls.read_since_end());
             calls.judge(counts, true, at(5));
             assert_eq!(calls.read_since_end(), counts);

@@ -23,6 +23,8 @@ fn state_in_the_first_relist_is_initial() {
         "Started web initial",
     ]);
     assert!(t.is_synced);
+    t.pass(10_000);
+    t.expect_nothing();
 }
 
 #[test]
@@ -153,6 +155,11 @@ fn unknown_is_announced_when_it_comes_and_goes() {
     t.pass(1_100);
     t.expect(&["Changed web"]);
     assert_eq!(t.cached("web"), "Running");
+    t.node.become_unknown("web");
+    t.read();
+    t.node.exit("web", 3);
+    t.read();
+    t.expect(&["Changed web", "Died web 3"]);
 }
 
 #[test]
@@ -230,9 +237,11 @@ fn died_waits_for_its_code_in_an_outage_for_a_minute() {
         t.release();
         t.pass(outage);
         assert_eq!(t.cached("web"), "Exited error");
+        let mut all = t.announced_all();
         t.node.start_runtime();
         t.pass(3_000);
-        t.expect(announced);
+        all.extend(t.announced());
+        assert_eq!(all, announced);
     }
 }
 

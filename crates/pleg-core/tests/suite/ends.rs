@@ -119,10 +119,12 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
     // The ten seconds are those of the last end.
-    t.node.lag();
-    t.exits("web", 4);
+    t.node.exit("web", 4);
     t.read();
     t.expect(&["Died web 4"]);
+    t.node.start("web");
+    t.read();
+    assert_eq!(t.cached("web"), "Exited 4");
 }
 
 #[test]
