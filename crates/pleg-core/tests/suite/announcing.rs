@@ -224,7 +224,7 @@ fn died_waits_until_the_status_has_failed_once() {
 }
 
 #[test]
-fn died_waits_for_its_code_in_an_outage_for_a_minute() {
+fn died_waits_a_minute_for_its_code_in_an_outage() {
     for (outage, announced) in [
         (50_000, &["Died web 3"][..]),
         (61_000, &["Died web", "Changed web 3"]),
@@ -246,7 +246,7 @@ fn died_waits_for_its_code_in_an_outage_for_a_minute() {
 }
 
 #[test]
-fn end_that_is_no_success_is_read_again_after_two_seconds() {
+fn end_without_success_is_read_again_after_two_seconds() {
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
     });

@@ -95,7 +95,7 @@ fn life_of_a_pod_costs_an_observer_few_calls() {
 
 /// Upstream (1.37) lists the pod for each STOPPED.
 #[test]
-fn burst_of_exits_in_one_pod_causes_two_reads_at_most() {
+fn burst_of_exits_in_a_pod_causes_two_reads() {
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
     for (has_status, lists) in [(true, 0), (false, 2)] {
         let mut t = Script::with(&[]);

@@ -7,7 +7,7 @@ use crate::node::{created, exited, running, with};
 use crate::script::{Event, PodLists, Script, StatusCalls};
 
 #[test]
-fn event_with_the_status_of_an_end_ends_its_subject_at_once() {
+fn status_of_an_end_in_an_event_counts_at_once() {
     for what in [Stopped, Started] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", 3);
@@ -32,7 +32,7 @@ fn event_type_and_sibling_status_end_nothing() {
 }
 
 #[test]
-fn later_status_adds_to_an_end_and_a_read_corrects_it() {
+fn event_adds_to_an_end_and_a_read_corrects_it() {
     type Show = fn(&mut Script, Report);
     let event: Show = |t, status| t.send(Event::of(Stopped, status));
     let read: Show = |t, status| {

@@ -211,7 +211,7 @@ fn pod_list_that_ignores_its_filter_shows_one_pod() {
 }
 
 /// The pod "p" with the containers "web" and, without a label, "free".
-pub(crate) fn with_unlabelled() -> Script {
+fn with_unlabelled() -> Script {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.relist();

@@ -42,7 +42,7 @@ fn event_before_the_read_or_soon_after_is_not_missed() {
 }
 
 #[test]
-fn read_expects_stopped_of_what_ran_unless_its_removal_suppresses_it() {
+fn stopped_is_expected_unless_the_removal_suppresses_it() {
     type Change = fn(&mut Script);
     let is_removed: Change = |t| t.node.remove("web");
     let exits_and_is_removed: Change = |t| {
