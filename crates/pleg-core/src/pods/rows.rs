@@ -176,27 +176,4 @@ mod tests {
             assert_eq!(place(&container, &sandboxes, &pods), Some(pod.into()));
         }
     }
-
-    #[test]
-    fn rows_of_other_pods_are_left_out() {
-        let rows = vec![row("s", None, Some("p")), row("t", None, Some("q"))];
-        let rows = rows_of(&"p".into(), rows, &Pods::default(), Instant::ORIGIN);
-        assert!(rows.rows.keys().eq([&Id::from("s")]));
-    }
-
-    #[test]
-    fn id_that_is_listed_twice_has_ended() {
-        for (first, second) in [
-            (ReportedState::Exited, ReportedState::Running),
-            (ReportedState::Running, ReportedState::Exited),
-        ] {
-            let mut rows = PodRows::new(Instant::ORIGIN, true);
-            for shown in [first, second] {
-                let mut row = row("s", None, Some("p"));
-                row.shown = shown;
-                rows.add(row);
-            }
-            assert_eq!(rows.rows[&Id::from("s")].shown, ReportedState::Exited);
-        }
-    }
 }

@@ -1,10 +1,10 @@
 //! Absence is proven.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
-use pleg_core::EventType::{Deleted, Started, Stopped};
+use pleg_core::EventType::{Deleted, Started};
 
-use crate::node::{exited, running, unlabelled};
-use crate::script::{Event, Relists, Script};
+use crate::node::{exited, running};
+use crate::script::{Event, Script};
 
 #[test]
 fn complete_relist_proves_absence() {
@@ -12,7 +12,12 @@ fn complete_relist_proves_absence() {
     t.node.remove("web");
     t.relist();
     t.expect(&["Died web", "Removed web"]);
-    t.expect_calls(&["relist"]);
+    t.node.remove("s");
+    t.relist();
+    t.expect(&["Died s", "Removed s"]);
+    t.relist();
+    t.expect_calls(&["relist", "relist", "relist"]);
+    assert!(t.cache.is_empty());
 }
 
 #[test]
@@ -25,6 +30,7 @@ fn failed_lists_prove_nothing() {
     t.pass(10_000);
     t.expect_nothing();
     assert_eq!(t.cached("web"), "Running");
+    assert!(t.listed[0].is_err());
 }
 
 #[test]
@@ -35,6 +41,10 @@ fn pod_list_and_not_found_prove_absence() {
     t.expect(&["Died web", "Removed web"]);
     t.expect_calls(&["list p", "status web"]);
     assert_eq!(t.answered(worker, "web"), "none");
+    t.node.remove("s");
+    let request = t.request_read("p");
+    t.expect(&["Died s", "Removed s"]);
+    assert!(t.view(request).status.is_nothing());
 }
 
 #[test]
@@ -63,8 +73,7 @@ fn pod_list_and_deleted_prove_absence() {
 #[test]
 fn deleted_removes_nothing_that_a_read_shows() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     t.send(Event::nil(Deleted, "web"));
     let worker = t.read();
     t.pass(30_000);
@@ -78,26 +87,16 @@ fn unlisted_id_whose_status_fails_stays_until_its_retry() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);
-    let worker = t.read();
-    assert_eq!(t.answered(worker, "web"), "Running error");
+    // The second read asks for no status.
+    for _ in 0..2 {
+        let worker = t.read();
+        assert_eq!(t.answered(worker, "web"), "Running error");
+    }
     t.node.heal_status("web");
     t.pass(900);
     assert_eq!(t.cached("web"), "Running error");
     t.pass(200);
     t.expect(&["Died web", "Removed web"]);
-}
-
-#[test]
-fn id_without_label_is_removed_by_a_relist_only() {
-    let mut t = Script::with(&["web"]);
-    t.node.set(unlabelled(running("free")));
-    t.relist();
-    t.forget();
-    t.node.remove("free");
-    t.event(Deleted, "free");
-    t.pass(1_100);
-    t.expect(&["Died free", "Removed free"]);
-    assert!(!t.calls().contains(&"list p".to_owned()));
 }
 
 #[test]
@@ -125,30 +124,23 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
 /// The container was removed between its row and its status.
 #[test]
 fn marked_id_that_is_no_longer_listed_is_gone() {
-    let mut t = Script::with(&["web"]);
-    t.node.set_row(exited("web", None));
-    t.node.fail_status("web", NotFound);
-    t.read();
-    t.pass(50);
-    t.expect(&["Died web"]);
-    t.node.remove("web");
-    t.forget();
-    t.pass(60);
-    t.expect(&["Removed web"]);
-    t.expect_calls(&["list p"]);
-}
-
-#[test]
-fn relist_does_not_end_the_looks_at_a_marked_id() {
-    let mut t = Script::with(&["web"]);
-    t.node.set_row(exited("web", None));
-    t.node.fail_status("web", NotFound);
-    t.read();
-    t.pass(50);
-    t.relist();
-    t.node.remove("web");
-    t.pass(60);
-    t.expect(&["Died web", "Removed web"]);
+    for is_relisted in [false, true] {
+        let mut t = Script::with(&["web"]);
+        t.node.set_row(exited("web", None));
+        t.node.fail_status("web", NotFound);
+        t.read();
+        t.pass(50);
+        t.expect(&["Died web"]);
+        if is_relisted {
+            // It does not end the looks.
+            t.relist();
+        }
+        t.node.remove("web");
+        t.forget();
+        t.pass(60);
+        t.expect(&["Removed web"]);
+        t.expect_calls(&["list p"]);
+    }
 }
 
 /// containerd omits a container whose load timed out, and lists it after its next restart.
@@ -171,8 +163,7 @@ fn gone_id_that_a_row_shows_is_there_again() {
 #[test]
 fn gone_id_whose_status_is_not_found_stays_gone() {
     let mut t = Script::with(&["web"]);
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.removes("web");
     t.pass(300);
     t.expect(&["Died web", "Removed web"]);
     t.node.set_row(running("web"));
@@ -183,30 +174,4 @@ fn gone_id_whose_status_is_not_found_stays_gone() {
     t.expect_nothing();
     assert_eq!(t.answered(worker, "web"), "none");
     assert_eq!(t.cached("web"), "none");
-}
-
-/// Events alone do not make it known: the runtime may have replayed them.
-#[test]
-fn life_that_no_read_shows_is_not_announced() {
-    let mut t = Script::with(&[]);
-    t.send(Event::of(Started, running("web")));
-    t.send(Event::of(Stopped, exited("web", 3)));
-    t.send(Event::nil(Deleted, "web"));
-    t.pass(20_000);
-    t.expect_nothing();
-    assert!(t.core.is_idle());
-}
-
-/// The relist was requested before the container existed.
-#[test]
-fn relist_from_before_a_beginning_proves_no_absence() {
-    let mut t = Script::with(&[]);
-    t.hold(Relists);
-    t.relist();
-    t.evaluate(Relists);
-    t.node.start("web");
-    t.event(Started, "web");
-    t.release();
-    t.pass(300);
-    t.expect(&["Started web"]);
 }

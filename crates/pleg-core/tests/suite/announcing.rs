@@ -1,8 +1,7 @@
 //! Announcements: once each, initial ones, exit codes that become known late.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
-use pleg_core::EventType::{Deleted, Stopped};
-use pleg_core::LifecycleType;
+use pleg_core::EventType::{Started, Stopped};
 
 use crate::node::{exited, running, start_failed, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
@@ -14,14 +13,18 @@ fn state_in_the_first_relist_is_initial() {
     t.node.start("web");
     t.node.exit("job", 3);
     t.node.create("new");
+    t.node.become_unknown("odd");
     t.settle();
     t.expect(&[
         "Started s initial",
         "Died job 3 initial",
         "Changed new initial",
+        "Changed odd initial",
         "Started web initial",
     ]);
     assert!(t.is_synced);
+    t.pass(10_000);
+    t.expect_nothing();
 }
 
 #[test]
@@ -105,24 +108,40 @@ fn old_death_whose_status_fails_stays_initial() {
 #[test]
 fn late_event_of_a_removed_id_announces_nothing() {
     let mut t = Script::with(&["web"]);
-    t.node.exit("web", 1);
-    t.event(Stopped, "web");
-    t.node.remove("web");
-    t.event(Deleted, "web");
+    t.exits("web", 1);
+    t.removes("web");
     t.pass(300);
     t.expect(&["Died web 1", "Removed web 1"]);
-    t.send(Event::of(Stopped, exited("web", 1)));
+    t.subscribe();
+    t.pass(60_000);
+    for age in [1, 240_000] {
+        t.send(Event::of(Started, running("web")).aged(age));
+        t.send(Event::of(Stopped, exited("web", 1)).aged(age));
+    }
     t.pass(70_000);
     t.expect_nothing();
+    assert_eq!(t.cached("web"), "none");
 }
 
 #[test]
-fn end_of_a_new_id_announces_its_start_first() {
+fn start_is_announced_before_the_end_if_it_succeeded() {
     let mut t = Script::with(&[]);
+    t.node.create("new");
+    t.read();
+    t.expect(&["Changed new"]);
+    t.read_details();
+    t.expect_nothing();
     t.node.exit("web", 3);
     t.node.set(start_failed("job"));
+    t.node.set(start_failed("new"));
+    t.event(Stopped, "new");
     t.read();
-    t.expect(&["Died job 128 StartError", "Started web", "Died web 3"]);
+    t.expect(&[
+        "Died new 128 StartError",
+        "Died job 128 StartError",
+        "Started web",
+        "Died web 3",
+    ]);
 }
 
 #[test]
@@ -136,31 +155,28 @@ fn unknown_is_announced_when_it_comes_and_goes() {
     t.pass(1_100);
     t.expect(&["Changed web"]);
     assert_eq!(t.cached("web"), "Running");
+    t.node.become_unknown("web");
+    t.read();
+    t.node.exit("web", 3);
+    t.read();
+    t.expect(&["Changed web", "Died web 3"]);
 }
 
 #[test]
 fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     let mut t = Script::with(&["web", "job"]);
     t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.read();
+    t.pass(20_000);
+    t.forget();
     t.node.become_unknown("web");
     t.node.become_unknown("job");
     t.read();
     t.pass(30_000);
-    t.expect(&["Died web 3", "Changed job"]);
+    t.expect(&["Changed job"]);
     assert_eq!(t.cached("web"), "Exited 3");
     let retries = t.count("status job");
     assert!((4..=8).contains(&retries), "{retries}");
-}
-
-#[test]
-fn other_details_that_change_are_announced_as_sync() {
-    let mut t = Script::with(&["web"]);
-    t.node
-        .set(with(running("web"), |details| details.image = "new".into()));
-    t.read_details();
-    let events: Vec<_> = t.announced.iter().map(|event| event.event).collect();
-    assert_eq!(events, [LifecycleType::PodSync]);
 }
 
 /// A missing code counts as failure: an OnFailure container that has succeeded would run again.
@@ -168,8 +184,7 @@ fn other_details_that_change_are_announced_as_sync() {
 fn code_within_a_minute_of_the_removal_is_announced() {
     for (late, announced) in [(59_000, Some("Changed web 3")), (61_000, None)] {
         let mut t = Script::with(&["web"]);
-        t.node.remove("web");
-        t.event(Deleted, "web");
+        t.removes("web");
         t.pass(300);
         t.expect(&["Died web", "Removed web"]);
         t.pass(late);
@@ -208,75 +223,65 @@ fn died_waits_until_the_status_has_failed_once() {
     }
 }
 
-/// A container exits, and the runtime stops before its status is read.
-fn death_in_an_outage() -> Script {
-    let mut t = Script::with(&["web"]);
-    t.hold(StatusCalls);
-    t.node.exit("web", 3);
-    t.send(Event::nil(Stopped, "web"));
-    t.node.stop_runtime();
-    t.release();
-    t
+#[test]
+fn died_waits_a_minute_for_its_code_in_an_outage() {
+    for (outage, announced) in [
+        (50_000, &["Died web 3"][..]),
+        (61_000, &["Died web", "Changed web 3"]),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.hold(StatusCalls);
+        t.node.exit("web", 3);
+        t.send(Event::nil(Stopped, "web"));
+        t.node.stop_runtime();
+        t.release();
+        t.pass(outage);
+        assert_eq!(t.cached("web"), "Exited error");
+        let mut all = t.announced_all();
+        t.node.start_runtime();
+        t.pass(3_000);
+        all.extend(t.announced());
+        assert_eq!(all, announced);
+    }
 }
 
 #[test]
-fn died_waits_for_its_code_during_an_outage() {
-    let mut t = death_in_an_outage();
-    t.pass(50_000);
-    t.expect_nothing();
-    assert_eq!(t.cached("web"), "Exited error");
-    t.node.start_runtime();
-    t.pass(3_000);
-    t.expect(&["Died web 3"]);
-}
-
-#[test]
-fn died_waits_for_its_code_for_a_minute_at_most() {
-    let mut t = death_in_an_outage();
-    t.pass(61_000);
-    t.expect(&["Died web"]);
-}
-
-#[test]
-fn reason_that_is_known_two_seconds_late_is_announced() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 137);
-    t.event(Stopped, "web");
-    t.expect(&["Died web 137"]);
+fn end_without_success_is_read_again_after_two_seconds() {
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
     });
-    t.node.set(killed);
-    t.pass(1_900);
-    t.expect_calls(&[]);
-    t.pass(200);
-    t.expect_calls(&["status web"]);
-    t.expect(&["Changed web 137 OOMKilled"]);
-}
-
-#[test]
-fn unknown_code_is_read_again_after_two_seconds() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", None);
-    t.event(Stopped, "web");
-    t.expect(&["Died web"]);
-    t.node.exit("web", 3);
-    t.pass(2_100);
-    t.expect(&["Changed web 3"]);
-}
-
-#[test]
-fn success_and_initial_deaths_cause_no_late_read() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 0);
-    t.event(Stopped, "web");
-    t.pass(3_000);
-    t.expect_calls(&[]);
+    for (early, died, late, changed) in [
+        (
+            exited("web", 137),
+            "Died web 137",
+            killed,
+            Some("Changed web 137 OOMKilled"),
+        ),
+        (
+            exited("web", None),
+            "Died web",
+            exited("web", 3),
+            Some("Changed web 3"),
+        ),
+        (exited("web", 0), "Died web 0", exited("web", 3), None),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.node.set(early);
+        t.event(Stopped, "web");
+        t.expect(&[died]);
+        t.forget();
+        t.node.set(late);
+        t.pass(1_900);
+        t.expect_calls(&[]);
+        t.pass(200);
+        assert_eq!(t.count("status web"), changed.iter().len());
+        t.expect(changed.as_slice());
+    }
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);
     t.settle();
     t.forget();
     t.pass(5_000);
-    assert_eq!(t.count("status web"), 0);
+    assert_eq!(t.count("status web"), 0, "it is initial");
 }

@@ -1,8 +1,10 @@
 //! The consumers in a script: callers that wait, readers of the cache, subscribers.
 
+use std::sync::Arc;
+
 use pleg_core::{
-    CallErrorKind, ContainerState, ContainerStatus, Degraded, Instant, PodStatus, PodUid, PodView,
-    WaiterId,
+    CallErrorKind, ContainerState, ContainerStatus, Degraded, Health, Instant, PodLifecycleEvent,
+    PodStatus, PodUid, PodView, WaiterId,
 };
 
 use crate::script::Script;
@@ -28,6 +30,22 @@ impl Script {
     pub(crate) fn read_details_since(&mut self, after: Instant) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
         self.core.wait_for_details(now, waiter, &"p".into(), after);
+        self.settle();
+        waiter
+    }
+
+    /// Somebody asks for a read of the pod.
+    pub(crate) fn request_read(&mut self, pod: &str) -> WaiterId {
+        let (waiter, now) = (self.new_waiter(), self.now());
+        self.core.relist(now, waiter, &pod.into());
+        self.settle();
+        waiter
+    }
+
+    /// Somebody asks for a read of the pod with all its statuses.
+    pub(crate) fn request_reinspect(&mut self, pod: &str) -> WaiterId {
+        let (waiter, now) = (self.new_waiter(), self.now());
+        self.core.reinspect(now, waiter, &pod.into());
         self.settle();
         waiter
     }
@@ -73,11 +91,11 @@ impl Script {
         found.next().unwrap_or_else(|| "none".to_owned())
     }
 
-    /// The pod that the id has in the cache.
-    pub(crate) fn pod_of(&self, id: &str) -> Option<&PodUid> {
-        let mut pods = self.cache.iter();
-        let found = pods.find(|(_, view)| find(&view.status, id).is_some());
-        found.map(|(uid, _)| uid)
+    /// The status in the cache; an empty one if the pod is not there.
+    pub(crate) fn status(&self, pod: &str) -> Arc<PodStatus> {
+        let view = self.cache.get(&PodUid::from(pod));
+        let nothing = || Arc::new(PodStatus::nothing(pod.into()));
+        view.map_or_else(nothing, |view| view.status.clone())
     }
 
     pub(crate) fn as_of(&self, pod: &str) -> Option<Instant> {
@@ -86,22 +104,16 @@ impl Script {
 
     // ------------------------------------------------------------------- announcements and calls
 
-    /// What was announced since the last look, such as "Died web 3" or "Changed web 137 OOMKilled".
+    /// What was announced since the last look, such as "Died web 3", "Changed web 137 OOMKilled" or "PodSync p".
+    pub(crate) fn announced_all(&mut self) -> Vec<String> {
+        let all = std::mem::take(&mut self.announced);
+        all.iter().map(describe_event).collect()
+    }
+
+    /// What was announced since the last look, without PodSync.
     pub(crate) fn announced(&mut self) -> Vec<String> {
-        let mut all = Vec::new();
-        for event in std::mem::take(&mut self.announced) {
-            let Some(subject) = event.subject else {
-                continue;
-            };
-            let what = event.event.as_str().trim_start_matches("Container");
-            let mut text = format!("{what} {}", subject.id);
-            text.extend(subject.exit_code.map(|code| format!(" {code}")));
-            if !subject.reason.is_empty() {
-                text = text + " " + &subject.reason;
-            }
-            all.push(text + if event.initial { " initial" } else { "" });
-        }
-        all
+        self.announced.retain(|event| event.subject.is_some());
+        self.announced_all()
     }
 
     /// Exactly this was announced since the last look.
@@ -131,6 +143,12 @@ impl Script {
         calls.iter().filter(|made| *made == call).count()
     }
 
+    /// The number of calls since the last look that begin with these words. The calls are not forgotten.
+    pub(crate) fn calls_of(&self, words: &str) -> usize {
+        let calls = self.calls.iter();
+        calls.filter(|call| call.starts_with(words)).count()
+    }
+
     /// Time passes until this call is made.
     pub(crate) fn await_call(&mut self, call: &str) {
         self.calls.clear();
@@ -145,19 +163,23 @@ impl Script {
 
     // ------------------------------------------------------------------------------------ health
 
+    pub(crate) fn health(&self) -> Health {
+        self.core.health(self.now())
+    }
+
     /// The relist period in seconds.
     pub(crate) fn period(&self) -> u64 {
-        self.core.health(self.now()).period.as_secs()
+        self.health().period.as_secs()
     }
 
     /// The codes of the degraded reasons.
     pub(crate) fn degraded(&self) -> Vec<&'static str> {
-        let degraded = self.core.health(self.now()).degraded(self.now());
+        let degraded = self.health().degraded(self.now());
         degraded.iter().map(Degraded::as_str).collect()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.core.health(self.now()).ready(self.now()).is_ok()
+        self.health().ready(self.now()).is_ok()
     }
 
     /// Missed events: STARTED and STOPPED.
@@ -165,6 +187,19 @@ impl Script {
         let missed = self.core.counters().missed;
         (missed.container_started, missed.container_stopped)
     }
+}
+
+fn describe_event(event: &PodLifecycleEvent) -> String {
+    let Some(subject) = &event.subject else {
+        return format!("{} {}", event.event.as_str(), event.uid);
+    };
+    let what = event.event.as_str().trim_start_matches("Container");
+    let mut text = format!("{what} {}", subject.id);
+    text.extend(subject.exit_code.map(|code| format!(" {code}")));
+    if !subject.reason.is_empty() {
+        text = text + " " + &subject.reason;
+    }
+    text + if event.initial { " initial" } else { "" }
 }
 
 /// The id in the status of its pod, as in [`Script::cached`].

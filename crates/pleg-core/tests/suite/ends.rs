@@ -1,29 +1,24 @@
 //! An end is final, so it is believed from reads and from events.
 
 use pleg_core::EventType::{Created, Started, Stopped};
+use pleg_core::Report;
 
 use crate::node::{created, exited, running, with};
 use crate::script::{Event, PodLists, Script, StatusCalls};
 
 #[test]
-fn event_with_exited_status_ends_a_container_at_once() {
+fn status_of_an_end_in_an_event_counts_at_once() {
     for what in [Stopped, Started] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", 3);
         t.event(what, "web");
-        t.expect(&["Died web 3"]);
+        t.node.exit("s", None);
+        t.event(what, "s");
+        t.expect(&["Died web 3", "Died s"]);
         t.expect_calls(&[]);
         assert_eq!(t.cached("web"), "Exited 3");
+        assert_eq!(t.cached("s"), "NotReady");
     }
-}
-
-#[test]
-fn event_with_not_ready_status_ends_a_sandbox_at_once() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("s", None);
-    t.event(Stopped, "s");
-    t.expect(&["Died s"]);
-    assert_eq!(t.cached("s"), "NotReady");
 }
 
 #[test]
@@ -37,69 +32,59 @@ fn event_type_and_sibling_status_end_nothing() {
 }
 
 #[test]
-fn event_fills_in_an_unknown_exit_code() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", None);
-    t.event(Stopped, "web");
-    t.expect(&["Died web"]);
-    t.send(Event::of(Stopped, exited("web", 3)));
-    t.expect(&["Changed web 3"]);
-}
-
-#[test]
-fn status_that_is_read_corrects_the_code_of_an_event() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 1);
-    t.send(Event::of(Stopped, exited("web", 2)));
-    t.expect(&["Died web 2"]);
-    t.read_details();
-    t.expect(&["Changed web 1"]);
-}
-
-#[test]
-fn event_does_not_correct_a_status_that_was_read() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 1);
-    t.read();
-    t.expect(&["Died web 1"]);
-    t.send(Event::of(Stopped, exited("web", 2)));
-    t.expect_nothing();
-}
-
-#[test]
-fn known_exit_code_never_becomes_unknown() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
-    t.node.exit("web", None);
-    t.read_details();
-    t.expect(&["Died web 3"]);
-    assert_eq!(t.cached("web"), "Exited 3");
-}
-
-#[test]
-fn oom_killed_is_replaced_by_no_other_reason() {
-    let mut t = Script::with(&["web"]);
+fn event_adds_to_an_end_and_a_read_corrects_it() {
+    type Show = fn(&mut Script, Report);
+    let event: Show = |t, status| t.send(Event::of(Stopped, status));
+    let read: Show = |t, status| {
+        t.node.set(status);
+        t.read_details();
+    };
+    let code = |code| exited("web", code);
     let killed = |reason: &'static str| {
         let status = exited("web", 137);
         with(status, |details| details.reason = reason.into())
     };
-    t.node.set(killed("OOMKilled"));
-    t.event(Stopped, "web");
-    t.node.set(killed("Error"));
-    t.read_details();
-    t.expect(&["Died web 137 OOMKilled"]);
+    let (died, oom) = ("Died web 137 OOMKilled", "Changed web 137 OOMKilled");
+    for (first, one, second, other, announced) in [
+        (
+            event,
+            code(None),
+            event,
+            code(Some(3)),
+            &["Died web", "Changed web 3"][..],
+        ),
+        (
+            event,
+            code(Some(2)),
+            read,
+            code(Some(1)),
+            &["Died web 2", "Changed web 1"],
+        ),
+        (read, code(Some(1)), event, code(Some(2)), &["Died web 1"]),
+        (event, code(Some(3)), read, code(None), &["Died web 3"]),
+        (
+            event,
+            killed("Error"),
+            read,
+            killed("OOMKilled"),
+            &["Died web 137 Error", oom],
+        ),
+        (event, killed("OOMKilled"), read, killed("Error"), &[died]),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.node.set(one.clone());
+        first(&mut t, one);
+        second(&mut t, other);
+        t.expect(announced);
+    }
 }
 
 /// Every worker's read that is in flight at a death would cost a second read.
 #[test]
 fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
     let mut t = Script::with(&["web"]);
-    t.hold(PodLists);
-    t.read();
-    t.evaluate(PodLists);
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.slow_read(PodLists);
+    t.exits("web", 3);
     t.release();
     t.pass(1_500);
     t.expect(&["Died web 3"]);
@@ -111,8 +96,7 @@ fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
 fn lagging_read_undoes_no_end_and_is_repeated() {
     let mut t = Script::with(&["web"]);
     t.node.lag();
-    t.node.exit("web", 3);
-    t.event(Stopped, "web");
+    t.exits("web", 3);
     let worker = t.read();
     assert_eq!(t.answered(worker, "web"), "Exited 3");
     t.pass(50);
@@ -134,9 +118,13 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
+    // The ten seconds are those of the last end.
     t.node.exit("web", 4);
-    t.event(Stopped, "web");
+    t.read();
     t.expect(&["Died web 4"]);
+    t.node.start("web");
+    t.read();
+    assert_eq!(t.cached("web"), "Exited 4");
 }
 
 #[test]

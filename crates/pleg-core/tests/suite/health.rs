@@ -13,7 +13,7 @@ fn node_is_ready_from_its_first_complete_relist() {
     let mut t = Script::new();
     t.node.relists_fail = Some(Failed);
     t.settle();
-    let never = t.core.health(t.now()).ready(t.now());
+    let never = t.health().ready(t.now());
     assert_eq!(never, Err(NotReady::NeverListed));
     t.node.relists_fail = None;
     t.pass(1_500);
@@ -21,16 +21,26 @@ fn node_is_ready_from_its_first_complete_relist() {
 }
 
 #[test]
-fn node_is_unready_three_minutes_after_its_last_relist() {
-    let mut t = Script::with(&["web"]);
-    t.relist();
+fn node_is_unready_if_its_last_relist_is_too_old() {
+    let mut t = Script::polling(|s| s.unready_after = Duration::from_secs(70));
+    t.node.start("s");
+    t.hold(Relists);
+    t.settle();
+    // Its age counts from its request.
+    t.pass(5_000);
+    t.release();
     t.node.relists_fail = Some(Failed);
-    t.pass(179_000);
+    t.pass(64_000);
     assert!(t.is_ready());
     assert_eq!(t.degraded(), ["list_failed"]);
     t.pass(2_000);
-    let stale = t.core.health(t.now()).ready(t.now());
-    assert_eq!(stale.unwrap_err().as_str(), "stale");
+    let stale = t.health().ready(t.now()).unwrap_err();
+    assert_eq!(stale.as_str(), "stale");
+    assert!(stale.to_string().ends_with(" ago; threshold is 1m10s"));
+    t.node.relists_fail = None;
+    t.pass(1_500);
+    assert!(t.is_ready());
+    assert_eq!(t.degraded(), [""; 0]);
 }
 
 /// cri-o#2584: one reply of ListContainers is lost.
@@ -50,15 +60,6 @@ fn one_lost_reply_makes_no_node_unready() {
     }
 }
 
-#[test]
-fn node_is_unready_while_the_writer_is_overdue() {
-    let t = Script::with(&["web"]);
-    let health = t.core.health(t.now());
-    let late = |seconds| health.due.after(Duration::from_secs(seconds));
-    assert!(health.ready(late(5)).is_ok());
-    assert_eq!(health.ready(late(6)).unwrap_err().as_str(), "stalled");
-}
-
 /// A relist, a read, a status call: what is in flight has a deadline.
 #[test]
 fn something_is_always_due() {
@@ -69,7 +70,7 @@ fn something_is_always_due() {
         t.read();
         for _ in 0..60 {
             t.pass(1_000);
-            let health = t.core.health(t.now());
+            let health = t.health();
             assert!(health.ready(t.now()).is_ok(), "{fault:?}: {:?}", health.due);
         }
     }

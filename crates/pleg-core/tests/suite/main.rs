@@ -20,9 +20,11 @@ mod freshness;
 mod health;
 mod outages;
 mod reads;
+mod requests;
+mod statuses;
 mod stream;
 
-mod failures;
+mod catalogue;
+mod lives;
 mod names;
 mod serialization;
-mod upstream;

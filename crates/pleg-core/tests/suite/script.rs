@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use pleg_core::{
     Arrival, CallError, CallErrorKind, Confirmed, EventProfile, EventType, HintMap, Id, Instant,
-    Kind, List, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report, Rows,
-    RuntimeEvent, SandboxState, SandboxStatus, Settings, Statuses, StreamChange, StreamEnd,
-    Version, WaiterId, WallTime,
+    Kind, List, Mode, Output, PodLifecycleEvent, PodList, PodUid, PodView, Reconciler, Report,
+    Rows, RuntimeEvent, Settings, Statuses, StreamChange, StreamEnd, Version, WaiterId, WallTime,
 };
 
 use crate::consumers::find;
@@ -45,6 +44,7 @@ struct InFlight {
 }
 
 /// A message of the event stream.
+#[derive(Clone)]
 pub(crate) struct Event {
     raw: RuntimeEvent,
     age: i64,
@@ -113,10 +113,20 @@ impl Script {
 
     /// A generator that has not listed its node yet.
     pub(crate) fn new() -> Self {
-        Self::with_settings(Settings::default())
+        Self::with_settings(|_| ())
     }
 
-    pub(crate) fn with_settings(settings: Settings) -> Self {
+    /// A generator without events, which has not listed its node yet.
+    pub(crate) fn polling(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::with_settings(|settings| {
+            settings.mode = Mode::Polling;
+            change(settings);
+        })
+    }
+
+    pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        change(&mut settings);
         let now = 1_000_000;
         Self {
             core: Reconciler::new(settings, Instant::from_nanos(now)).unwrap(),
@@ -146,6 +156,16 @@ impl Script {
         t.settle();
         t.subscribe();
         t.pass(20_000);
+        t.forget();
+        t
+    }
+
+    /// A generator without events that has just listed the pod "p" with these running containers.
+    pub(crate) fn polled(containers: &[&str]) -> Self {
+        let mut t = Self::polling(|_| ());
+        t.node.start("s");
+        containers.iter().for_each(|id| t.node.start(id));
+        t.settle();
         t.forget();
         t
     }
@@ -191,6 +211,24 @@ impl Script {
             Some(status) => event.with(status),
             None => event,
         });
+    }
+
+    /// A container or sandbox starts, and an event reports it.
+    pub(crate) fn starts(&mut self, id: &str) {
+        self.node.start(id);
+        self.event(EventType::Started, id);
+    }
+
+    /// A container or sandbox ends, and an event reports it.
+    pub(crate) fn exits(&mut self, id: &str, code: impl Into<Option<i32>>) {
+        self.node.exit(id, code);
+        self.event(EventType::Stopped, id);
+    }
+
+    /// A container or sandbox is removed, and an event reports it.
+    pub(crate) fn removes(&mut self, id: &str) {
+        self.node.remove(id);
+        self.event(EventType::Deleted, id);
     }
 
     pub(crate) fn send(&mut self, event: Event) {
@@ -240,20 +278,6 @@ impl Script {
         self.now = to;
     }
 
-    pub(crate) fn running_pods(&self) -> usize {
-        let mut sandboxes = self.cache.values().map(|view| view.status.sandboxes.iter());
-        let is_ready = |s: &SandboxStatus| s.state == SandboxState::Ready;
-        sandboxes
-            .by_ref()
-            .filter(|of_pod| of_pod.clone().any(is_ready))
-            .count()
-    }
-
-    /// The wall clock is set.
-    pub(crate) const fn step_wall_clock(&mut self, ms: i64) {
-        self.wall += ms * 1_000_000;
-    }
-
     /// Time passes. What is due happens when it is due; a call that is unanswered at its deadline fails.
     pub(crate) fn pass(&mut self, ms: u64) {
         let end = self.now + ms * 1_000_000;
@@ -298,6 +322,28 @@ impl Script {
         let is_next = |c: &InFlight| c.call == call && c.answer.is_none();
         let index = self.in_flight.iter().position(is_next).unwrap();
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
+    }
+
+    /// A worker waits for a view of the pod "p". Calls of this kind show what the node is now, and are not answered.
+    pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
+        self.hold(call);
+        let waiter = self.read();
+        self.evaluate(call);
+        waiter
+    }
+
+    /// A relist shows what the node is now, and is not answered.
+    pub(crate) fn slow_relist(&mut self) {
+        self.hold(Call::Relist);
+        self.relist();
+        self.evaluate(Call::Relist);
+    }
+
+    /// The next status call of this id that nobody waits for shows what the node is now, and is not answered.
+    pub(crate) fn slow_probe(&mut self, id: &str) {
+        self.hold(Call::Statuses);
+        self.await_call(&format!("status {id}"));
+        self.evaluate(Call::Statuses);
     }
 
     fn oldest(&self, call: Call) -> usize {

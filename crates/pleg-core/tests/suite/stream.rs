@@ -2,10 +2,9 @@
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Started, Stopped};
-use pleg_core::{Mode, Settings};
 use std::time::Duration;
 
-use crate::node::{created, exited, running, start_failed, unlabelled};
+use crate::node::{created, exited, start_failed};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
@@ -23,19 +22,11 @@ fn change_without_its_event_is_missed_after_ten_seconds() {
     assert_eq!(t.missed(), (1, 1));
 }
 
-#[test]
-fn container_that_ran_and_is_gone_should_have_stopped() {
-    let mut t = Script::with(&["web"]);
-    t.node.remove("web");
-    t.read();
-    t.pass(11_000);
-    assert_eq!(t.missed(), (0, 1));
-}
-
 /// CRI-O sends STOPPED seconds after it lists the container as exited.
 #[test]
 fn event_before_the_read_or_soon_after_is_not_missed() {
     let mut t = Script::with(&["web", "job"]);
+    t.event(Started, "web");
     t.node.lag();
     t.node.exit("web", 0);
     t.send(Event::nil(Stopped, "web"));
@@ -50,113 +41,106 @@ fn event_before_the_read_or_soon_after_is_not_missed() {
     assert_eq!(t.missed(), (0, 0));
 }
 
-/// A read shortly after the subscribe may lag, and show what happened before it.
 #[test]
-fn view_from_just_after_the_subscribe_expects_nothing() {
-    let mut t = Script::with(&["web"]);
-    t.subscribe();
-    t.pass(5_000);
-    t.node.exit("web", 0);
-    t.read();
-    t.pass(60_000);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-#[test]
-fn first_read_after_a_subscribe_expects_nothing() {
-    let mut t = Script::with(&["web"]);
-    t.lose_stream();
-    t.node.exit("web", 3);
-    t.hold(StatusCalls);
-    t.subscribe();
-    t.pass(10);
-    t.release();
-    t.pass(30_000);
-    t.expect(&["Died web 3"]);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-#[test]
-fn sandboxes_never_miss_events() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("s", None);
-    t.read();
-    t.node.start("s2");
-    t.read();
-    t.node.remove("s");
-    t.read();
-    t.pass(30_000);
-    t.expect(&["Died s", "Started s2", "Removed s"]);
-    assert_eq!(t.core.counters().missed.total(), 0);
-}
-
-#[test]
-fn end_of_what_was_unknown_or_undone_is_not_expected() {
-    let mut t = Script::with(&["web", "job"]);
-    t.send(Event::of(Stopped, exited("job", 1)));
-    t.node.become_unknown("web");
-    t.read();
-    t.pass(20_000);
-    t.expect(&["Died job 1", "Changed web", "Started job"]);
-    t.subscribe();
-    t.pass(20_000);
-    t.node.exit("web", 3);
-    t.node.exit("job", 3);
-    t.read();
-    t.pass(30_000);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-#[test]
-fn container_that_never_ran_misses_no_stopped() {
-    let mut t = Script::with(&[]);
-    t.node.create("web");
-    t.node.set(start_failed("job"));
-    t.read();
-    t.node.remove("web");
-    t.read();
-    t.pass(30_000);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-/// Nobody knows if a start has failed before its status was read.
-#[test]
-fn failed_start_whose_status_fails_misses_no_stopped() {
-    let mut t = Script::with(&[]);
-    t.node.create("web");
-    t.read();
-    t.node.set(start_failed("web"));
-    t.node.fail_status("web", Failed);
-    t.read();
-    t.pass(30_000);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-/// CRI-O sends no STOPPED of what was removed before its handler ran.
-#[test]
-fn removal_cancels_stopped_where_the_runtime_suppresses_it() {
-    for (suppresses, missed) in [(true, 0), (false, 1)] {
-        let mut t = Script::with(&["web"]);
-        t.set_profile(|profile| profile.removal_suppresses_stopped = suppresses);
+fn stopped_is_expected_unless_the_removal_suppresses_it() {
+    type Change = fn(&mut Script);
+    let is_removed: Change = |t| t.node.remove("web");
+    let exits_and_is_removed: Change = |t| {
         t.node.exit("web", 0);
         t.read();
         t.node.remove("web");
+    };
+    let a_sibling_event_shows_the_exit: Change = |t| {
+        t.node.exit("web", 3);
+        t.node.create("job");
+        t.send(Event::of(Created, created("job")).with(exited("web", 3)));
+        t.pass(300);
+    };
+    // CRI-O sends no STOPPED of what was removed before its handler ran.
+    for (change, removal_suppresses_stopped, stopped) in [
+        (is_removed, false, 1),
+        (is_removed, true, 0),
+        (exits_and_is_removed, false, 1),
+        (exits_and_is_removed, true, 0),
+        (a_sibling_event_shows_the_exit, false, 1),
+    ] {
+        let mut t = Script::with(&["web"]);
+        t.set_profile(|profile| profile.removal_suppresses_stopped = removal_suppresses_stopped);
+        change(&mut t);
         t.read();
-        t.pass(20_000);
-        assert_eq!(t.missed(), (0, missed));
+        t.pass(30_000);
+        assert_eq!(t.missed(), (0, stopped));
     }
 }
 
 #[test]
-fn end_that_a_sibling_event_shows_still_needs_its_stopped() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 3);
-    t.node.create("job");
-    t.send(Event::of(Created, created("job")).with(exited("web", 3)));
-    t.pass(300);
-    t.expect(&["Changed job", "Died web 3"]);
-    t.pass(11_000);
-    assert_eq!(t.missed(), (0, 1));
+fn read_expects_no_event_that_nobody_would_send() {
+    type Change = fn(&mut Script);
+    let sandboxes_change: Change = |t| {
+        t.node.exit("s", None);
+        t.node.start("s2");
+        t.read();
+        t.node.remove("s");
+    };
+    let the_stream_was_renewed_just_before: Change = |t| {
+        t.subscribe();
+        t.pass(5_000);
+        t.node.exit("web", 0);
+    };
+    let the_stream_was_down: Change = |t| {
+        t.lose_stream();
+        t.node.exit("web", 3);
+        t.hold(StatusCalls);
+        t.subscribe();
+        t.pass(10);
+        t.release();
+    };
+    let the_stream_ends: Change = |t| {
+        t.node.exit("web", 0);
+        t.read();
+        t.lose_stream();
+    };
+    let it_was_unknown: Change = |t| {
+        t.node.become_unknown("web");
+        t.read();
+        t.node.exit("web", 3);
+    };
+    let its_end_was_undone: Change = |t| {
+        t.send(Event::of(Stopped, exited("web", 1)));
+        t.pass(20_000);
+        t.subscribe();
+        t.pass(20_000);
+        t.node.exit("web", 3);
+    };
+    let it_never_ran: Change = |t| {
+        t.node.create("new");
+        t.node.set(start_failed("job"));
+        t.read();
+        t.node.remove("new");
+    };
+    // Nobody knows if a start has failed before its status was read.
+    let nobody_knows_if_it_ran: Change = |t| {
+        t.node.create("job");
+        t.read();
+        t.node.set(start_failed("job"));
+        t.node.fail_status("job", Failed);
+    };
+    for change in [
+        sandboxes_change,
+        the_stream_was_renewed_just_before,
+        the_stream_was_down,
+        the_stream_ends,
+        it_was_unknown,
+        its_end_was_undone,
+        it_never_ran,
+        nobody_knows_if_it_ran,
+    ] {
+        let mut t = Script::with(&["web"]);
+        change(&mut t);
+        t.read();
+        t.pass(60_000);
+        assert_eq!(t.core.counters().missed.total(), 0);
+    }
 }
 
 #[test]
@@ -180,25 +164,12 @@ fn event_is_remembered_until_its_id_is_published() {
 #[test]
 fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
     let mut t = Script::with(&[]);
-    t.hold(PodLists);
-    t.read();
-    t.evaluate(PodLists);
-    t.node.start("web");
-    t.event(Started, "web");
+    t.slow_read(PodLists);
+    t.starts("web");
     t.relist();
     t.release();
     t.pass(20_000);
     t.expect(&["Started web"]);
-    assert_eq!(t.missed(), (0, 0));
-}
-
-#[test]
-fn event_of_an_id_without_label_is_remembered() {
-    let mut t = Script::with(&[]);
-    t.node.set(unlabelled(running("free")));
-    t.send(Event::nil(Started, "free"));
-    t.pass(20_000);
-    t.expect(&["Started free"]);
     assert_eq!(t.missed(), (0, 0));
 }
 
@@ -215,16 +186,6 @@ fn event_on_an_earlier_stream_does_not_count() {
     t.pass(22_000);
     t.expect(&["Died web 0"]);
     assert_eq!(t.missed(), (0, 1));
-}
-
-#[test]
-fn end_of_the_stream_cancels_what_is_expected() {
-    let mut t = Script::with(&["web"]);
-    t.node.exit("web", 0);
-    t.read();
-    t.lose_stream();
-    t.pass(20_000);
-    assert_eq!(t.missed(), (0, 0));
 }
 
 #[test]
@@ -254,19 +215,13 @@ fn quiet() -> Script {
 }
 
 #[test]
-fn miss_failed_relist_or_lost_stream_shortens_the_period() {
-    let mut t = quiet();
-    t.node.exit("web", 0);
-    t.read();
-    t.pass(10_100);
-    assert_eq!(t.period(), 1);
+fn failed_relist_or_lost_stream_shortens_the_period() {
     let mut t = quiet();
     t.node.relists_fail = Some(Failed);
     t.relist();
     assert_eq!(t.period(), 1);
     let mut t = quiet();
     t.lose_stream();
-    assert_eq!(t.period(), 1);
     t.pass(10_000);
     assert_eq!(t.period(), 1);
 }
@@ -289,10 +244,12 @@ fn period_does_not_grow_while_something_is_expected() {
 }
 
 #[test]
-fn period_stays_short_while_the_stream_is_mute() {
+fn period_is_short_from_a_miss_to_the_next_event() {
     let mut t = quiet();
     t.node.exit("web", 0);
     t.read();
+    t.pass(10_100);
+    assert_eq!(t.period(), 1);
     t.pass(100_000);
     assert_eq!(t.period(), 1);
     t.event(Started, "job");
@@ -318,9 +275,7 @@ fn lossy_stream_is_polled_until_ten_minutes_without_a_miss() {
 
 #[test]
 fn period_is_at_most_a_third_of_the_unready_threshold() {
-    let mut settings = Settings::default();
-    settings.unready_after = Duration::from_secs(90);
-    let mut t = Script::with_settings(settings);
+    let mut t = Script::with_settings(|s| s.unready_after = Duration::from_secs(90));
     t.node.start("s");
     t.subscribe();
     t.event(Started, "s");
@@ -329,23 +284,31 @@ fn period_is_at_most_a_third_of_the_unready_threshold() {
 }
 
 #[test]
-fn polling_lists_every_second() {
-    let mut settings = Settings::default();
-    settings.mode = Mode::Polling;
-    let mut t = Script::with_settings(settings);
-    t.node.start("s");
-    t.pass(100_000);
-    let relists = t.count("relist");
-    assert!((95..=101).contains(&relists), "{relists}");
+fn polling_lists_once_a_period() {
+    for (period, relists) in [(1_000, 99), (2_500, 39)] {
+        let mut t = Script::polling(|s| s.relist_period = Duration::from_millis(period));
+        t.node.start("s");
+        t.pass(100_000);
+        let made = t.count("relist");
+        assert!((relists - 2..=relists + 2).contains(&made), "{made}");
+    }
 }
 
 #[test]
 fn subscribe_is_followed_by_a_relist() {
     let mut t = quiet();
+    t.lose_stream();
+    t.forget();
     t.node.exit("web", 3);
+    t.slow_relist();
+    t.node.exit("job", 4);
     t.subscribe();
-    t.expect(&["Died web 3"]);
-    t.expect_calls(&["relist", "status web"]);
+    t.answer(Relists);
+    t.release();
+    t.expect(&["Died web 3", "Died job 4"]);
+    t.expect_calls(&["relist", "status web", "relist", "status job"]);
+    t.pass(20_000);
+    assert_eq!(t.missed(), (0, 0), "the stream could not report it");
 }
 
 #[test]
