@@ -2,8 +2,9 @@
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
+use pleg_core::WallTime;
 
-use crate::node::{exited, running, start_failed, with};
+use crate::node::{WALL, exited, running, start_failed, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
@@ -47,6 +48,16 @@ fn nothing_is_announced_before_the_first_complete_relist() {
     t.expect(&["Started s initial", "Started web initial"]);
     t.send(Event::of(Stopped, exited("job", 3)));
     t.expect_nothing();
+}
+
+#[test]
+fn sandbox_first_read_after_its_end_announces_its_start() {
+    let mut t = Script::with(&[]);
+    let mut sandbox = exited("q/s", None);
+    sandbox.identity.created_at = Some(WallTime::from_nanos(WALL));
+    t.node.set(sandbox);
+    t.relist();
+    t.expect(&["Started q/s", "Died q/s"]);
 }
 
 /// containerd replays STOPPED, and a worker reads the pod before the relist has ended.

@@ -51,6 +51,10 @@ impl Checker {
         if is_death && subject.exit_code.is_none() && self.has_code(o) && !self.is_excused(o) {
             self.fail(format!("at {}: {} died without its code", time(now), o.id));
         }
+        let is_sudden = is_death && !event.initial && before.started == 0;
+        if is_sudden && self.cache.has_start(o) && !self.is_excused(o) {
+            self.fail(format!("at {}: {} died without a start", time(now), o.id));
+        }
         if is_death && !self.cache.was_published(&o.id) {
             let error = format!("at {}: {} was never published", time(now), o.id);
             self.fail(error);

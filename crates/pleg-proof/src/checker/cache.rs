@@ -75,6 +75,12 @@ impl Cache {
         self.views.get(&*o.pod.uid).and_then(|view| shown(view, o))
     }
 
+    /// True if the cache shows when the object was started.
+    pub(super) fn has_start(&self, o: &Object) -> bool {
+        let view = self.views.get(&*o.pod.uid);
+        view.is_some_and(|view| has_start(view, o))
+    }
+
     pub(super) fn was_published(&self, id: &Id) -> bool {
         self.ever.contains(id)
     }
@@ -111,6 +117,15 @@ pub(super) fn shown(view: &PodView, o: &Object) -> Option<(State, Option<i32>)> 
             Some((state, c.details.exit_code))
         }
     }
+}
+
+/// True if the view shows when the object was started. A sandbox is started when it is created.
+pub(super) fn has_start(view: &PodView, o: &Object) -> bool {
+    let status = &view.status;
+    let mut containers = status.containers.iter();
+    let mut sandboxes = status.sandboxes.iter();
+    sandboxes.any(|s| *s.id.as_str() == *o.id && s.created_at.is_some())
+        || containers.any(|c| *c.id.as_str() == *o.id && c.details.started_at.is_some())
 }
 
 /// True if the view has an error beside that object.
