@@ -102,7 +102,9 @@ impl Record {
         }
         if matches!(seen, Seen::Changed | Seen::Undone) {
             self.unknown = shown == ReportedState::Unknown;
-            self.state = shown.known().or(self.state);
+            if let Some(state) = shown.known() {
+                self.state = Some(state);
+            }
             if self.has_ended() {
                 self.ended_at.get_or_insert(now);
             }
