@@ -38,7 +38,7 @@ impl Checker {
         let in_cache = self.cache.shown(o);
         let is_removal = event.event == LifecycleType::ContainerRemoved;
         let is_written = !is_removal || in_cache.is_none();
-        let initial = self.is_initial_wrong(event, o);
+        let initial = self.is_initial_wrong(event, o, &before);
         if (is_wrong || !is_written || initial) && !self.is_excused(o) {
             let (now, what, truth) = (time(now), event.event, o.state());
             let initial = if event.initial { " initial" } else { "" };
@@ -74,7 +74,7 @@ impl Checker {
     }
 
     /// Initial is what the first complete relist found, and nothing else.
-    fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object) -> bool {
+    fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
         // A state that is UNKNOWN at the first relist becomes known later.
         if self.faults.chance(Fault::Unknown) > 0 {
             return false;
@@ -84,6 +84,10 @@ impl Checker {
             LifecycleType::ContainerDied => State::Exited,
             _ => return false,
         };
+        // An end after an announced start is a change.
+        if state == State::Exited && before.started > 0 && !self.at_first.contains_key(&o.id) {
+            return event.initial;
+        }
         if let Some(first) = self.at_first.get(&o.id) {
             return event.initial != (*first == state);
         }
@@ -91,6 +95,11 @@ impl Checker {
             return false;
         };
         let (began, ended) = self.first_relist.unwrap_or((u64::MAX, 0));
+        // A pod read that began before the first relist and ends after it may show an earlier state.
+        let as_of = self.cache.as_of(&o.pod.uid);
+        if as_of.is_some_and(|as_of| as_of < began) {
+            return false;
+        }
         let lag = self.faults.longest_lag();
         // An id that changes while the first relist runs may be shown in either state.
         let changed = o

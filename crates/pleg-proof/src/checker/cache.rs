@@ -75,6 +75,11 @@ impl Cache {
         self.views.get(&*o.pod.uid).and_then(|view| shown(view, o))
     }
 
+    /// When the rows of the pod's view were requested.
+    pub(super) fn as_of(&self, uid: &str) -> Option<u64> {
+        Some(self.views.get(uid)?.as_of?.as_nanos())
+    }
+
     /// True if the cache shows when the object was started.
     pub(super) fn has_start(&self, o: &Object) -> bool {
         let view = self.views.get(&*o.pod.uid);
