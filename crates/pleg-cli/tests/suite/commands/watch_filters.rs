@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::run::{Running, Sim, remove_pod, run_job};
 
-/// The pods and types of the events until the pod `last` is removed.
+/// The pods and types of the events up to that one.
 async fn shown(watch: &mut Running, last: &str) -> Vec<String> {
     let mut shown = Vec::new();
     loop {
@@ -16,7 +16,7 @@ async fn shown(watch: &mut Running, last: &str) -> Vec<String> {
         if record["source"].is_string() && !what.ends_with("PodSync") {
             shown.push(what.clone());
         }
-        if what == format!("{last} sandbox ContainerRemoved") {
+        if what == last {
             return shown;
         }
     }
@@ -30,23 +30,26 @@ async fn pods_are_selected_by_name_and_by_label_until_they_are_gone() {
     let mut of_name = sim.run(&["watch", "-o", "json", "test/two"]);
     let mut of_label = sim.run(&["watch", "-o", "json", "-l", labels]);
     let mut failed = sim.run(&["watch", "-o", "json", "--failed"]);
-    for watch in [&mut of_name, &mut of_label, &mut failed] {
+    let mut all = sim.run(&["watch", "-o", "json"]);
+    for watch in [&mut of_name, &mut of_label, &mut failed, &mut all] {
         let synced = watch.line().await.expect("the end of the initial events");
         assert!(synced.contains("\"Synced\""), "{synced}");
     }
     for (name, code) in [("one", 1), ("two", 0), ("three", 3)] {
         let pod = run_job(&sim.kubelet, name, code).await;
+        // What is removed before it was read is not announced.
+        shown(&mut all, &format!("{name} container ContainerDied")).await;
         remove_pod(&sim.kubelet, &pod).await;
     }
     // A container that is started at once may not be seen as created.
-    let mut events = shown(&mut of_name, "two").await;
+    let mut events = shown(&mut of_name, "two sandbox ContainerRemoved").await;
     events.retain(|event| !event.ends_with("ContainerChanged"));
     assert!(events.iter().all(|e| e.starts_with("two ")), "{events:?}");
     assert_eq!(events.len(), 6, "{events:?}");
     // Pods are read side by side, so their removals may be seen in either order.
-    let mut events = shown(&mut of_label, "three").await;
+    let mut events = shown(&mut of_label, "three sandbox ContainerRemoved").await;
     if !events.contains(&"two sandbox ContainerRemoved".to_owned()) {
-        events.extend(shown(&mut of_label, "two").await);
+        events.extend(shown(&mut of_label, "two sandbox ContainerRemoved").await);
     }
     events.retain(|event| !event.ends_with("ContainerChanged"));
     assert!(events.iter().all(|e| !e.starts_with("one ")), "{events:?}");
