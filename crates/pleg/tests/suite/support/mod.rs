@@ -4,6 +4,8 @@
 //! looks like a step of the wall clock (invariant 6), after which no event about an unknown id is
 //! plausible until a list has begun. Tests send events about new ids before they wait.
 
+mod trace;
+
 use std::time::Duration;
 
 use pleg::core::{
@@ -11,8 +13,8 @@ use pleg::core::{
 };
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
-use tracing::dispatcher::{DefaultGuard, Dispatch};
-use tracing::subscriber::NoSubscriber;
+
+pub(crate) use trace::Trace;
 
 pub(crate) use pleg::runtime::fake::{
     FakeRuntime, Op, container, error, exited, sandbox, with_ips,
@@ -51,19 +53,6 @@ pub(crate) async fn synced(node: &FakeRuntime, settings: Settings) -> Pleg {
         .unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     pleg
-}
-
-/// Sends the spans and log lines of the present thread to `subscriber` until the returned guards are
-/// dropped.
-///
-/// The second subscriber takes nothing. With one subscriber only, tracing asks the thread that reaches
-/// a line first whether anybody wants it, which may be the thread of another test, and keeps the
-/// answer.
-pub(crate) fn trace_to(
-    subscriber: impl tracing::Subscriber + Send + Sync + 'static,
-) -> (Dispatch, DefaultGuard) {
-    let second = Dispatch::new(NoSubscriber::new());
-    (second, tracing::subscriber::set_default(subscriber))
 }
 
 /// The names of the degraded reasons.
