@@ -1,6 +1,6 @@
 //! The entries of the failure catalogue that concern the CRI client: responses of a runtime that
-//! must not be misread. Each test describes what upstream Kubernetes does and what happens here.
-//! `docs/failures.md` has the complete table.
+//! must not be misread. `docs/failures.md` has the complete table, with the issues and the reasons.
+
 use std::time::Duration;
 
 use crate::common::{Fake, FakeState, container, event, failure, sandbox};
