@@ -19,7 +19,7 @@ use prost::Message as _;
 use prost::bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::Barrier;
 
-use crate::common::{Serving, config, spawn_server};
+use crate::common::TestServer;
 
 const CALLS: usize = 8;
 const RESPONSE: usize = 4 << 20;
@@ -87,10 +87,10 @@ fn status() -> Bytes {
     bytes.freeze()
 }
 
-fn serve(path: &std::path::Path, outstanding: Arc<Outstanding>) -> Serving {
+fn serve(outstanding: Arc<Outstanding>) -> TestServer {
     let barrier = Arc::new(Barrier::new(CALLS));
     let status = status();
-    spawn_server(path, move |listener| async move {
+    TestServer::start(move |listener| async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (barrier, status, outstanding) =
                 (barrier.clone(), status.clone(), outstanding.clone());
@@ -123,11 +123,10 @@ fn serve(path: &std::path::Path, outstanding: Arc<Outstanding>) -> Serving {
 
 /// Makes all calls at once; returns how many bytes were outstanding at most.
 async fn most_outstanding(budget: usize) -> usize {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let outstanding = Arc::new(Outstanding::default());
-    let _serving = serve(&path, outstanding.clone());
-    let config = config(&path)
+    let server = serve(outstanding.clone());
+    let config = server
+        .config()
         .with_receive_budget(budget)
         .with_call_deadline(Duration::from_secs(60));
     let runtime = CriRuntime::new(config).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Fake, FakeState, client, config, container, sandbox};
+use crate::common::{Fake, FakeState, TestServer, config, container, failure, sandbox};
 use pleg_cri::{ConfigError, CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, Id, Kind};
 use pleg_runtime::{Row, Runtime, Scope};
@@ -14,19 +14,15 @@ use tonic::Status;
 async fn sandboxes(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
     let mut row = |row: Row<'_>| ids.push(row.id().to_owned());
-    runtime
-        .list_sandboxes(&Scope::Node, &mut row)
-        .await
-        .map(|()| ids)
+    let listed = runtime.list_sandboxes(&Scope::Node, &mut row).await;
+    listed.map(|()| ids)
 }
 
 async fn containers(runtime: &CriRuntime) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
     let mut row = |row: Row<'_>| ids.push(row.id().to_owned());
-    runtime
-        .list_containers(&Scope::Node, &mut row)
-        .await
-        .map(|()| ids)
+    let listed = runtime.list_containers(&Scope::Node, &mut row).await;
+    listed.map(|()| ids)
 }
 
 fn three_rows() -> FakeState {
@@ -41,32 +37,25 @@ fn three_rows() -> FakeState {
 /// connection is broken.
 async fn reconnected(runtime: &CriRuntime) {
     let success = async { while runtime.version().await.is_err() {} };
-    tokio::time::timeout(Duration::from_secs(10), success)
-        .await
-        .expect("the client reconnects");
+    let success = tokio::time::timeout(Duration::from_secs(10), success);
+    success.await.expect("the client reconnects");
 }
 
 /// There is one connection for all calls and one for each stream.
 #[tokio::test]
 async fn connector_of_embedder_makes_every_connection() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("other");
-    let _serving = Fake::new(three_rows()).serve(&path);
-    let (connections, allowed) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let connect = {
-        let (connections, allowed) = (connections.clone(), allowed.clone());
-        move || {
-            let (connections, allowed, path) = (connections.clone(), allowed.clone(), path.clone());
-            async move {
-                if !allowed.load(Ordering::Relaxed) {
-                    return Err(io::ErrorKind::PermissionDenied.into());
-                }
-                connections.fetch_add(1, Ordering::Relaxed);
-                tokio::net::UnixStream::connect(path).await
+    let server = Fake::new(three_rows()).serve();
+    let (connections, allowed) = <(Arc<AtomicU64>, Arc<AtomicBool>)>::default();
+    let (path, counted, permitted) = (server.path(), connections.clone(), allowed.clone());
+    let connect = move || {
+        let is_allowed = permitted.load(Ordering::Relaxed);
+        counted.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
+        let path = path.clone();
+        async move {
+            if !is_allowed {
+                return Err(io::ErrorKind::PermissionDenied.into());
             }
+            tokio::net::UnixStream::connect(path).await
         }
     };
     let runtime = CriRuntime::with_connector(config(Path::new("/a/name")), connect).unwrap();
@@ -83,10 +72,8 @@ async fn connector_of_embedder_makes_every_connection() {
 
 #[tokio::test]
 async fn version_is_returned() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = Fake::default().serve(&path);
-    let version = client(&path).version().await.unwrap();
+    let server = Fake::default().serve();
+    let version = server.client().version().await.unwrap();
     assert_eq!(
         (&*version.name, &*version.version, &*version.api),
         ("fake", "1.2.3", "v1")
@@ -95,19 +82,15 @@ async fn version_is_returned() {
 
 #[tokio::test]
 async fn client_connects_lazily_and_reconnects() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let runtime = client(&path);
+    let mut server = TestServer::stopped();
+    let runtime = server.client();
     let error = runtime.version().await.unwrap_err();
-    assert_eq!(
-        (error.operation, error.kind),
-        ("Version", CallErrorKind::Unavailable)
-    );
+    assert_eq!(failure(&error), ("Version", CallErrorKind::Unavailable));
     assert!(error.message.contains("No such file"), "{error}");
     for _ in 0..3 {
-        let serving = Fake::default().serve(&path);
+        Fake::default().serve_again(&mut server);
         reconnected(&runtime).await;
-        drop(serving);
+        server.kill();
         let error = runtime.version().await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable, "{error:?}");
     }
@@ -115,19 +98,14 @@ async fn client_connects_lazily_and_reconnects() {
 
 #[tokio::test]
 async fn connection_lost_during_call_is_unavailable() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let fake = Fake::new(FakeState {
-        status_hangs: true,
-        ..FakeState::default()
-    });
-    let serving = fake.serve(&path);
-    let runtime = client(&path);
+    let fake = Fake::with(|s| s.status_hangs = true);
+    let mut server = fake.serve();
+    let runtime = server.client();
     let cut = async {
         while fake.calls().is_empty() {
             tokio::task::yield_now().await;
         }
-        drop(serving);
+        server.kill();
     };
     let id = Id::from("x");
     let (answer, ()) = tokio::join!(runtime.sandbox_status(&id), cut);
@@ -136,11 +114,9 @@ async fn connection_lost_during_call_is_unavailable() {
 
 #[tokio::test]
 async fn list_falls_back_to_unary_once_per_connection() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::new(three_rows());
-    let serving = fake.serve(&path);
-    let runtime = client(&path);
+    let mut server = fake.serve();
+    let runtime = server.client();
     assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
     assert_eq!(containers(&runtime).await.unwrap(), ["c1", "c2", "c3"]);
     assert_eq!(sandboxes(&runtime).await.unwrap().len(), 3);
@@ -152,9 +128,9 @@ async fn list_falls_back_to_unary_once_per_connection() {
     ];
     assert_eq!(fake.calls(), calls, "streaming is tried once");
     // The runtime is upgraded in place.
-    drop(serving);
+    server.kill();
     fake.lock().stream = Some(vec![Ok(2), Ok(2)]);
-    let _serving = fake.serve(&path);
+    fake.serve_again(&mut server);
     reconnected(&runtime).await;
     fake.calls();
     assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
@@ -164,31 +140,27 @@ async fn list_falls_back_to_unary_once_per_connection() {
 
 #[tokio::test]
 async fn streaming_list_without_pages_is_empty_list() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::new(FakeState {
         stream: Some(vec![]),
         ..three_rows()
     });
-    let _serving = fake.serve(&path);
-    assert!(sandboxes(&client(&path)).await.unwrap().is_empty());
+    let server = fake.serve();
+    assert!(sandboxes(&server.client()).await.unwrap().is_empty());
     assert_eq!(fake.calls(), ["StreamPodSandboxes"]);
 }
 
 #[tokio::test]
 async fn unimplemented_falls_back_only_before_first_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),
         ..three_rows()
     });
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let error = sandboxes(&runtime).await.unwrap_err();
     assert_eq!(
-        (error.operation, error.kind),
+        failure(&error),
         ("ListPodSandbox", CallErrorKind::Unimplemented)
     );
     fake.lock().stream = Some(vec![unimplemented()]);
@@ -197,75 +169,65 @@ async fn unimplemented_falls_back_only_before_first_page() {
 
 #[tokio::test]
 async fn streaming_list_that_breaks_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let broken = vec![Ok(2), Err(Status::internal("disk failure"))];
     let fake = Fake::new(FakeState {
         stream: Some(broken),
         ..three_rows()
     });
-    let _serving = fake.serve(&path);
-    let error = containers(&client(&path)).await.unwrap_err();
-    assert_eq!(
-        (error.operation, error.kind),
-        ("ListContainers", CallErrorKind::Failed)
-    );
+    let server = fake.serve();
+    let error = containers(&server.client()).await.unwrap_err();
+    assert_eq!(failure(&error), ("ListContainers", CallErrorKind::Failed));
     assert_eq!(&*error.message, "disk failure");
 }
 
 #[tokio::test]
 async fn streaming_list_that_hangs_or_is_cut_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(2)]),
         stream_hangs: true,
         ..three_rows()
     });
-    let serving = fake.serve(&path);
-    let config = config(&path).with_call_deadline(Duration::from_millis(300));
+    let mut server = fake.serve();
+    let config = server
+        .config()
+        .with_call_deadline(Duration::from_millis(300));
     let impatient = CriRuntime::new(config).unwrap();
     let error = containers(&impatient).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::DeadlineExceeded, "{error:?}");
 
-    let runtime = client(&path);
+    let runtime = server.client();
     let (row_received, mut rows) = tokio::sync::mpsc::unbounded_channel();
     let mut row = |_: Row<'_>| row_received.send(()).unwrap();
     let cut = async {
         rows.recv().await;
-        drop(serving);
+        server.kill();
     };
     let (answer, ()) = tokio::join!(runtime.list_containers(&Scope::Node, &mut row), cut);
     let error = answer.unwrap_err();
     assert_eq!(
-        (error.operation, error.kind),
+        failure(&error),
         ("ListContainers", CallErrorKind::Unavailable)
     );
 }
 
 #[tokio::test]
 async fn message_above_limit_is_too_large_and_connection_stays_open() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let mut large = container("c1");
     large.annotations.insert("a".into(), "x".repeat(2 << 20));
     let fake = Fake::new(FakeState {
         containers: vec![large],
         ..three_rows()
     });
-    let _serving = fake.serve(&path);
-    let limited = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
+    let server = fake.serve();
+    let limited = CriRuntime::new(server.config().with_message_limit(1 << 20)).unwrap();
     for stream in [None, Some(vec![Ok(1)])] {
         fake.lock().stream = stream;
         let error = containers(&limited).await.unwrap_err();
-        assert_eq!(
-            (error.operation, error.kind),
-            ("ListContainers", CallErrorKind::TooLarge)
-        );
+        assert_eq!(failure(&error), ("ListContainers", CallErrorKind::TooLarge));
         limited.version().await.unwrap();
     }
     assert_eq!(
-        containers(&client(&path)).await.unwrap(),
+        containers(&server.client()).await.unwrap(),
         ["c1"],
         "well within the default"
     );
@@ -273,11 +235,9 @@ async fn message_above_limit_is_too_large_and_connection_stays_open() {
 
 #[tokio::test]
 async fn scope_is_sent_as_filter() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::new(three_rows());
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     for scope in [Scope::Node, Scope::Pod("uid".into())] {
         runtime.list_sandboxes(&scope, &mut |_| ()).await.unwrap();
         runtime.list_containers(&scope, &mut |_| ()).await.unwrap();
@@ -297,11 +257,9 @@ async fn scope_is_sent_as_filter() {
 
 #[tokio::test]
 async fn status_errors_have_their_kinds() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::default();
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let status = v1::ContainerStatus {
         id: "c".into(),
         ..Default::default()
@@ -325,39 +283,26 @@ async fn status_errors_have_their_kinds() {
         ("other", CallErrorKind::NotFound),
     ] {
         let error = runtime.container_status(&id.into()).await.unwrap_err();
-        assert_eq!(
-            (error.operation, error.kind),
-            ("ContainerStatus", kind),
-            "{id}"
-        );
+        assert_eq!(failure(&error), ("ContainerStatus", kind), "{id}");
     }
     for (id, kind) in [
         ("nil", CallErrorKind::Malformed),
         ("x", CallErrorKind::NotFound),
     ] {
         let error = runtime.sandbox_status(&id.into()).await.unwrap_err();
-        assert_eq!(
-            (error.operation, error.kind),
-            ("PodSandboxStatus", kind),
-            "{id}"
-        );
+        assert_eq!(failure(&error), ("PodSandboxStatus", kind), "{id}");
     }
 }
 
 #[tokio::test]
 async fn hanging_call_ends_at_deadline() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let fake = Fake::new(FakeState {
-        status_hangs: true,
-        ..FakeState::default()
-    });
-    let _serving = fake.serve(&path);
-    let config = config(&path).with_call_deadline(Duration::from_secs(1));
+    let fake = Fake::with(|s| s.status_hangs = true);
+    let server = fake.serve();
+    let config = server.config().with_call_deadline(Duration::from_secs(1));
     let runtime = CriRuntime::new(config).unwrap();
     let error = runtime.container_status(&"c".into()).await.unwrap_err();
     assert_eq!(
-        (error.operation, error.kind),
+        failure(&error),
         ("ContainerStatus", CallErrorKind::DeadlineExceeded)
     );
     runtime.version().await.unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::common::{Fake, FakeState, Serving, client, serve, spawn_server};
+use crate::common::{Fake, TestServer, serve};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pleg_cri::v1::image_service_server::{ImageService, ImageServiceServer};
@@ -22,38 +22,38 @@ use tonic::transport::Server;
 async fn error_at(path: &Path) -> ConnectError {
     let error = diagnose_in_time(path).await.unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains(&format!("unix://{}", path.display())),
-        "{text}"
-    );
+    let endpoint = format!("unix://{}", path.display());
+    assert!(text.contains(&endpoint), "{text}");
     assert!(!text.contains(|c: char| c.is_control()), "{text:?}");
     error
 }
 
+/// The name of the error of the path: its variant.
+async fn problem_at(path: &Path) -> String {
+    let text = format!("{:?}", error_at(path).await);
+    text.split(' ').next().unwrap().to_owned()
+}
+
 async fn diagnose_in_time(path: &Path) -> Result<RuntimeVersion, ConnectError> {
     let endpoint = path.to_str().unwrap().parse().unwrap();
-    tokio::time::timeout(Duration::from_secs(8), diagnose(&endpoint))
-        .await
-        .expect("in time")
+    let diagnosed = tokio::time::timeout(Duration::from_secs(8), diagnose(&endpoint));
+    diagnosed.await.expect("in time")
 }
 
 /// Passes each connection to `handle`.
-fn serve_each<F>(
-    path: &Path,
-    handle: impl Fn(UnixStream) -> F + Send + Sync + Clone + 'static,
-) -> Serving
+fn serve_each<F>(handle: impl Fn(UnixStream) -> F + Send + Sync + Clone + 'static) -> TestServer
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    spawn_server(path, move |listener: UnixListener| async move {
+    TestServer::start(move |listener| async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(handle(stream));
         }
     })
 }
 
-#[track_caller]
-fn assert_not_cri(error: &ConnectError, expected: &str) {
+async fn assert_not_cri(server: &TestServer, expected: &str) {
+    let error = error_at(&server.path()).await;
     let ConnectError::NotCri { what, .. } = error else {
         panic!("{error:?}")
     };
@@ -62,29 +62,19 @@ fn assert_not_cri(error: &ConnectError, expected: &str) {
 
 #[tokio::test]
 async fn runtime_returns_version() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = Fake::default().serve(&path);
-    let version = diagnose_in_time(&path).await.unwrap();
+    let server = Fake::default().serve();
+    let version = diagnose_in_time(&server.path()).await.unwrap();
     assert_eq!((&*version.name, &*version.version), ("fake", "1.2.3"));
-    assert_eq!(client(&path).diagnose().await.unwrap(), version);
+    assert_eq!(server.client().diagnose().await.unwrap(), version);
 }
 
 #[tokio::test]
 async fn missing_path_returns_missing() {
     let dir = tempfile::tempdir().unwrap();
-    for path in ["s", "no/such/dir/s"].map(|name| dir.path().join(name)) {
-        assert!(matches!(
-            error_at(&path).await,
-            ConnectError::Missing { .. }
-        ));
-    }
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let below_a_file = dir.path().join("file/s");
-    assert!(matches!(
-        error_at(&below_a_file).await,
-        ConnectError::Missing { .. }
-    ));
+    for name in ["s", "no/such/dir/s", "file/s"] {
+        assert_eq!(problem_at(&dir.path().join(name)).await, "Missing");
+    }
 }
 
 #[tokio::test]
@@ -92,94 +82,56 @@ async fn file_or_directory_returns_not_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "").unwrap();
-    let error = error_at(&path).await;
-    assert!(
-        matches!(
-            error,
-            ConnectError::NotASocket {
-                what: "a regular file",
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    let error = error_at(dir.path()).await;
-    assert!(
-        matches!(
-            error,
-            ConnectError::NotASocket {
-                what: "a directory",
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    let error = error_at("/dev/null".as_ref()).await;
-    assert!(
-        matches!(
-            error,
-            ConnectError::NotASocket {
-                what: "not a socket",
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    for (path, expected) in [
+        (&*path, "a regular file"),
+        (dir.path(), "a directory"),
+        ("/dev/null".as_ref(), "not a socket"),
+    ] {
+        let error = error_at(path).await;
+        let ConnectError::NotASocket { what, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(what, expected);
+    }
 }
 
 #[tokio::test]
-async fn datagram_socket_returns_connect_error() {
+async fn socket_without_server_is_distinguished_by_its_kind() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _datagrams = tokio::net::UnixDatagram::bind(&path).unwrap();
-    assert!(matches!(
-        error_at(&path).await,
-        ConnectError::Connect { .. }
-    ));
-}
-
-#[tokio::test]
-async fn stale_socket_returns_not_listening() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    drop(UnixListener::bind(&path).unwrap());
-    assert!(matches!(
-        error_at(&path).await,
-        ConnectError::NotListening { .. }
-    ));
+    let path = |name| dir.path().join(name);
+    let _datagrams = tokio::net::UnixDatagram::bind(path("datagram")).unwrap();
+    drop(UnixListener::bind(path("stale")).unwrap());
+    // The kernel completes the connection without accept.
+    let _listener = UnixListener::bind(path("silent")).unwrap();
+    for (name, problem) in [
+        ("datagram", "Connect"),
+        ("stale", "NotListening"),
+        ("silent", "Silent"),
+    ] {
+        assert_eq!(problem_at(&path(name)).await, problem, "{name}");
+    }
 }
 
 #[tokio::test]
 async fn server_without_response_returns_silent() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    // The kernel completes the connection without accept.
-    let listener = UnixListener::bind(&path).unwrap();
-    assert!(matches!(error_at(&path).await, ConnectError::Silent { .. }));
-    drop(listener);
-    let path = dir.path().join("t");
-    let _serving = serve_each(&path, |mut stream| async move {
+    let server = serve_each(|mut stream| async move {
         let mut received = Vec::new();
         let _ = stream.read_to_end(&mut received).await;
     });
-    assert!(matches!(error_at(&path).await, ConnectError::Silent { .. }));
+    assert_eq!(problem_at(&server.path()).await, "Silent");
 }
 
 #[tokio::test]
 async fn closed_connection_returns_not_cri() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = serve_each(&path, |stream| async move { drop(stream) });
-    assert_not_cri(&error_at(&path).await, "closes the connection");
+    let server = serve_each(|stream| async move { drop(stream) });
+    assert_not_cri(&server, "closes the connection").await;
 }
 
 #[tokio::test]
 async fn http_1_server_returns_not_cri() {
     const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n";
     for disconnects in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let _serving = serve_each(&path, move |mut stream| async move {
+        let server = serve_each(move |mut stream| async move {
             let mut received = Vec::new();
             while !received.ends_with(b"\r\n\r\n") {
                 received.push(stream.read_u8().await.unwrap());
@@ -189,7 +141,7 @@ async fn http_1_server_returns_not_cri() {
                 let _ = stream.read_to_end(&mut received).await;
             }
         });
-        assert_not_cri(&error_at(&path).await, "HTTP/1");
+        assert_not_cri(&server, "HTTP/1").await;
     }
 }
 
@@ -199,15 +151,13 @@ async fn unknown_protocol_returns_not_cri() {
     let long: &[u8] = &[0xff; 100_000];
     for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
         for disconnects in [false, true] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("s");
-            let _serving = serve_each(&path, move |mut stream| async move {
+            let server = serve_each(move |mut stream| async move {
                 let _ = stream.write_all(garbage).await;
                 if !disconnects {
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
             });
-            assert_not_cri(&error_at(&path).await, "it sends \"");
+            assert_not_cri(&server, "it sends \"").await;
         }
     }
 }
@@ -215,9 +165,7 @@ async fn unknown_protocol_returns_not_cri() {
 #[tokio::test]
 async fn http_2_server_without_grpc_returns_not_cri() {
     for (body, expected) in [("", "not gRPC"), ("nothing here", "not valid")] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let _serving = serve_each(&path, move |stream| async move {
+        let server = serve_each(move |stream| async move {
             let service = hyper::service::service_fn(|_: hyper::Request<Incoming>| async {
                 let response = hyper::Response::builder().status(404);
                 Ok::<_, Infallible>(response.body(body.to_owned()).unwrap())
@@ -225,54 +173,26 @@ async fn http_2_server_without_grpc_returns_not_cri() {
             let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ = http2.serve_connection(TokioIo::new(stream), service).await;
         });
-        assert_not_cri(&error_at(&path).await, expected);
+        assert_not_cri(&server, expected).await;
     }
 }
 
 #[tokio::test]
 async fn hanging_version_returns_unresponsive() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = Fake::new(FakeState {
-        version_hangs: true,
-        ..FakeState::default()
-    })
-    .serve(&path);
-    assert!(matches!(
-        error_at(&path).await,
-        ConnectError::Unresponsive { .. }
-    ));
+    let server = Fake::with(|s| s.version_hangs = true).serve();
+    assert_eq!(problem_at(&server.path()).await, "Unresponsive");
 }
 
 #[tokio::test]
-async fn starting_runtime_returns_starting() {
+async fn version_error_returns_starting_or_failed() {
     for code in [tonic::Code::Unknown, tonic::Code::Unavailable] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let starting = Some(Status::new(code, "server is not initialized yet"));
-        let _serving = Fake::new(FakeState {
-            version: starting,
-            ..FakeState::default()
-        })
-        .serve(&path);
-        assert!(matches!(
-            error_at(&path).await,
-            ConnectError::Starting { .. }
-        ));
+        let starting = Status::new(code, "server is not initialized yet");
+        let server = Fake::with(|s| s.version = Some(starting)).serve();
+        assert_eq!(problem_at(&server.path()).await, "Starting");
     }
-}
-
-#[tokio::test]
-async fn version_error_returns_failed() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let version = Some(Status::internal("no\x07idea\n"));
-    let _serving = Fake::new(FakeState {
-        version,
-        ..FakeState::default()
-    })
-    .serve(&path);
-    let error = error_at(&path).await;
+    let failed = Status::internal("no\x07idea\n");
+    let server = Fake::with(|s| s.version = Some(failed)).serve();
+    let error = error_at(&server.path()).await;
     assert!(matches!(&error, ConnectError::Failed { message, .. } if message == "no idea"));
 }
 
@@ -282,16 +202,9 @@ impl ImageService for Images {}
 
 #[tokio::test]
 async fn grpc_server_without_runtime_service_returns_cri_disabled() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = serve(
-        &path,
-        Server::builder().add_service(ImageServiceServer::new(Images)),
-    );
-    assert!(matches!(
-        error_at(&path).await,
-        ConnectError::CriDisabled { .. }
-    ));
+    let router = Server::builder().add_service(ImageServiceServer::new(Images));
+    let server = TestServer::start(|listener| serve(router, listener));
+    assert_eq!(problem_at(&server.path()).await, "CriDisabled");
 }
 
 /// The runtime service with the name of v1alpha2. The messages of `Version` are the same.
@@ -323,13 +236,12 @@ where
 
 #[tokio::test]
 async fn v1alpha2_runtime_returns_only_v1alpha2() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let old = V1Alpha2(RuntimeServiceServer::new(Fake::default()));
-    let _serving = serve(&path, Server::builder().add_service(old));
-    let error = error_at(&path).await;
-    assert!(
-        matches!(&error, ConnectError::OnlyV1Alpha2 { runtime, .. } if runtime == "fake 1.2.3"),
-        "{error:?}"
-    );
+    let router = Server::builder().add_service(old);
+    let server = TestServer::start(|listener| serve(router, listener));
+    let error = error_at(&server.path()).await;
+    let ConnectError::OnlyV1Alpha2 { runtime, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(runtime, "fake 1.2.3");
 }

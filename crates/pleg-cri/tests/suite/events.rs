@@ -1,7 +1,7 @@
 //! The event stream: its start, its events and its end.
 use std::time::Duration;
 
-use crate::common::{Fake, FakeState, client, config, event};
+use crate::common::{Fake, TestServer, event, failure};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, Events, v1};
 use pleg_runtime::Runtime;
@@ -17,14 +17,8 @@ const LONG: Duration = Duration::from_secs(10);
 
 fn fake() -> (Fake, mpsc::Sender<Sent>) {
     let (sender, receiver) = mpsc::channel(16);
-    (
-        Fake::new(FakeState {
-            events: Some(receiver),
-            delay_headers: true,
-            ..FakeState::default()
-        }),
-        sender,
-    )
+    let fake = Fake::with(|s| (s.events, s.delay_headers) = (Some(receiver), true));
+    (fake, sender)
 }
 
 async fn next(events: &mut Events) -> Option<Result<RuntimeEvent, CallError>> {
@@ -37,12 +31,12 @@ async fn next_id(events: &mut Events) -> String {
 
 #[tokio::test]
 async fn stream_is_pending_until_first_event_and_delivers_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
-    let _serving = fake.serve(&path);
+    let server = fake.serve();
     // The deadline of calls does not apply to the stream.
-    let config = config(&path).with_call_deadline(Duration::from_millis(20));
+    let config = server
+        .config()
+        .with_call_deadline(Duration::from_millis(20));
     let runtime = CriRuntime::new(config).unwrap();
     let mut events = runtime.subscribe().await.unwrap();
     timeout(SHORT, std::future::pending::<()>())
@@ -80,11 +74,9 @@ async fn stream_is_pending_until_first_event_and_delivers_in_order() {
 
 #[tokio::test]
 async fn ended_stream_keeps_returning_none() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
-    let _serving = fake.serve(&path);
-    let mut events = client(&path).subscribe().await.unwrap();
+    let server = fake.serve();
+    let mut events = server.client().subscribe().await.unwrap();
     sender.send(Ok(event("a"))).await.unwrap();
     drop(sender);
     assert_eq!(next_id(&mut events).await, "a");
@@ -94,29 +86,25 @@ async fn ended_stream_keeps_returning_none() {
 
 #[tokio::test]
 async fn disabled_stream_ends_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
     drop(sender);
-    let _serving = fake.serve(&path);
-    let mut events = client(&path).subscribe().await.unwrap();
+    let server = fake.serve();
+    let mut events = server.client().subscribe().await.unwrap();
     assert!(next(&mut events).await.is_none());
 }
 
 #[tokio::test]
 async fn stream_ends_after_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let mut events = runtime.subscribe().await.unwrap();
     sender.send(Ok(event("a"))).await.unwrap();
     sender.send(Err(Status::aborted("enough"))).await.unwrap();
     assert_eq!(next_id(&mut events).await, "a");
     let error = next(&mut events).await.unwrap().unwrap_err();
     assert_eq!(
-        (error.operation, error.kind),
+        failure(&error),
         ("GetContainerEvents", CallErrorKind::Failed)
     );
     assert!(next(&mut events).await.is_none());
@@ -130,11 +118,9 @@ async fn stream_ends_after_error() {
 #[tokio::test]
 async fn lost_stream_is_unavailable_before_and_after_first_event() {
     for had_event in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
         let (fake, sender) = fake();
-        let serving = fake.serve(&path);
-        let mut events = client(&path).subscribe().await.unwrap();
+        let server = fake.serve();
+        let mut events = server.client().subscribe().await.unwrap();
         if had_event {
             sender.send(Ok(event("a"))).await.unwrap();
             assert_eq!(next_id(&mut events).await, "a");
@@ -143,7 +129,7 @@ async fn lost_stream_is_unavailable_before_and_after_first_event() {
                 .await
                 .expect_err("no event yet");
         }
-        drop(serving);
+        drop(server);
         let error = next(&mut events).await.unwrap().unwrap_err();
         assert_eq!(
             error.kind,
@@ -156,11 +142,9 @@ async fn lost_stream_is_unavailable_before_and_after_first_event() {
 
 #[tokio::test]
 async fn event_above_limit_ends_stream() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
-    let _serving = fake.serve(&path);
-    let runtime = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
+    let server = fake.serve();
+    let runtime = CriRuntime::new(server.config().with_message_limit(1 << 20)).unwrap();
     let mut events = runtime.subscribe().await.unwrap();
     sender.send(Ok(event(&"x".repeat(2 << 20)))).await.unwrap();
     let error = next(&mut events).await.unwrap().unwrap_err();
@@ -170,11 +154,9 @@ async fn event_above_limit_ends_stream() {
 
 #[tokio::test]
 async fn event_without_id_is_skipped() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (fake, sender) = fake();
-    let _serving = fake.serve(&path);
-    let mut events = client(&path).subscribe().await.unwrap();
+    let server = fake.serve();
+    let mut events = server.client().subscribe().await.unwrap();
     sender.send(Ok(event(""))).await.unwrap();
     sender.send(Ok(event("a"))).await.unwrap();
     assert_eq!(next_id(&mut events).await, "a");
@@ -182,10 +164,10 @@ async fn event_without_id_is_skipped() {
 
 #[tokio::test]
 async fn subscribe_without_connection_is_unavailable() {
-    let dir = tempfile::tempdir().unwrap();
-    let error = client(&dir.path().join("s")).subscribe().await.unwrap_err();
+    let server = TestServer::stopped();
+    let error = server.client().subscribe().await.unwrap_err();
     assert_eq!(
-        (error.operation, error.kind),
+        failure(&error),
         ("GetContainerEvents", CallErrorKind::Unavailable)
     );
 }

@@ -1,9 +1,9 @@
 //! The entries of the failure catalogue that concern the CRI client: responses of a runtime that
-//! must not be misread. Each test describes what upstream Kubernetes does and what happens here.
-//! `docs/failures.md` has the complete table.
+//! must not be misread. `docs/failures.md` has the complete table, with the issues and the reasons.
+
 use std::time::Duration;
 
-use crate::common::{Fake, FakeState, client, config, container, event, sandbox};
+use crate::common::{Fake, FakeState, container, event, failure, sandbox};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, EventType, Report, ReportedState, WallTime};
@@ -26,8 +26,6 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
 /// 7).
 #[tokio::test]
 async fn a3_time_in_another_unit_is_ignored() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let stamps = [
         (0, None),
         (GO_ZERO_TIME, None),
@@ -42,8 +40,8 @@ async fn a3_time_in_another_unit_is_ignored() {
         ..container("c")
     };
     let fake = Fake::default();
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     for (stamp, read) in stamps {
         fake.lock().containers = vec![row(stamp)];
         let rows = containers(&runtime, &Scope::Node).await.unwrap();
@@ -54,13 +52,11 @@ async fn a3_time_in_another_unit_is_ignored() {
 /// Tiny rows take more than a hundred times their size when they are kept.
 #[tokio::test]
 async fn list_of_too_many_rows_fails_before_one_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::default();
     fake.lock().containers = vec![v1::Container::default(); 1_500_000];
-    let _serving = fake.serve(&path);
+    let server = fake.serve();
     // The fake runtime encodes these rows in this process, without optimisation.
-    let config = config(&path).with_call_deadline(Duration::from_secs(120));
+    let config = server.config().with_call_deadline(Duration::from_secs(120));
     let runtime = CriRuntime::new(config.with_unary_lists()).unwrap();
     let mut read = 0;
     let mut row = |_: Row<'_>| read += 1;
@@ -82,8 +78,6 @@ async fn list_of_too_many_rows_fails_before_one_is_read() {
 /// Here: it is not read; the local clock tells when a call began (invariant 3).
 #[tokio::test]
 async fn a4_timestamp_of_sandbox_status_is_ignored() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let status = v1::PodSandboxStatus {
         id: "s".into(),
         created_at: NOW,
@@ -91,8 +85,8 @@ async fn a4_timestamp_of_sandbox_status_is_ignored() {
     };
     let fake = Fake::default();
     fake.lock().sandbox_statuses = [("s".into(), Some(status))].into();
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let plain = runtime.sandbox_status(&"s".into()).await.unwrap();
     for timestamp in [GO_ZERO_TIME, NOW / 1_000_000_000, NOW, i64::MAX] {
         fake.lock().timestamp_and_containers = (timestamp, Vec::new());
@@ -106,8 +100,6 @@ async fn a4_timestamp_of_sandbox_status_is_ignored() {
 /// Here: containers are known only from ListContainers and ContainerStatus (invariant 7).
 #[tokio::test]
 async fn a5_containers_come_from_list_containers_only() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let fake = Fake::default();
     fake.lock().sandbox_statuses = [(
         "s".into(),
@@ -118,8 +110,8 @@ async fn a5_containers_come_from_list_containers_only() {
     )]
     .into();
     fake.lock().containers = ["c1", "c2"].map(container).into();
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let third = v1::ContainerStatus {
         id: "c3".into(),
         ..Default::default()
@@ -140,8 +132,6 @@ async fn a5_containers_come_from_list_containers_only() {
 /// message has its own error kind, and a list that breaks is not a complete list (invariant 5).
 #[tokio::test]
 async fn c9_list_above_limit_is_too_large_unless_streamed() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     // 1.5 MiB in all, for a limit of 1 MiB.
     let large = |n| {
         let mut row = container(&format!("c{n}"));
@@ -153,20 +143,17 @@ async fn c9_list_above_limit_is_too_large_unless_streamed() {
         sandboxes: vec![sandbox("s")],
         ..FakeState::default()
     });
-    let serving = fake.serve(&path);
-    let limited = CriRuntime::new(config(&path).with_message_limit(1 << 20)).unwrap();
+    let mut server = fake.serve();
+    let limited = CriRuntime::new(server.config().with_message_limit(1 << 20)).unwrap();
     let error = containers(&limited, &Scope::Node).await.unwrap_err();
-    assert_eq!(
-        (error.operation, error.kind),
-        ("ListContainers", CallErrorKind::TooLarge)
-    );
-    let larger = CriRuntime::new(config(&path).with_message_limit(2 << 20)).unwrap();
+    assert_eq!(failure(&error), ("ListContainers", CallErrorKind::TooLarge));
+    let larger = CriRuntime::new(server.config().with_message_limit(2 << 20)).unwrap();
     assert_eq!(containers(&larger, &Scope::Node).await.unwrap().len(), 6);
 
     // The runtime restarts with support for streaming lists, which the client then uses.
-    drop(serving);
+    server.kill();
     fake.lock().stream = Some(vec![Ok(3), Ok(3)]);
-    let _serving = fake.serve(&path);
+    fake.serve_again(&mut server);
     while limited.version().await.is_err() {}
     assert_eq!(containers(&limited, &Scope::Node).await.unwrap().len(), 6);
     fake.lock().stream = Some(vec![Ok(3), Err(Status::internal("broken"))]);
@@ -182,8 +169,6 @@ async fn c9_list_above_limit_is_too_large_unless_streamed() {
 /// other elements are used (invariant 7).
 #[tokio::test]
 async fn c17_unknown_enum_value_is_unknown_state_or_other_event() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let unknown = v1::Container {
         state: 42,
@@ -208,8 +193,8 @@ async fn c17_unknown_enum_value_is_unknown_state_or_other_event() {
         events: Some(receiver),
         ..FakeState::default()
     });
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let server = fake.serve();
+    let runtime = server.client();
     let rows = containers(&runtime, &Scope::Node).await.unwrap();
     let shown: Vec<_> = rows.iter().map(|row| row.shown).collect();
     assert_eq!(shown, [ReportedState::Unknown, ReportedState::Exited]);

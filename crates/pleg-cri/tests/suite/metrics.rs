@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{Fake, FakeState, client, config, event};
+use crate::common::{Fake, event};
 use futures::{FutureExt, StreamExt};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use pleg_cri::CriRuntime;
@@ -45,10 +45,8 @@ async fn operations_have_the_kubelets_metrics() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let _serving = Fake::default().serve(&path);
-    let runtime = client(&path);
+    let server = Fake::default().serve();
+    let runtime = server.client();
 
     runtime.version().await.unwrap();
     runtime
@@ -95,14 +93,9 @@ async fn hanging_operation_is_counted_at_once_and_fails_when_cancelled() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let fake = Fake::new(FakeState {
-        status_hangs: true,
-        ..FakeState::default()
-    });
-    let _serving = fake.serve(&path);
-    let runtime = client(&path);
+    let fake = Fake::with(|s| s.status_hangs = true);
+    let server = fake.serve();
+    let runtime = server.client();
     let id = "x".into();
     let mut call = Box::pin(runtime.container_status(&id));
     assert!((&mut call).now_or_never().is_none());
@@ -121,7 +114,9 @@ async fn hanging_operation_is_counted_at_once_and_fails_when_cancelled() {
         "{seen:?}"
     );
 
-    let config = config(&path).with_call_deadline(Duration::from_millis(50));
+    let config = server
+        .config()
+        .with_call_deadline(Duration::from_millis(50));
     CriRuntime::new(config)
         .unwrap()
         .container_status(&id)
@@ -140,15 +135,10 @@ async fn dropped_stream_is_not_counted_as_failed() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let fake = Fake::new(FakeState {
-        events: Some(receiver),
-        ..FakeState::default()
-    });
-    let _serving = fake.serve(&path);
-    let mut events = client(&path).subscribe().await.unwrap();
+    let fake = Fake::with(|s| s.events = Some(receiver));
+    let server = fake.serve();
+    let mut events = server.client().subscribe().await.unwrap();
     sender.send(Ok(event("a"))).await.unwrap();
     events.next().await.unwrap().unwrap();
     drop(events);

@@ -77,29 +77,6 @@ async fn at_most_ten_subscribes_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_is_not_offered_is_subscribed_every_minute() {
-    let never = CallErrorKind::Unimplemented;
-    let script = vec![
-        Dial::Open(vec![Step::Fail(never)]),
-        lives(20),
-        Dial::Open(vec![wait(2000), Step::Fail(never)]),
-        silence(),
-    ];
-    let mut reader = RunningReader::new(script);
-    for end in [
-        StreamEnd::NeverOffered,
-        StreamEnd::Disabled,
-        StreamEnd::NeverOffered,
-    ] {
-        assert!(is_subscribed(&reader.change().await));
-        assert_eq!(why(reader.change().await), end);
-    }
-    assert!(is_subscribed(&reader.change().await));
-    assert_on_time(&reader.dialed(), &[0, 60_000, 120_020, 182_020]);
-    reader.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn stream_end_follows_its_events_and_gives_the_retry_time() {
     let script = vec![
         Dial::Open(vec![

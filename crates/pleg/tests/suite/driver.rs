@@ -1,6 +1,5 @@
 //! The whole generator on a hand-written runtime, in paused time: what the public API promises.
 mod acknowledging;
-mod events;
 mod findings;
 mod life;
 mod metrics;
@@ -10,4 +9,3 @@ mod requests;
 mod spans;
 mod subscribing;
 mod trouble;
-mod waiting;

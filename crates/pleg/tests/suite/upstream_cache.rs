@@ -6,8 +6,8 @@
 //! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
 //! read of the pod; "blocks" is shown here with reads that hang.
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, is_now, is_soon_after, pass, rarely, soon, synced,
-    waiting, with_ips,
+    FakeRuntime, MINUTE, MS, Op, SECOND, failed_read, is_now, is_soon_after, pass, rarely, ready,
+    running, soon, started, synced, waiting, with_ips,
 };
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
@@ -33,10 +33,7 @@ async fn k1_cache_not_initialized() {
     let node = FakeRuntime::new();
     node.hang(Op::List);
     node.hang(Op::pod("p"));
-    let pleg = Pleg::builder(node.clone())
-        .settings(rarely())
-        .spawn()
-        .unwrap();
+    let pleg = started(&node, rarely());
     let uid = PodUid::from("p");
     assert_eq!(if_newer_than(&pleg, &uid, Instant::ORIGIN).await, None);
     let view = pleg.get(&uid);
@@ -129,6 +126,12 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
     node.release(&Op::pod("nobody"));
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
     assert!(view.status.is_nothing() && view.as_of > Some(after));
+    // A pod that no list has shown.
+    node.run_pod("nobody");
+    let read = pleg.newer_than(&uid, pleg.now(), MINUTE);
+    let view = soon(read).await.unwrap();
+    assert_eq!(view.status.containers.len(), 1);
+    assert_eq!(pleg.get(&uid), view);
 }
 
 /// K4, TestCacheSetAndGet: status and error are stored as they are, also an error with a status,
@@ -138,28 +141,17 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
 #[tokio::test(start_paused = true)]
 async fn k4_cache_set_and_get() {
     let node = FakeRuntime::new();
-    node.put(with_ips(
-        crate::support::sandbox("p", "s", pleg::core::ReportedState::Running),
-        &["10.0.0.1"],
-    ));
-    node.put(crate::support::container(
-        "p",
-        "c",
-        pleg::core::ReportedState::Running,
-    ));
+    node.put(with_ips(ready("p"), &["10.0.0.1"]));
+    node.put(running("p", "c"));
     node.fail(Op::pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;
     let uid = PodUid::from("p");
     // A status with an error. Its state is that of the rows of a list.
     let view = pleg.get(&uid);
-    assert_eq!(
-        view.status.error.as_ref().unwrap().kind,
-        CallErrorKind::Failed
-    );
-    assert_eq!(
-        view.status.container("c").unwrap().state,
-        ContainerState::Running
-    );
+    let error = view.status.error.as_ref().unwrap();
+    assert_eq!(error.kind, CallErrorKind::Failed);
+    let state = view.status.container("c").unwrap().state;
+    assert_eq!(state, ContainerState::Running);
     assert_eq!(view.inspected, None);
     // A status without an error. A read without details would not repeat the status calls before
     // their retry is due.
@@ -171,19 +163,23 @@ async fn k4_cache_set_and_get() {
     // The same status, now with an error.
     pass(&pleg, SECOND).await;
     node.fail(Op::pod("p"), CallErrorKind::Unavailable);
-    assert!(soon(pleg.request_relist(&uid)).await.is_err());
+    let after = pleg.now();
+    let answer = soon(pleg.newer_than(&uid, after, MINUTE)).await;
+    let (why, last_good) = failed_read(answer);
+    assert_eq!(why.kind, CallErrorKind::Unavailable);
     let view = pleg.get(&uid);
-    assert_eq!(
-        view.status.error.as_ref().unwrap().kind,
-        CallErrorKind::Unavailable
-    );
-    assert_eq!(view.status.containers, good.status.containers);
-    assert_eq!(view.status.ips, good.status.ips);
-    assert_eq!(
-        (view.as_of, view.inspected),
-        (good.as_of, good.inspected),
-        "no fresher for that"
-    );
+    assert_eq!(view.status.error, Some(why.into()));
+    for view in [view, last_good] {
+        assert_eq!(view.status.containers, good.status.containers);
+        assert_eq!(view.status.ips, good.status.ips);
+        let times = (view.as_of, view.inspected);
+        assert_eq!(times, (good.as_of, good.inspected), "no fresher for that");
+    }
+    // The next waiter's read does not wait for the backoff.
+    node.succeed(&Op::pod("p"));
+    let answer = soon(pleg.newer_than(&uid, pleg.now(), MINUTE)).await;
+    assert_eq!(answer.unwrap().status.error, None);
+    assert!(is_now(&pleg, Some(after)));
 }
 
 /// K5, TestCacheGetPodDoesNotExist: a default status with the id, and no error.

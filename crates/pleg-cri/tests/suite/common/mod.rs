@@ -10,13 +10,16 @@ use futures::{StreamExt, stream};
 use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use pleg_cri::v1::{self};
 use pleg_cri::{CriConfig, CriRuntime};
+use pleg_runtime::core::{CallError, CallErrorKind};
 use pleg_sim::Sim;
+use tempfile::TempDir;
 use tokio::io::DuplexStream;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::codegen::BoxStream;
 use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -55,6 +58,13 @@ impl Fake {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// The default behavior with a change.
+    pub(crate) fn with(change: impl FnOnce(&mut FakeState)) -> Self {
+        let fake = Self::default();
+        change(&mut fake.lock());
+        fake
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap()
     }
@@ -69,22 +79,33 @@ impl Fake {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Serves on a socket, in a separate thread.
-    pub(crate) fn serve(&self, path: &Path) -> Serving {
+    async fn hang_if(&self, hangs: fn(&FakeState) -> bool) {
+        if hangs(&self.lock()) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn router(&self) -> Router {
         let service = RuntimeServiceServer::new(self.clone());
-        let service = service.max_encoding_message_size(usize::MAX);
-        serve(path, Server::builder().add_service(service))
+        Server::builder().add_service(service.max_encoding_message_size(usize::MAX))
+    }
+
+    /// Serves on a socket, in a separate thread.
+    pub(crate) fn serve(&self) -> TestServer {
+        TestServer::start(|listener| serve(self.router(), listener))
+    }
+
+    /// Serves on the socket of a server that was killed.
+    pub(crate) fn serve_again(&self, server: &mut TestServer) {
+        server.restart(|listener| serve(self.router(), listener));
     }
 }
 
 #[tonic::async_trait]
 impl RuntimeService for Fake {
     async fn version(&self, _: Request<v1::VersionRequest>) -> CallResult<v1::VersionResponse> {
-        let (error, hangs) = {
-            let mut state = self.record_call("Version");
-            (state.version.take(), state.version_hangs)
-        };
-        hang_if(hangs).await;
+        let error = self.record_call("Version").version.take();
+        self.hang_if(|s| s.version_hangs).await;
         error.map_or(Ok(()), Err)?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
@@ -143,16 +164,12 @@ impl RuntimeService for Fake {
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> CallResult<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        let (status, (timestamp, containers_statuses), hangs) = {
+        let (status, (timestamp, containers_statuses)) = {
             let state = self.record_call("PodSandboxStatus");
             let status = state.sandbox_statuses.get(&id).cloned();
-            (
-                status,
-                state.timestamp_and_containers.clone(),
-                state.status_hangs,
-            )
+            (status, state.timestamp_and_containers.clone())
         };
-        hang_if(hangs).await;
+        self.hang_if(|s| s.status_hangs).await;
         let status = status.ok_or_else(|| Status::not_found(format!("no sandbox {id}")))?;
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status,
@@ -167,14 +184,11 @@ impl RuntimeService for Fake {
         request: Request<v1::ContainerStatusRequest>,
     ) -> CallResult<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
-        let (status, hangs) = {
+        let status = {
             let state = self.record_call("ContainerStatus");
-            (
-                state.container_statuses.get(&id).cloned(),
-                state.status_hangs,
-            )
+            state.container_statuses.get(&id).cloned()
         };
-        hang_if(hangs).await;
+        self.hang_if(|s| s.status_hangs).await;
         let status = status.ok_or_else(|| Status::not_found(format!("no container {id}")))?;
         Ok(Response::new(v1::ContainerStatusResponse {
             status,
@@ -186,22 +200,13 @@ impl RuntimeService for Fake {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
-        let (events, delay_headers) = {
-            let mut state = self.record_call("GetContainerEvents");
-            (state.events.take(), state.delay_headers)
-        };
+        let events = self.record_call("GetContainerEvents").events.take();
         let events = events.ok_or_else(|| Status::unimplemented("no events here"))?;
         let mut events = ReceiverStream::new(events).peekable();
-        if delay_headers {
+        if self.lock().delay_headers {
             std::pin::Pin::new(&mut events).peek().await;
         }
         Ok(Response::new(events.boxed()))
-    }
-}
-
-async fn hang_if(hangs: bool) {
-    if hangs {
-        std::future::pending::<()>().await;
     }
 }
 
@@ -211,18 +216,11 @@ fn pages<Row: Clone, Page: Send + 'static>(
     rows: &[Row],
     page: impl Fn(Vec<Row>) -> Page,
 ) -> CallResult<BoxStream<Page>> {
-    let pages = state
-        .stream
-        .as_ref()
-        .ok_or_else(|| Status::unimplemented("no streaming lists"))?;
+    let pages = state.stream.clone();
+    let pages = pages.ok_or_else(|| Status::unimplemented("no streaming lists"))?;
     let mut rows = rows.iter().cloned();
-    let pages: Vec<_> = pages
-        .iter()
-        .map(|size| {
-            size.clone()
-                .map(|size| page(rows.by_ref().take(size).collect()))
-        })
-        .collect();
+    let mut page = |size| page(rows.by_ref().take(size).collect());
+    let pages: Vec<_> = pages.into_iter().map(|size| size.map(&mut page)).collect();
     let pages = stream::iter(pages);
     Ok(Response::new(match state.stream_hangs {
         true => pages.chain(stream::pending()).boxed(),
@@ -230,62 +228,88 @@ fn pages<Row: Clone, Page: Send + 'static>(
     }))
 }
 
-/// A running server. Dropping it breaks every connection, as a kill does.
-pub(crate) struct Serving {
+/// A server on a socket in a directory of its own.
+pub(crate) struct TestServer {
     runtime: Option<tokio::runtime::Runtime>,
-    path: PathBuf,
+    dir: TempDir,
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
+impl TestServer {
+    /// The directory of a server that does not run yet.
+    pub(crate) fn stopped() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { runtime: None, dir }
+    }
+
+    /// Runs `server` on the socket, in a separate thread.
+    pub(crate) fn start<F>(server: impl FnOnce(UnixListener) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut stopped = Self::stopped();
+        stopped.restart(server);
+        stopped
+    }
+
+    fn restart<F>(&mut self, server: impl FnOnce(UnixListener) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let entered = runtime.enter();
+        let listener = UnixListener::bind(self.path()).expect("the path is free");
+        runtime.spawn(server(listener));
+        drop(entered);
+        self.runtime = Some(runtime);
+    }
+
+    /// Breaks every connection and removes the socket, as a kill does.
+    pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(self.path());
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("s")
+    }
+
+    pub(crate) fn config(&self) -> CriConfig {
+        config(&self.path())
+    }
+
+    pub(crate) fn client(&self) -> CriRuntime {
+        CriRuntime::new(self.config()).expect("valid settings")
     }
 }
 
-pub(crate) fn serve(path: &Path, router: tonic::transport::server::Router) -> Serving {
-    spawn_server(path, move |listener| async move {
-        let incoming = UnixListenerStream::new(listener);
-        router
-            .serve_with_incoming(incoming)
-            .await
-            .expect("the server runs");
-    })
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
-/// Runs a server on a listening socket, in a separate thread.
-pub(crate) fn spawn_server<F>(path: &Path, server: impl FnOnce(UnixListener) -> F) -> Serving
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let entered = runtime.enter();
-    let listener = UnixListener::bind(path).expect("the path is free");
-    runtime.spawn(server(listener));
-    drop(entered);
-    Serving {
-        runtime: Some(runtime),
-        path: path.to_owned(),
-    }
+/// Serves gRPC on a listening socket.
+pub(crate) async fn serve(router: Router, listener: UnixListener) {
+    let incoming = UnixListenerStream::new(listener);
+    let served = router.serve_with_incoming(incoming).await;
+    served.expect("the server runs");
 }
 
 pub(crate) fn config(path: &Path) -> CriConfig {
-    let endpoint = path
-        .to_str()
-        .expect("a UTF-8 path")
-        .parse()
-        .expect("a path");
+    let path = path.to_str().expect("a UTF-8 path");
+    let endpoint = path.parse().expect("a path");
     CriConfig::new(endpoint).with_call_deadline(Duration::from_secs(10))
 }
 
-pub(crate) fn client(path: &Path) -> CriRuntime {
-    CriRuntime::new(config(path)).expect("valid settings")
+/// The call that failed, and how.
+pub(crate) fn failure(error: &CallError) -> (&'static str, CallErrorKind) {
+    (error.operation, error.kind)
 }
 
 /// A client of a simulated runtime, in this process.

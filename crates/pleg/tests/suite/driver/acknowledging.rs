@@ -38,11 +38,8 @@ async fn end_is_acknowledged_when_each_remaining_consumer_has() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
-    let [worker, status, other] = [
-        pleg.register_consumer("worker").await.unwrap(),
-        pleg.register_consumer("worker").await.unwrap(),
-        pleg.register_consumer("worker").await.unwrap(),
-    ];
+    let register = || async { pleg.register_consumer("worker").await.unwrap() };
+    let (worker, status, other) = (register().await, register().await, register().await);
     let mut subscription = pleg.subscribe();
     assert!(!pleg.is_acknowledged(&c()).await, "it runs");
     node.put_and_emit(exited("p", "c", 3), EventType::Stopped);
@@ -60,9 +57,8 @@ async fn registration_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     soon(pleg.shutdown()).await;
-    worker
-        .acknowledge(&TerminalRecord::new("p-c", "c", pleg.now()))
-        .await;
+    let record = TerminalRecord::new("p-c", "c", pleg.now());
+    worker.acknowledge(&record).await;
     let late = pleg.register_consumer("worker").await;
     assert_eq!(late.unwrap_err(), WaitError::Closed);
 }

@@ -1,13 +1,14 @@
-//! Start, validation of settings, terminal records, health, and the end of the generator.
+//! Start, validation of settings, health, and the end of the generator.
 
 use std::time::Duration;
 
-use pleg::core::{EventType, Mode, ReportedState, Settings};
-use pleg::{Delivery, Pleg, ReconnectSettings, TerminalRecord, WaitError};
+use pleg::core::{Mode, Settings};
+use pleg::{Delivery, Pleg, ReconnectSettings, WaitError};
+use tokio::task::JoinHandle;
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, is_now, pass, polling, rarely,
-    sandbox, settings, soon, synced, until, waiting,
+    FakeRuntime, MINUTE, MS, Op, SECOND, drain, exit_code, exited, is_now, pass, polling, rarely,
+    settings, soon, started, synced, until, waiting,
 };
 
 /// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
@@ -27,8 +28,7 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         for op in [Op::List, Op::Version, Op::pod("p")] {
             node.hang(op);
         }
-        let now = pleg.now();
-        let waits = waiting(&pleg, "p", now, MINUTE).await;
+        let waits = waiting(&pleg, "p", pleg.now(), MINUTE).await;
         pass(&pleg, 2 * SECOND).await;
         assert!(node.in_flight() >= 3, "a list, a probe, an inspection");
         let at = pleg.now();
@@ -38,8 +38,7 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
         assert_eq!(drain(&mut subscription).len(), 2);
         assert_eq!(soon(subscription.next()).await, None);
-        assert!(fifo.try_next().is_some());
-        assert!(fifo.try_next().is_some());
+        assert_eq!(std::iter::from_fn(|| fifo.try_next()).count(), 2);
         assert_eq!(soon(fifo.next()).await, None);
         // A second shutdown through another handle returns; a subscription made after the end has
         // ended.
@@ -58,9 +57,7 @@ async fn shutdown_waits_for_dropped_calls() {
     // Lists are blocked, too: otherwise one in flight might answer first.
     node.hang(Op::List);
     node.hang(Op::pod("p"));
-    let (pleg_of_task, now) = (pleg.clone(), pleg.now());
-    let waits =
-        tokio::spawn(async move { pleg_of_task.newer_than(&"p".into(), now, MINUTE).await });
+    let waits = waiting(&pleg, "p", pleg.now(), MINUTE).await;
     until(&pleg, || node.in_flight() > 0).await;
     node.delay_drop(100 * MS);
     pleg.shutdown().await;
@@ -134,6 +131,11 @@ async fn generator_waits_for_a_runtime_that_starts_later() {
     until(&pleg, || node.streams() == 1).await;
 }
 
+fn synced_in_a_task(pleg: &Pleg) -> JoinHandle<Result<(), WaitError>> {
+    let pleg = pleg.clone();
+    tokio::spawn(async move { pleg.wait_until_synced().await })
+}
+
 /// Synced: a complete list was read, and each pod in it was inspected or failed once.
 #[tokio::test(start_paused = true)]
 async fn synced_after_the_first_list_and_its_inspections() {
@@ -142,14 +144,8 @@ async fn synced_after_the_first_list_and_its_inspections() {
     node.put(exited("q", "old", 4));
     node.hang(Op::List);
     node.hang(Op::pod("q"));
-    let pleg = Pleg::builder(node.clone())
-        .mode(Mode::Polling)
-        .spawn()
-        .unwrap();
-    let synced = {
-        let pleg = pleg.clone();
-        tokio::spawn(async move { pleg.wait_until_synced().await })
-    };
+    let pleg = started(&node, polling());
+    let synced = synced_in_a_task(&pleg);
     pass(&pleg, SECOND).await;
     assert!(!synced.is_finished(), "nothing was listed");
     node.release(&Op::List);
@@ -158,133 +154,62 @@ async fn synced_after_the_first_list_and_its_inspections() {
     assert!(!synced.is_finished(), "q is not read");
     node.release(&Op::pod("q"));
     assert_eq!(soon(synced).await.unwrap(), Ok(()));
-    let status = pleg.get(&"q".into()).status;
-    assert_eq!(status.container("old").unwrap().details.exit_code, Some(4));
+    assert_eq!(exit_code(&pleg, "q", "old"), Some(4));
     assert_eq!(soon(pleg.wait_until_synced()).await, Ok(()), "and stays so");
 
     // one pod that cannot be read delays it by at most its deadline.
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.hang(Op::pod("p"));
-    let pleg = Pleg::builder(node.clone())
-        .mode(Mode::Polling)
-        .spawn()
-        .unwrap();
+    let pleg = started(&node, polling());
     let began = pleg.now();
     soon(pleg.wait_until_synced()).await.unwrap();
     assert_eq!(pleg.now().since(began).as_secs(), 5);
 
     let node = FakeRuntime::new();
     node.hang(Op::List);
-    let pleg = Pleg::builder(node).spawn().unwrap();
-    let synced = {
-        let pleg = pleg.clone();
-        tokio::spawn(async move { pleg.wait_until_synced().await })
-    };
+    let pleg = started(&node, polling());
+    let synced = synced_in_a_task(&pleg);
     pass(&pleg, SECOND).await;
     soon(pleg.shutdown()).await;
     assert_eq!(soon(synced).await.unwrap(), Err(WaitError::Closed));
 }
 
-/// A terminal record is kept after the removal, until it is acknowledged or its pod is gone for ten
-/// minutes.
-#[tokio::test(start_paused = true)]
-async fn terminal_records_are_kept_until_acknowledged() {
-    let node = FakeRuntime::new();
-    let pleg = synced(&node, Settings::default()).await;
-    let worker = pleg.register_consumer("worker").await.unwrap();
-    let uid = "p".into();
-    node.put_and_emit(
-        sandbox("p", "s", ReportedState::Running),
-        EventType::Started,
-    );
-    // Five ends of one name: the last three are kept.
-    for n in 0..5 {
-        let named = |mut report: pleg::core::Report| {
-            report.identity.name = Some("app".into());
-            report
-        };
-        let name = format!("c{n}");
-        node.put_and_emit(
-            named(container("p", &name, ReportedState::Running)),
-            EventType::Started,
-        );
-        node.put_and_emit(named(exited("p", &name, n)), EventType::Stopped);
-        let last = || pleg.terminal_records(&uid).last().cloned();
-        until(&pleg, || last().is_some_and(|r| r.exit_code == Some(n))).await;
-        node.remove_and_emit(&format!("p-{name}"));
-        until(&pleg, || last().is_some_and(|r| r.removed)).await;
-    }
-    let codes = || {
-        let records = pleg.terminal_records(&uid);
-        assert!(records.iter().all(|r| &*r.name == "app" && r.removed));
-        records
-            .iter()
-            .map(|r| r.exit_code.unwrap())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(codes(), [2, 3, 4]);
-    assert!(
-        pleg.get(&uid).status.containers.is_empty(),
-        "beside the status, never in it"
-    );
-
-    let of_c3 = pleg.terminal_records(&uid)[1].clone();
-    worker.acknowledge(&of_c3).await;
-    let unknown = TerminalRecord::new("nobody", "app", pleg.now());
-    worker.acknowledge(&unknown).await;
-    until(&pleg, || codes() == [2, 4]).await;
-    node.put(sandbox("p", "s", ReportedState::Exited));
-    node.remove_and_emit("p-s");
-    until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
-    assert_eq!(
-        pleg.terminal_records(&uid).len(),
-        3,
-        "and the sandbox's own"
-    );
-    pass(&pleg, 10 * MINUTE - SECOND).await;
-    assert_eq!(pleg.terminal_records(&uid).len(), 3);
-    pass(&pleg, 2 * SECOND).await;
-    assert!(pleg.terminal_records(&uid).is_empty());
-}
-
-/// Invalid settings are rejected with the setting, its value and the rule.
+/// The error names the setting, its value and the rule. No task is started.
 #[tokio::test(start_paused = true)]
 async fn invalid_settings_are_refused() {
     let node = FakeRuntime::new();
-    let refusal = |spoil: fn(&mut Settings)| {
+    type Spoil = fn(&mut Settings);
+    let spoiled: [(Spoil, &str); 4] = [
+        (
+            |s| s.relist_period = Duration::ZERO,
+            "relist_period is 0ns: it must be at least 10ms",
+        ),
+        (
+            |s| s.relist_period_max = 10 * MS,
+            "relist_period_max is 10ms: it must not be shorter than relist_period",
+        ),
+        (
+            |s| s.unready_after = MINUTE,
+            "unready_after is 60s: it must be longer than relist_period_max",
+        ),
+        (
+            |s| s.inspections = 0,
+            "inspections is 0: it must be at least 1",
+        ),
+    ];
+    for (spoil, why) in spoiled {
         let builder = Pleg::builder(node.clone()).settings(settings(spoil));
-        builder.spawn().map(|_| ()).unwrap_err().to_string()
-    };
-    let why = refusal(|s| s.relist_period = Duration::ZERO);
-    assert_eq!(why, "relist_period is 0ns: it must be at least 10ms");
-    let why = refusal(|s| s.relist_period_max = 10 * MS);
-    assert_eq!(
-        why,
-        "relist_period_max is 10ms: it must not be shorter than relist_period"
-    );
-    let why = refusal(|s| s.unready_after = MINUTE);
-    assert!(why.starts_with("unready_after is 60s: it must be longer than relist_period_max"));
-    assert_eq!(
-        refusal(|s| s.inspections = 0),
-        "inspections is 0: it must be at least 1"
-    );
-
+        let refused = builder.spawn().unwrap_err().to_string();
+        assert!(refused.starts_with(why), "{refused}");
+    }
     let reconnect = ReconnectSettings {
         jitter_percent: 101,
         ..ReconnectSettings::default()
     };
     let refused = Pleg::builder(node.clone()).reconnect(reconnect).spawn();
-    assert_eq!(
-        refused.unwrap_err().to_string(),
-        "jitter_percent is 101: it must be at most 100"
-    );
-    let never = settings(|s| s.probe_period = Duration::ZERO);
-    let refused = Pleg::builder(node.clone()).settings(never).spawn();
-    assert_eq!(
-        refused.unwrap_err().to_string(),
-        "probe_period is 0ns: it must be at least 10ms"
-    );
+    let why = "jitter_percent is 101: it must be at most 100";
+    assert_eq!(refused.unwrap_err().to_string(), why);
     assert_eq!(node.count(&Op::List), 0, "nothing was started");
     assert!(node.is_released());
 }
@@ -309,10 +234,7 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
+    // At the start, at the change, and by probes.
     let statuses = node.count(&Op::status("p-c"));
-    assert!(
-        (2..=10).contains(&statuses),
-        "start, change, probes: {statuses}"
-    );
-    drop(synced(&FakeRuntime::new(), rarely()).await);
+    assert!((2..=10).contains(&statuses), "{statuses}");
 }

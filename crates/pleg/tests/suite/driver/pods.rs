@@ -1,9 +1,9 @@
 //! Handles to one pod.
 
 use futures::FutureExt as _;
-use pleg::core::{EventType, ReportedState, Settings};
+use pleg::core::{EventType, Settings};
 
-use crate::support::{FakeRuntime, SECOND, exited, next, pass, sandbox, soon, synced};
+use crate::support::{FakeRuntime, SECOND, exited, next, not_ready, pass, ready, soon, synced};
 
 /// Several announcements complete one `changed`, and the view shows all of them.
 #[tokio::test(start_paused = true)]
@@ -15,13 +15,10 @@ async fn handle_reports_changes_of_its_pod_only() {
     assert!(p.view().status.is_nothing());
     assert!(p.changed().now_or_never().is_none(), "Synced is no change");
     for uid in ["q", "p"] {
-        node.put_and_emit(
-            sandbox(uid, "s", ReportedState::Running),
-            EventType::Started,
-        );
+        node.put_and_emit(ready(uid), EventType::Started);
     }
     pass(&pleg, SECOND).await;
-    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
+    node.put_and_emit(not_ready("p"), EventType::Stopped);
     for _ in 0..3 {
         next(&mut of_all).await;
     }

@@ -1,83 +1,19 @@
 //! Every pod whose calls hang or fail is named, with the call, in the log and by the health handle.
 
-use std::sync::{Arc, Mutex};
-
 use pleg::core::CallErrorKind;
 use pleg::{Pleg, PodProblemKind};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::Level;
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, is_soon_after, pass, polling, synced, trace_to, until,
+    FakeRuntime, MINUTE, MS, Op, SECOND, Trace, is_soon_after, pass, polling, synced, until,
 };
-
-/// Keeps what is logged about single pods: `LEVEL pod call message`.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-#[derive(Default)]
-struct Fields {
-    call: Option<String>,
-    pod: String,
-    message: String,
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        match field.name() {
-            "call" => self.call = Some(format!("{value:?}")),
-            "pod" => self.pod = format!("{value:?}"),
-            "message" => self.message = format!("{value:?}"),
-            _ => {}
-        }
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        if let Some(call) = fields.call {
-            let line = format!(
-                "{} {} {call} {}",
-                event.metadata().level(),
-                fields.pod,
-                fields.message
-            );
-            self.0.lock().unwrap().push(line);
-        }
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-impl Log {
-    /// Takes the lines, in the order of pods.
-    fn take(&self) -> Vec<String> {
-        let mut lines = std::mem::take(&mut *self.0.lock().unwrap());
-        lines.sort();
-        lines
-    }
-}
 
 fn named(pleg: &Pleg) -> Vec<(String, PodProblemKind, &'static str)> {
     let problems = pleg.health().pod_problems();
-    let named = problems
-        .iter()
-        .map(|p| (p.pod.uid.to_string(), p.kind, p.operation));
-    named.collect()
+    let problems = problems.iter();
+    problems
+        .map(|p| (p.pod.uid.to_string(), p.kind, p.operation))
+        .collect()
 }
 
 /// Asks for the details of a pod, so that it is inspected.
@@ -89,8 +25,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
 /// More pods than health names.
 #[tokio::test(start_paused = true)]
 async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
-    let log = Log::default();
-    let _guard = trace_to(log.clone());
+    let (log, _guard) = Trace::start(Level::INFO);
     let node = FakeRuntime::new();
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
@@ -119,12 +54,8 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
     // The calls time out and are repeated: it is the same problem.
     pass(&pleg, 20 * SECOND).await;
     assert_eq!(log.take(), <[&str; 0]>::default());
-    assert!(
-        pleg.health()
-            .pod_problems()
-            .iter()
-            .all(|p| is_soon_after(p.since, asked))
-    );
+    let problems = pleg.health().pod_problems();
+    assert!(problems.iter().all(|p| is_soon_after(p.since, asked)));
     (0..7).for_each(|n| node.release(&Op::status(&format!("p{n}-c"))));
     until(&pleg, || named(&pleg).is_empty()).await;
     let ends = log.take();
@@ -163,33 +94,22 @@ async fn failing_pods_are_named_with_the_call_that_fails() {
 /// A runtime that fails as a whole is not a problem of each pod, and no pod recovers while it does.
 #[tokio::test(start_paused = true)]
 async fn pod_does_not_recover_while_the_runtime_as_a_whole_fails() {
-    let log = Log::default();
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
     node.fail(Op::status("p-c"), CallErrorKind::Failed);
     inspect(&pleg, "p");
     until(&pleg, || named(&pleg).len() == 1).await;
-    let _guard = trace_to(log.clone());
-    let all = || {
-        [
-            Op::Sandboxes,
-            Op::Containers,
-            Op::pod("p"),
-            Op::pod("q"),
-            Op::Version,
-        ]
-    };
-    for op in all() {
-        node.fail(op, CallErrorKind::Unavailable);
+    let (log, _guard) = Trace::start(Level::INFO);
+    let all = [Op::List, Op::pod("p"), Op::pod("q"), Op::Version];
+    for op in &all {
+        node.fail(op.clone(), CallErrorKind::Unavailable);
     }
     node.succeed(&Op::status("p-c"));
     pass(&pleg, 30 * SECOND).await;
     assert_eq!(named(&pleg).len(), 1, "{:?}", named(&pleg));
     assert_eq!(log.take(), <[&str; 0]>::default());
-    for op in all() {
-        node.succeed(&op);
-    }
+    all.iter().for_each(|op| node.succeed(op));
     until(&pleg, || named(&pleg).is_empty()).await;
     assert_eq!(log.take().len(), 1);
     pleg.shutdown().await;

@@ -1,10 +1,11 @@
 //! `request_relist`, `request_reinspect`, `relist_now`: each is executed at once and completes.
 
+use pleg::RelistError;
 use pleg::core::CallErrorKind;
-use pleg::{RelistError, WaitError};
 
 use crate::support::{
-    FakeRuntime, MS, Op, SECOND, drain, error, exited, is_now, pass, rarely, soon, synced,
+    FakeRuntime, MINUTE, MS, Op, SECOND, drain, error, exited, failed_read, is_now, pass, rarely,
+    soon, synced, waiting,
 };
 
 /// A relist of a pod announces what it finds. A reinspection that finds nothing new announces
@@ -52,17 +53,12 @@ async fn relist_now_lists_the_node() {
     assert_eq!(drain(&mut subscription), ["p Started p-s", "p Started p-c"]);
     node.fail(Op::List, CallErrorKind::Unavailable);
     let failed = soon(pleg.relist_now()).await;
-    assert_eq!(
-        failed,
-        Err(RelistError::Failed(error(
-            "ListPodSandbox",
-            CallErrorKind::Unavailable
-        )))
-    );
+    let why = error("ListPodSandbox", CallErrorKind::Unavailable);
+    assert_eq!(failed, Err(RelistError::Failed(why)));
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
 
-/// Requests made at the same time share one read; a read in flight serves none of them.
+/// Requests and waiters share one read. A read in flight serves only the request that caused it.
 #[tokio::test(start_paused = true)]
 async fn requests_are_coalesced() {
     let node = FakeRuntime::new();
@@ -82,20 +78,21 @@ async fn requests_are_coalesced() {
             }
         })
     };
-    let mut all = vec![request(false)];
+    let first = request(false);
     pass(&pleg, MS).await;
-    all.extend((0..20).map(|n| request(n % 2 == 0)));
-    pass(&pleg, MS).await;
+    let now = pleg.now();
+    let mut later: Vec<_> = (0..20).map(|n| request(n % 2 == 0)).collect();
+    later.push(waiting(&pleg, "p", now, MINUTE).await);
     assert_eq!(node.count(&Op::pod("p")) - reads, 1);
     node.release(&Op::pod("p"));
-    for request in all {
-        assert!(soon(request).await.unwrap().is_ok());
+    assert!(soon(first).await.unwrap().unwrap().as_of < Some(now));
+    for answer in later {
+        assert!(soon(answer).await.unwrap().unwrap().as_of >= Some(now));
     }
     assert_eq!(node.count(&Op::pod("p")) - reads, 2);
     assert_eq!(drain(&mut subscription), ["p PodSync"]);
     // A request whose read fails returns the error.
     node.fail(Op::pod("p"), CallErrorKind::Failed);
-    let failed = soon(request(true)).await.unwrap();
-    assert!(matches!(failed, Err(WaitError::Read { error: why, .. })
-        if why.kind == CallErrorKind::Failed));
+    let (why, _) = failed_read(soon(request(true)).await.unwrap());
+    assert_eq!(why.kind, CallErrorKind::Failed);
 }

@@ -1,43 +1,65 @@
 //! Subscriptions of all pods and of one pod, `initial` marks and `Synced`.
 
-use pleg::core::{EventType, LifecycleType, ReportedState, Settings};
+use pleg::core::EventType::{Started, Stopped};
+use pleg::core::{Settings, Source};
 use pleg::{Delivery, Pleg};
 
-use crate::support::{FakeRuntime, SECOND, drain, in_short, next, pass, sandbox, soon, synced};
+use crate::support::{
+    FakeRuntime, SECOND, drain, exited, expect, in_short, next, not_ready, pass, ready, soon,
+    synced,
+};
 
-/// Events of what exists at the start come first, marked; then `Synced`; then later events.
+/// What exists at the start is announced after its status was read.
 #[tokio::test(start_paused = true)]
 async fn synced_is_delivered_between_initial_and_later_events() {
     let node = FakeRuntime::new();
     node.run_pod("p");
+    node.put(exited("p", "old", 7));
     let mut builder = Pleg::builder(node.clone());
     let mut subscription = builder.subscribe();
     let pleg = builder.spawn().unwrap();
-    for _ in 0..2 {
-        assert!(next(&mut subscription).await.initial);
+    let mut initial = Vec::new();
+    for _ in 0..3 {
+        let event = next(&mut subscription).await;
+        assert!(event.initial && event.source == Source::Relist);
+        assert_eq!(
+            pleg.get(&event.uid).status.containers.len(),
+            2,
+            "it is in the cache"
+        );
+        let code = event.subject.as_ref().and_then(|s| s.exit_code);
+        initial.push(format!("{} {code:?}", in_short(&event)));
     }
+    initial.sort();
+    let expected = [
+        "p Died p-old Some(7)",
+        "p Started p-c None",
+        "p Started p-s None",
+    ];
+    assert_eq!(initial, expected);
     assert_eq!(soon(subscription.next()).await, Some(Delivery::Synced));
-    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
-    let died = next(&mut subscription).await;
-    assert_eq!(
-        (died.event, died.initial),
-        (LifecycleType::ContainerDied, false)
-    );
-    pleg.shutdown().await;
+    node.put_and_emit(not_ready("p"), Stopped);
+    assert!(!expect(&mut subscription, "p Died p-s").await.initial);
 }
 
-/// A late subscriber gets `Synced` at once, and no events from before.
 #[tokio::test(start_paused = true)]
-async fn late_subscriber_is_synced_at_once() {
+async fn late_subscribers_get_synced_and_every_later_event() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
-    let mut subscription = pleg.subscribe();
-    assert_eq!(subscription.try_next(), Some(Delivery::Synced));
-    assert_eq!(subscription.try_next(), None);
+    let mut late = [pleg.subscribe(), pleg.subscribe()];
+    for subscription in &mut late {
+        assert_eq!(subscription.try_next(), Some(Delivery::Synced));
+        assert_eq!(subscription.try_next(), None);
+    }
+    node.put_and_emit(not_ready("p"), Stopped);
+    for subscription in &mut late {
+        expect(subscription, "p Died p-s").await;
+        assert_eq!(subscription.try_next(), None);
+    }
 }
 
-/// A subscription of one pod, made before the pod exists, delivers the events of that pod only.
+/// The subscription is made before the pod exists.
 #[tokio::test(start_paused = true)]
 async fn subscription_of_one_pod_delivers_that_pod_alone() {
     let node = FakeRuntime::new();
@@ -46,13 +68,10 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
     let mut of_q = pleg.subscribe_pod(&"q".into());
     let mut of_all = pleg.subscribe();
     for uid in ["p", "q", "r"] {
-        node.put_and_emit(
-            sandbox(uid, "s", ReportedState::Running),
-            EventType::Started,
-        );
+        node.put_and_emit(ready(uid), Started);
     }
     pass(&pleg, SECOND).await;
-    node.put_and_emit(sandbox("p", "s", ReportedState::Exited), EventType::Stopped);
+    node.put_and_emit(not_ready("p"), Stopped);
     for _ in 0..4 {
         next(&mut of_all).await;
     }
@@ -60,20 +79,16 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
     assert_eq!(drain(&mut of_q), ["q Started q-s"]);
 }
 
-/// Ended subscriptions of pods are dropped; others continue.
 #[tokio::test(start_paused = true)]
-async fn ended_subscriptions_of_pods_are_forgotten() {
+async fn ended_subscriptions_of_pods_do_not_end_others() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
-    let mut held = pleg.subscribe_pod(&"p".into());
+    let mut of_p = pleg.subscribe_pod(&"p".into());
     for n in 0..1_000 {
         drop(pleg.subscribe_pod(&format!("gone-{n}").as_str().into()));
     }
-    node.put_and_emit(
-        sandbox("p", "s", ReportedState::Running),
-        EventType::Started,
-    );
-    assert_eq!(in_short(&next(&mut held).await), "p Started p-s");
+    node.put_and_emit(ready("p"), Started);
+    expect(&mut of_p, "p Started p-s").await;
     pleg.shutdown().await;
-    assert_eq!(soon(held.next()).await, None);
+    assert_eq!(soon(of_p.next()).await, None);
 }

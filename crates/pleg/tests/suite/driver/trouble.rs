@@ -1,74 +1,13 @@
 //! Failures of the runtime: hung pods, hung lists, lost streams, and what health reports.
 
-use pleg::core::{CallErrorKind, Degraded, Mode, NotReady, Source, StreamEnd, StreamState};
+use pleg::Pleg;
+use pleg::core::{CallErrorKind, Degraded, Mode, NotReady, StreamEnd, StreamState};
 use pleg::runtime::fake::{Dial, Step};
-use pleg::{Pleg, WaitError};
 
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, degraded, exited, in_short, is_confirmed, is_degraded,
-    is_soon_after, next, pass, polling, rarely, settings, soon, synced, until,
+    FakeRuntime, MINUTE, MS, Op, SECOND, degraded, failed_read, is_confirmed, is_degraded, pass,
+    polling, rarely, settings, soon, synced, until,
 };
-
-/// Invariant 11: a pod whose reads hang does not delay other pods. Its waiter gets the error after
-/// 5 s, its last good status stays beside the error, and it is reported within 3 s. The node stays
-/// ready.
-#[tokio::test(start_paused = true)]
-async fn hung_pod_does_not_delay_other_pods() {
-    let node = FakeRuntime::new();
-    (0..12).for_each(|n| node.run_pod(&format!("p{n}")));
-    let pleg = synced(&node, polling()).await;
-    // Between two lists.
-    pass(&pleg, 1500 * MS).await;
-    let good = pleg.get(&"p0".into());
-    // More hung pods than slots.
-    let hung: Vec<_> = (0..11).map(|n| format!("p{n}")).collect();
-    hung.iter().for_each(|uid| node.hang(Op::pod(uid)));
-    let asked = pleg.now();
-    let mut waits = Vec::new();
-    for uid in &hung {
-        let pleg_of_task = pleg.clone();
-        let uid = uid.as_str().into();
-        waits.push(tokio::spawn(async move {
-            pleg_of_task.newer_than(&uid, asked, MINUTE).await
-        }));
-    }
-    pass(&pleg, MS).await;
-    let view = soon(pleg.newer_than(&"p11".into(), pleg.now(), MINUTE))
-        .await
-        .unwrap();
-    assert!(view.as_of > Some(asked));
-    let took = pleg.now().since(asked);
-    assert!(
-        took <= 260 * MS,
-        "a slot is given back after 250 ms: {took:?}"
-    );
-    pass(&pleg, 3 * SECOND - took).await;
-    assert!(is_degraded(&pleg, "pods_hung"));
-    let oldest = pleg.health().current().oldest_overdue.unwrap();
-    assert!(is_soon_after(oldest, asked));
-    for waits in waits {
-        let Err(WaitError::Read {
-            error: why,
-            last_good,
-        }) = soon(waits).await.unwrap()
-        else {
-            panic!("it hangs");
-        };
-        assert_eq!(why.kind, CallErrorKind::DeadlineExceeded);
-        assert!(!last_good.status.is_nothing());
-    }
-    assert!(pleg.now().since(asked) <= 5 * SECOND + 510 * MS);
-    let view = pleg.get(&"p0".into());
-    assert!(view.status.error.is_some());
-    assert_eq!(view.status.containers, good.status.containers);
-    assert!(is_degraded(&pleg, "pods_failing"));
-    assert_eq!(pleg.health().ready(), Ok(()));
-    // Lists continued meanwhile, and the pod recovers by itself.
-    assert!(node.count(&Op::List) >= 5);
-    hung.iter().for_each(|uid| node.release(&Op::pod(uid)));
-    until(&pleg, || degraded(&pleg).is_empty()).await;
-    assert_eq!(pleg.get(&"p0".into()).status, good.status);
-}
 
 /// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then
 /// gives the reason in upstream's words. Afterwards it recovers by itself.
@@ -94,11 +33,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
             unready_at = pleg.health().ready().err().map(|why| (pleg.now(), why));
         }
         let (at, why) = unready_at.unwrap();
-        let silent = at.since(last);
-        assert!(
-            (180 * SECOND..181 * SECOND).contains(&silent),
-            "{mode:?}: {silent:?}"
-        );
+        assert_eq!(at.since(last).as_secs(), 180, "{mode:?}");
         let why = why.to_string();
         assert!(why.starts_with("pleg was last seen active 3m0"), "{why}");
         assert!(why.ends_with(" ago; threshold is 3m0s"), "{why}");
@@ -111,38 +46,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
     }
 }
 
-/// A failed list is reported at once and repeated after a second. Invariant 10: the first
-/// successful call after it starts a list at once.
-#[tokio::test(start_paused = true)]
-async fn after_an_outage_a_list_runs_with_the_first_call_that_succeeds() {
-    let node = FakeRuntime::new();
-    node.run_pod("p");
-    let slowly = settings(|s| {
-        *s = rarely();
-        s.relist_period = 30 * SECOND;
-    });
-    let pleg = synced(&node, slowly).await;
-    for op in [Op::List, Op::Version] {
-        node.fail(op, CallErrorKind::Unavailable);
-    }
-    let lists = node.count(&Op::List);
-    until(&pleg, || is_degraded(&pleg, "list_failed")).await;
-    assert_eq!(node.count(&Op::List), lists + 1);
-    assert_eq!(pleg.health().ready(), Ok(()));
-    node.succeed(&Op::List);
-    pass(&pleg, SECOND).await;
-    assert_eq!(
-        node.count(&Op::List),
-        lists + 1,
-        "nobody knows yet that it is over"
-    );
-    soon(pleg.request_relist(&"p".into())).await.unwrap();
-    pass(&pleg, MS).await;
-    assert_eq!(node.count(&Op::List), lists + 2);
-    assert_eq!(degraded(&pleg), [""; 0]);
-}
-
-/// The probe is such a call.
+/// After an outage a list runs with the first call that succeeds (invariant 10), such as the probe.
 #[tokio::test(start_paused = true)]
 async fn probe_ends_an_outage() {
     for every in [15 * SECOND, 2 * SECOND] {
@@ -153,11 +57,7 @@ async fn probe_ends_an_outage() {
             s.relist_period = 45 * SECOND;
             s.probe_period = every;
         });
-        let pleg = Pleg::builder(node.clone())
-            .settings(slowly)
-            .spawn()
-            .unwrap();
-        soon(pleg.wait_until_synced()).await.unwrap();
+        let pleg = synced(&node, slowly).await;
         pass(&pleg, 25 * SECOND).await;
         node.fail(Op::List, CallErrorKind::Unavailable);
         node.fail(Op::Version, CallErrorKind::Unavailable);
@@ -208,10 +108,8 @@ async fn frozen_runtime_is_reported_within_20_s() {
             Degraded::RuntimeSilent { since } => Some(*since),
             _ => None,
         });
-        assert!(
-            since.unwrap().since(hangs) <= 15 * SECOND,
-            "when it was asked"
-        );
+        let before_the_probe = since.unwrap().since(hangs);
+        assert!(before_the_probe <= 15 * SECOND, "{before_the_probe:?}");
         pods.iter().for_each(|uid| node.release(&Op::pod(uid)));
         soon(pleg.request_relist(&"p".into())).await.unwrap();
         pass(&pleg, MS).await;
@@ -270,17 +168,10 @@ async fn panicking_call_counts_as_failed() {
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
     node.panic(Op::pod("p"));
-    let Err(WaitError::Read { error: why, .. }) =
-        soon(pleg.newer_than(&"p".into(), pleg.now(), MINUTE)).await
-    else {
-        panic!("the call has panicked");
-    };
+    let (p, q) = ("p".into(), "q".into());
+    let (why, _) = failed_read(soon(pleg.newer_than(&p, pleg.now(), MINUTE)).await);
     assert_eq!(why.kind, CallErrorKind::Failed);
-    assert!(
-        soon(pleg.newer_than(&"q".into(), pleg.now(), MINUTE))
-            .await
-            .is_ok()
-    );
+    soon(pleg.newer_than(&q, pleg.now(), MINUTE)).await.unwrap();
     pass(&pleg, 10 * SECOND).await;
     assert_eq!(pleg.health().ready(), Ok(()));
 }
@@ -299,6 +190,13 @@ async fn stream_that_cannot_be_opened_is_reported() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
+fn why_down(pleg: &Pleg) -> StreamEnd {
+    match pleg.health().current().stream {
+        StreamState::Down { why, .. } => why,
+        other => panic!("expected no stream: {other:?}"),
+    }
+}
+
 /// The runtime does not implement the call: it is made again every 60 s.
 #[tokio::test(start_paused = true)]
 async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
@@ -308,13 +206,10 @@ async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
     node.script_streams([never(), never(), never()]);
     let pleg = synced(&node, settings(|_| ())).await;
     until(&pleg, || is_degraded(&pleg, "stream_down")).await;
-    let StreamState::Down { why, .. } = pleg.health().current().stream else {
-        panic!("there is no stream");
-    };
-    assert_eq!(why, StreamEnd::NeverOffered);
+    assert_eq!(why_down(&pleg), StreamEnd::NeverOffered);
     let took = until(&pleg, || is_confirmed(&pleg)).await;
     assert!(
-        (2 * MINUTE..=3 * MINUTE + 3 * SECOND).contains(&took),
+        took >= 2 * MINUTE && took <= 3 * MINUTE + 3 * SECOND,
         "{took:?}"
     );
 }
@@ -328,10 +223,7 @@ async fn declined_stream_is_polled_and_tried_again() {
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
     let pleg = synced(&node, settings(|_| ())).await;
     pass(&pleg, 10 * MINUTE).await;
-    let StreamState::Down { why, .. } = pleg.health().current().stream else {
-        panic!("there is no stream");
-    };
-    assert_eq!(why, StreamEnd::Declined);
+    assert_eq!(why_down(&pleg), StreamEnd::Declined);
     assert!(!is_degraded(&pleg, "stream_down"));
     let asked = node.count(&Op::Subscribe);
     assert!((10..=11).contains(&asked), "{asked}");
@@ -340,40 +232,6 @@ async fn declined_stream_is_polled_and_tried_again() {
     node.succeed(&Op::Subscribe);
     let took = until(&pleg, || is_confirmed(&pleg)).await;
     assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
-}
-
-/// An event that was not delivered: a list finds the change, it is announced and counted as missed,
-/// and the period, which had grown, is short again.
-#[tokio::test(start_paused = true)]
-async fn missed_event_is_found_and_counted() {
-    let node = FakeRuntime::new();
-    node.run_pod("p");
-    let pleg = synced(&node, settings(|_| ())).await;
-    let mut subscription = pleg.subscribe();
-    pass(&pleg, MINUTE).await;
-    assert_eq!(
-        pleg.health().current().period,
-        10 * SECOND,
-        "no event yet on this stream"
-    );
-    node.put(exited("p", "c", 9));
-    let event = next(&mut subscription).await;
-    assert_eq!(
-        (in_short(&event).as_str(), event.source),
-        ("p Died p-c", Source::Relist)
-    );
-    assert_eq!(event.subject.unwrap().exit_code, Some(9));
-    assert_eq!(
-        pleg.health().current().missed,
-        0,
-        "the event may still come"
-    );
-    let took = until(&pleg, || pleg.health().current().missed > 0).await;
-    assert!((9900 * MS..=10_100 * MS).contains(&took), "{took:?}");
-    assert_eq!(pleg.counters().missed.total(), 1);
-    // Until the next event on the stream.
-    pass(&pleg, MINUTE).await;
-    assert_eq!(pleg.health().current().period, SECOND);
 }
 
 /// On a quiet node the writer's next work is always known, so a reader of the last published health
@@ -397,9 +255,6 @@ async fn overdue_work_makes_the_node_unready() {
     soon(pleg.shutdown()).await;
     assert_eq!(pleg.health().ready(), Err(NotReady::Closed));
     pass(&pleg, 20 * SECOND + MS).await;
-    let last = pleg.health().current();
-    assert!(matches!(
-        last.ready(pleg.now()),
-        Err(NotReady::Stalled { .. })
-    ));
+    let ready = pleg.health().current().ready(pleg.now());
+    assert!(matches!(ready, Err(NotReady::Stalled { .. })));
 }

@@ -1,20 +1,15 @@
 //! A and B: the evented PLEG.
 
-use pleg::core::{CallErrorKind, EventType, ReportedState, Settings, Source};
+use pleg::core::{CallErrorKind, EventType, Settings, Source};
 use pleg::{Pleg, ReconnectSettings};
 
 use super::{recorder, take_gauge};
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, degraded, drain, exited, in_short,
-    is_confirmed, is_degraded, is_now, next, pass, polling, sandbox, soon, synced, until,
+    FakeRuntime, MINUTE, MS, Op, SECOND, degraded, drain, exited, expect, is_confirmed,
+    is_degraded, is_now, pass, polling, ready, running, soon, synced, until,
 };
 
-/// Upstream: Five attempts without a pause, then no events until the kubelet restarts. A restart of
-/// containerd takes longer than five attempts. The same in 1.37. (k#129827, k#129835)
-///
-/// Here: The pauses grow to 60 s and there is no last attempt. An event does not reset the backoff,
-/// a minute of life does. Meanwhile the node is relisted every second; when the stream returns it
-/// is used again. (invariant 10)
+/// Upstream: five attempts without a pause, then no events until the kubelet restarts.
 #[tokio::test(start_paused = true)]
 async fn a7_events_are_used_again_after_any_outage() {
     let node = FakeRuntime::new();
@@ -22,13 +17,10 @@ async fn a7_events_are_used_again_after_any_outage() {
     let pleg = synced(&node, Settings::default()).await;
     let mut subscription = pleg.subscribe();
     for (n, outage) in [400 * MS, 10 * SECOND, 20 * MINUTE].into_iter().enumerate() {
-        let (told, found, new) = (format!("told{n}"), format!("found{n}"), format!("new{n}"));
+        let (seen, found, new) = (format!("seen{n}"), format!("found{n}"), format!("new{n}"));
         until(&pleg, || is_confirmed(&pleg)).await;
-        for name in [&told, &found] {
-            node.put_and_emit(
-                container("p", name, ReportedState::Running),
-                EventType::Started,
-            );
+        for name in [&seen, &found] {
+            node.put_and_emit(running("p", name), EventType::Started);
         }
         pass(&pleg, 5 * MINUTE).await;
         assert_eq!(pleg.health().current().period, MINUTE, "all was clean");
@@ -42,8 +34,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         assert!(pleg.now().since(cut) <= 3 * SECOND);
         let took = until(&pleg, || node.count(&Op::List) > lists).await;
         assert!(took <= SECOND, "{took:?}");
-        let event = next(&mut subscription).await;
-        assert_eq!(in_short(&event), format!("p Died p-{found}"));
+        let event = expect(&mut subscription, &format!("p Died p-{found}")).await;
         assert_eq!(event.source, Source::Relist);
         pass(&pleg, outage).await;
         assert_eq!(pleg.health().current().period, SECOND);
@@ -59,12 +50,8 @@ async fn a7_events_are_used_again_after_any_outage() {
         pass(&pleg, MS).await;
         assert!(node.count(&Op::List) > lists, "subscribe, then list");
         // An id that no list has shown.
-        node.put_and_emit(
-            container("p", &new, ReportedState::Running),
-            EventType::Started,
-        );
-        let event = next(&mut subscription).await;
-        assert_eq!(in_short(&event), format!("p Started p-{new}"));
+        node.put_and_emit(running("p", &new), EventType::Started);
+        let event = expect(&mut subscription, &format!("p Started p-{new}")).await;
         assert_eq!(event.source, Source::Inspection);
         let took = took + until(&pleg, || is_confirmed(&pleg)).await;
         let most = if outage < 5 * SECOND {
@@ -74,9 +61,8 @@ async fn a7_events_are_used_again_after_any_outage() {
         };
         assert!(took <= most, "{took:?} after {outage:?}");
         assert_eq!(degraded(&pleg), [""; 0]);
-        node.put_and_emit(exited("p", &told, 0), EventType::Stopped);
-        let event = next(&mut subscription).await;
-        assert_eq!(in_short(&event), format!("p Died p-{told}"));
+        node.put_and_emit(exited("p", &seen, 0), EventType::Stopped);
+        let event = expect(&mut subscription, &format!("p Died p-{seen}")).await;
         assert_eq!(event.source, Source::Stream);
     }
     pass(&pleg, 5 * MINUTE).await;
@@ -85,19 +71,15 @@ async fn a7_events_are_used_again_after_any_outage() {
     assert_eq!(pleg.counters().missed.total(), 0);
 }
 
-/// Upstream: A full channel is reported as unhealthy; an unhealthy kubelet stops reading from it.
-/// The channel stays full, and the node NotReady, until a restart. (found by reading; k#72482,
-/// k#104117)
-///
-/// Here: Events that wait for a consumer do not affect readiness. The adapter with upstream's queue
-/// drops and counts; a subscription coalesces. (invariants 9, 12)
+/// Upstream: a full channel is unhealthy, and an unhealthy kubelet stops reading from it. The channel
+/// stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
 async fn b1_full_queue_does_not_affect_readiness() {
     let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
-        node.put(sandbox(&uid, "s", ReportedState::Running));
-        (0..50).for_each(|c| node.put(container(&uid, &format!("c{c}"), ReportedState::Running)));
+        node.put(ready(&uid));
+        (0..50).for_each(|c| node.put(running(&uid, &format!("c{c}"))));
     }
     let mut builder = Pleg::builder(node.clone());
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
@@ -121,11 +103,7 @@ async fn b1_full_queue_does_not_affect_readiness() {
     assert_eq!(data, Some("p0-c0".into()));
 }
 
-/// Upstream: The fallback stops and starts the list worker while the old one may still run: two
-/// workers, and a data race. (found by reading)
-///
-/// Here: Nothing is stopped or started; only the period changes. There is one writer and one list
-/// at a time, however often the stream is lost and returns. (invariant 1)
+/// Upstream: the fallback stops and starts the list worker while the old one may still run.
 #[tokio::test(start_paused = true)]
 async fn b9_falling_back_starts_no_second_worker() {
     let node = FakeRuntime::new();
@@ -157,11 +135,7 @@ async fn b9_falling_back_starts_no_second_worker() {
     assert!(apart >= Some(200 * MS), "{apart:?}");
 }
 
-/// Upstream: After the last attempt the watcher goroutine stays for ever, or spins; a list inside
-/// its loop blocks the stream. (found by reading)
-///
-/// Here: Ten minutes of any failure cause few attempts. The reader makes no call but the subscribe;
-/// a hung list does not block it. (invariant 8)
+/// Upstream: a list inside the watcher's loop blocks the stream.
 #[tokio::test(start_paused = true)]
 async fn b10_a_hung_list_does_not_stall_the_stream() {
     let node = FakeRuntime::new();
@@ -177,19 +151,13 @@ async fn b10_a_hung_list_does_not_stall_the_stream() {
     until(&pleg, || node.count(&Op::List) > lists).await;
     let at = pleg.now();
     node.put_and_emit(exited("p", "c", 9), EventType::Stopped);
-    let event = next(&mut subscription).await;
-    assert_eq!(
-        (in_short(&event).as_str(), event.source),
-        ("p Died p-c", Source::Stream)
-    );
+    let event = expect(&mut subscription, "p Died p-c").await;
+    assert_eq!(event.source, Source::Stream);
     assert!(is_now(&pleg, Some(at)));
     assert!(pleg.health().current().list_in_flight.is_some());
 }
 
-/// Upstream: pleg_last_seen is set to now whenever health is checked, also if nothing was seen.
-/// (found by reading)
-///
-/// Here: It is the begin of the last complete list, whoever checks. (invariant 12)
+/// Upstream: pleg_last_seen is set to now whenever health is checked, even if nothing was seen.
 #[tokio::test(start_paused = true)]
 async fn b13_last_seen_is_when_the_node_was_last_listed() {
     let (recorder, snapshotter) = recorder();

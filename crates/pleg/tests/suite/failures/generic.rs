@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallErrorKind, EventType, LifecycleType, Mode, ReportedState, Settings, Source};
-use pleg::{Pleg, WaitError};
+use pleg::core::EventType::{Created, Deleted, Started, Stopped};
+use pleg::core::{
+    CallErrorKind, Instant, Kind, LifecycleType, Mode, PodLifecycleEvent, ReportedState, Settings,
+    Source,
+};
+use pleg::{Pleg, RelistError, WaitError};
 
 use super::{recorder, take_gauge};
 use crate::support::{
-    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exited, in_short, is_degraded, is_now,
-    is_soon_after, next, pass, polling, rarely, sandbox, settings, soon, synced, until, waiting,
+    FakeRuntime, MINUTE, MS, Op, SECOND, container, drain, exit_code, exited, expect, failed_read,
+    is_degraded, is_now, is_soon_after, not_ready, pass, polling, rarely, ready, running, settings,
+    soon, synced, until, waiting,
 };
 
-/// Upstream: Pods are inspected one after the other; one call that hangs twice for 2 minutes makes
-/// the node NotReady. (k#93886, k#95750, k#94829)
-///
-/// Here: A hung inspection gives its slot back after 250 ms. The other 25 pods are up to date
-/// within 300 ms, the hung one is reported within 3 s, and the node stays ready. (invariants 11,
-/// 12)
+/// Upstream inspects pods one after the other: one call that hangs twice for 2 minutes makes the
+/// node NotReady.
 #[tokio::test(start_paused = true)]
 async fn c2_one_hung_pod_does_not_delay_the_others() {
     let node = FakeRuntime::new();
@@ -27,16 +28,21 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     node.hang(Op::pod("a"));
     uids.iter().for_each(|uid| node.put(exited(uid, "c", 4)));
     let began = pleg.now();
+    let worker = waiting(&pleg, "a", began, MINUTE).await;
     soon(pleg.relist_now()).await.unwrap();
-    let code = |uid: &str| {
-        let status = pleg.get(&uid.into()).status;
-        status.container("c").and_then(|c| c.details.exit_code)
-    };
+    let code = |uid: &str| exit_code(&pleg, uid, "c");
     until(&pleg, || uids[1..].iter().all(|uid| code(uid) == Some(4))).await;
     let took = pleg.now().since(began);
     assert!(took <= 300 * MS, "{took:?}");
     until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(pleg.now().since(began) <= 3 * SECOND);
+    let oldest = pleg.health().current().oldest_overdue.unwrap();
+    assert!(is_soon_after(oldest, began));
+    let (why, last_good) = failed_read(soon(worker).await.unwrap());
+    assert_eq!(why.kind, CallErrorKind::DeadlineExceeded);
+    assert!(last_good.as_of >= good.as_of && !last_good.status.is_nothing());
+    let took = pleg.now().since(began);
+    assert!(took <= 5 * SECOND + 510 * MS, "{took:?}");
     // Far beyond the threshold of a node that is not ready.
     let lists = node.count(&Op::List);
     for _ in 0..10 {
@@ -45,18 +51,13 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
         assert!(is_degraded(&pleg, "pods_failing"));
     }
     assert!(node.count(&Op::List) >= lists + 500, "lists go on");
-    let flagged: Vec<_> = pleg
-        .snapshot()
-        .into_iter()
-        .filter(|v| v.status.error.is_some())
-        .collect();
-    assert_eq!(flagged.len(), 1);
-    let a = &flagged[0].status;
+    let mut all = pleg.snapshot();
+    all.retain(|view| view.status.error.is_some());
+    assert_eq!(all.len(), 1);
+    let a = &all[0].status;
     assert_eq!(a.uid.as_str(), "a");
-    assert_eq!(
-        a.error.as_ref().map(|e| e.kind),
-        Some(CallErrorKind::DeadlineExceeded)
-    );
+    let error = a.error.as_ref().unwrap();
+    assert_eq!(error.kind, CallErrorKind::DeadlineExceeded);
     assert_eq!(a.containers.len(), good.status.containers.len());
     node.release(&Op::pod("a"));
     until(&pleg, || {
@@ -65,12 +66,8 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     .await;
 }
 
-/// Upstream: A dead container is removed before a sync has read how it ended; the exit code is
-/// lost, and a success becomes a failure. (k#104107, k#58711, k#82258, k#76382, k#51142, k#51309,
-/// k#88440)
-///
-/// Here: Died carries the exit code, and the last three terminal records of a name are kept until
-/// every registered consumer has acknowledged them or the pod is gone for 10 minutes. (invariant 9)
+/// Upstream: a dead container is removed before a sync has read how it ended; the exit code is lost,
+/// and a success becomes a failure.
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -80,7 +77,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         let worker = pleg.register_consumer("worker").await.unwrap();
         let mut subscription = pleg.subscribe();
         if mode == Mode::Evented {
-            node.put_and_emit(exited("p", "c", 7), EventType::Stopped);
+            node.put_and_emit(exited("p", "c", 7), Stopped);
             node.remove_and_emit("p-c");
         } else {
             node.put(exited("p", "c", 7));
@@ -89,34 +86,41 @@ async fn c5_the_exit_code_outlives_the_container() {
             pass(&pleg, SECOND + 10 * MS).await;
         }
         // Only now does the worker check.
-        let view = soon(pleg.newer_than(&"p".into(), pleg.now(), SECOND))
-            .await
-            .unwrap();
-        assert!(view.status.containers.is_empty(), "it is gone");
-        let died = next(&mut subscription).await;
-        assert_eq!(in_short(&died), "p Died p-c");
+        let uid = "p".into();
+        let view = soon(pleg.newer_than(&uid, pleg.now(), SECOND)).await;
+        assert!(view.unwrap().status.containers.is_empty(), "it is gone");
+        let died = expect(&mut subscription, "p Died p-c").await;
         assert_eq!(died.subject.unwrap().exit_code, Some(7));
-        let ends = || pleg.terminal_records(&"p".into());
+        let ends = || pleg.terminal_records(&uid);
         let (code, removed) = (ends()[0].exit_code, ends()[0].removed);
-        assert_eq!(
-            (ends().len(), code, removed),
-            (1, Some(7), true),
-            "{mode:?}"
-        );
+        assert_eq!((code, removed), (Some(7), true), "{mode:?}");
         pass(&pleg, 20 * MINUTE).await;
         assert_eq!(ends().len(), 1, "for as long as the pod is there");
         worker.acknowledge(&ends()[0]).await;
         until(&pleg, || ends().is_empty()).await;
+
+        // Records of a pod that is gone, the last of whose ids was acknowledged before its removal.
+        let relisted = || async { soon(pleg.relist_now()).await.unwrap() };
+        node.put(exited("p", "d", 8));
+        node.put(not_ready("p"));
+        relisted().await;
+        until(&pleg, || ends().len() == 2).await;
+        node.remove("p-d");
+        relisted().await;
+        let of_sandbox = ends().iter().find(|e| e.id.as_str() == "p-s").cloned();
+        worker.acknowledge(&of_sandbox.unwrap()).await;
+        node.remove("p-s");
+        relisted().await;
+        until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
+        pass(&pleg, 10 * MINUTE - SECOND).await;
+        assert_eq!(ends().len(), 1, "{mode:?}");
+        pass(&pleg, 2 * SECOND).await;
+        assert!(ends().is_empty(), "ten minutes after the pod");
     }
 }
 
-/// Upstream: A list over 16 MiB fails every time; no state is known any more and the node is
-/// NotReady. (k#63858, k#90340, k#131407, k#134750; KEP-5825)
-///
-/// Here: Lists are streamed if the runtime supports that, the limit can be set to 80 MiB, and the
-/// error has its own kind. A failed or partial list says nothing: what is known stays, and events
-/// still apply. Without a complete list for 3 minutes the node is not ready, and the reason is
-/// given. (invariants 5, 12)
+/// Upstream: a list over 16 MiB fails every time; no state is known any more and the node is
+/// NotReady.
 #[tokio::test(start_paused = true)]
 async fn c9_failed_list_removes_nothing() {
     let node = FakeRuntime::new();
@@ -131,15 +135,25 @@ async fn c9_failed_list_removes_nothing() {
     assert_eq!(pleg.health().ready(), Ok(()));
     assert_eq!(pleg.get(&"p".into()).status.containers.len(), 1);
     assert!(drain(&mut subscription).is_empty());
-    node.put_and_emit(exited("p", "c", 1), EventType::Stopped);
-    assert_eq!(in_short(&next(&mut subscription).await), "p Died p-c");
+    node.put_and_emit(exited("p", "c", 1), Stopped);
+    expect(&mut subscription, "p Died p-c").await;
 }
 
-/// Upstream: What the PLEG observes is not available outside the kubelet; ContainerChanged is never
-/// sent. (k#133258, k#28926)
+/// The state of the event's subject in the cache.
+fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> String {
+    let status = pleg.get(&event.uid).status;
+    let subject = event.subject.as_ref().expect("of an id");
+    let sandbox = status.sandboxes.iter().find(|s| s.id == subject.id);
+    let container = status.containers.iter().find(|c| c.id == subject.id);
+    let sandbox = sandbox.map(|s| format!("{:?}", s.state));
+    let container = container.map(|c| format!("{:?}", c.state));
+    sandbox.or(container).unwrap_or("gone".to_owned())
+}
+
+/// Upstream: what the PLEG observes is not available outside the kubelet.
 ///
-/// Here: Any number of subscribers get every transition with subject, source and exit code. The
-/// adapter with upstream's queue sends what upstream sends. (invariant 9)
+/// Each event arrives twice. An end is announced at once, from the event; for any other event the
+/// pod is read 250 ms later.
 #[tokio::test(start_paused = true)]
 async fn c12_every_transition_is_reported() {
     let node = FakeRuntime::new();
@@ -148,56 +162,56 @@ async fn c12_every_transition_is_reported() {
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
     until(&pleg, || node.streams() == 1).await;
-    node.put_and_emit(
-        sandbox("p", "s", ReportedState::Running),
-        EventType::Created,
-    );
-    pass(&pleg, SECOND).await;
-    node.put_and_emit(
-        container("p", "c", ReportedState::Created),
-        EventType::Created,
-    );
-    pass(&pleg, SECOND).await;
-    node.put_and_emit(
-        container("p", "c", ReportedState::Running),
-        EventType::Started,
-    );
-    pass(&pleg, SECOND).await;
-    node.put_and_emit(exited("p", "c", 5), EventType::Stopped);
-    pass(&pleg, SECOND).await;
-    node.remove_and_emit("p-c");
-    let mut reported = Vec::new();
-    for _ in 0..5 {
-        let event = next(&mut ours).await;
-        let is_end = event.event == LifecycleType::ContainerDied;
-        assert_eq!(event.source == Source::Stream, is_end, "{event:?}");
-        let code = event.subject.as_ref().and_then(|s| s.exit_code);
-        reported.push((in_short(&event), code));
+    let began = pleg.now();
+    let created = container("p", "c", ReportedState::Created);
+    for (change, event, announced, shown) in [
+        (Some(ready("p")), Created, "p Started p-s", "Ready"),
+        (Some(created), Created, "p Changed p-c", "Created"),
+        (Some(running("p", "c")), Started, "p Started p-c", "Running"),
+        (Some(exited("p", "c", 5)), Stopped, "p Died p-c", "Exited"),
+        (None, Deleted, "p Removed p-c", "gone"),
+        (Some(not_ready("p")), Stopped, "p Died p-s", "NotReady"),
+        (None, Deleted, "p Removed p-s", "gone"),
+    ] {
+        let id = announced.rsplit(' ').next().unwrap();
+        match change {
+            Some(report) => node.put(report),
+            None => node.remove(id),
+        }
+        node.emit(event, id);
+        let got = expect(&mut ours, announced).await;
+        node.emit(event, id);
+        assert_eq!(cached(&pleg, &got), shown, "{announced}");
+        let is_end = got.event == LifecycleType::ContainerDied;
+        assert_eq!(got.source == Source::Stream, is_end, "{announced}");
+        assert_eq!((&*got.namespace, &*got.pod_name), ("ns", "p"));
+        let subject = got.subject.unwrap();
+        let is_container = subject.kind == Kind::Container;
+        assert_eq!(is_container, id == "p-c");
+        assert_eq!(&*subject.name, if is_container { "c" } else { "" });
+        let has_code = is_container && matches!(event, Stopped | Deleted);
+        assert_eq!(subject.exit_code, has_code.then_some(5), "{announced}");
+        assert_eq!(&*subject.reason, if has_code { "Error" } else { "" });
     }
-    let expected = [
-        ("p Started p-s", None),
-        ("p Changed p-c", None),
-        ("p Started p-c", None),
-        ("p Died p-c", Some(5)),
-        ("p Removed p-c", Some(5)),
-    ];
-    let expected = expected.map(|(what, code)| (what.to_owned(), code));
-    assert_eq!(reported, expected);
-    let sent: Vec<_> = std::iter::from_fn(|| fifo.try_next()).collect();
-    let sent: Vec<_> = sent.iter().map(|e| e.event.as_str()).collect();
+    let took = pleg.now().since(began);
+    assert!(took < 6 * 260 * MS, "an end waits for nothing: {took:?}");
+    assert!(node.count(&Op::pod("p")) <= 6, "one read an event");
+    pass(&pleg, SECOND).await;
+    assert!(drain(&mut ours).is_empty());
+    let sent = std::iter::from_fn(|| fifo.try_next());
+    let sent: Vec<_> = sent.map(|e| e.event.as_str()).collect();
     let all = [
         "ContainerStarted",
         "ContainerStarted",
         "ContainerDied",
         "ContainerRemoved",
+        "ContainerDied",
+        "ContainerRemoved",
     ];
-    assert_eq!(sent, all);
+    assert_eq!(sent, all, "upstream sends no ContainerChanged");
 }
 
-/// Upstream: Each step of a pod's termination waits about a second for the next list; only a
-/// successful sync requests a read. (k#137362)
-///
-/// Here: Each step is answered at the instant at which it asks, in both modes. (invariant 4)
+/// Upstream: each step of a pod's termination waits about a second for the next list.
 #[tokio::test(start_paused = true)]
 async fn c13_no_step_waits_for_the_next_list() {
     for settings in [Settings::default(), polling(), rarely()] {
@@ -207,8 +221,8 @@ async fn c13_no_step_waits_for_the_next_list() {
         pass(&pleg, 300 * MS).await;
         let uid = "p".into();
         let steps: [fn(&FakeRuntime); 4] = [
-            |node| node.put(exited("p", "c", 0)),
-            |node| node.put(sandbox("p", "s", ReportedState::Exited)),
+            |node| node.put(exited("p", "c", 5)),
+            |node| node.put(not_ready("p")),
             |node| node.remove("p-c"),
             |node| node.remove("p-s"),
         ];
@@ -220,15 +234,14 @@ async fn c13_no_step_waits_for_the_next_list() {
             assert!(view.as_of >= Some(asked));
             let left = view.status.containers.len() + view.status.sandboxes.len();
             assert_eq!(left, [2, 2, 1, 0][n]);
+            let code = [Some(5), Some(5), None, None][n];
+            assert_eq!(exit_code(&pleg, "p", "c"), code);
             pass(&pleg, 300 * MS).await;
         }
     }
 }
 
 /// Upstream: running_containers keeps the last count of a state that no container is in any more.
-/// (found by reading)
-///
-/// Here: Every state is written, also if it is zero.
 #[tokio::test(start_paused = true)]
 async fn c14_a_count_falls_to_zero() {
     let (recorder, snapshotter) = recorder();
@@ -240,9 +253,12 @@ async fn c14_a_count_falls_to_zero() {
     // The gauge is not taken meanwhile, so it would keep its value of one.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
-    let running = |state| take_gauge(&snapshotter, "kubelet_running_containers", Some(state));
-    assert!(running("running") < 0.5);
-    node.put(container("p", "d", ReportedState::Running));
+    let gauge = || {
+        let name = "kubelet_running_containers";
+        take_gauge(&snapshotter, name, Some("running"))
+    };
+    assert!(gauge() < 0.5);
+    node.put(running("p", "d"));
     pass(&pleg, 2 * SECOND).await;
     let all = snapshotter.snapshot().into_vec();
     let states = all
@@ -250,16 +266,12 @@ async fn c14_a_count_falls_to_zero() {
         .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
     assert_eq!(states.count(), 4);
     // Written as one before it is taken.
-    node.put(container("p", "e", ReportedState::Running));
+    node.put(running("p", "e"));
     pass(&pleg, 2 * SECOND).await;
-    assert!((running("running") - 2.0).abs() < 0.5);
+    assert!((gauge() - 2.0).abs() < 0.5);
 }
 
-/// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
-/// hangs. (found by reading)
-///
-/// Here: `newer_than` has a deadline, can be dropped, and ends at a shutdown. Nothing is read for a
-/// cancelled waiter.
+/// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker hangs.
 #[tokio::test(start_paused = true)]
 async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     let node = FakeRuntime::new();
@@ -288,18 +300,31 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
         assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
         assert!(pleg.now().since(began) <= within + MS, "{within:?}");
     }
-    let now = pleg.now();
-    let waits = waiting(&pleg, "p", now, MINUTE).await;
+    let future = pleg.now().after(MINUTE);
+    let waits = [
+        waiting(&pleg, "p", pleg.now(), MINUTE).await,
+        waiting(&pleg, "q", future, 5 * MINUTE).await,
+        waiting(&pleg, "r", Instant::from_nanos(u64::MAX), Duration::MAX).await,
+    ];
+    let (of_task, p) = (pleg.clone(), uid.clone());
+    let requests =
+        tokio::spawn(async move { tokio::join!(of_task.request_relist(&p), of_task.relist_now()) });
+    pass(&pleg, MS).await;
+    let at = pleg.now();
     soon(pleg.shutdown()).await;
-    assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
+    for waits in waits {
+        assert_eq!(soon(waits).await.unwrap(), Err(WaitError::Closed));
+    }
+    let requests = soon(requests).await.unwrap();
+    let closed = (Err(WaitError::Closed), Err(RelistError::Closed));
+    assert_eq!(requests, closed);
     let late = soon(pleg.newer_than(&uid, pleg.now(), MINUTE)).await;
     assert_eq!(late, Err(WaitError::Closed));
+    assert!(is_now(&pleg, Some(at)), "at once");
+    assert!(!pleg.get(&uid).status.is_nothing(), "the cache stays");
 }
 
-/// Upstream: Termination messages are read from disk inside the relist. (found by reading)
-///
-/// Here: They are part of the runtime's status call, and a list makes none. Slow statuses delay
-/// neither the list nor another pod. (invariant 11)
+/// Upstream: termination messages are read from disk inside the relist.
 #[tokio::test(start_paused = true)]
 async fn c19_slow_statuses_do_not_slow_the_list() {
     let node = FakeRuntime::new();
@@ -308,18 +333,14 @@ async fn c19_slow_statuses_do_not_slow_the_list() {
     pass(&pleg, SECOND).await;
     // Every status call of p takes this long.
     node.delay(Op::pod("p"), SECOND);
-    ["p", "q"]
-        .iter()
-        .for_each(|uid| node.put(exited(uid, "c", 3)));
+    node.put(exited("p", "c", 3));
+    node.put(exited("q", "c", 3));
     let began = pleg.now();
     soon(pleg.relist_now()).await.unwrap();
     assert!(is_now(&pleg, Some(began)));
     let last = pleg.health().current().last_list.unwrap();
     assert!(is_soon_after(last, began));
-    let code = |uid: &str| {
-        let status = pleg.get(&uid.into()).status;
-        status.container("c").and_then(|c| c.details.exit_code)
-    };
+    let code = |uid: &str| exit_code(&pleg, uid, "c");
     pass(&pleg, 10 * MS).await;
     assert_eq!((code("p"), code("q")), (None, Some(3)));
     soon(pleg.relist_now()).await.unwrap();

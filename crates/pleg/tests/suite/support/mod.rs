@@ -1,18 +1,17 @@
 //! A generator on a fake runtime. Time is paused: it advances when every task waits.
-//!
-//! The host's wall clock does not stop with it. So to the generator a wait of more than a second
-//! looks like a step of the wall clock (invariant 6), after which no event about an unknown id is
-//! plausible until a list has begun. Tests send events about new ids before they wait.
+
+mod trace;
 
 use std::time::Duration;
 
 use pleg::core::{
-    Degraded, Instant, Mode, PodLifecycleEvent, PodUid, PodView, Settings, StreamState,
+    CallError, Degraded, Instant, Mode, PodLifecycleEvent, PodUid, PodView, Report, ReportedState,
+    Settings, StreamState,
 };
 use pleg::{Delivery, Pleg, Subscription, WaitError};
 use tokio::task::JoinHandle;
-use tracing::dispatcher::{DefaultGuard, Dispatch};
-use tracing::subscriber::NoSubscriber;
+
+pub(crate) use trace::Trace;
 
 pub(crate) use pleg::runtime::fake::{
     FakeRuntime, Op, container, error, exited, sandbox, with_ips,
@@ -43,27 +42,31 @@ pub(crate) fn rarely() -> Settings {
     })
 }
 
-/// A generator that is synced.
-pub(crate) async fn synced(node: &FakeRuntime, settings: Settings) -> Pleg {
-    let pleg = Pleg::builder(node.clone())
-        .settings(settings)
-        .spawn()
-        .unwrap();
-    soon(pleg.wait_until_synced()).await.unwrap();
-    pleg
+/// A ready sandbox of the pod.
+pub(crate) fn ready(uid: &str) -> Report {
+    sandbox(uid, "s", ReportedState::Running)
 }
 
-/// Sends the spans and log lines of the present thread to `subscriber` until the returned guards are
-/// dropped.
-///
-/// The second subscriber takes nothing. With one subscriber only, tracing asks the thread that reaches
-/// a line first whether anybody wants it, which may be the thread of another test, and keeps the
-/// answer.
-pub(crate) fn trace_to(
-    subscriber: impl tracing::Subscriber + Send + Sync + 'static,
-) -> (Dispatch, DefaultGuard) {
-    let second = Dispatch::new(NoSubscriber::new());
-    (second, tracing::subscriber::set_default(subscriber))
+/// The same sandbox after its end.
+pub(crate) fn not_ready(uid: &str) -> Report {
+    sandbox(uid, "s", ReportedState::Exited)
+}
+
+pub(crate) fn running(uid: &str, name: &str) -> Report {
+    container(uid, name, ReportedState::Running)
+}
+
+/// A generator that has just been started.
+pub(crate) fn started(node: &FakeRuntime, settings: Settings) -> Pleg {
+    let builder = Pleg::builder(node.clone()).settings(settings);
+    builder.spawn().unwrap()
+}
+
+/// A generator that is synced.
+pub(crate) async fn synced(node: &FakeRuntime, settings: Settings) -> Pleg {
+    let pleg = started(node, settings);
+    soon(pleg.wait_until_synced()).await.unwrap();
+    pleg
 }
 
 /// The names of the degraded reasons.
@@ -80,6 +83,21 @@ pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
 pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
     let stream = pleg.health().current().stream;
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
+}
+
+/// The exit code of a container in the cache.
+pub(crate) fn exit_code(pleg: &Pleg, uid: &str, name: &str) -> Option<i32> {
+    let status = pleg.get(&uid.into()).status;
+    let container = status.container(name)?;
+    container.details.exit_code
+}
+
+/// The error of a failed read, and the last good view.
+pub(crate) fn failed_read(answer: Result<PodView, WaitError>) -> (CallError, PodView) {
+    match answer {
+        Err(WaitError::Read { error, last_good }) => (error, *last_good),
+        other => panic!("expected a failed read: {other:?}"),
+    }
 }
 
 /// Fails the test if the future does not complete.
@@ -138,6 +156,13 @@ pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
             other => panic!("expected an announcement: {other:?}"),
         }
     }
+}
+
+/// The next announcement, which must be this one.
+pub(crate) async fn expect(subscription: &mut Subscription, announced: &str) -> PodLifecycleEvent {
+    let event = next(subscription).await;
+    assert_eq!(in_short(&event), announced);
+    event
 }
 
 /// All announcements that are queued now, as `p1 Died p1-c`.
