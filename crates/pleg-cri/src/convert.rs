@@ -2,7 +2,7 @@
 //!
 //! The conversion only checks that values are valid. A field that the runtime leaves out becomes
 //! `None` or empty. An invalid value becomes `None` and is counted. An element without an id is
-//! dropped and counted (invariant 7).
+//! dropped and counted.
 //!
 //! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
 //! messages from another source: a proxy, a recording or a fuzzer.

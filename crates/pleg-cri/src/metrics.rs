@@ -125,7 +125,7 @@ impl Drop for Measurement {
     }
 }
 
-/// Irregular input from the runtime. It is expected, and counted (invariant 7).
+/// Irregular input from the runtime. It is expected, and counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Irregular {
     /// A row, a status or an event without an id; it is dropped.

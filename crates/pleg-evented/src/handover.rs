@@ -1,4 +1,4 @@
-//! The map between the reader of the stream and the writer (invariant 8).
+//! The map between the reader of the stream and the writer.
 //!
 //! The reader adds each event to the hint of its subject, and the writer takes the whole map at
 //! once. So a slow writer finds fewer hints than there were events, and the reader never waits for it.

@@ -3,7 +3,7 @@
 //!
 //! [`run`] is its entry point. It stamps each event and adds it to the hint of its subject. It never
 //! waits for the writer, because a subscriber that stops reading blocks containerd's own container
-//! creation (invariant 8).
+//! creation.
 //!
 //! It uses only [`Runtime::subscribe`] of its [`Runtime`], and the clock: no gRPC, and no lock that is
 //! held for longer than it takes to swap a map.

@@ -1,4 +1,4 @@
-//! Consumers that acknowledge exit records (invariant 9).
+//! Consumers that acknowledge exit records.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! The one writer (invariant 1): a task that owns the reconciler, feeds it with the observations of
+//! The one writer: a task that owns the reconciler, feeds it with the observations of
 //! the sources and performs its outputs. It makes no call itself and waits for no consumer.
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +30,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How many hints are handled before other tasks run. The reader of the stream may share the thread
-/// and must not be blocked (invariant 8).
+/// and must not be blocked.
 const HINTS_AT_ONCE: usize = 1000;
 
 /// The writer.

@@ -1,4 +1,4 @@
-//! The announcements that wait for one subscriber (invariant 9). A subscriber that keeps up gets
+//! The announcements that wait for one subscriber. A subscriber that keeps up gets
 //! every announcement. For one that lags, they are coalesced per id, and every lost Died or Removed
 //! is counted.
 

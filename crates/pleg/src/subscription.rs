@@ -1,5 +1,5 @@
 //! Subscriptions: any number of consumers. None of them can block the writer, or lose a Died or
-//! Removed without being told (invariant 9).
+//! Removed without being told.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

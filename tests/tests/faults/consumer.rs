@@ -1,6 +1,5 @@
 //! A consumer that takes nothing for a minute, in a storm of a thousand pods: it must not delay the
-//! runtime, and afterwards it must get every end and every removal, and the present state of every id
-//! (invariants 8 and 9).
+//! runtime, and afterwards it must get every end and every removal, and the present state of every id.
 //!
 //! Measured is the longest of the runtime's calls that send an event, called in-process. Runs without a
 //! stalled consumer show how long these take otherwise, and a run with a reader that stops reading

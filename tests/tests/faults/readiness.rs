@@ -1,4 +1,4 @@
-//! Readiness, degraded reasons and answers while something hangs (invariants 11 and 12): one pod, 110
+//! Readiness, degraded reasons and answers while something hangs: one pod, 110
 //! pods, a list, the stream, a consumer.
 //!
 //! Expected is readiness as invariant 12 defines it, by the instants of the calls themselves: a complete

@@ -22,8 +22,7 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
 }
 
 /// Upstream: nanoseconds were read as seconds, which gave times in the far future (k#124297).
-/// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed (invariant
-/// 7).
+/// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed.
 #[tokio::test]
 async fn a3_time_in_another_unit_is_ignored() {
     let stamps = [
@@ -75,7 +74,7 @@ async fn list_of_too_many_rows_fails_before_one_is_read() {
 
 /// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer
 /// (k#126414, k#127195, k#127814).
-/// Here: it is not read; the local clock tells when a call began (invariant 3).
+/// Here: it is not read; the local clock tells when a call began.
 #[tokio::test]
 async fn a4_timestamp_of_sandbox_status_is_ignored() {
     let status = v1::PodSandboxStatus {
@@ -97,7 +96,7 @@ async fn a4_timestamp_of_sandbox_status_is_ignored() {
 
 /// Upstream: a timestamp without container statuses was read as a pod without containers
 /// (k#129818, containerd#10728).
-/// Here: containers are known only from ListContainers and ContainerStatus (invariant 7).
+/// Here: containers are known only from ListContainers and ContainerStatus.
 #[tokio::test]
 async fn a5_containers_come_from_list_containers_only() {
     let fake = Fake::default();
@@ -129,7 +128,7 @@ async fn a5_containers_come_from_list_containers_only() {
 /// Upstream: a list above 16 MiB, about 11,000 containers, fails every relist until the node is
 /// NotReady (k#63858, k#90340; KEP-5825).
 /// Here: streaming lists are used where the runtime has them, the limit is configurable, a larger
-/// message has its own error kind, and a list that breaks is not a complete list (invariant 5).
+/// message has its own error kind, and a list that breaks is not a complete list.
 #[tokio::test]
 async fn c9_list_above_limit_is_too_large_unless_streamed() {
     // 1.5 MiB in all, for a limit of 1 MiB.
@@ -166,7 +165,7 @@ async fn c9_list_above_limit_is_too_large_unless_streamed() {
 
 /// Upstream: the conversion of an unknown state panics, and the kubelet exits.
 /// Here: an unknown state is UNKNOWN, an event of unknown type only causes an inspection, and all
-/// other elements are used (invariant 7).
+/// other elements are used.
 #[tokio::test]
 async fn c17_unknown_enum_value_is_unknown_state_or_other_event() {
     let (sender, receiver) = tokio::sync::mpsc::channel(4);

@@ -1,4 +1,4 @@
-//! Exit records: how containers and sandboxes ended, kept beyond their removal (invariant 9).
+//! Exit records: how containers and sandboxes ended, kept beyond their removal.
 //!
 //! Upstream loses an exit code when the container is removed before a worker has read it
 //! (k#104107). Here exit records are kept, separately from the pod's status, until every consumer

@@ -20,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // In the order of the reconciler's outputs: the cache first (invariant 9).
+                // In the order of the reconciler's outputs: the cache first.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();

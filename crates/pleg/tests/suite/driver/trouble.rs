@@ -46,7 +46,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
     }
 }
 
-/// After an outage a list runs with the first call that succeeds (invariant 10), such as the probe.
+/// After an outage a list runs with the first call that succeeds, such as the probe.
 #[tokio::test(start_paused = true)]
 async fn probe_ends_an_outage() {
     for every in [15 * SECOND, 2 * SECOND] {
@@ -85,7 +85,7 @@ fn probing() -> pleg::core::Settings {
 }
 
 /// Between two lists only a probe can detect that the runtime hangs: within 20 s, whether or not
-/// pods exist (invariant 12). The node stays ready, and the reason ends with the first answer to
+/// pods exist. The node stays ready, and the reason ends with the first answer to
 /// any call.
 #[tokio::test(start_paused = true)]
 async fn frozen_runtime_is_reported_within_20_s() {
