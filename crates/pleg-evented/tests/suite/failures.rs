@@ -1,5 +1,6 @@
-//! The failure catalogue for the stream reader: when it reconnects, how it ends. The comments say what
-//! upstream Kubernetes does; `docs/failures.md` has the whole table, with the issues and the reasons.
+//! The failure catalogue for the stream reader: when it reconnects, how it ends. The comments say
+//! what upstream Kubernetes does; `docs/failures.md` has the whole table, with the issues and the
+//! reasons.
 
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 use pleg_runtime::fake::{Dial, Step};
@@ -90,8 +91,8 @@ async fn a9_reader_can_be_stopped_at_every_step() {
     task.await.unwrap();
 }
 
-/// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes again
-/// in a loop.
+/// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes
+/// again in a loop.
 #[tokio::test(start_paused = true)]
 async fn a13_never_offered_disabled_and_lost_are_distinguished() {
     let unimplemented = Step::Fail(CallErrorKind::Unimplemented);
@@ -138,8 +139,8 @@ async fn b10_no_stream_end_causes_a_busy_loop() {
     }
 }
 
-/// Upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): two errors with a limit of two
-/// end the watcher. Here attempts are not limited.
+/// Upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): two errors with a limit of
+/// two end the watcher. Here attempts are not limited.
 #[tokio::test(start_paused = true)]
 async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     let script = vec![
@@ -154,8 +155,8 @@ async fn e4_every_error_is_reported_and_the_reader_goes_on() {
     reader.stop().await;
 }
 
-/// Upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): an end without an error counts as one
-/// more failed attempt.
+/// Upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): an end without an error counts as
+/// one more failed attempt.
 #[tokio::test(start_paused = true)]
 async fn e5_end_without_an_error_is_a_stream_end() {
     let mut reader = RunningReader::new(vec![lives(3_000), lives(0), silence()]);

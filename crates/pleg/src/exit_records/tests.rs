@@ -144,6 +144,7 @@ fn record_of_an_undone_end_is_removed() {
     died(&mut records, "1", "app", 3);
     // The consumer has seen the first end only.
     assert_eq!(records.acknowledge(ONE, &"1".into(), at(1)), None);
+    assert_eq!(records.acknowledge(ONE, &"unknown".into(), at(3)), None);
     assert!(acknowledge(&mut records, ONE, "1"));
 }
 

@@ -67,9 +67,9 @@ async fn g4_event_channel_full() {
     soon(pleg.wait_until_synced()).await.unwrap();
 
     let all: usize = PODS * (CONTAINERS + 1);
-    let told = drain(&mut keeps_up);
-    assert_eq!(told.len(), all);
-    assert!(told.iter().all(|t| t.contains(" Started ")));
+    let announced = drain(&mut keeps_up);
+    assert_eq!(announced.len(), all);
+    assert!(announced.iter().all(|t| t.contains(" Started ")));
     let beyond = (all - CAPACITY) as u64;
     assert_eq!(discarded(), beyond);
 
@@ -86,11 +86,11 @@ async fn g4_event_channel_full() {
     }
     soon(pleg.relist_now()).await.unwrap();
     assert_eq!(drain(&mut keeps_up).len(), all);
-    // Upstream's channel kept the first thousand, in order, and dropped the rest.
-    assert_eq!(take(&mut fifo), told[..CAPACITY]);
+    // Upstream's channel has the first thousand, in order, and has dropped the rest.
+    assert_eq!(take(&mut fifo), announced[..CAPACITY]);
     // The subscription lost no end and got no `Lagged` (`drain` would fail on it).
     let got: BTreeSet<String> = drain(&mut lags).into_iter().collect();
-    for started in &told {
+    for started in &announced {
         for what in [
             LifecycleType::ContainerDied,
             LifecycleType::ContainerRemoved,

@@ -124,8 +124,8 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 200);
     node.delay(Op::pod("p1"), 50 * MS);
     node.put(with_memory("p1", "c", 400));
-    let asked = pleg.clone();
-    let read = tokio::spawn(async move { asked.request_reinspect(&"p1".into()).await });
+    let of_task = pleg.clone();
+    let read = tokio::spawn(async move { of_task.request_reinspect(&"p1".into()).await });
     pass(&pleg, 5 * MS).await;
     node.put(with_memory("p1", "c", 200));
     node.emit(EventType::Started, "p1-d");

@@ -30,19 +30,19 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
     let pleg = synced(&node, polling()).await;
     pass(&pleg, SECOND).await;
-    let asked = pleg.now();
+    let began = pleg.now();
     for n in 0..7 {
         node.hang(Op::status(&format!("p{n}-c")));
         inspect(&pleg, &format!("p{n}"));
     }
     until(&pleg, || named(&pleg).len() == 7).await;
-    let took = pleg.now().since(asked);
+    let took = pleg.now().since(began);
     assert!(took <= 2 * SECOND + 110 * MS, "{took:?}");
     let hung = |n| (format!("p{n}"), PodProblemKind::Hung, "ContainerStatus");
     assert_eq!(named(&pleg), (0..7).map(hung).collect::<Vec<_>>());
     let problem = pleg.health().pod_problems()[0].clone();
     assert_eq!(&*problem.container, "c");
-    assert!(is_soon_after(problem.since, asked));
+    assert!(is_soon_after(problem.since, began));
     let text = "ContainerStatus does not answer (container c p0-c)";
     assert_eq!(problem.to_string(), text);
     let line = |n| {
@@ -55,7 +55,7 @@ async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
     pass(&pleg, 20 * SECOND).await;
     assert_eq!(log.take(), <[&str; 0]>::default());
     let problems = pleg.health().pod_problems();
-    assert!(problems.iter().all(|p| is_soon_after(p.since, asked)));
+    assert!(problems.iter().all(|p| is_soon_after(p.since, began)));
     (0..7).for_each(|n| node.release(&Op::status(&format!("p{n}-c"))));
     until(&pleg, || named(&pleg).is_empty()).await;
     let ends = log.take();

@@ -153,8 +153,8 @@ async fn version_alone_without_an_answer_is_no_silence() {
         } else {
             node.hang(Op::Version);
         }
-        let asked = node.count(&Op::Version);
-        while node.count(&Op::Version) < asked + 4 {
+        let calls = node.count(&Op::Version);
+        while node.count(&Op::Version) < calls + 4 {
             pass(&pleg, 50 * MS).await;
             assert_eq!(degraded(&pleg), [""; 0]);
         }
@@ -225,8 +225,8 @@ async fn declined_stream_is_polled_and_tried_again() {
     pass(&pleg, 10 * MINUTE).await;
     assert_eq!(why_down(&pleg), StreamEnd::Declined);
     assert!(!is_degraded(&pleg, "stream_down"));
-    let asked = node.count(&Op::Subscribe);
-    assert!((10..=11).contains(&asked), "{asked}");
+    let calls = node.count(&Op::Subscribe);
+    assert!((10..=11).contains(&calls), "{calls}");
     assert!(node.count(&Op::List) > 550);
     assert_eq!(pleg.health().ready(), Ok(()));
     node.succeed(&Op::Subscribe);

@@ -66,8 +66,8 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     .await;
 }
 
-/// Upstream: a dead container is removed before a sync has read how it ended; the exit code is lost,
-/// and a success becomes a failure.
+/// Upstream: a dead container is removed before a sync has read how it ended; the exit code is
+/// lost, and a success becomes a failure.
 #[tokio::test(start_paused = true)]
 async fn c5_the_exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -228,10 +228,10 @@ async fn c13_no_step_waits_for_the_next_list() {
         ];
         for (n, step) in steps.into_iter().enumerate() {
             step(&node);
-            let asked = pleg.now();
-            let view = soon(pleg.newer_than(&uid, asked, MINUTE)).await.unwrap();
-            assert!(is_now(&pleg, Some(asked)), "step {n}");
-            assert!(view.as_of >= Some(asked));
+            let now = pleg.now();
+            let view = soon(pleg.newer_than(&uid, now, MINUTE)).await.unwrap();
+            assert!(is_now(&pleg, Some(now)), "step {n}");
+            assert!(view.as_of >= Some(now));
             let left = view.status.containers.len() + view.status.sandboxes.len();
             assert_eq!(left, [2, 2, 1, 0][n]);
             let code = [Some(5), Some(5), None, None][n];
@@ -271,7 +271,8 @@ async fn c14_a_count_falls_to_zero() {
     assert!((gauge() - 2.0).abs() < 0.5);
 }
 
-/// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker hangs.
+/// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
+/// hangs.
 #[tokio::test(start_paused = true)]
 async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     let node = FakeRuntime::new();
