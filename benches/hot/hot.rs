@@ -217,7 +217,7 @@ impl Node {
             wall: WallTime::from_nanos(WALL),
         };
         self.reconciler
-            .handle_hints(self.now, BTreeMap::from([Hint::new(arrival)]), 0);
+            .handle_hints(self.now, BTreeMap::from([Hint::new(arrival, None)]), 0);
         while let Some(output) = self.reconciler.poll_output() {
             black_box(output);
         }

@@ -7,11 +7,11 @@ use crate::output::Output;
 use crate::pods::{Applied, Left, Record};
 use crate::reconciler::Reconciler;
 use crate::types::{
-    Hint, Id, Identity, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, Source,
-    Subject, Text,
+    Hint, Id, Identity, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid,
+    ReportedState, Source, Subject, Text,
 };
 
-use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
 
 impl Reconciler {
     /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is
@@ -104,6 +104,24 @@ impl Reconciler {
             let (names, source) = (names_of(&record), Source::Stream);
             let event = event(now, &uid, &names, id, &record, ContainerChanged, source);
             self.out.push(Output::Announce(event));
+        }
+    }
+
+    /// An id has lived and ended between two reads. Events that are older than the stream announce nothing, because the
+    /// runtime may have replayed them.
+    pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
+        let own = hint.own.as_ref().filter(|_| hint.is_new);
+        if let Some(own) = own.filter(|_| self.announcements.has_begun())
+            && let Some(uid) = own.identity.pod.clone()
+        {
+            let mut record = Record::new(own, true);
+            record.see(ReportedState::Exited, now, now);
+            let (names, source) = (names_of(&record), Source::Stream);
+            for what in [ContainerStarted, ContainerDied, ContainerRemoved] {
+                let event = event(now, &uid, &names, id, &record, what, source);
+                self.out.push(Output::Announce(event));
+            }
+            self.pods.gone.insert(id, Left { uid, record }, now);
         }
     }
 }

@@ -46,7 +46,7 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in &confirmed {
             self.progress.is_as_shown(uid);
-            let shows_less = self.read_hints(Some(uid), began, |_| Absence::Proven);
+            let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
             self.answer(uid, began, false);
             self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
         }
@@ -104,7 +104,7 @@ impl Reconciler {
             self.announcements.synced();
             self.out.push(Output::Synced);
         }
-        if self.read_hints(None, as_of, |_| Absence::Proven) {
+        if self.read_hints(now, None, as_of, |_| Absence::Proven) {
             match self.look_again.shows_less(None, now) {
                 Some(at) => self.relist.by_hint(at),
                 None => self.hints.give_up(None),
@@ -172,7 +172,7 @@ impl Reconciler {
         };
         self.publish(now, uid, &applied, source);
         let absence = |id: &Id| absence(rows, &read.answers, id);
-        let shows_less = self.read_hints(Some(uid), as_of, absence);
+        let shows_less = self.read_hints(now, Some(uid), as_of, absence);
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
@@ -194,15 +194,22 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// Forgets the hints that a read satisfies. Returns true if the read showed less than events had reported.
+    /// Forgets the hints that a read satisfies, and announces ids that lived between two reads. Returns true if the read
+    /// showed less than events had reported.
     fn read_hints(
         &mut self,
+        now: Instant,
         pod: Option<&PodUid>,
         as_of: Instant,
         absence: impl Fn(&Id) -> Absence,
     ) -> bool {
         let pods = &self.pods;
-        self.hints.read(pod, as_of, |id| pods.shown(id), absence)
+        let read = self.hints.read(pod, as_of, |id| pods.shown(id), absence);
+        let (shows_less, short_lives) = read;
+        for (id, hint) in short_lives {
+            self.announce_short_life(now, &id, &hint);
+        }
+        shows_less
     }
 
     /// Forgets the hints of these subjects that the cache satisfies.

@@ -89,7 +89,8 @@ impl HintSender {
 
     pub(crate) fn change(&self, change: StreamChange) {
         let mut waiting = self.0.lock();
-        if let StreamChange::Subscribed { wall, .. } = change {
+        if let StreamChange::Subscribed { at, wall } = change {
+            waiting.hints.subscribed(at);
             waiting.subscribed = Some(wall);
         }
         let since = *waiting.since.get_or_insert(change.at());

@@ -182,6 +182,7 @@ impl Script {
     pub(crate) fn subscribe(&mut self) {
         let at = self.tick();
         let wall = WallTime::from_nanos(self.wall);
+        self.hints.subscribed(at);
         let change = StreamChange::Subscribed { at, wall };
         self.core.handle_stream(at, change);
         self.set_profile(|profile| profile.removal_suppresses_stopped = false);

@@ -23,12 +23,15 @@ impl Announced {
 }
 
 impl Checker {
-    pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) {
+    /// Returns true for the death of an id that was never published.
+    pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) -> bool {
+        self.announced_since.get_or_insert(now);
         let Some(subject) = &event.subject else {
-            return;
+            return false;
         };
         let Some(o) = node.object(subject.id.as_str()) else {
-            return self.fail(format!("{} was never there", subject.id));
+            self.fail(format!("{} was never there", subject.id));
+            return false;
         };
         let known = self.announced.entry(o.id.clone()).or_default();
         let before = known.clone();
@@ -55,10 +58,12 @@ impl Checker {
         if is_sudden && self.cache.has_start(o) && !self.is_excused(o) {
             self.fail(format!("at {}: {} died without a start", time(now), o.id));
         }
-        if is_death && !self.cache.was_published(&o.id) {
-            let error = format!("at {}: {} was never published", time(now), o.id);
+        let is_unread = is_death && !self.cache.was_published(&o.id);
+        if is_unread && !self.wall_stepped && !self.losses.has_young_event(&o.id) {
+            let error = format!("at {}: an old life is announced: {}", time(now), o.id);
             self.fail(error);
         }
+        is_unread
     }
 
     /// True if a status of the ended container must have shown its code.
@@ -136,12 +141,17 @@ impl Checker {
                 return wrong(&format!("code {}, cached {cached:?}", o.exit.code));
             }
         }
-        if let Some(Some(code)) = self.losses.shown_end(&o.id)
-            && known.died > 0
-            && known.code.is_none()
+        // What was gone before the first complete relist is not announced.
+        let since = self.announced_since;
+        let was_announced = since.is_some_and(|since| !removed || o.since() > since);
+        if let Some(code) = self.losses.shown_end(&o.id)
+            && ended
+            && !self.wall_stepped
             && o.label == Label::Right
+            && was_announced
+            && (!matches || (code.is_some() && known.code.is_none()))
         {
-            return wrong(&format!("an event showed its end with code {code}"));
+            return wrong(&format!("an event showed its end with code {code:?}"));
         }
         Ok(())
     }

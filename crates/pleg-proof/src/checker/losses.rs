@@ -1,4 +1,6 @@
-//! The fate of each event: nothing is missed that was not lost, and no exit code is lost that an event showed.
+//! The fate of each event: nothing is missed that was not lost, and no end is lost that an event showed.
+
+use std::collections::BTreeSet;
 
 use pleg_core::{
     Counters, Details, EventType, Health, MissedCounts, ReportedState, RuntimeEvent, StreamState,
@@ -24,6 +26,9 @@ pub(super) struct Losses {
     suppressed: u64,
     /// The ends that events of the present stream have shown, with their codes.
     ends: ById<Option<i32>>,
+    /// Ids of which an event arrived that is younger than its stream.
+    young: BTreeSet<Id>,
+    subscribed: u64,
 }
 
 impl Losses {
@@ -33,7 +38,13 @@ impl Losses {
             lost: 0,
             suppressed: 0,
             ends: ById::new(),
+            young: BTreeSet::new(),
+            subscribed: 0,
         }
+    }
+
+    pub(super) const fn subscribed(&mut self, now: u64) {
+        self.subscribed = now;
     }
 
     pub(super) fn fate(&mut self, _: u64, _: &Id, what: model::EventType, fate: Fate) {
@@ -54,14 +65,25 @@ impl Losses {
     }
 
     /// An event has arrived. `removed_at`: when the removal of its subject was announced.
-    pub(super) fn delivered(&mut self, now: u64, event: &RuntimeEvent, removed_at: Option<u64>) {
+    pub(super) fn delivered(
+        &mut self,
+        now: u64,
+        event: &RuntimeEvent,
+        wall: i64,
+        removed_at: Option<u64>,
+    ) {
+        let age = wall - event.created_at;
+        let is_new = age < (now - self.subscribed).cast_signed();
+        if is_new && event.event != EventType::Deleted {
+            self.young.insert(event.id.as_str().into());
+        }
         let all = event.sandbox.iter().chain(&event.containers);
         let own = all.into_iter().find(|r| r.id == event.id);
         let Some(own) = own.filter(|own| own.shown == ReportedState::Exited) else {
             return;
         };
         let is_in_time = removed_at.is_none_or(|removed| now < removed + 59 * crate::world::SECOND);
-        if !is_in_time || event.event == EventType::Deleted {
+        if !is_new || !is_in_time || event.event == EventType::Deleted {
             return;
         }
         let code = match &own.details {
@@ -70,6 +92,10 @@ impl Losses {
         };
         let known = self.ends.entry(event.id.as_str().into()).or_insert(code);
         *known = known.or(code);
+    }
+
+    pub(super) fn has_young_event(&self, id: &Id) -> bool {
+        self.young.contains(id)
     }
 
     /// The end of an id that an event has shown, with its code.

@@ -49,6 +49,8 @@ pub(crate) struct Checker {
     /// Ids that a call started after its time-out.
     late_starts: BTreeSet<Id>,
     announced: BTreeMap<Id, Announced>,
+    /// The first announcement.
+    announced_since: Option<u64>,
     /// The start and the end of the first complete relist.
     first_relist: Option<(u64, u64)>,
     /// What was published when it ended.
@@ -59,6 +61,7 @@ pub(crate) struct Checker {
     freshness: Freshness,
     budget: Budget,
     calm_since: Option<u64>,
+    wall_stepped: bool,
     synced: u32,
 }
 
@@ -70,6 +73,7 @@ impl Checker {
             excused: BTreeSet::new(),
             late_starts: BTreeSet::new(),
             announced: BTreeMap::new(),
+            announced_since: None,
             first_relist: None,
             at_first: BTreeMap::new(),
             cache: Cache::default(),
@@ -78,6 +82,7 @@ impl Checker {
             freshness: Freshness::default(),
             budget: Budget::default(),
             calm_since: None,
+            wall_stepped: false,
             synced: 0,
         }
     }
@@ -121,8 +126,16 @@ impl Checker {
         self.late_starts.insert(id.clone());
     }
 
+    pub(crate) const fn wall_stepped(&mut self) {
+        self.wall_stepped = true;
+    }
+
     pub(crate) const fn calm(&mut self, now: u64) {
         self.calm_since = Some(now);
+    }
+
+    pub(crate) fn subscribed(&mut self, now: u64) {
+        self.losses.subscribed(now);
     }
 
     pub(crate) fn fate(&mut self, now: u64, id: &Id, what: pleg_node_model::EventType, fate: Fate) {
@@ -133,12 +146,12 @@ impl Checker {
         self.losses.lost_on_the_way(now, event);
     }
 
-    pub(crate) fn delivered(&mut self, now: u64, event: &RuntimeEvent, node: &Node) {
+    pub(crate) fn delivered(&mut self, now: u64, event: &RuntimeEvent, wall: i64, node: &Node) {
         let removed_at = self
             .announced
             .get(event.id.as_str())
             .and_then(Announced::removed_at);
-        self.losses.delivered(now, event, removed_at);
+        self.losses.delivered(now, event, wall, removed_at);
         self.freshness.delivered(now, event, node);
     }
 

@@ -27,6 +27,7 @@ impl World {
         if self.fault(dice, Fault::WallStep) {
             let by = dice.ms(0, 200_000).cast_signed() - 100_000 * MS.cast_signed();
             self.node.step_wall(by);
+            self.checker.wall_stepped();
         }
         if self.fault(dice, Fault::WorkerRestart) {
             self.restart_worker(dice, pod);

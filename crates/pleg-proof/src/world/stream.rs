@@ -1,11 +1,10 @@
 //! The event stream: how events are made, kept, lost, delayed and delivered.
 
 use pleg_core::{
-    Arrival, EventProfile, EventType, Hint, HintMap, Instant, RuntimeEvent, StreamChange,
-    StreamEnd, WallTime,
+    Arrival, EventProfile, EventType, HintMap, Instant, RuntimeEvent, StreamChange, StreamEnd,
+    WallTime,
 };
 use pleg_node_model::{Delivery, Due, Event};
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use super::{Act, MS, SECOND, World};
@@ -178,6 +177,8 @@ impl World {
         self.stream.is_mute = false;
         self.log(|| "SUBSCRIBED".to_owned());
         let wall = WallTime::from_nanos(self.node.wall(self.now));
+        self.checker.subscribed(self.now);
+        self.stream.map.subscribed(at);
         let now = self.tick();
         self.core
             .handle_stream(now, StreamChange::Subscribed { at, wall });
@@ -242,19 +243,18 @@ impl World {
             EventType::Deleted => "event DELETED",
             _ => "event of another type",
         });
-        self.checker.delivered(self.now, &event, &self.node);
-        let (arrived, wall) = (self.at(), WallTime::from_nanos(self.node.wall(self.now)));
+        let wall = self.node.wall(self.now);
+        self.checker.delivered(self.now, &event, wall, &self.node);
+        let (arrived, wall) = (self.at(), WallTime::from_nanos(wall));
         let arrival = Arrival {
             event,
             arrived,
             wall,
         };
-        if !self.stream.is_joined {
-            let now = self.tick();
-            let hints = BTreeMap::from([Hint::new(arrival)]);
-            return self.core.handle_hints(now, hints, 0);
-        }
         self.stream.map.push(arrival);
+        if !self.stream.is_joined {
+            return self.drain();
+        }
         if !std::mem::replace(&mut self.stream.drain_is_due, true) {
             let after = dice.ms(0, 30);
             self.later(after, Act::Drain);

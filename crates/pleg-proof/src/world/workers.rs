@@ -234,7 +234,10 @@ impl World {
         if event.initial {
             self.coverage.point("announced initial");
         }
-        self.checker.announced(self.now, event, &self.node);
+        if self.checker.announced(self.now, event, &self.node) {
+            self.coverage
+                .point("announced of a life that no read showed");
+        }
         let pod = self.pod_of_uid(&event.uid).filter(|_| !self.is_small);
         if let Some(pod) = pod {
             let after = dice.ms(0, 5);
