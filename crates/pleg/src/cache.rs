@@ -42,7 +42,7 @@ impl ReportedState {
 
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
-        // No list confirms a pod of which nothing exists.
+        // A relist does not refresh a pod that has no sandbox and no container.
         let written_after = match view.status.is_nothing() {
             true => u64::MAX,
             false => self.confirmed.load(Ordering::Acquire),

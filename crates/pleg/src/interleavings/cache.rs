@@ -93,7 +93,7 @@ fn list_does_not_confirm_a_later_pod() {
         for reader in readers {
             reader.join().expect("a reader");
         }
-        // No list confirms a pod of which nothing exists.
+        // A relist does not refresh a pod that has no sandbox and no container.
         assert_eq!(published.get(&"p".into()).as_of, Some(at(9)));
     });
 }
