@@ -7,8 +7,8 @@ use crate::output::Output;
 use crate::pods::{Applied, Left, Record};
 use crate::reconciler::Reconciler;
 use crate::types::{
-    Hint, Id, Identity, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid,
-    ReportedState, Source, Subject, Text,
+    Hint, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, ReportedState,
+    Source, Subject, Text,
 };
 
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
@@ -128,12 +128,9 @@ impl Reconciler {
 
 /// The namespace and the name of its pod.
 fn names_of(record: &Record) -> (Text, Text) {
-    let Identity {
-        namespace,
-        pod_name,
-        ..
-    } = record.identity.clone();
-    (namespace.unwrap_or_default(), pod_name.unwrap_or_default())
+    let names = [&record.identity.namespace, &record.identity.pod_name];
+    let [namespace, name] = names.map(|name| name.clone().unwrap_or_default());
+    (namespace, name)
 }
 
 /// A lifecycle event about an id.

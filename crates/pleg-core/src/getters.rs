@@ -103,7 +103,7 @@ impl Reconciler {
     pub fn is_idle(&self) -> bool {
         let calls = self.relist.in_flight().is_some()
             || self.probe.is_busy()
-            || self.outage.is_version_in_flight();
+            || self.outage.version_deadline().is_some();
         self.schedule.is_idle() && !calls
     }
 

@@ -37,16 +37,11 @@ impl LookAgain {
 
     /// The pod shows everything that events have reported.
     pub(crate) fn shows_all(&mut self, pod: Option<&PodUid>) {
-        if !self.pods.is_empty() {
-            self.pods.remove(&pod.cloned());
-        }
+        self.pods.remove(&pod.cloned());
     }
 
     /// A new event about the pod starts its schedule anew, but does not delay the look that is planned.
     pub(crate) fn restart(&mut self, pod: Option<&PodUid>) {
-        if self.pods.is_empty() {
-            return;
-        }
         let key = pod.cloned();
         match self.pods.get_mut(&key) {
             Some(looks) if looks.next.is_some() => looks.count = 0,
@@ -58,9 +53,6 @@ impl LookAgain {
 
     /// When the pod must be read again.
     pub(crate) fn due(&self, pod: Option<&PodUid>) -> Option<Instant> {
-        if self.pods.is_empty() {
-            return None;
-        }
         self.pods.get(&pod.cloned())?.next
     }
 

@@ -102,14 +102,16 @@ impl Outage {
         self.fails
     }
 
+    /// Returns true if a call that fails now is not the fault of what was asked for: the runtime as a whole fails, or
+    /// `Version` is slow. When a runtime freezes, the first calls end before `Version` does.
+    pub(crate) fn excuses(&self, now: Instant) -> bool {
+        let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
+        self.fails || self.version.is_some_and(is_slow)
+    }
+
     /// When the first call was made that the runtime left unanswered, if it does not answer `Version` either.
     pub(crate) const fn silent_since(&self) -> Option<Instant> {
         self.silent_since
-    }
-
-    /// Returns true if a `Version` call is in flight.
-    pub(crate) const fn is_version_in_flight(&self) -> bool {
-        self.version.is_some()
     }
 
     /// When the next call becomes slow.
@@ -118,7 +120,7 @@ impl Outage {
         Some(since.after(CALL_IS_SLOW))
     }
 
-    /// When `Version` must have ended.
+    /// When `Version` must have ended, if it is in flight.
     pub(crate) fn version_deadline(&self) -> Option<Instant> {
         self.version.map(|(_, since)| since.after(VERSION_DEADLINE))
     }

@@ -41,7 +41,7 @@ impl Reconciler {
         }
         if let Some(next) = self.probe.take_due(now) {
             self.relist.join_probe(now, next);
-            if !self.probe.is_busy() && !self.outage.is_version_in_flight() {
+            if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
                 // In an outage a status would add its pod to those that are retried each second.
                 match self.pods.least_recently_requested(now) {
@@ -101,7 +101,7 @@ impl Reconciler {
             // A read of the pod decides, and reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {
-                let outage = self.outage.fails();
+                let outage = self.outage.excuses(now);
                 self.pods.status_failed(&id, &error, outage, now);
                 self.publish(now, &uid, &Applied::default(), Source::Inspection);
                 if error.kind.is_unanswered() {

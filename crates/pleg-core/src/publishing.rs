@@ -95,12 +95,8 @@ impl Reconciler {
 
     /// Every pod that a relist showed was read.
     pub(crate) fn settle(&mut self, now: Instant, relist: Settled) {
-        let Settled {
-            as_of,
-            is_first,
-            gone,
-        } = relist;
-        if is_first {
+        let (as_of, gone) = (relist.as_of, relist.gone);
+        if relist.is_first {
             self.announcements.synced();
             self.out.push(Output::Synced);
         }
@@ -153,7 +149,7 @@ impl Reconciler {
         };
         let hints = &self.hints;
         let reported = |id: &Id| reported(hints, id);
-        let outage = self.outage.fails();
+        let outage = self.outage.excuses(now);
         let mut applied = self
             .pods
             .apply(uid, rows, &read.answers, reported, outage, now);
@@ -239,8 +235,8 @@ impl Reconciler {
         applied: &mut Applied,
     ) {
         if self.stream.reports(before) {
-            for (id, change) in std::mem::take(&mut applied.changes) {
-                self.stream_check.changed(&id, change, now);
+            for (id, event) in std::mem::take(&mut applied.changes) {
+                self.stream_check.changed(&id, event, now);
             }
         }
         for (id, _) in &applied.removed {

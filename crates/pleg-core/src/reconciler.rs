@@ -372,7 +372,7 @@ impl Reconciler {
         self.out.counters.pod_reads += 1;
         self.out.counters.pod_reads_failed += 1;
         self.refuse(&uid, began, error);
-        let outage = self.outage.fails();
+        let outage = self.outage.excuses(now);
         self.pods.list_failed(&uid, error, outage, now);
         self.publish(now, &uid, &Applied::default(), Source::Inspection);
         self.schedule.touch(&uid);
@@ -414,7 +414,7 @@ impl Reconciler {
                 self.start_relist(now);
             } else if let Some(settled) = self.progress.take_settled() {
                 self.settle(now, settled);
-            } else if !self.schedule.is_touched() {
+            } else {
                 return;
             }
         }

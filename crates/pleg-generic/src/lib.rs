@@ -127,11 +127,8 @@ impl<R: Runtime> Reader<R> {
     pub async fn version(&self, ticket: Ticket, deadline: Duration) -> Version {
         let limit = Limit::new(&self.clock, deadline);
         let answer = limit.hold(VERSION, self.runtime.version()).await;
-        Version {
-            ticket,
-            ended: self.clock.now(),
-            outcome: answer.map(|_| ()),
-        }
+        let outcome = answer.map(|_| ());
+        Version { ticket, outcome }
     }
 
     /// Returns what the runtime's event stream can be expected to report.

@@ -9,29 +9,18 @@ use crate::types::{Instant, PodUid};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Failures {
     /// Pods whose last list failed.
-    lists: BTreeMap<PodUid, ListFailure>,
+    lists: BTreeMap<PodUid, Backoff>,
     /// Pods with an id whose status cannot be read.
     statuses: BTreeSet<PodUid>,
     /// The pods that health names.
     named: BTreeSet<PodUid>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ListFailure {
-    backoff: Backoff,
-    /// The pod is at fault, not the runtime as a whole.
-    counts: bool,
-}
-
 impl Failures {
     /// A list of the pod has failed. `outage`: the runtime as a whole fails, so that does not count.
     pub(crate) fn list_failed(&mut self, uid: &PodUid, outage: bool, now: Instant) {
-        let previous = self.lists.get(uid);
-        let failure = ListFailure {
-            backoff: Backoff::after(previous.map(|previous| previous.backoff), !outage, now),
-            counts: !outage || previous.is_some_and(|previous| previous.counts),
-        };
-        self.lists.insert(uid.clone(), failure);
+        let backoff = Backoff::after(self.lists.get(uid).copied(), !outage, now);
+        self.lists.insert(uid.clone(), backoff);
         self.name(uid);
     }
 
@@ -54,7 +43,7 @@ impl Failures {
     }
 
     fn name(&mut self, uid: &PodUid) {
-        let is_failing = self.lists.get(uid).is_some_and(|failure| failure.counts);
+        let is_failing = self.lists.get(uid).is_some_and(|list| list.failures > 0);
         if is_failing || self.statuses.contains(uid) {
             self.named.insert(uid.clone());
         } else {
@@ -64,7 +53,7 @@ impl Failures {
 
     /// When the pod must be listed again because its last list failed. Nobody but a caller reads it before.
     pub(crate) fn retry_at(&self, uid: &PodUid) -> Option<Instant> {
-        self.lists.get(uid).map(|failure| failure.backoff.retry_at)
+        self.lists.get(uid).map(|list| list.retry_at)
     }
 
     /// The pods that health names.

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::pods::Pods;
 use crate::pods::record::{Record, Seen};
 use crate::pods::rows::{PodRows, Row};
-use crate::pods::{Change, Pods};
 use crate::types::{
-    CallError, CallErrorKind, Details, Id, Instant, Kind, KnownState, PodUid, Report, ReportedState,
+    CallError, CallErrorKind, Details, EventType, Id, Instant, Kind, KnownState, PodUid, Report,
+    ReportedState,
 };
 
 /// The answers to the status calls of a read.
@@ -55,8 +56,8 @@ pub(crate) struct Applied {
     pub(crate) undone: BTreeSet<Id>,
     /// Ids that are gone, as they were published last.
     pub(crate) removed: Vec<(Id, Record)>,
-    /// The changes that the event stream should report.
-    pub(crate) changes: Vec<(Id, Change)>,
+    /// The events that should report what the read changed.
+    pub(crate) changes: Vec<(Id, EventType)>,
     /// A caller wants a PodSync even if nothing has changed.
     pub(crate) needs_sync: bool,
 }
@@ -77,8 +78,8 @@ impl Applied {
         if seen == Seen::Changed && record.is_regular() && before != record.state {
             let ran = before == Some(KnownState::Running) || record.started_at().is_some();
             let change = match record.state {
-                Some(KnownState::Running) => Some(Change::Runs),
-                Some(KnownState::Exited) if ran => Some(Change::Ended),
+                Some(KnownState::Running) => Some(EventType::Started),
+                Some(KnownState::Exited) if ran => Some(EventType::Stopped),
                 _ => None,
             };
             let change = change.map(|change| (id.clone(), change));
@@ -171,21 +172,14 @@ impl Pods {
 
     /// A row shows the id.
     fn apply_row(&mut self, id: &Id, row: &Row, of_id: OfId<'_>, applied: &mut Applied) {
-        let OfId {
-            uid,
-            as_of,
-            answer,
-            reported,
-            outage,
-            now,
-        } = of_id;
+        let (uid, answer, now) = (of_id.uid, of_id.answer, of_id.now);
         let before = self.record(id).and_then(|record| record.state);
         if let Some(whole) = &row.whole {
             if self.pod_of(id) == Some(uid) {
                 self.identify(uid, whole);
             } else if self.gone.contains(id) && is_denied(answer) {
                 return;
-            } else if self.insert(uid, whole, reported.own) {
+            } else if self.insert(uid, whole, of_id.reported.own) {
                 applied.undone.insert(id.clone());
             }
         }
@@ -194,10 +188,10 @@ impl Pods {
         };
         let status = answer.and_then(|answer| answer.as_ref().ok());
         let shown = status.map_or(row.shown, |status| status.shown);
-        let seen = record.see(shown, as_of, now);
+        let seen = record.see(shown, of_id.as_of, now);
         match answer {
-            Some(Ok(status)) => record.learn(status, as_of, now),
-            Some(Err(error)) => record.status_failed(error, outage, now),
+            Some(Ok(status)) => record.learn(status, of_id.as_of, now),
+            Some(Err(error)) => record.status_failed(error, of_id.outage, now),
             None => {}
         }
         // A status may lag behind its row: nobody else would look again.
@@ -217,25 +211,18 @@ impl Pods {
 
     /// No row shows the id: it is gone if that is proven.
     fn apply_absent(&mut self, id: &Id, of_relist: bool, of_id: OfId<'_>, applied: &mut Applied) {
-        let OfId {
-            uid,
-            as_of,
-            answer,
-            reported,
-            outage,
-            now,
-        } = of_id;
+        let (answer, as_of, now) = (of_id.answer, of_id.as_of, of_id.now);
         let Some(record) = self.record_mut(id) else {
             return;
         };
         let before = record.state;
-        let is_missing = record.status.is_missing() || reported.deleted;
+        let is_missing = record.status.is_missing() || of_id.reported.deleted;
         let is_gone = of_relist || (record.in_pod_lists && is_missing);
         match answer {
             _ if is_gone => {}
             _ if !record.in_pod_lists => return,
             Some(Err(_)) if is_denied(answer) => {}
-            Some(Err(error)) => return record.status_failed(error, outage, now),
+            Some(Err(error)) => return record.status_failed(error, of_id.outage, now),
             Some(Ok(status)) => {
                 // The list has lost it, but it exists.
                 let seen = record.see(status.shown, as_of, now);
@@ -244,9 +231,9 @@ impl Pods {
             }
             None => return,
         }
-        if let Some(record) = self.remove(uid, id, now) {
+        if let Some(record) = self.remove(of_id.uid, id, now) {
             if record.state == Some(KnownState::Running) && record.is_regular() {
-                applied.changes.push((id.clone(), Change::Gone));
+                applied.changes.push((id.clone(), EventType::Stopped));
             }
             applied.removed.push((id.clone(), record));
         }

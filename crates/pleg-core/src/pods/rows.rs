@@ -79,9 +79,8 @@ impl Sorted {
                         && !record.is_due(row, as_of, false, now)
                 })
             };
-            let new = new.remove(uid);
-            let may_be_same = new.is_none() && pod.error.is_none() && !pod.records.is_empty();
-            if may_be_same && !is_read(uid) && pod.records.iter().all(is_same) {
+            let is_known = !new.contains_key(uid) && !pod.records.is_empty();
+            if is_known && pod.error.is_none() && !is_read(uid) && pod.records.iter().all(is_same) {
                 sorted.same.push(uid.clone());
                 continue;
             }
@@ -93,14 +92,12 @@ impl Sorted {
                     of_pod.rows.insert(id.clone(), Row { kind, shown, whole });
                 }
             }
-            let new = new.into_iter().flatten().cloned();
-            new.for_each(|row| of_pod.add(row));
             sorted.differ.insert(uid.clone(), of_pod);
         }
         for (uid, rows) in new {
-            let mut of_pod = PodRows::new(as_of, true);
+            let none = || PodRows::new(as_of, true);
+            let of_pod = sorted.differ.entry(uid).or_insert_with(none);
             rows.into_iter().cloned().for_each(|row| of_pod.add(row));
-            sorted.differ.insert(uid, of_pod);
         }
         sorted
     }

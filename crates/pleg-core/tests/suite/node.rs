@@ -174,7 +174,7 @@ impl Node {
         self.fail_all(None);
     }
 
-    fn fail_all(&mut self, kind: Option<CallErrorKind>) {
+    pub(crate) fn fail_all(&mut self, kind: Option<CallErrorKind>) {
         (self.relists_fail, self.pod_lists_fail, self.versions_fail) = (kind, kind, kind);
         let ids = self.objects.statuses.keys().cloned();
         self.status_faults =

@@ -166,6 +166,22 @@ fn failures_in_an_outage_do_not_count() {
     assert!(!t.core.is_runtime_failing());
 }
 
+/// The list of the pod was answered, then the runtime froze: the status call ends before `Version` does.
+#[test]
+fn first_timeout_of_a_frozen_runtime_does_not_count() {
+    let mut t = Script::with(&["web"]);
+    t.node.exit("web", 3);
+    t.node.fail_status("web", DeadlineExceeded);
+    t.send(Event::nil(Stopped, "web"));
+    t.node.fail_all(Some(DeadlineExceeded));
+    t.pass(20_000);
+    t.expect_nothing();
+    assert_eq!(t.health().failing, 0);
+    t.node.start_runtime();
+    t.pass(8_000);
+    t.expect(&["Died web 3"]);
+}
+
 #[test]
 fn not_found_marks_the_id_and_asks_for_no_version() {
     let mut t = Script::with(&["web"]);

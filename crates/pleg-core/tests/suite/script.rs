@@ -522,7 +522,6 @@ impl Script {
             }
             Output::Version { ticket, .. } => Answer::Version(Version {
                 ticket: *ticket,
-                ended,
                 outcome: outcome(self.node.versions_fail),
             }),
             other => panic!("{other:?} is no call"),

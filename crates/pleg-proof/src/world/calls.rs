@@ -436,14 +436,7 @@ impl World {
             false => Ok(()),
         };
         let ticket = Ticket::from(ticket);
-        self.core.handle_version(
-            ended,
-            Version {
-                ticket,
-                ended,
-                outcome,
-            },
-        );
+        self.core.handle_version(ended, Version { ticket, outcome });
     }
 
     pub(super) fn pod_of_uid(&self, uid: &PodUid) -> Option<usize> {
