@@ -26,7 +26,7 @@ impl LookAgain {
     /// A read of the pod showed less than events had reported. Returns when the next look is due, or `None` after the
     /// last one. A read that began for another reason before the next look is due does not advance the schedule: a busy
     /// worker would use it up within milliseconds.
-    pub(crate) fn shows_less(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
+    pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();
         if looks.next.is_none_or(|next| next <= now) {
             looks.next = LOOK_AGAIN.get(looks.count).map(|&pause| now.after(pause));
@@ -36,7 +36,7 @@ impl LookAgain {
     }
 
     /// The pod shows everything that events have reported.
-    pub(crate) fn shows_all(&mut self, pod: Option<&PodUid>) {
+    pub(crate) fn stop(&mut self, pod: Option<&PodUid>) {
         self.pods.remove(&pod.cloned());
     }
 

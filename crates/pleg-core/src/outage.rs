@@ -81,7 +81,8 @@ impl Outage {
         self.needs_version = false;
     }
 
-    /// `Version` has ended. Returns true if the runtime answers again after an outage. `None`: another one is in flight.
+    /// `Version` has ended. Returns true if the runtime answers again after an outage. `None`: that call is
+    /// not the one in flight.
     pub(crate) fn version_ended(
         &mut self,
         ticket: Ticket,

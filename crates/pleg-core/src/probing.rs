@@ -37,7 +37,7 @@ impl Reconciler {
     /// Makes the probe, the single status calls and the `Version` call that are due.
     pub(crate) fn start_probes(&mut self, now: Instant) {
         for ticket in self.outage.take_slow(now) {
-            self.probe.is_slow(ticket);
+            self.probe.mark_slow(ticket);
         }
         if let Some(next) = self.probe.take_due(now) {
             self.relist.join_probe(now, next);
@@ -91,7 +91,7 @@ impl Reconciler {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
                 let mut alone = self.pods.learn_alone(&id, &status, began, now);
                 if alone.differs {
-                    self.look_again.shows_less(Some(&uid), now);
+                    self.look_again.plan(Some(&uid), now);
                 }
                 self.check_stream(now, before, &mut alone.applied);
                 if alone.changes {

@@ -45,7 +45,7 @@ impl Reconciler {
         };
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in &confirmed {
-            self.progress.is_as_shown(uid);
+            self.progress.settle_pod(uid);
             let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
             self.answer(uid, began, false);
             self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
@@ -84,11 +84,11 @@ impl Reconciler {
     /// have missed what they show.
     fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
         if self.pods.is_same(uid, rows) {
-            self.progress.is_as_shown(uid);
+            self.progress.settle_pod(uid);
         } else if self.pods.is_unlabelled(rows) {
             self.relist.by_hint(now);
         } else {
-            self.look_again.shows_less(Some(uid), now);
+            self.look_again.plan(Some(uid), now);
         }
         self.schedule.touch(uid);
     }
@@ -101,7 +101,7 @@ impl Reconciler {
             self.out.push(Output::Synced);
         }
         if self.read_hints(now, None, as_of, |_| Absence::Proven) {
-            match self.look_again.shows_less(None, now) {
+            match self.look_again.plan(None, now) {
                 Some(at) => self.relist.by_hint(at),
                 None => self.hints.give_up(None),
             }
@@ -138,8 +138,8 @@ impl Reconciler {
         due
     }
 
-    /// The end of every read of a pod that shows a change: what it shows is published and announced, and everything
-    /// that has waited for it goes on.
+    /// The end of every pod read, and of rows of a relist that differ: what they show is published and announced, and
+    /// everything that has waited for it goes on.
     pub(crate) fn apply_read(&mut self, now: Instant, uid: &PodUid, read: PodRead) {
         let Some(rows) = &read.rows else { return };
         let (as_of, of_relist) = (rows.as_of, rows.of_relist);
@@ -155,8 +155,8 @@ impl Reconciler {
             .apply(uid, rows, &read.answers, reported, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
         for id in self.hints.subjects(Some(uid)) {
-            if let Some(end) = self.hints.get(&id).and_then(Hint::end) {
-                self.pods.end(&id, end, now);
+            if let Some(end) = self.hints.get(&id).and_then(Hint::end).cloned() {
+                self.end(now, uid, &id, &end);
             }
         }
         self.check_stream(now, before, &mut applied);
@@ -183,8 +183,8 @@ impl Reconciler {
     /// Has the pod read again if the last read showed less than events had reported.
     fn look_again_if(&mut self, now: Instant, uid: &PodUid, shows_less: bool) {
         if !shows_less {
-            self.look_again.shows_all(Some(uid));
-        } else if self.look_again.shows_less(Some(uid), now).is_none() {
+            self.look_again.stop(Some(uid));
+        } else if self.look_again.plan(Some(uid), now).is_none() {
             self.hints.give_up(Some(uid));
         }
         self.schedule.touch(uid);
@@ -200,7 +200,7 @@ impl Reconciler {
         absence: impl Fn(&Id) -> Absence,
     ) -> bool {
         let pods = &self.pods;
-        let read = self.hints.read(pod, as_of, |id| pods.shown(id), absence);
+        let read = self.hints.resolve(pod, as_of, |id| pods.shown(id), absence);
         let (shows_less, short_lives) = read;
         for (id, hint) in short_lives {
             self.announce_short_life(now, &id, &hint);
@@ -227,7 +227,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports to the check of the stream what a read changed. `before`: as of when the view was that it changed.
+    /// Reports to the check of the stream what a read changed. `before`: the `as_of` of the view before this read.
     pub(crate) fn check_stream(
         &mut self,
         now: Instant,
@@ -299,7 +299,7 @@ impl Reconciler {
         }
     }
 
-    /// Answers the waiters of a pod that rows of that instant would have answered with an error.
+    /// Sends an error to the waiters that rows requested at `began` would have answered.
     pub(crate) fn refuse(&mut self, uid: &PodUid, began: Instant, error: &CallError) {
         for waiter in self.waiters.failed(uid, began) {
             let answer = Err(error.clone());

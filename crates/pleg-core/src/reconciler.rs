@@ -23,8 +23,8 @@ use crate::relist::{Relist, StreamQuality};
 use crate::stream::{Stream, StreamState};
 use crate::stream_check::StreamCheck;
 use crate::types::{
-    CallError, EventProfile, Hint, Id, Instant, InvalidSetting, List, Mode, PodList, PodUid, Rows,
-    Settings, Source, Statuses, StreamChange, Ticket, Version,
+    CallError, EventProfile, Hint, Id, Instant, InvalidSetting, List, Mode, PodList, PodUid,
+    Report, Rows, Settings, Source, Statuses, StreamChange, Ticket, Version,
 };
 use crate::waiters::Waiters;
 
@@ -164,7 +164,7 @@ impl Reconciler {
         };
         self.look_again.restart(pod.as_ref());
         if let (Some(uid), Some(end)) = (&published, hint.end()) {
-            self.pods.end(&id, end, now);
+            self.end(now, uid, &id, end);
             self.publish(now, uid, &Applied::default(), Source::Stream);
         }
         let waits = self.hints.get(&id).is_some();
@@ -176,6 +176,14 @@ impl Reconciler {
             None => self.satisfy(&[id]),
         }
         self.out.counters.events_lost += u64::from(!has_room);
+    }
+
+    /// An event shows that a published id has ended.
+    pub(crate) fn end(&mut self, now: Instant, uid: &PodUid, id: &Id, end: &Report) {
+        let before = self.pods.get(uid).and_then(|pod| pod.as_of);
+        if self.pods.end(id, end, now) && self.stream.reports(before) {
+            self.stream_check.reported(now);
+        }
     }
 
     // ----------------------------------------------------------------------------------------------- relists
@@ -201,11 +209,11 @@ impl Reconciler {
     /// A relist has ended.
     pub fn handle_list(&mut self, now: Instant, list: List) {
         let error = list.rows.as_ref().err().cloned();
-        if !self.lists(list.ticket) {
+        if !self.is_current_list(list.ticket) {
             return;
         }
         self.out.counters.lists += 1;
-        // If it ends an outage, it is itself the relist that follows.
+        // A relist that ends an outage causes no other one.
         self.outage.ended(list.ticket, error.as_ref());
         match list.rows {
             Ok(rows) => self.relisted(now, list.began, &rows),
@@ -219,7 +227,7 @@ impl Reconciler {
     }
 
     /// Returns true if that is the ticket of the relist in flight.
-    pub fn lists(&self, ticket: Ticket) -> bool {
+    pub fn is_current_list(&self, ticket: Ticket) -> bool {
         let in_flight = self.relist.in_flight();
         in_flight.is_some_and(|(own, _)| own == ticket)
     }
@@ -241,7 +249,7 @@ impl Reconciler {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
         self.pods.gone.expire(now);
-        // Rows of pods that are being read wait, and those of pods whose details a caller waits for need statuses.
+        // A pod that is being read, or whose details a caller waits for, does not count as unchanged.
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
@@ -403,7 +411,7 @@ impl Reconciler {
                 self.relist.by_hint(at);
             }
             // One relist serves a crowd of pods.
-            let is_crowd = self.schedule.crowd(now) > CROWD && !self.relist.is_failing();
+            let is_crowd = self.schedule.crowd(now) > CROWD && self.relist.serves_soon(now);
             self.schedule.hold_crowd(is_crowd);
             if is_crowd {
                 self.relist.by_hint(now);

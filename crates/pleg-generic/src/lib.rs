@@ -181,7 +181,7 @@ impl<R: Runtime> Reader<R> {
 
 /// Adds a row to those of a list. A row of an unknown id is decoded in full.
 pub fn add(rows: &mut Rows, row: Row<'_>) {
-    let known = rows.state_of(row.id(), row.kind(), row.shown());
+    let known = rows.add_known(row.id(), row.kind(), row.shown());
     if !known && let Some(row) = row.report() {
         rows.push(row);
     }

@@ -141,7 +141,6 @@ impl Reads {
             }
             Asked::Version(ticket) => Read::Version(Version {
                 ticket,
-                ended: began,
                 outcome: Err(failed("Version")),
             }),
             Asked::Profile => Read::Profile(Err(failed("Version"))),

@@ -33,11 +33,12 @@ pub(crate) enum Seen {
     Same,
     /// It shows another state, which is recorded.
     Changed,
-    /// It shows an earlier state than the recorded end, and began so much later that it undoes the end.
+    /// It shows that the id has not ended, and was requested so long after the end that it undoes it.
     Undone,
-    /// It shows an earlier state than the recorded end, and is ignored: the read may lag.
+    /// It shows that the id has not ended, and was requested within ten seconds after the end: it may lag, so it is
+    /// ignored.
     TooEarly,
-    /// It began before the end was recorded, so it does not contradict it.
+    /// It was requested before the end was recorded, so it does not contradict it.
     Older,
 }
 
@@ -186,7 +187,7 @@ impl Record {
         }
     }
 
-    /// Returns true if events report its changes: it is a container that was created, ran and ended once.
+    /// Returns true if events report its changes: it is a container whose state never was UNKNOWN or undone.
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn created_container_may_be_started_again_by_reads() {
+    fn read_may_show_a_running_container_as_created() {
         let mut c = record(Running);
         assert_eq!(c.see(Created, at(2), at(2)), Seen::Changed);
         assert_eq!(c.state, Some(KnownState::Created));

@@ -15,7 +15,7 @@ pub(crate) struct StatusCalls {
     failure: Option<Failure>,
     /// The status is read again with this backoff: the call failed, or the state is UNKNOWN.
     retry: Option<Backoff>,
-    /// The status was read since the id has ended, or its call has failed.
+    /// No status must be read for the exit code: one was read since the end, or its call has failed.
     read_since_end: bool,
 }
 
@@ -78,7 +78,7 @@ impl StatusCalls {
         self.retry.map(|retry| retry.retry_at)
     }
 
-    /// Returns true if the last call failed and its retry is not due yet.
+    /// Returns true if the status must be read again, but not yet.
     pub(crate) fn is_in_backoff(&self, now: Instant) -> bool {
         self.retry_at().is_some_and(|at| at > now)
     }

@@ -292,6 +292,16 @@ fn one_relist_serves_more_than_sixteen_due_pods() {
 }
 
 #[test]
+fn many_pods_do_not_wait_for_a_relist_that_hangs() {
+    let mut t = Script::with(&["web"]);
+    t.slow_relist();
+    t.pass(1_000);
+    end_one_of_each(&mut t, 20);
+    t.pass(1_000);
+    assert_eq!(t.announced().len(), 60);
+}
+
+#[test]
 fn failing_relists_do_not_stop_the_reads_of_many_pods() {
     let mut t = Script::with(&["web"]);
     t.node.relists_fail = Some(Failed);

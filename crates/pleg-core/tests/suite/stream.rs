@@ -42,6 +42,19 @@ fn event_before_the_read_or_soon_after_is_not_missed() {
 }
 
 #[test]
+fn every_event_that_arrives_for_a_change_is_counted() {
+    let mut t = Script::with(&["web"]);
+    t.exits("web", 0);
+    t.starts("job");
+    t.pass(300);
+    t.node.exit("job", 3);
+    t.read();
+    t.event(Stopped, "job");
+    t.pass(60_000);
+    assert_eq!((t.health().loss.expected, t.missed()), (3, (0, 0)));
+}
+
+#[test]
 fn stopped_is_expected_unless_the_removal_suppresses_it() {
     type Change = fn(&mut Script);
     let is_removed: Change = |t| t.node.remove("web");

@@ -371,7 +371,7 @@ impl World {
         let failed = call.failed.as_ref().map(|e| e.kind);
         self.log(|| format!("answer of {ticket}, failed {failed:?}"));
         // The core has given up a list that was sent before an outage ended.
-        let is_awaited = !matches!(call.what, What::List(_)) || self.core.lists(number);
+        let is_awaited = !matches!(call.what, What::List(_)) || self.core.is_current_list(number);
         if is_awaited {
             self.record(&call);
         }
