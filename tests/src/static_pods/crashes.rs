@@ -139,8 +139,9 @@ impl<'a> Run<'a> {
         self.all_exits_are_reported().await?;
 
         self.poller.pods_are_stopped();
+        let before = self.ready_sandboxes().await?;
         self.write(Kind::Calm)?;
-        self.only_calm_pods_run().await?;
+        self.only_calm_pods_run(&before).await?;
         let garbage = self.garbage_is_collected().await?;
         let ended_in = self.kubelet.terminate().await?;
         ensure!(
@@ -273,9 +274,21 @@ impl<'a> Run<'a> {
         wrong
     }
 
-    /// Waits until the pods of the last manifests run, and nothing else is there.
-    async fn only_calm_pods_run(&self) -> anyhow::Result<()> {
+    async fn ready_sandboxes(&self) -> anyhow::Result<BTreeSet<String>> {
+        let mut sandboxes = self.client.sandboxes().await?;
+        sandboxes.retain(|s| s.state() == PodSandboxState::SandboxReady);
+        Ok(sandboxes.into_iter().map(|s| s.id).collect())
+    }
+
+    /// Waits until the pods of the last manifests run, and nothing else is there. `before`: the sandboxes of the pods of
+    /// earlier manifests.
+    async fn only_calm_pods_run(&self, before: &BTreeSet<String>) -> anyhow::Result<()> {
         until_ok(PATIENCE, "only the last pods run", || async {
+            let ready = self.ready_sandboxes().await;
+            let ready = ready.map_err(|error| format!("{error:#}"))?;
+            if !ready.is_disjoint(before) {
+                return Err("pods of earlier manifests run".to_owned());
+            }
             match self.wrong_now(1).await {
                 Ok(None) => Ok(()),
                 Ok(Some(wrong)) => Err(wrong),
