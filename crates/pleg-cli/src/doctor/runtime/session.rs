@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const RELIST: Duration = Duration::from_secs(2);
 /// How often it probes the runtime.
 const PROBE: Duration = Duration::from_secs(5);
-/// How many sandboxes are asked at once whether they are on the host's network.
+/// How many pods are read at once, or asked whether they are on the host's network.
 const PARALLEL: usize = 4;
 
 /// A generator that reads the node.
@@ -101,11 +101,12 @@ impl Session {
         let endpoint = self.runtime.config().endpoint.clone();
         let (pleg, clock) = (&self.pleg, self.clock);
         let stream = &mut self.evidence.stream;
-        let (found, conditions, lists, ()) = tokio::join!(
+        let (found, conditions, lists, (), ()) = tokio::join!(
             diagnose(&endpoint),
             self.client.status(),
             lists::collect(&self.runtime, clock, until),
             watch(pleg, &mut self.events, stream, until),
+            read_statuses(pleg, &self.before, until),
         );
         match found {
             Ok(version) => {
@@ -224,6 +225,17 @@ async fn read(runtime: &CriRuntime, (operation, subject): &Key) -> bool {
             }
         }
     }
+}
+
+/// Reads every status once. The generator reads none that an event has carried, so it may not notice that a pod hangs.
+async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
+    let reads = pods.iter().map(|view| {
+        let now = pleg.now();
+        pleg.details_newer_than(&view.status.uid, now, until.since(now))
+    });
+    let reads = futures::stream::iter(reads).buffer_unordered(PARALLEL);
+    // What fails is in the log of calls.
+    reads.for_each(async |_| ()).await;
 }
 
 /// Looks at health again and again, and counts what changes.
