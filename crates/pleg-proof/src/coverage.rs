@@ -45,7 +45,9 @@ pub const REQUIRED: &[&str] = &[
     "worker stops",
     "world in polling mode",
     "world of one hour",
+    "a crowd is read while relists fail",
     "world with a crowd of pods",
+    "world with a hundred workers and a slow runtime",
 ];
 
 /// How often each fault and each other thing has occurred.

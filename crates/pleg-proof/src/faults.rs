@@ -40,9 +40,13 @@ faults! {
     SickPod: 100 40,
     /// Lists of the node hang or fail for seconds, while lists of pods work.
     SickLists: 100 60,
+    /// All statuses hang or fail for seconds.
+    SickStatuses: 80 40,
     /// The lists of the node exceed the message size, for the rest of the disturbed time.
     TooLarge: 40 60,
     // The runtime's process.
+    /// The runtime is frozen for seconds: nothing is answered or sent, and then everything.
+    Freeze: 80 40,
     /// The runtime restarts, and containers end meanwhile without events.
     Outage: 100 100,
     /// A restart loses some objects.

@@ -1,23 +1,24 @@
-//! `explore [STATES]` tries every order of the actions of each small world.
+//! `explore [STATES] [WORLD]` tries every order of the actions of each small world, or of those with that in their name.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use pleg_proof::small::{WORLDS, explore};
+use pleg_proof::small::{LARGE_WORLDS, WORLDS, explore};
 
 fn main() -> std::io::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let most = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let mut is_good = true;
-    for world in WORLDS {
-        let found = explore(&(world.build)(), most.unwrap_or(1_000_000));
+    let which = std::env::args().nth(2).unwrap_or_default();
+    let worlds = WORLDS.iter().chain(LARGE_WORLDS);
+    for (name, build) in worlds.filter(|(name, _)| name.contains(&which)) {
+        let found = explore(&build(), most.unwrap_or(1_000_000));
         let complete = if found.is_complete {
             "complete"
         } else {
             "not complete"
         };
         let (states, steps, ends) = (found.states, found.steps, found.ends);
-        let name = world.name;
         writeln!(
             out,
             "{name}: {states} states, {steps} steps, {ends} ends, {complete}"

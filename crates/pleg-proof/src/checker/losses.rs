@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use pleg_core::{
-    Counters, Details, EventType, Health, MissedCounts, ReportedState, RuntimeEvent, StreamState,
+    Counters, Details, EventType, Health, Kind, MissedCounts, ReportedState, RuntimeEvent,
+    StreamState,
 };
 use pleg_node_model::{self as model, Id};
 
@@ -74,11 +75,13 @@ impl Losses {
     ) {
         let age = wall - event.created_at;
         let is_new = age < (now - self.subscribed).cast_signed();
-        if is_new && event.event != EventType::Deleted {
-            self.young.insert(event.id.as_str().into());
-        }
         let all = event.sandbox.iter().chain(&event.containers);
         let own = all.into_iter().find(|r| r.id == event.id);
+        // CRI-O up to 1.27.0 sends DELETED, with a status, for a stop.
+        let is_stop = own.is_some_and(|own| own.identity.kind == Kind::Container);
+        if is_new && (event.event != EventType::Deleted || is_stop) {
+            self.young.insert(event.id.as_str().into());
+        }
         let Some(own) = own.filter(|own| own.shown == ReportedState::Exited) else {
             return;
         };

@@ -332,6 +332,13 @@ impl Checker {
         let period = self.losses.check_period(counters, health);
         self.note(period);
     }
+
+    /// After ten minutes in which nothing has happened, the core stores only what exists.
+    pub(crate) fn footprint(&mut self, entries: usize, most: usize) {
+        if entries > most {
+            self.fail(format!("{entries} entries are stored instead of {most}"));
+        }
+    }
 }
 
 /// An instant for messages, in milliseconds since the start of the world.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use crate::choose::Choose;
 use crate::world::World;
 
-pub use worlds::{SmallWorld, WORLDS};
+pub use worlds::{LARGE_WORLDS, SmallWorld, WORLDS};
 
 /// What an exploration has found.
 #[derive(Clone, Debug, Default)]

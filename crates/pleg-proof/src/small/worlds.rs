@@ -3,158 +3,162 @@
 use pleg_node_model::{Id, Profile};
 
 use crate::faults::{Fault, Faults};
+use crate::worker::Policy;
 use crate::world::{Act, MS, World};
 
-/// A name, and how the world begins.
-#[derive(Clone, Copy, Debug)]
-pub struct SmallWorld {
-    /// Its name.
-    pub name: &'static str,
-    /// Builds it.
-    pub build: fn() -> World,
-}
+/// A name, and how the world begins: with the ready sandbox `s1` and the running container `k2`.
+pub type SmallWorld = (&'static str, fn() -> World);
 
-/// All of them.
+/// Those that take seconds. Each name says what happens, in any order and beside every read.
 pub const WORLDS: &[SmallWorld] = &[
-    SmallWorld {
-        name: "exit with a faulty event",
-        build: exit_with_faulty_event,
-    },
-    SmallWorld {
-        name: "removal during a read",
-        build: removal_during_a_read,
-    },
-    SmallWorld {
-        name: "relist during a pod read",
-        build: relist_during_a_pod_read,
-    },
-    SmallWorld {
-        name: "second STOPPED",
-        build: second_stopped,
-    },
-    SmallWorld {
-        name: "NotFound between row and status",
-        build: not_found_after_row,
-    },
-    SmallWorld {
-        name: "stream cut at an exit",
-        build: stream_cut_at_an_exit,
-    },
-    SmallWorld {
-        name: "short life",
-        build: short_life,
-    },
-    SmallWorld {
-        name: "short life on CRI-O",
-        build: short_life_on_crio,
-    },
-    SmallWorld {
-        name: "hung status",
-        build: hung_status,
-    },
+    // Events.
+    (
+        "exit, its event is lost, doubled or without statuses",
+        || {
+            let faults = [Fault::EventLost, Fault::EventTwice, Fault::EventNil];
+            containerd(&faults, 1, &[exit(), Act::Wake(0)])
+        },
+    ),
+    ("exit, STOPPED comes twice or with old statuses", || {
+        let faults = [Fault::EventTwice, Fault::EventOld];
+        containerd(&faults, 2, &[exit(), Act::Wake(0)])
+    }),
+    ("exit and birth, one event has another type", || {
+        containerd(&[Fault::EventWrongType], 1, &[exit(), birth()])
+    }),
+    ("exit, the stream is cut", || {
+        containerd(&[], 0, &[Act::Cut, exit()])
+    }),
+    ("birth, the stream is cut", || {
+        containerd(&[], 0, &[birth(), Act::Cut, Act::Wake(0)])
+    }),
+    // Reads.
+    ("exit and removal during reads", || {
+        containerd(&[], 0, &[exit(), removal(), Act::Wake(0)])
+    }),
+    ("exit and removal between the two lists of a relist", || {
+        containerd(&[], 0, &[exit(), removal(), Act::Relist]).with_spans()
+    }),
+    ("birth between the two lists of a pod read", || {
+        crio(&[birth(), Act::Wake(0)]).with_spans()
+    }),
+    ("birth during a relist and a pod read that fails", || {
+        let (profile, acts) = (
+            Profile::crio_disabled("1.36.3"),
+            [birth(), Act::Wake(0), Act::Relist],
+        );
+        small(profile, &[Fault::PodListFails], 1, &acts)
+    }),
+    ("birth, the status is NotFound", || {
+        containerd(&[Fault::StatusDenied], 1, &[birth(), Act::Wake(0)])
+    }),
+    ("birth, the status hangs", || {
+        containerd(&[Fault::Hang], 1, &[birth(), Act::Relist])
+    }),
+    // Lives between two reads. The patience is shorter than every pause of the core.
+    ("life between two reads", || {
+        let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
+        containerd(&[], 0, &acts).with_patience(20 * MS)
+    }),
+    ("life between two reads on CRI-O", || {
+        let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
+        crio(&acts).with_patience(20 * MS)
+    }),
+    // Replacements.
+    ("container is replaced on CRI-O, somebody waits", || {
+        crio(&[exit(), birth(), Act::Wake(0)])
+    }),
+    // Restarts of the runtime.
+    ("exit, the runtime restarts", || {
+        containerd(&[], 0, &[exit(), Act::Kill])
+    }),
+    // A worker acts.
+    ("worker restarts what exits, with little patience", || {
+        let world = containerd(&[], 0, &[exit()]).with_patience(20 * MS);
+        world.with_worker(Policy::Always)
+    }),
 ];
 
-/// Shorter than every pause of the core: its reads begin after all events.
-const BRIEF: u64 = 20 * MS;
-
-fn containerd() -> Profile {
-    Profile::containerd("2.1.0")
-}
+/// Those that take minutes.
+pub const LARGE_WORLDS: &[SmallWorld] = &[
+    ("container is replaced", || {
+        containerd(&[], 0, &[exit(), birth(), removal()])
+    }),
+    ("pod is removed and runs again", || {
+        containerd(&[], 0, &[Act::ThirdRemovePod(sandbox()), Act::ThirdRunPod])
+    }),
+    (
+        "pod is removed and runs again on CRI-O, somebody waits",
+        || {
+            crio(&[
+                Act::ThirdRemovePod(sandbox()),
+                Act::ThirdRunPod,
+                Act::Wake(0),
+            ])
+        },
+    ),
+    (
+        "exit, the runtime restarts and may lose it, somebody waits",
+        || {
+            containerd(
+                &[Fault::RestartLoses],
+                1,
+                &[exit(), Act::Kill, Act::Wake(0)],
+            )
+        },
+    ),
+    ("worker restarts what exits", || {
+        containerd(&[Fault::EventLost], 1, &[exit()]).with_worker(Policy::Always)
+    }),
+    ("worker replaces a sandbox that was killed", || {
+        let killed = Act::KillSandbox(sandbox());
+        containerd(&[], 0, &[killed]).with_worker(Policy::Always)
+    }),
+    ("worker restarts what exits, a status is NotFound", || {
+        containerd(&[Fault::StatusDenied], 1, &[exit()]).with_worker(Policy::OnFailure)
+    }),
+    ("worker removes its pod while a container exits", || {
+        containerd(&[], 0, &[exit()])
+            .with_worker(Policy::Never)
+            .with_deletion()
+    }),
+];
 
 fn sandbox() -> Id {
     "s1".into()
 }
 
-fn container() -> Id {
-    "k2".into()
-}
-
-/// The container that [`Act::Birth`] makes.
+/// The container that [`birth`] makes.
 fn second() -> Id {
     "k3".into()
 }
 
+fn exit() -> Act {
+    Act::Exit("k2".into(), 3)
+}
+
+fn removal() -> Act {
+    Act::ThirdRemoval("k2".into())
+}
+
+fn birth() -> Act {
+    Act::Birth(sandbox())
+}
+
+fn containerd(faults: &[Fault], most: u32, acts: &[Act]) -> World {
+    small(Profile::containerd("2.1.0"), faults, most, acts)
+}
+
+fn crio(acts: &[Act]) -> World {
+    small(Profile::crio("1.36.3"), &[], 0, acts)
+}
+
 /// These faults happen or not, and at most `most` of them.
-fn faults(these: &[Fault], most: u32) -> Faults {
+fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {
         faults.set(fault, 500);
     }
     faults.left = most;
-    faults
-}
-
-fn small(profile: Profile, faults: Faults, acts: &[Act]) -> World {
     World::small(profile, faults, acts.to_vec())
-}
-
-/// A container exits; its event is lost, doubled, late or without statuses.
-fn exit_with_faulty_event() -> World {
-    let faults = faults(&[Fault::EventLost, Fault::EventTwice, Fault::EventNil], 1);
-    let acts = [Act::Exit(container(), 3), Act::Wake(0)];
-    small(containerd(), faults, &acts)
-}
-
-/// A third party removes an exited container while its pod and the node are read.
-fn removal_during_a_read() -> World {
-    let acts = [
-        Act::Exit(container(), 3),
-        Act::ThirdRemoval(container()),
-        Act::Wake(0),
-    ];
-    small(containerd(), Faults::none(), &acts)
-}
-
-/// A container starts while its pod and the node are read, and one of the reads fails.
-fn relist_during_a_pod_read() -> World {
-    let faults = faults(&[Fault::PodListFails], 1);
-    let acts = [Act::Birth(sandbox()), Act::Wake(0), Act::Relist];
-    small(Profile::crio_disabled("1.36.3"), faults, &acts)
-}
-
-/// A container exits, and its STOPPED arrives twice, around the reads.
-fn second_stopped() -> World {
-    let faults = faults(&[Fault::EventTwice, Fault::EventOld], 2);
-    let acts = [Act::Exit(container(), 3), Act::Wake(0)];
-    small(containerd(), faults, &acts)
-}
-
-/// A new container is listed, and its status is NotFound.
-fn not_found_after_row() -> World {
-    let faults = faults(&[Fault::StatusDenied], 1);
-    let acts = [Act::Birth(sandbox()), Act::Wake(0)];
-    small(containerd(), faults, &acts)
-}
-
-/// The stream ends around an exit.
-fn stream_cut_at_an_exit() -> World {
-    let acts = [Act::Cut, Act::Exit(container(), 3)];
-    small(containerd(), Faults::none(), &acts)
-}
-
-/// A container that nobody has read starts, exits and is removed.
-fn short_life() -> World {
-    let acts = [
-        Act::Birth(sandbox()),
-        Act::Exit(second(), 3),
-        Act::ThirdRemoval(second()),
-    ];
-    small(containerd(), Faults::none(), &acts).with_patience(BRIEF)
-}
-
-/// The same where a removal suppresses STOPPED.
-fn short_life_on_crio() -> World {
-    let acts = [
-        Act::Birth(sandbox()),
-        Act::Exit(second(), 3),
-        Act::ThirdRemoval(second()),
-    ];
-    small(Profile::crio("1.36.3"), Faults::none(), &acts).with_patience(BRIEF)
-}
-
-/// The status of a new container hangs while the node is read.
-fn hung_status() -> World {
-    let faults = faults(&[Fault::Hang], 1);
-    let acts = [Act::Birth(sandbox()), Act::Relist];
-    small(containerd(), faults, &acts)
 }

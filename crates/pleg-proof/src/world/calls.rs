@@ -15,6 +15,9 @@ use crate::choose::Dice;
 use crate::convert;
 use crate::faults::Fault;
 
+/// How long `Version` may take.
+const VERSION_DEADLINE: u64 = 5 * SECOND;
+
 /// The calls in flight.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Calls {
@@ -49,6 +52,10 @@ pub(super) struct Sick {
     pub(super) ids: Until,
     /// All calls about these pods.
     pub(super) pods: BTreeMap<usize, u64>,
+    /// All statuses.
+    statuses: u64,
+    /// Everything: the runtime is frozen.
+    pub(super) frozen: u64,
     /// Lists of the node.
     pub(super) lists: u64,
     /// Lists of the node fail because of their size.
@@ -106,6 +113,9 @@ impl World {
                 deadline,
             } => {
                 self.coverage.point("output ListPod");
+                if self.pods.len() > 16 && self.now < self.sick.lists {
+                    self.coverage.point("a crowd is read while relists fail");
+                }
                 self.log(|| format!("list pod {uid} {}", ticket.get()));
                 self.checker.pod_read(self.now, &uid);
                 self.begin_call(dice, ticket, deadline, What::ListPod(uid));
@@ -122,7 +132,8 @@ impl World {
             Output::Version { ticket, .. } => {
                 self.coverage.point("output Version");
                 let after = self.pause(dice);
-                self.later(after, Act::Version(ticket.get()));
+                let deadline = self.now + VERSION_DEADLINE;
+                self.later(after, Act::Version(ticket.get(), deadline));
             }
             Output::Answer { waiter, answer } => self.answered(dice, waiter, answer),
             Output::Announce(event) => self.announced(dice, &event),
@@ -180,7 +191,7 @@ impl World {
         } else if is_list {
             let (one, two) = (self.pause(dice), self.pause(dice));
             self.later(one, Act::Rows(ticket));
-            if !self.is_small {
+            if !self.is_small || self.has_spans {
                 self.later(one + two, Act::Rows(ticket));
             }
         }
@@ -267,7 +278,7 @@ impl World {
         } else if let Some(Trouble::Fails(kind)) = self.trouble(dice, &call) {
             call.failed = Some(error(kind));
         }
-        if self.is_small && call.taken.len() == 1 {
+        if self.is_small && !self.has_spans && call.taken.len() == 1 {
             self.calls.in_flight.insert(ticket, call);
             return self.take_rows(dice, ticket);
         }
@@ -338,6 +349,10 @@ impl World {
             .and_then(|o| self.pod_of_uid(&(&*o.pod.uid).into()));
         let sick_pod = pod.and_then(|pod| self.sick.pods.get(&pod));
         let sick = sick_pod.into_iter().chain(self.sick.ids.get(id));
+        let sick = sick.chain([&self.sick.statuses]);
+        if now < self.sick.frozen {
+            return Some(Trouble::Hangs);
+        }
         if sick.into_iter().any(|&until| now < until) {
             let fails = Trouble::Fails(CallErrorKind::Failed);
             return Some(if dice.chance(300) {
@@ -429,14 +444,38 @@ impl World {
         self.checker.read_of_rows(&read, &self.node);
     }
 
-    pub(super) fn version(&mut self, ticket: u64) {
+    pub(super) fn version(&mut self, ticket: u64, deadline: u64) {
         let ended = self.at();
-        let outcome = match self.is_down {
-            true => Err(error(CallErrorKind::Unavailable)),
-            false => Ok(()),
-        };
+        let failed = (self.now >= deadline).then_some(CallErrorKind::DeadlineExceeded);
+        let refused = self.is_down.then_some(CallErrorKind::Unavailable);
+        let outcome = failed.or(refused).map_or(Ok(()), |kind| Err(error(kind)));
         let ticket = Ticket::from(ticket);
         self.core.handle_version(ended, Version { ticket, outcome });
+    }
+
+    /// What a frozen runtime would do waits until it goes on, or hangs until the deadline of its call.
+    pub(super) fn thaw(&mut self, act: Act) -> Option<Act> {
+        let until = self.sick.frozen;
+        if self.now >= until {
+            return Some(act);
+        }
+        let calls = &self.calls.in_flight;
+        let hangs = |ticket: &u64| calls.get(ticket).is_some_and(|call| call.deadline < until);
+        match act {
+            Act::Rows(ticket) if hangs(&ticket) => self.hang(ticket),
+            Act::Status(ticket, _) if hangs(&ticket) => return Some(act),
+            Act::Version(_, deadline) if self.now < deadline => {
+                self.queue.push(until.min(deadline), act);
+            }
+            Act::Rows(_)
+            | Act::Status(..)
+            | Act::Generate(_)
+            | Act::Deliver(..)
+            | Act::Perform(..)
+            | Act::Effect(..) => self.queue.push(until, act),
+            _ => return Some(act),
+        }
+        None
     }
 
     pub(super) fn pod_of_uid(&self, uid: &PodUid) -> Option<usize> {
@@ -459,6 +498,15 @@ impl World {
             let until = until + dice.ms(0, 15_000);
             self.log(|| format!("SICK p{pod}"));
             self.sick.pods.insert(pod, until);
+        }
+        if self.fault(dice, Fault::SickStatuses) {
+            self.sick.statuses = until + dice.ms(0, 15_000);
+            self.log(|| "SICK statuses".to_owned());
+        }
+        if self.fault(dice, Fault::Freeze) {
+            self.sick.frozen = until + dice.ms(0, 12_000);
+            self.log(|| "FROZEN".to_owned());
+            self.checker.failed(self.now, None);
         }
         if self.fault(dice, Fault::SickLists) {
             self.sick.lists = until + dice.ms(0, 15_000);

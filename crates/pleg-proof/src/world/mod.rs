@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use pleg_core::{Instant, Mode, Reconciler, Settings};
-use pleg_node_model::{Id, Node, Profile};
+use pleg_node_model::{Id, Label, Node, Profile};
 
 use crate::checker::Checker;
 use crate::choose::{Choose, Dice};
@@ -78,6 +78,9 @@ pub struct World {
     is_small: bool,
     /// How long an action of a small world may be put off.
     patience: u64,
+    /// In a small world: things happen between the two lists of a read, and the worker acts.
+    has_spans: bool,
+    has_worker: bool,
     compare_at: u64,
     missed: u64,
     checker: Checker,
@@ -112,12 +115,19 @@ impl World {
             "world with events"
         };
         world.coverage.point(kind);
-        let pods = match dice.chance(20) {
-            true => {
+        let pods = match dice.below(1_000) {
+            0..978 => 1 + dice.below(3),
+            978..998 => {
                 world.coverage.point("world with a crowd of pods");
                 18 + dice.below(12)
             }
-            false => 1 + dice.below(3),
+            _ => {
+                world
+                    .coverage
+                    .point("world with a hundred workers and a slow runtime");
+                world.faults.set(Fault::Slow, 500);
+                100 + dice.below(50)
+            }
         };
         for n in 0..pods {
             let names = 1 + dice.below(2);
@@ -158,6 +168,8 @@ impl World {
             still_for: 40 * SECOND,
             is_small: false,
             patience: PATIENCE,
+            has_spans: false,
+            has_worker: false,
             compare_at: now,
             missed: 0,
             coverage: Coverage::default(),
@@ -203,7 +215,11 @@ impl World {
         };
         self.coverage.events += 1;
         match next {
-            Some(act) => self.act(dice, act),
+            Some(act) => {
+                if let Some(act) = self.thaw(act) {
+                    self.act(dice, act);
+                }
+            }
             None => {
                 let at = self.tick();
                 self.core.handle_timeout(at);
@@ -281,10 +297,13 @@ impl World {
             Act::Rows(ticket) => self.take_rows(dice, ticket),
             Act::Status(ticket, n) => self.take_status(dice, ticket, n),
             Act::Answer(ticket) => self.answer(dice, ticket),
-            Act::Version(ticket) => self.version(ticket),
+            Act::Version(ticket, deadline) => self.version(ticket, deadline),
             Act::Cut => self.cut(dice),
             Act::Relist => self.ask_for_relist(),
             Act::Birth(sandbox) => self.birth(dice, &sandbox),
+            Act::ThirdRemovePod(sandbox) => self.remove_sandbox(dice, &sandbox),
+            Act::ThirdRunPod => drop(self.run_sandbox(dice, 0, 1, Label::Right, true)),
+            Act::Kill => self.restart(dice),
             Act::Wake(pod) => self.wait(dice, pod),
             Act::Perform(pod, op) => self.perform(dice, pod, op),
             Act::Effect(op, pod) => self.take_effect(dice, pod, op),
@@ -347,6 +366,13 @@ impl World {
         let at = self.at();
         let (counters, health) = (self.core.counters(), self.core.health(at));
         self.checker.end(self.now, &self.node, &counters, &health);
+        if self.still_for >= 600 * SECOND {
+            let gone = self.node.objects().filter(|o| !o.exists()).count();
+            let existing = self.node.objects().count() - gone;
+            // Of each object the core may store that it is published, was announced and had an event.
+            let most = 3 * existing + gone + 4 * self.pods.len() + 8;
+            self.checker.footprint(self.core.footprint(), most);
+        }
     }
 
     /// Runs the world to its end.

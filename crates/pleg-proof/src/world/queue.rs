@@ -39,14 +39,20 @@ pub(crate) enum Act {
     Status(u64, usize),
     /// A call is answered.
     Answer(u64),
-    /// `Version` is answered.
-    Version(u64),
+    /// `Version` is answered, or fails if it is that late.
+    Version(u64, u64),
     /// The stream ends.
     Cut,
     /// A consumer asks for a relist.
     Relist,
     /// A third party runs a container in that sandbox.
     Birth(Id),
+    /// A third party removes a sandbox with its containers.
+    ThirdRemovePod(Id),
+    /// A third party runs a sandbox of the first pod.
+    ThirdRunPod,
+    /// The runtime is killed. Its restart ends later.
+    Kill,
     /// A worker waits for a view.
     Wake(usize),
     /// A worker's call begins.

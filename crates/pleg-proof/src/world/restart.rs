@@ -14,6 +14,7 @@ impl World {
         }
         self.log(|| "RUNTIME DOWN".to_owned());
         self.is_down = true;
+        self.sick.frozen = 0;
         self.stream.forget_kept();
         self.cut(dice);
         self.checker.failed(self.now, None);

@@ -90,6 +90,27 @@ impl World {
         self
     }
 
+    /// Things happen between the two lists of a read.
+    pub(crate) const fn with_spans(mut self) -> Self {
+        self.has_spans = true;
+        self
+    }
+
+    /// A worker keeps the container `k2` running.
+    pub(crate) fn with_worker(mut self, policy: Policy) -> Self {
+        self.has_worker = true;
+        let spec = &mut self.pods[0].spec;
+        (spec.names, spec.policy) = (vec!["c".to_owned()], policy);
+        self.later(0, Act::Wake(0));
+        self
+    }
+
+    /// The worker removes everything of its pod.
+    pub(crate) fn with_deletion(mut self) -> Self {
+        self.pods[0].spec.deleted = true;
+        self
+    }
+
     pub(crate) fn with_trace(&mut self) {
         self.trace = Some(Vec::new());
     }

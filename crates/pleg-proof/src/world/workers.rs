@@ -91,7 +91,7 @@ impl World {
         let Some((_, after)) = self.pods[pod].waiting.take() else {
             return;
         };
-        if self.is_small {
+        if self.is_small && !self.has_worker {
             return;
         }
         let Ok(view) = answer else {
@@ -102,7 +102,7 @@ impl World {
         if self.pods[pod].is_busy || after < self.pods[pod].changed {
             return self.later(0, Act::Wake(pod));
         }
-        let collect = dice.chance(300);
+        let collect = !self.is_small && dice.chance(300);
         let Some(op) = decide(&self.pods[pod].spec, &view.status, collect) else {
             let after = dice.ms(1_000, 10_000);
             return self.later(after, Act::Wake(pod));
@@ -167,7 +167,7 @@ impl World {
                         self.checker.excuse_start(&id);
                     }
                     // The worker is stopped between both calls, or the second one fails.
-                    if self.phase == Phase::Disturbed && dice.chance(20) {
+                    if !self.is_small && self.phase == Phase::Disturbed && dice.chance(20) {
                         return;
                     }
                     self.tick();
@@ -238,7 +238,8 @@ impl World {
             self.coverage
                 .point("announced of a life that no read showed");
         }
-        let pod = self.pod_of_uid(&event.uid).filter(|_| !self.is_small);
+        let acts = !self.is_small || self.has_worker;
+        let pod = self.pod_of_uid(&event.uid).filter(|_| acts);
         if let Some(pod) = pod {
             let after = dice.ms(0, 5);
             self.later(after, Act::Wake(pod));
