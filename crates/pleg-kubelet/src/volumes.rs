@@ -247,6 +247,8 @@ impl FileName {
         let name = name.into();
         let mut components = Path::new(&name).components();
         match (components.next(), components.next()) {
+            // conmon takes what stands before a colon for the name of a log driver.
+            _ if name.contains(':') => Err(VolumeError::Name(name)),
             (Some(Component::Normal(only)), None) if *only == *name => Ok(Self(name)),
             _ => Err(VolumeError::Name(name)),
         }

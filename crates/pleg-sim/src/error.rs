@@ -72,8 +72,9 @@ pub(crate) enum CallError {
     WrongState(&'static str),
     #[error("failed to start container {0:?}: failed to create containerd task: no such program")]
     StartFailed(String),
-    #[error("container create failed: conmon: Failed to open log file {}: No such file or directory", .0.display())]
-    NoLogDirectory(PathBuf),
+    /// CRI-O refuses what containerd accepts.
+    #[error("{0}")]
+    Refused(String),
     #[error("timeout {0:?} exceeded: context deadline exceeded")]
     ExecTimedOut(Duration),
     #[error("{0} is required")]
@@ -95,7 +96,7 @@ impl From<CallError> for Status {
             | CallError::ContainerNameTaken { .. }
             | CallError::SandboxNotReady(_)
             | CallError::WrongState(_)
-            | CallError::NoLogDirectory(_)
+            | CallError::Refused(_)
             | CallError::StartFailed(_) => Self::unknown(text),
         }
     }

@@ -99,6 +99,7 @@ mod pods;
 mod process;
 mod profile;
 mod programs;
+mod refusals;
 mod script;
 mod server;
 mod service;

@@ -2,12 +2,13 @@
 //!
 //! The profile defines which events a change causes, and when.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
 
 use crate::{
-    engine::Engine, error::CallError, profile::SandboxDeleted, programs::ExitStatus, script::KILLED,
+    engine::Engine, error::CallError, profile::SandboxDeleted, programs::ExitStatus, refusals,
+    script::KILLED,
 };
 
 impl Engine {
@@ -19,6 +20,9 @@ impl Engine {
         config: v1::PodSandboxConfig,
         handler: String,
     ) -> Result<String, CallError> {
+        if self.profile.refuses_as_crio {
+            refusals::check_sandbox(&config)?;
+        }
         let now = self.now();
         let handler = if self.profile.reports_runtime_handler {
             handler
@@ -123,27 +127,15 @@ impl Engine {
         self: &Arc<Self>,
         sandbox: &str,
         config: v1::ContainerConfig,
+        of_sandbox: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CallError> {
-        self.check_log(sandbox, &config)?;
+        if self.profile.refuses_as_crio {
+            refusals::check_container(of_sandbox.as_ref(), &config)?;
+        }
         let now = self.now();
         let id = self.world().create_container(sandbox, config, now)?;
         self.emit(Kind::ContainerCreatedEvent, sandbox, &id).await;
         Ok(id)
-    }
-
-    /// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
-    fn check_log(&self, sandbox: &str, config: &v1::ContainerConfig) -> Result<(), CallError> {
-        if self.profile.makes_log_directories {
-            return Ok(());
-        }
-        match self.world().log_file(sandbox, config) {
-            Some((of_pod, file))
-                if file.parent() != Some(&of_pod) && !file.parent().is_some_and(Path::is_dir) =>
-            {
-                Err(CallError::NoLogDirectory(file))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// The program runs before STARTED is sent, so a short one may have exited by then. A failed

@@ -32,8 +32,8 @@ pub(crate) struct RuntimeProfile {
     pub(crate) status_has_containers: bool,
     /// A container that failed to start is removed, instead of staying as exited.
     pub(crate) removes_failed_starts: bool,
-    /// The runtime makes the directory of a container's log. CRI-O's conmon needs it to exist.
-    pub(crate) makes_log_directories: bool,
+    /// It refuses what CRI-O and conmon refuse, such as a log whose directory is missing.
+    pub(crate) refuses_as_crio: bool,
     /// Whether the reason `OOMKilled` is available in time for the event.
     pub(crate) oom_reason_in_event: bool,
     /// There is no pause process, unless the containers share the process namespace of the pod.
@@ -186,7 +186,7 @@ impl RuntimeProfile {
             },
             status_has_containers: false,
             removes_failed_starts: false,
-            makes_log_directories: true,
+            refuses_as_crio: false,
             oom_reason_in_event: version >= Version::new(2, 3, 0),
             drops_infra_container: false,
             list_page_size: (version >= Version::new(2, 4, 0)).then_some(5000),
@@ -232,7 +232,7 @@ impl RuntimeProfile {
             },
             status_has_containers: true,
             removes_failed_starts: true,
-            makes_log_directories: false,
+            refuses_as_crio: true,
             oom_reason_in_event: true,
             drops_infra_container: true,
             list_page_size: (version >= Version::new(1, 36, 0)).then_some(3000),

@@ -233,12 +233,14 @@ impl RuntimeService for CriService {
         let v1::CreateContainerRequest {
             pod_sandbox_id: sandbox,
             config,
-            ..
+            sandbox_config,
         } = request.into_inner();
         self.admit("CreateContainer", &sandbox).await?;
         let config = config.ok_or(CallError::Missing("container config"))?;
         let create = self.run_to_completion(|engine| async move {
-            engine.create_container(&sandbox, config).await
+            engine
+                .create_container(&sandbox, config, sandbox_config)
+                .await
         });
         let container_id = create.await??;
         Ok(Response::new(v1::CreateContainerResponse { container_id }))

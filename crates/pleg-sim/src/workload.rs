@@ -359,7 +359,7 @@ impl Workload {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
             config: Some(config),
-            ..Default::default()
+            sandbox_config: Some(v1::PodSandboxConfig::default()),
         };
         let created = self
             .cri

@@ -3,7 +3,7 @@
 //! Pure: no I/O, no clock (the time is an argument), no events. The engine sends the events of a
 //! change, and `views` converts the state to CRI messages.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 
@@ -151,18 +151,6 @@ impl World {
     }
 
     // === containers ===
-
-    /// The directory of the pod's logs and the file of a container's log, if the configurations give both.
-    pub(crate) fn log_file(
-        &self,
-        sandbox_id: &str,
-        config: &v1::ContainerConfig,
-    ) -> Option<(PathBuf, PathBuf)> {
-        let directory = &self.sandbox(sandbox_id).ok()?.config.log_directory;
-        let are_given = !directory.is_empty() && !config.log_path.is_empty();
-        let directory = PathBuf::from(directory);
-        are_given.then(|| (directory.clone(), directory.join(&config.log_path)))
-    }
 
     pub(crate) fn create_container(
         &mut self,

@@ -70,6 +70,8 @@ impl NodeConfig {
     ///
     /// It reads `/proc/meminfo` and `/etc/resolv.conf`. What they do not have stays empty.
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
+        // CRI-O refuses a relative directory, and containerd takes it for one below its own.
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let words = |text: &str, key: &str| -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::Id;
-use pleg::core::CallError;
+use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::v1;
 
 use super::{PerformError, Performer, Prepared, Started, container_of};
@@ -98,7 +98,7 @@ impl Performer {
         tracing::info!(pod = %run.uid, container = name, %id, reason = reason.as_str(),
             "stopping a container");
         let stopped = self.client.stop_container(id, stop.grace).await;
-        run.written(stopped)
+        unless_gone(run.written(stopped))
             .map_err(failed(|| format!("stop of container {name} ({id})")))
     }
 
@@ -129,8 +129,7 @@ impl Performer {
 
     pub(super) async fn stop_sandbox<S>(&self, run: &Run<S>, id: &Id) -> Result<(), PerformError> {
         let stopped = self.client.stop_pod_sandbox(id).await;
-        run.written(stopped)
-            .map_err(failed(|| format!("stop of sandbox {id}")))
+        unless_gone(run.written(stopped)).map_err(failed(|| format!("stop of sandbox {id}")))
     }
 
     pub(super) async fn remove_container<S>(
@@ -139,11 +138,19 @@ impl Performer {
         id: &Id,
     ) -> Result<(), PerformError> {
         let removed = self.client.remove_container(id).await;
-        run.written(removed)
+        unless_gone(run.written(removed))
             .map_err(failed(|| format!("removal of container {id}")))?;
         tracing::info!(pod = %run.uid, %id, "removed a container");
         Ok(self.remove_log(run, id).await?)
     }
+}
+
+/// What is gone is stopped, and removed. Some versions of CRI-O and of containerd answer NotFound, others succeed.
+pub(super) fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
+    result.or_else(|error| match error.kind {
+        CallErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
 }
 
 pub(super) fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformError {

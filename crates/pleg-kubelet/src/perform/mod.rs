@@ -30,7 +30,7 @@ use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::volumes::VolumeError;
 use crate::worker::Run;
 
-use calls::failed;
+use calls::{failed, unless_gone};
 use files::Files;
 use images::{Image, Images};
 use predecessor::Names;
@@ -299,14 +299,14 @@ impl Performer {
         match removal {
             Removal::StopContainer(id) => {
                 let stopped = self.client.stop_container(id, MIN_GRACE);
-                run.written(stopped.await)
+                unless_gone(run.written(stopped.await))
                     .map_err(failed(|| format!("stop of container {id}")))
             }
             Removal::Container(id) => self.remove_container(run, id).await,
             Removal::Sandbox(id) => {
                 self.stop_sandbox(run, id).await?;
                 let removed = self.client.remove_pod_sandbox(id).await;
-                run.written(removed)
+                unless_gone(run.written(removed))
                     .map_err(failed(|| format!("removal of sandbox {id}")))?;
                 tracing::info!(pod = %run.uid, %id, "removed a sandbox");
                 Ok(())

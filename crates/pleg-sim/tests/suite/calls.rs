@@ -265,14 +265,14 @@ async fn crio_refuses_a_container_whose_log_directory_is_missing() {
         let mut cri = Client::connect(&sim).await;
         let mut pod = pod_config("web");
         pod.log_directory = logs.path().to_string_lossy().into_owned();
-        let sandbox = cri.try_run_as(pod).await.unwrap();
+        let sandbox = cri.try_run_as(pod.clone()).await.unwrap();
         let mut create = async |attempt, log_path: &str| {
             let mut config = container_config("c", attempt, "");
             log_path.clone_into(&mut config.log_path);
             let request = v1::CreateContainerRequest {
                 pod_sandbox_id: sandbox.clone(),
                 config: Some(config),
-                ..Default::default()
+                sandbox_config: Some(pod.clone()),
             };
             cri.0.create_container(request).await
         };

@@ -120,7 +120,7 @@ impl Client {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
             config: Some(container_config(name, attempt, command)),
-            ..Default::default()
+            sandbox_config: Some(v1::PodSandboxConfig::default()),
         };
         with_timeout(self.0.create_container(request))
             .await

@@ -1,0 +1,163 @@
+//! What CRI-O and its conmon refuse, although containerd accepts or makes it.
+//!
+//! The rules are those of CRI-O's `runPodSandbox`, `CreateContainer`, `SpecSetLinuxContainerResources` and `setupContainerUser`,
+//! and of conmon's `ctr_logging.c`.
+
+use std::path::{Path, PathBuf};
+
+use pleg_cri::v1;
+
+use crate::error::CallError;
+
+/// The lowest limit of a container's memory with runc.
+const MIN_MEMORY: i64 = 12 << 20;
+
+/// Checks the configuration of a sandbox.
+pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), CallError> {
+    let logs = &config.log_directory;
+    if !logs.is_empty() && Path::new(logs).is_relative() {
+        return refused(format!("requested logDir is a relative path: {logs}"));
+    }
+    let parent = config.linux.as_ref().map(|l| l.cgroup_parent.as_str());
+    match parent.unwrap_or_default() {
+        "" => Ok(()),
+        slice if slice.ends_with(".slice") => Ok(()),
+        other => refused(format!(
+            "cri-o configured with systemd cgroup manager, but did not receive slice as parent: {other}"
+        )),
+    }
+}
+
+/// Checks the configuration of a container, with that of its sandbox as the caller repeats it.
+pub(crate) fn check_container(
+    sandbox: Option<&v1::PodSandboxConfig>,
+    config: &v1::ContainerConfig,
+) -> Result<(), CallError> {
+    let Some(sandbox) = sandbox else {
+        return Err(CallError::Missing("sandbox config"));
+    };
+    let linux = config.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.as_ref());
+    let memory = resources.map_or(0, |resources| resources.memory_limit_in_bytes);
+    if (1..MIN_MEMORY).contains(&memory) {
+        return refused(format!(
+            "set memory limit {memory} too low; should be at least {MIN_MEMORY} bytes"
+        ));
+    }
+    let security = linux.and_then(|linux| linux.security_context.as_ref());
+    if let Some(security) = security
+        && security.run_as_group.is_some()
+        && security.run_as_user.is_none()
+        && security.run_as_username.is_empty()
+    {
+        return refused("user group is specified without user or username".to_owned());
+    }
+    check_log(&sandbox.log_directory, &config.log_path)
+}
+
+/// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
+fn check_log(of_pod: &str, path: &str) -> Result<(), CallError> {
+    if of_pod.is_empty() || path.is_empty() {
+        return Ok(());
+    }
+    let file: PathBuf = Path::new(of_pod).join(path);
+    let shown = file.display().to_string();
+    if let Some((driver, _)) = shown.split_once(':') {
+        return refused(format!(
+            "container create failed: conmon: No such log driver {driver}"
+        ));
+    }
+    let directory = file.parent();
+    match directory == Some(Path::new(of_pod)) || directory.is_some_and(Path::is_dir) {
+        true => Ok(()),
+        false => refused(format!(
+            "container create failed: conmon: Failed to open log file {shown}: No such file or directory"
+        )),
+    }
+}
+
+fn refused(why: String) -> Result<(), CallError> {
+    Err(CallError::Refused(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_logs(path: &str) -> (v1::PodSandboxConfig, v1::ContainerConfig) {
+        let sandbox = v1::PodSandboxConfig {
+            log_directory: "/no/such/directory".to_owned(),
+            ..v1::PodSandboxConfig::default()
+        };
+        let config = v1::ContainerConfig {
+            log_path: path.to_owned(),
+            ..v1::ContainerConfig::default()
+        };
+        (sandbox, config)
+    }
+
+    #[test]
+    fn sandbox_with_a_relative_path_or_another_cgroup_is_refused() {
+        for (logs, parent, is_refused) in [
+            ("/var/log/pods/p", "", false),
+            ("/var/log/pods/p", "kubepods.slice", false),
+            ("logs/p", "", true),
+            ("/var/log/pods/p", "/kubepods", true),
+        ] {
+            let (mut sandbox, _) = in_logs("");
+            sandbox.log_directory = logs.to_owned();
+            sandbox.linux = Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: parent.to_owned(),
+                ..v1::LinuxPodSandboxConfig::default()
+            });
+            assert_eq!(
+                check_sandbox(&sandbox).is_err(),
+                is_refused,
+                "{logs} {parent}"
+            );
+        }
+    }
+
+    #[test]
+    fn container_whose_log_conmon_cannot_open_is_refused() {
+        for (path, is_refused) in [("web_0.log", false), ("web/0.log", true), ("a:b.log", true)] {
+            let (sandbox, config) = in_logs(path);
+            let checked = check_container(Some(&sandbox), &config);
+            assert_eq!(checked.is_err(), is_refused, "{path}");
+        }
+    }
+
+    #[test]
+    fn container_that_runc_or_the_image_cannot_run_is_refused() {
+        let (sandbox, config) = in_logs("");
+        assert!(check_container(None, &config).is_err());
+        let with = |memory: i64, group: Option<i64>, user: Option<i64>| {
+            let id = |value: i64| v1::Int64Value { value };
+            let security_context = v1::LinuxContainerSecurityContext {
+                run_as_group: group.map(id),
+                run_as_user: user.map(id),
+                ..v1::LinuxContainerSecurityContext::default()
+            };
+            let resources = v1::LinuxContainerResources {
+                memory_limit_in_bytes: memory,
+                ..v1::LinuxContainerResources::default()
+            };
+            v1::ContainerConfig {
+                linux: Some(v1::LinuxContainerConfig {
+                    resources: Some(resources),
+                    security_context: Some(security_context),
+                }),
+                ..config.clone()
+            }
+        };
+        for (config, is_refused) in [
+            (with(0, None, None), false),
+            (with(MIN_MEMORY, Some(5), Some(5)), false),
+            (with(MIN_MEMORY - 1, None, None), true),
+            (with(0, Some(5), None), true),
+        ] {
+            let checked = check_container(Some(&sandbox), &config);
+            assert_eq!(checked.is_err(), is_refused, "{config:?}");
+        }
+    }
+}
