@@ -107,6 +107,8 @@ pub mod ends;
 mod from_pod;
 pub mod gc;
 pub mod history;
+#[cfg(feature = "k8s-openapi")]
+mod hosts;
 #[cfg(feature = "manifests")]
 pub mod manifest;
 pub mod names;

@@ -183,6 +183,12 @@ impl PodDirectories {
         Ok(volumes.join(FileName::new(volume)?))
     }
 
+    /// The hosts file of a pod.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn hosts(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
+        Ok(self.of(uid)?.join("etc-hosts"))
+    }
+
     /// The file in which an attempt of a container leaves its termination message.
     #[cfg(feature = "k8s-openapi")]
     pub(crate) fn termination_log(
@@ -335,7 +341,7 @@ mod tests {
     #[test]
     fn uid_that_leads_elsewhere_is_refused() {
         let pods = PodDirectories::new("/var/lib/kubelet/pods");
-        for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/."] {
+        for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
             let of = pods.of(&PodUid::from(uid));
             assert!(matches!(of, Err(VolumeError::Name(_))), "{uid:?}: {of:?}");
         }

@@ -69,6 +69,12 @@ fn namespace_that_leads_out_of_the_log_directory_is_refused() {
 }
 
 #[test]
+fn relative_root_is_made_absolute() {
+    let node = NodeConfig::of_host("state".as_ref(), Vec::new());
+    assert!(node.logs.is_absolute() && node.logs.ends_with("state/logs"));
+}
+
+#[test]
 fn sandbox_has_upstreams_names_labels_and_directory() {
     let spec = json!({"containers": [
         {"name": "app", "ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}]},
@@ -241,10 +247,21 @@ fn mounts_are_paths_on_the_node() {
     let message = "/var/lib/kubelet/pods/u-1/containers/app/3";
     let expected = [
         (message, "/dev/termination-log", false),
+        ("/var/lib/kubelet/pods/u-1/etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
         (empty_dir, "/tmp", false),
     ];
     assert_eq!(mounts, expected);
+}
+
+#[test]
+fn own_hosts_file_of_a_container_is_mounted_alone() {
+    let config = app(json!({"name": "app", "volumeMounts": [
+        {"name": "data", "mountPath": "/etc/hosts"},
+    ]}));
+    let mounts = config.unwrap_or_else(|error| panic!("{error}")).mounts;
+    let hosts = mounts.iter().filter(|m| m.container_path == "/etc/hosts");
+    assert!(hosts.map(|m| &*m.host_path).eq(["/srv/data"]));
 }
 
 #[test]

@@ -17,6 +17,9 @@ use crate::pod_name::PodName;
 
 use super::{FieldError, NodeConfig, SUB_PATH, expand, linux_resources, log_path, security, text};
 
+/// Where a container has its hosts file.
+const HOSTS: &str = "/etc/hosts";
+
 /// What a container is created from.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainerInput<'a> {
@@ -249,11 +252,19 @@ fn mounts(
         .pods
         .termination_log(&uid, &container.name, input.attempt);
     let message = message.map_err(|error| FieldError::new("name", error.to_string()))?;
-    let mut mounts = vec![Mount {
-        container_path: absolute(message_path(container)),
-        host_path: text(&message),
+    let hosts = node.pods.hosts(&uid);
+    let hosts = hosts.map_err(|error| FieldError::new("name", error.to_string()))?;
+    let mut own = vec![(absolute(message_path(container)), message)];
+    let mut others = container.volume_mounts.iter().flatten();
+    if !others.any(|mount| absolute(&mount.mount_path) == HOSTS) {
+        own.push((HOSTS.to_owned(), hosts));
+    }
+    let own = own.into_iter().map(|(container_path, host_path)| Mount {
+        container_path,
+        host_path: text(&host_path),
         ..Mount::default()
-    }];
+    });
+    let mut mounts: Vec<_> = own.collect();
     for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
         let wrong = |field: &str, problem: String| {
             FieldError::new(format!("volumeMounts[{at}].{field}"), problem)

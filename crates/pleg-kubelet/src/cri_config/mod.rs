@@ -22,6 +22,7 @@ use crate::volumes::{FileName, PodDirectories, VolumeError, names_in};
 pub use container::{ContainerInput, container_config};
 pub use env::expand;
 pub use resources::linux_resources;
+pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
 /// Why a path in a volume cannot be mounted.

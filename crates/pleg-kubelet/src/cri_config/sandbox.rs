@@ -40,7 +40,7 @@ pub fn sandbox_config(
         }),
         hostname: match on_host_network {
             true => String::new(),
-            false => host_name(spec.hostname.as_deref().unwrap_or(name.name)),
+            false => host_name_of(pod),
         },
         log_directory: text(&node.log_directory(pod)?),
         dns_config: Some(node.dns.clone()),
@@ -62,8 +62,10 @@ pub fn sandbox_config(
     })
 }
 
-/// At most 63 characters that do not end with `-` or `.`.
-fn host_name(name: &str) -> String {
+/// The host name of a pod: at most 63 characters that do not end with `-` or `.`.
+pub(crate) fn host_name_of(pod: &Pod) -> String {
+    let own = pod.spec.as_ref().and_then(|spec| spec.hostname.as_deref());
+    let name = own.unwrap_or(PodName::of(pod).name);
     let short: String = name.chars().take(HOST_NAME_MAX).collect();
     match name.len() > HOST_NAME_MAX {
         true => short.trim_end_matches(['-', '.']).to_owned(),

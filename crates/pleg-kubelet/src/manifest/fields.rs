@@ -6,7 +6,7 @@ use crate::cri_config::{FieldError, SUB_PATH};
 use crate::validation::paths::matches;
 
 /// Patterns of fields that cannot be used, and why.
-const UNSUPPORTED: [(&str, &str); 36] = [
+const UNSUPPORTED: [(&str, &str); 35] = [
     (
         "spec.activeDeadlineSeconds",
         "no deadline is enforced: remove it",
@@ -18,10 +18,6 @@ const UNSUPPORTED: [(&str, &str); 36] = [
     (
         "spec.ephemeralContainers",
         "static pods have no ephemeral containers: remove them",
-    ),
-    (
-        "spec.hostAliases",
-        "the hosts file is that of the runtime: remove them",
     ),
     ("spec.hostUsers", "user namespaces are not made: remove it"),
     (

@@ -159,3 +159,20 @@ pub(super) fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) ->
         error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_not_found_counts_as_gone() {
+        for (kind, is_done) in [
+            (CallErrorKind::NotFound, true),
+            (CallErrorKind::Failed, false),
+        ] {
+            let error = CallError::new("RemoveContainer", kind, "");
+            assert_eq!(unless_gone(Err(error)).is_ok(), is_done, "{kind}");
+        }
+        assert!(unless_gone(Ok(())).is_ok());
+    }
+}

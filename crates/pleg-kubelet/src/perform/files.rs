@@ -55,8 +55,9 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// Makes the volumes of the pod, the directories of its logs, and the files for its termination messages. containerd makes those of containers itself;
-    /// CRI-O's conmon fails to start a container whose directory is missing ("Failed to open log file").
+    /// Makes the volumes of the pod, the directories of its logs, its hosts file, and the files for its termination
+    /// messages. containerd makes the directories of containers' logs itself; CRI-O's conmon fails to start a container
+    /// whose directory is missing ("Failed to open log file").
     pub(super) async fn make_directories<S>(
         &self,
         run: &Run<S>,
@@ -66,6 +67,11 @@ impl Performer {
         let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
         let (volumes, logs) = (volumes(pod), self.node.log_directory(pod)?);
         let mut log_directories = vec![logs.clone()];
+        let (hosts, ips, of) = (
+            directories.hosts(&uid)?,
+            self.pod_ips(run, pod),
+            pod.clone(),
+        );
         let mut messages = Vec::new();
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
             log_directories.push(logs.join(FileName::new(&*start.name)?));
@@ -76,6 +82,16 @@ impl Performer {
             messages
                 .iter()
                 .try_for_each(|path| make_termination_log(path))?;
+            // Only where a container is created.
+            if !messages.is_empty() {
+                let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+                std::fs::write(&hosts, crate::hosts::hosts(&of, &ips, &of_node)).map_err(
+                    |source| VolumeError::Directory {
+                        path: hosts,
+                        source,
+                    },
+                )?;
+            }
             log_directories.into_iter().try_for_each(|path| {
                 std::fs::create_dir_all(&path)
                     .map_err(|source| VolumeError::Directory { path, source })

@@ -335,13 +335,7 @@ impl Performer {
                 return false;
             }
         };
-        let shown = run.view.status.ips.iter();
-        let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
-        let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        // The runtime reports no address for it.
-        if pod_ips.is_empty() && is_on_host {
-            pod_ips.clone_from(&self.node.host_ips);
-        }
+        let pod_ips = self.pod_ips(run, pod);
         let input = ContainerInput {
             pod,
             container,
@@ -365,6 +359,17 @@ impl Performer {
                 false
             }
         }
+    }
+
+    fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
+        let shown = run.view.status.ips.iter();
+        let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
+        let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        // The runtime reports no address for it.
+        if pod_ips.is_empty() && is_on_host {
+            pod_ips.clone_from(&self.node.host_ips);
+        }
+        pod_ips
     }
 
     async fn start_all<S>(

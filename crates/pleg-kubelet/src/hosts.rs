@@ -1,0 +1,76 @@
+//! The hosts file of a pod, as upstream's kubelet makes it for every runtime.
+//!
+//! containerd mounts the node's own file into each container by itself. CRI-O does so on the node's network only, so
+//! `localhost` would not resolve in other pods.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use crate::cri_config::host_name_of;
+
+const LOCAL: &str = "\
+# This file is made for the pod. Changes are lost.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::0\tip6-localnet
+fe00::0\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+";
+
+/// The text of the file. `ips`: the addresses of the pod. `of_node`: the text of the node's own file, which a pod on
+/// the node's network has.
+pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
+    let default = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let mut text = match spec.host_network {
+        Some(true) => format!("{}\n", of_node.trim_end()),
+        _ => LOCAL.to_owned(),
+    };
+    if spec.host_network != Some(true) {
+        for ip in ips {
+            _ = writeln!(text, "{ip}\t{}", host_name_of(pod));
+        }
+    }
+    for alias in spec.host_aliases.iter().flatten() {
+        let names = alias.hostnames.as_deref().unwrap_or_default();
+        _ = writeln!(text, "{}\t{}", alias.ip, names.join("\t"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::{self, json};
+
+    use super::*;
+
+    fn hosts_of(spec: &serde_json::Value, ips: &[IpAddr]) -> String {
+        let pod = json!({"metadata": {"name": "web"}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        hosts(&pod, ips, "127.0.0.1 localhost\n10.0.0.1 node\n")
+    }
+
+    #[test]
+    fn pod_has_localhost_its_name_and_its_aliases() {
+        let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
+        let spec = json!({"containers": [], "hostname": "w", "hostAliases": aliases});
+        let text = hosts_of(&spec, &[[10, 0, 0, 7].into()]);
+        assert!(text.starts_with(LOCAL));
+        assert_eq!(
+            &text[LOCAL.len()..],
+            "10.0.0.7\tw\n10.1.1.1\tdb\tdb.local\n"
+        );
+    }
+
+    #[test]
+    fn pod_on_the_nodes_network_has_the_nodes_file_and_its_aliases() {
+        let aliases = json!([{"ip": "127.0.0.1", "hostnames": ["kubernetes"]}]);
+        let spec = json!({"containers": [], "hostNetwork": true, "hostAliases": aliases});
+        let text = hosts_of(&spec, &[[10, 0, 0, 1].into()]);
+        let expected = "127.0.0.1 localhost\n10.0.0.1 node\n127.0.0.1\tkubernetes\n";
+        assert_eq!(text, expected);
+    }
+}
