@@ -49,17 +49,9 @@ fn act(node: &mut Node, act: Act) -> Result<Vec<pleg_node_model::Due>, Refused> 
             Vec::new()
         }
         Act::Crash(id) => node.exit(&id.into(), CRASH, "Error", now),
-        // The programs of the script end with 0 when they are stopped.
+        // The programs of the script end with 0 when they are stopped. With their pod, they are killed.
         Act::Stop(id) => node.exit(&id.into(), 0, "Completed", now),
-        Act::StopPod(pod) => {
-            let containers = node.containers_of(&pod.into());
-            let ended = containers
-                .iter()
-                .flat_map(|id| node.exit(id, 0, "Completed", now));
-            let mut events: Vec<_> = ended.collect();
-            events.extend(node.stop_sandbox(&pod.into(), now));
-            events
-        }
+        Act::StopPod(pod) => node.stop_sandbox(&pod.into(), now),
         Act::Remove(id) => node.remove_container(&id.into(), now),
         Act::RemovePod(pod) => node.remove_sandbox(&pod.into(), now),
         Act::KillSandbox(pod) => {
