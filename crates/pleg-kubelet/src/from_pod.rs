@@ -188,12 +188,13 @@ pub(crate) fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check,
         return Err(FieldError::new("", problem));
     };
     let scheme = http.scheme.as_deref().unwrap_or("HTTP");
-    if scheme != "HTTP" {
-        let problem = format!("{scheme} is not provided: use HTTP, or an exec or tcpSocket probe");
+    if !matches!(scheme, "HTTP" | "HTTPS") {
+        let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
         return Err(FieldError::new("httpGet.scheme", problem));
     }
     let headers = http.http_headers.iter().flatten();
     Ok(Check::Http {
+        tls: scheme == "HTTPS",
         host: http.host.clone().unwrap_or_default(),
         port: port_of(container, &http.port, "httpGet.port")?,
         path: http.path.clone().unwrap_or_default(),

@@ -43,13 +43,18 @@ fn app(container: Value) -> Result<ContainerConfig, FieldError> {
         {"name": "tmp", "emptyDir": {}},
         {"name": "nfs", "nfs": {"server": "s", "path": "/p"}},
     ]);
-    let pod = pod(json!({"nodeName": "n1", "volumes": volumes, "containers": [container]}));
+    config_of(
+        &pod(json!({"nodeName": "n1", "volumes": volumes, "containers": [container]})),
+        0,
+    )
+}
+
+/// The configuration of the container at that index.
+fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
+    let spec = pod.spec.as_ref();
     let input = ContainerInput {
-        pod: &pod,
-        container: &pod.spec.as_ref().map_or_else(
-            || panic!("it has a specification"),
-            |s| s.containers[0].clone(),
-        ),
+        pod,
+        container: spec.map_or_else(|| panic!("it has a specification"), |s| &s.containers[at]),
         attempt: 3,
         restart_count: 3,
         image_ref: "sha256:9",
@@ -252,6 +257,28 @@ fn mounts_are_paths_on_the_node() {
         (empty_dir, "/tmp", false),
     ];
     assert_eq!(mounts, expected);
+}
+
+#[test]
+fn selinux_labels_are_passed_on_the_containers_own_first() {
+    let spec = json!({
+        "securityContext": {"seLinuxOptions": {"type": "of_pod_t", "level": "s0"}},
+        "containers": [
+            {"name": "app", "securityContext": {"seLinuxOptions": {"type": "own_t"}}},
+            {"name": "other"},
+        ],
+    });
+    let pod = pod(spec);
+    let sandbox = sandbox_config(&pod, &node(), 0).unwrap();
+    let context = sandbox.linux.and_then(|linux| linux.security_context);
+    let of_pod = context.and_then(|context| context.selinux_options).unwrap();
+    assert_eq!((&*of_pod.r#type, &*of_pod.level), ("of_pod_t", "s0"));
+    for (at, kind, level) in [(0, "own_t", ""), (1, "of_pod_t", "s0")] {
+        let config = config_of(&pod, at).unwrap();
+        let context = config.linux.and_then(|linux| linux.security_context);
+        let labels = context.and_then(|context| context.selinux_options).unwrap();
+        assert_eq!((&*labels.r#type, &*labels.level), (kind, level));
+    }
 }
 
 #[test]

@@ -263,6 +263,7 @@ fn http(port: u16) -> Probe {
             ..ProbeTiming::default()
         },
         check: Check::Http {
+            tls: false,
             host: String::new(),
             port,
             path: "healthz?x=1".to_owned(),
@@ -288,6 +289,55 @@ async fn http_status_below_400_is_a_success() {
             assert!(!node.ready());
         }
     }
+}
+
+/// Accepts TLS with a certificate that nobody has signed, and answers. Returns the port.
+async fn serve_tls() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let own = rcgen::generate_simple_self_signed(["elsewhere".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            let mut request = [0; 1024];
+            if stream.read(&mut request).await.is_ok_and(|n| n > 0) {
+                let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                _ = stream.write_all(response).await;
+            }
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn https_needs_no_valid_certificate_but_tls() {
+    let https = |port, kind| {
+        let mut probe = http(port);
+        if let Check::Http { tls, .. } = &mut probe.check {
+            *tls = true;
+        }
+        Probe { kind, ..probe }
+    };
+    let node = node().await;
+    node.set(&[https(serve_tls().await, ProbeKind::Readiness)]);
+    node.until(|| node.ready()).await;
+    let closes = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closes.local_addr().unwrap().port();
+    tokio::spawn(async move { while closes.accept().await.is_ok() {} });
+    node.set(&[https(port, ProbeKind::Liveness)]);
+    node.until(|| node.failed() == Some(ProbeKind::Liveness))
+        .await;
 }
 
 #[tokio::test]

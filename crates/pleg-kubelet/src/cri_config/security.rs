@@ -1,12 +1,12 @@
 //! Security contexts: namespaces, users, capabilities.
 
 use k8s_openapi::api::core::v1::{
-    Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+    Container, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
 use pleg_cri::v1::security_profile::ProfileType;
 use pleg_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
-    NamespaceMode, NamespaceOption, SecurityProfile,
+    NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile,
 };
 
 use super::FieldError;
@@ -81,6 +81,17 @@ fn seccomp(profile: Option<&SeccompProfile>, default: ProfileType) -> SecurityPr
     }
 }
 
+/// The runtime sets the labels, on a node with SELinux.
+fn selinux(options: Option<&SELinuxOptions>) -> Option<SeLinuxOption> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    options.map(|options| SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    })
+}
+
 /// The security context of a pod's sandbox.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let context = spec.security_context.as_ref();
@@ -91,6 +102,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         run_as_user: context.and_then(|c| c.run_as_user).map(number),
         run_as_group: context.and_then(|c| c.run_as_group).map(number),
         supplemental_groups: supplemental_groups(context),
+        selinux_options: selinux(context.and_then(|c| c.se_linux_options.as_ref())),
         privileged,
         seccomp: Some(seccomp(
             context.and_then(|c| c.seccomp_profile.as_ref()),
@@ -135,6 +147,8 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         .or_else(|| pod?.run_as_group);
     let profile = own.and_then(|c| c.seccomp_profile.as_ref());
     let profile = profile.or_else(|| pod?.seccomp_profile.as_ref());
+    let labels = own.and_then(|c| c.se_linux_options.as_ref());
+    let labels = labels.or_else(|| pod?.se_linux_options.as_ref());
     let privileged = is_privileged(container);
     let unmasked = own.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked") || privileged;
     let paths = |paths: &[&str]| match unmasked {
@@ -150,6 +164,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         }),
         privileged,
         namespace_options: Some(namespaces(spec)),
+        selinux_options: selinux(labels),
         run_as_user: user.map(number),
         run_as_group: group.map(number),
         readonly_rootfs: own.and_then(|c| c.read_only_root_filesystem) == Some(true),

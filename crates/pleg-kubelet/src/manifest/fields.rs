@@ -6,7 +6,7 @@ use crate::cri_config::{FieldError, SUB_PATH};
 use crate::validation::paths::matches;
 
 /// Patterns of fields that cannot be used, and why.
-const UNSUPPORTED: [(&str, &str); 35] = [
+const UNSUPPORTED: [(&str, &str); 33] = [
     (
         "spec.activeDeadlineSeconds",
         "no deadline is enforced: remove it",
@@ -62,10 +62,6 @@ const UNSUPPORTED: [(&str, &str); 35] = [
         "profiles of the node are not looked up: write type RuntimeDefault",
     ),
     (
-        "spec.securityContext.seLinuxOptions",
-        "SELinux labels are not applied: remove them",
-    ),
-    (
         "spec.securityContext.windowsOptions",
         "this kubelet runs on Linux: remove them",
     ),
@@ -113,10 +109,6 @@ const UNSUPPORTED: [(&str, &str); 35] = [
     (
         "spec.*[].securityContext.seccompProfile.localhostProfile",
         "profiles of the node are not looked up: write type RuntimeDefault",
-    ),
-    (
-        "spec.*[].securityContext.seLinuxOptions",
-        "SELinux labels are not applied: remove them",
     ),
     (
         "spec.*[].securityContext.windowsOptions",

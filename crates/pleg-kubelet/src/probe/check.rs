@@ -9,9 +9,10 @@ use hyper_util::rt::TokioIo;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::CriClient;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::Outcome;
+use super::{Outcome, tls};
 
 /// The largest response body that is read. Upstream's limit.
 const MAX_BODY: usize = 10 << 10;
@@ -27,8 +28,10 @@ pub enum Check {
         /// The port.
         port: u16,
     },
-    /// Sends a GET request, without TLS. A status from 200 to 399 is a success.
+    /// Sends a GET request. A status from 200 to 399 is a success.
     Http {
+        /// Over TLS. The certificate of the server is not verified, as upstream does not.
+        tls: bool,
         /// The host; the pod's address if empty.
         host: String,
         /// The port.
@@ -136,11 +139,16 @@ impl Check {
         match self {
             Self::Tcp { host, port } => tcp(&or_pod(host), *port, timeout).await,
             Self::Http {
+                tls: is_tls,
                 host,
                 port,
                 path,
                 headers,
-            } => http(&or_pod(host), *port, path, headers, timeout).await,
+            } => {
+                let host = or_pod(host);
+                let request = request(&host_and_port(&host, *port), path, headers)?;
+                within(timeout, http(*is_tls, &host, *port, request)).await
+            }
             Self::Exec { command } => match exec.exec(container, command, timeout).await? {
                 0 => Ok(()),
                 code => Err(CheckError::ExitCode(code)),
@@ -157,18 +165,15 @@ async fn tcp(host: &str, port: u16, timeout: Duration) -> Result<(), CheckError>
     within(timeout, async { connect(host, port).await.map(drop) }).await
 }
 
-/// Sends a GET request.
+/// A GET request with upstream's headers.
 ///
 /// # Errors
-/// If there is no response with a status from 200 to 399 within `timeout`.
-async fn http(
-    host: &str,
-    port: u16,
+/// If the path or a header is not valid.
+fn request(
+    address: &str,
     path: &str,
     headers: &[(String, String)],
-    timeout: Duration,
-) -> Result<(), CheckError> {
-    let address = address(host, port);
+) -> Result<Request<Empty<Bytes>>, CheckError> {
     let path = if path.starts_with('/') {
         path.to_owned()
     } else {
@@ -178,55 +183,73 @@ async fn http(
         .header(header::USER_AGENT, "kube-probe/1.37")
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
-    if !headers
-        .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-    {
-        request = request.header(header::HOST, &address);
+    let mut names = headers.iter().map(|(name, _)| name);
+    if !names.any(|name| name.eq_ignore_ascii_case("host")) {
+        request = request.header(header::HOST, address);
     }
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let request = request
-        .body(Empty::<Bytes>::new())
-        .map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))?;
-    within(timeout, async {
-        let stream = connect(host, port).await?;
-        let failed = |source| CheckError::Request {
-            address: address.clone(),
-            source,
-        };
-        let io = TokioIo::new(stream);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io)
-            .await
-            .map_err(failed)?;
-        let exchange = async {
-            let mut response = sender.send_request(request).await.map_err(failed)?;
-            let status = response.status().as_u16();
-            let mut read = 0;
-            while read < MAX_BODY
-                && let Some(Ok(frame)) = response.frame().await
-            {
-                read += frame.data_ref().map_or(0, Bytes::len);
-            }
-            Ok::<u16, CheckError>(status)
-        };
-        tokio::pin!(exchange, connection);
-        let mut open = true;
-        let status = loop {
-            tokio::select! {
-                status = &mut exchange => break status?,
-                // Its error, if any, is the request's, too.
-                _ = &mut connection, if open => open = false,
-            }
-        };
-        if (200..400).contains(&status) {
-            Ok(())
-        } else {
-            Err(CheckError::Status(status))
+    let request = request.body(Empty::<Bytes>::new());
+    request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
+}
+
+/// Sends a request.
+///
+/// # Errors
+/// If the response has no status from 200 to 399.
+async fn http(
+    is_tls: bool,
+    host: &str,
+    port: u16,
+    request: Request<Empty<Bytes>>,
+) -> Result<(), CheckError> {
+    let (stream, address) = (connect(host, port).await?, host_and_port(host, port));
+    let status = match is_tls {
+        false => exchange(stream, address, request).await?,
+        true => match tls::begin(stream, host).await {
+            Ok(stream) => exchange(stream, address, request).await?,
+            Err(source) => return Err(CheckError::Connect { address, source }),
+        },
+    };
+    match (200..400).contains(&status) {
+        true => Ok(()),
+        false => Err(CheckError::Status(status)),
+    }
+}
+
+/// Sends a request on a connection, and returns the status of the response.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    address: String,
+    request: Request<Empty<Bytes>>,
+) -> Result<u16, CheckError> {
+    let failed = |source| CheckError::Request {
+        address: address.clone(),
+        source,
+    };
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(failed)?;
+    let exchange = async {
+        let mut response = sender.send_request(request).await.map_err(failed)?;
+        let status = response.status().as_u16();
+        let mut read = 0;
+        while read < MAX_BODY
+            && let Some(Ok(frame)) = response.frame().await
+        {
+            read += frame.data_ref().map_or(0, Bytes::len);
         }
-    })
-    .await
+        Ok(status)
+    };
+    tokio::pin!(exchange, connection);
+    let mut open = true;
+    loop {
+        tokio::select! {
+            status = &mut exchange => return status,
+            // Its error, if any, is the request's, too.
+            _ = &mut connection, if open => open = false,
+        }
+    }
 }
 
 async fn within(
@@ -242,12 +265,12 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, CheckError> {
     TcpStream::connect((host, port))
         .await
         .map_err(|source| CheckError::Connect {
-            address: address(host, port),
+            address: host_and_port(host, port),
             source,
         })
 }
 
-fn address(host: &str, port: u16) -> String {
+fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

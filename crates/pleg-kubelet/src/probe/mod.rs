@@ -6,6 +6,7 @@
 mod check;
 mod prober;
 mod state;
+mod tls;
 
 pub use check::{Check, CheckError, Exec};
 pub use prober::{Probe, ProbeResults, Prober};

@@ -4,6 +4,7 @@
 #![allow(clippy::panic, reason = "a test's helpers may panic")]
 
 mod directory;
+mod real;
 mod source;
 
 use std::path::Path;
@@ -195,12 +196,6 @@ fn each_wrong_manifest_has_a_clear_message() {
             "    image: shop:1",
             "    image: shop:1\n    livenessProbe: {grpc: {port: 1}}",
             "spec.containers[0].livenessProbe.grpc: use an exec, tcpSocket or httpGet probe",
-        ),
-        (
-            "    image: shop:1",
-            "    image: shop:1\n    readinessProbe: {httpGet: {port: 80, scheme: HTTPS}}",
-            "spec.containers[0].readinessProbe.httpGet.scheme: HTTPS is not provided: use HTTP, or an \
-             exec or tcpSocket probe",
         ),
         (
             "    image: shop:1",
