@@ -35,7 +35,7 @@ impl LookAgain {
         looks.next
     }
 
-    /// The pod shows everything that events have reported.
+    /// Ends the looks: the pod shows everything that events have reported.
     pub(crate) fn stop(&mut self, pod: Option<&PodUid>) {
         self.pods.remove(&pod.cloned());
     }

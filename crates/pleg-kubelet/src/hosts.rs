@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_on_the_nodes_network_has_the_nodes_file_and_its_aliases() {
+    fn pod_on_the_nodes_network_has_the_nodes_file() {
         let aliases = json!([{"ip": "127.0.0.1", "hostnames": ["kubernetes"]}]);
         let spec = json!({"containers": [], "hostNetwork": true, "hostAliases": aliases});
         let text = hosts_of(&spec, &[[10, 0, 0, 1].into()]);

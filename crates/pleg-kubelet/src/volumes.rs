@@ -216,13 +216,13 @@ impl PodDirectories {
     }
 }
 
-/// Makes an empty file that every user of a container can write.
+/// Makes a file that is mounted into containers, with this mode whatever the umask is: the containers' users differ.
 #[cfg(feature = "k8s-openapi")]
-pub(crate) fn make_termination_log(path: &Path) -> Result<(), VolumeError> {
+pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result<(), VolumeError> {
     let directory = path.parent().unwrap_or(path);
     fs::create_dir_all(directory)
-        .and_then(|()| fs::write(path, ""))
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o666)))
+        .and_then(|()| fs::write(path, text))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
         .map_err(|source| VolumeError::Directory {
             path: path.to_owned(),
             source,
@@ -345,6 +345,18 @@ mod tests {
             let of = pods.of(&PodUid::from(uid));
             assert!(matches!(of, Err(VolumeError::Name(_))), "{uid:?}: {of:?}");
         }
+    }
+
+    #[cfg(feature = "k8s-openapi")]
+    #[test]
+    fn file_for_containers_has_its_mode_whatever_the_umask() -> Result<(), VolumeError> {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("new/file");
+        make_file(&path, "text", 0o666)?;
+        let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+        assert_eq!(mode.ok(), Some(0o666));
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("text"));
+        Ok(())
     }
 
     #[test]

@@ -140,55 +140,42 @@ const fn free(act: Act, events: usize) -> Step {
 }
 
 const fn create(pod: &'static str, id: &'static str) -> Act {
+    create_as(pod, id, (id, 0), Life::UntilStopped)
+}
+
+const fn create_as(
+    pod: &'static str,
+    id: &'static str,
+    (name, attempt): (&'static str, u32),
+    life: Life,
+) -> Act {
     Act::Create {
         pod,
         id,
-        name: id,
-        attempt: 0,
-        life: Life::UntilStopped,
+        name,
+        attempt,
+        life,
     }
 }
+
+/// It exits after its STARTED was received. Otherwise the statuses in STARTED could show the exit.
+const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
 const SCRIPT: &[Step] = &[
     // Two containers, a crash and a restart, a start that fails, stops, removals.
     step(Act::Run("life"), 2),
     step(create("life", "a"), 1),
     step(Act::Start("a"), 1),
-    step(
-        Act::Create {
-            pod: "life",
-            id: "b",
-            name: "b",
-            attempt: 0,
-            // It exits after its STARTED was received. Otherwise the statuses in STARTED could show the exit.
-            life: Life::UntilTerminated { code: CRASH },
-        },
-        1,
-    ),
+    step(create_as("life", "b", ("b", 0), CRASHES), 1),
     step(Act::Start("b"), 1),
     step(Act::Crash("b"), 1),
     step(
-        Act::Create {
-            pod: "life",
-            id: "b again",
-            name: "b",
-            attempt: 1,
-            life: Life::UntilStopped,
-        },
+        create_as("life", "b again", ("b", 1), Life::UntilStopped),
         1,
     ),
     step(Act::Start("b again"), 1),
     step(Act::Remove("b"), 1),
-    step(
-        Act::Create {
-            pod: "life",
-            id: "c",
-            name: "c",
-            attempt: 0,
-            life: Life::CannotStart,
-        },
-        1,
-    ),
+    step(create_as("life", "c", ("c", 0), Life::CannotStart), 1),
     step(Act::FailToStart("c"), 0),
     step(Act::Remove("c"), 1),
     step(Act::Stop("a"), 1),

@@ -33,7 +33,7 @@ pub(crate) enum Seen {
     Same,
     /// It shows another state, which is recorded.
     Changed,
-    /// It shows that the id has not ended, and was requested so long after the end that it undoes it.
+    /// It shows that the id has not ended. It was requested more than ten seconds after the end, so the end is undone.
     Undone,
     /// It shows that the id has not ended, and was requested within ten seconds after the end: it may lag, so it is
     /// ignored.

@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::from_pod::volumes;
 use crate::names;
 use crate::termination::Source;
-use crate::volumes::{FileName, VolumeError, make_termination_log};
+use crate::volumes::{FileName, VolumeError, make_file};
 use crate::worker::Run;
 
 use super::Performer;
@@ -81,16 +81,11 @@ impl Performer {
             directories.prepare(&uid, &volumes)?;
             messages
                 .iter()
-                .try_for_each(|path| make_termination_log(path))?;
+                .try_for_each(|path| make_file(path, "", 0o666))?;
             // Only where a container is created.
             if !messages.is_empty() {
                 let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-                std::fs::write(&hosts, crate::hosts::hosts(&of, &ips, &of_node)).map_err(
-                    |source| VolumeError::Directory {
-                        path: hosts,
-                        source,
-                    },
-                )?;
+                make_file(&hosts, &crate::hosts::hosts(&of, &ips, &of_node), 0o644)?;
             }
             log_directories.into_iter().try_for_each(|path| {
                 std::fs::create_dir_all(&path)

@@ -27,7 +27,7 @@ pub(super) struct Losses {
     suppressed: u64,
     /// The ends that events of the present stream have shown, with their codes.
     ends: ById<Option<i32>>,
-    /// Ids of which an event arrived that is younger than its stream.
+    /// Ids about which an event arrived that is younger than its stream.
     young: BTreeSet<Id>,
     subscribed: u64,
 }

@@ -126,6 +126,7 @@ impl World {
                     .coverage
                     .point("world with a hundred workers and a slow runtime");
                 world.faults.set(Fault::Slow, 500);
+                world.checker.set_faults(&world.faults);
                 100 + dice.below(50)
             }
         };
