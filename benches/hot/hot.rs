@@ -80,20 +80,20 @@ fn counted(work: impl FnOnce()) -> usize {
     stats.allocations + stats.reallocations
 }
 
-fn stopped(n: u64) -> Vec<u8> {
+fn stopped(n: u64) -> Bytes {
     let (what, state) = (
         v1::ContainerEventType::ContainerStoppedEvent,
         v1::ContainerState::ContainerExited,
     );
-    typical::event(n, what, state, WALL).encode_to_vec()
+    typical::event(n, what, state, WALL).encode_to_vec().into()
 }
 
-fn started(n: u64) -> Vec<u8> {
+fn started(n: u64) -> Bytes {
     let (what, state) = (
         v1::ContainerEventType::ContainerStartedEvent,
         v1::ContainerState::ContainerRunning,
     );
-    typical::event(n, what, state, WALL).encode_to_vec()
+    typical::event(n, what, state, WALL).encode_to_vec().into()
 }
 
 /// The lower bound: prost decodes an event into its own structs.
@@ -106,13 +106,19 @@ fn prost(rounds: usize) -> usize {
     })
 }
 
+/// As the client decodes an event.
+fn event(bytes: &Bytes) -> RuntimeEvent {
+    let message = convert::EncodedEvent::decode(bytes.clone()).expect("a message");
+    let event = convert::event(message, false).expect("a status");
+    event.expect("it names an id")
+}
+
 /// An event is decoded with prost and then converted.
 fn convert(rounds: usize) -> usize {
     let bytes = started(7);
     counted(|| {
         for _ in 0..rounds {
-            let message = v1::ContainerEventResponse::decode(&*bytes).expect("a message");
-            black_box(convert::event(message));
+            black_box(event(&bytes));
         }
     })
 }
@@ -223,9 +229,8 @@ impl Node {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) {
-        let event = v1::ContainerEventResponse::decode(bytes).expect("a message");
-        self.arrive(convert::event(event).expect("it names an id"));
+    fn take(&mut self, bytes: &Bytes) {
+        self.arrive(event(bytes));
     }
 
     fn next_list(&mut self) -> (Ticket, KnownIds) {

@@ -87,7 +87,9 @@ impl Daemon {
     /// # Errors
     /// If the client's settings cannot be used.
     pub fn runtime(&self) -> anyhow::Result<CriRuntime> {
-        Ok(CriRuntime::new(CriConfig::new(self.endpoint.clone()))?)
+        // What the tests record of events are all their statuses.
+        let config = CriConfig::new(self.endpoint.clone()).with_whole_events();
+        Ok(CriRuntime::new(config)?)
     }
 
     /// Sends SIGKILL to the daemon only.

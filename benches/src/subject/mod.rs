@@ -119,7 +119,13 @@ pub struct Settings {
 impl Settings {
     fn runtime(&self) -> Result<CriRuntime> {
         let endpoint = format!("unix://{}", self.socket.display()).parse()?;
-        Ok(CriRuntime::new(CriConfig::new(endpoint))?)
+        let config = CriConfig::new(endpoint);
+        // Its cache is made of the statuses in events.
+        let config = match self.kind {
+            Kind::Evented => config.with_whole_events(),
+            _ => config,
+        };
+        Ok(CriRuntime::new(config)?)
     }
 }
 

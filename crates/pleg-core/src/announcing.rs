@@ -11,7 +11,7 @@ use crate::types::{
     Source, Subject, Text,
 };
 
-use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
+use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
     /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is
@@ -107,8 +107,8 @@ impl Reconciler {
         }
     }
 
-    /// An id has lived and ended between two reads. Events that are older than the stream announce nothing, because the
-    /// runtime may have replayed them.
+    /// An id has ended and is gone before a read has published it. Events that are older than the stream announce
+    /// nothing, because the runtime may have replayed them.
     pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
         let own = hint.own.as_ref().filter(|_| hint.is_new);
         if let Some(own) = own.filter(|_| self.announcements.has_begun())
@@ -117,9 +117,16 @@ impl Reconciler {
             let mut record = Record::new(own, true);
             record.see(ReportedState::Exited, now, now);
             let (names, source) = (names_of(&record), Source::Stream);
-            for what in [ContainerStarted, ContainerDied, ContainerRemoved] {
+            let end = Published {
+                was_started: true,
+                ..published(&record)
+            };
+            let mut events = self.announcements.published(id, &end, now);
+            events.extend(self.announcements.removed(id));
+            for (what, initial) in events {
                 let event = event(now, &uid, &names, id, &record, what, source);
-                self.out.push(Output::Announce(event));
+                self.out
+                    .push(Output::Announce(PodLifecycleEvent { initial, ..event }));
             }
             self.pods.gone.insert(id, Left { uid, record }, now);
         }

@@ -27,6 +27,9 @@ pub struct CriConfig {
     /// Lists are made in one call each, as in the kubelet, although the runtime may have streaming
     /// lists. Default: false.
     pub unary_lists: bool,
+    /// Every status in an event is decoded. Otherwise it is only that of the id that the event is about, and what identifies
+    /// its pod: the generator uses nothing else, and the other statuses are most of the work. Default: false.
+    pub whole_events: bool,
 }
 
 impl CriConfig {
@@ -46,6 +49,7 @@ impl CriConfig {
             message_limit: 16 << 20,
             receive_budget: 32 << 20,
             unary_lists: false,
+            whole_events: false,
         }
     }
 
@@ -81,6 +85,13 @@ impl CriConfig {
     #[must_use]
     pub const fn with_unary_lists(mut self) -> Self {
         self.unary_lists = true;
+        self
+    }
+
+    /// Decodes every status in an event.
+    #[must_use]
+    pub const fn with_whole_events(mut self) -> Self {
+        self.whole_events = true;
         self
     }
 

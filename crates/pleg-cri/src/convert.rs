@@ -16,6 +16,8 @@ use pleg_runtime::core::{
     Resources, RuntimeEvent, SandboxDetails, Text, WallTime,
 };
 use pleg_runtime::{RuntimeVersion, Scope};
+use prost::bytes::Bytes;
+use prost::{DecodeError, Message};
 
 use crate::metrics::Irregular;
 use crate::v1;
@@ -33,30 +35,88 @@ const MAX_LABELS: usize = 320 << 10;
 /// The maximum size of a label that is kept when the labels of the object are too large.
 const MAX_SHORT_LABEL: usize = 512;
 
-/// Converts a message of the event stream. `None` if it has no id.
-pub fn event(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
-    let id = id(event.container_id)?;
-    let sandbox = event.pod_sandbox_status;
-    let sandbox = sandbox.and_then(sandbox_status);
-    let containers = event.containers_statuses.into_iter();
-    // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-    let containers = containers.filter_map(container_status);
-    let (number, created_at) = (event.container_event_type, event.created_at);
-    let kind = event_type(number);
+/// A message of the event stream. Its statuses are parts of the message and are not decoded.
+#[derive(Clone, PartialEq, Message)]
+pub struct EncodedEvent {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int32, tag = "2")]
+    kind: i32,
+    #[prost(int64, tag = "3")]
+    created_at: i64,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    sandbox: Option<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    containers: Vec<Bytes>,
+}
+
+/// What identifies a status and its pod.
+#[derive(Clone, PartialEq, Message)]
+struct BriefStatus {
+    #[prost(string, tag = "1")]
+    id: String,
+    /// Of a sandbox: that of a container has other fields.
+    #[prost(bytes = "bytes", tag = "2")]
+    metadata: Bytes,
+}
+
+/// Converts a message of the event stream. `None` if it has no id. Unless `whole`, only the status of that id is decoded,
+/// and the identity of its pod.
+///
+/// # Errors
+/// If a status that is decoded is malformed.
+pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, DecodeError> {
+    let Some(id) = id(event.id) else {
+        return Ok(None);
+    };
+    let kind = event_type(event.kind);
+    let mut containers = Vec::new();
+    for encoded in event.containers {
+        if whole || BriefStatus::decode(&*encoded)?.id == id.as_str() {
+            // Quirk `empty container statuses`: elements without an id (cri-o#9663).
+            containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
+        }
+    }
+    let sandbox = match event.sandbox {
+        Some(encoded) if whole || containers.is_empty() => {
+            sandbox_status(v1::PodSandboxStatus::decode(encoded)?)
+        }
+        Some(encoded) => sandbox_of(BriefStatus::decode(encoded)?)?,
+        None => None,
+    };
     // Quirk `nil sandbox status`: normal for DELETED of a sandbox in containerd 1.7.
     if sandbox.is_none() {
         Irregular::NoSandboxStatus.count();
     }
-    let containers: Vec<Report> = containers.collect();
     let mut shown = sandbox.iter().chain(&containers);
     if kind != EventType::Deleted && !shown.any(|report| report.id == id) {
         Irregular::NoSubjectStatus.count();
     }
-    let mut event = RuntimeEvent::new(id, kind);
-    event.created_at = created_at;
-    event.sandbox = sandbox;
-    event.containers = containers;
-    Some(event)
+    let mut converted = RuntimeEvent::new(id, kind);
+    converted.created_at = event.created_at;
+    converted.sandbox = sandbox;
+    converted.containers = containers;
+    Ok(Some(converted))
+}
+
+/// The pod of a container whose status an event contains.
+fn sandbox_of(brief: BriefStatus) -> Result<Option<Report>, DecodeError> {
+    let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
+    let Some(id) = id(brief.id) else {
+        return Ok(None);
+    };
+    let mut identity = Identity::new(Kind::Sandbox);
+    identity.pod = non_empty(metadata.uid);
+    identity.namespace = non_empty(metadata.namespace);
+    identity.pod_name = non_empty(metadata.name);
+    identity.attempt = metadata.attempt;
+    let details = SandboxDetails::default();
+    Ok(Some(Report::new(
+        id,
+        ReportedState::Unknown,
+        identity,
+        details,
+    )))
 }
 
 fn event_type(number: i32) -> EventType {

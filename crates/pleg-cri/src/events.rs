@@ -9,15 +9,20 @@ use futures::future::BoxFuture;
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::{CallError, RuntimeEvent};
 use tonic::body::Body;
-use tonic::client::GrpcService;
-use tonic::{Status, Streaming};
+use tonic::client::{Grpc, GrpcService};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
 use tower::BoxError;
 use tracing::Instrument as _;
 
+use crate::config::CriConfig;
+use crate::convert::{self, EncodedEvent};
 use crate::error::call_error;
 use crate::metrics::{Measurement, Operation};
-use crate::v1::runtime_service_client::RuntimeServiceClient;
-use crate::{convert, v1};
+use crate::v1;
+
+const METHOD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
 /// The event stream of a runtime, on a separate connection. The call starts with the first poll.
 ///
@@ -34,26 +39,39 @@ enum State {
 }
 
 struct Open {
-    stream: Streaming<v1::ContainerEventResponse>,
+    stream: Streaming<EncodedEvent>,
+    whole: bool,
     measurement: Measurement,
 }
 
 impl Events {
-    pub(crate) fn new<S>(service: S, message_limit: usize, clock: Clock) -> Self
+    pub(crate) fn new<S>(service: S, config: &CriConfig, clock: Clock) -> Self
     where
         S: GrpcService<Body, ResponseBody = Body, Error: Into<BoxError>, Future: Send>,
         S: Send + 'static,
     {
-        let client = RuntimeServiceClient::new(service);
-        let mut client = client.max_decoding_message_size(message_limit);
+        let (limit, whole) = (config.message_limit, config.whole_events);
+        let mut client = Grpc::new(service).max_decoding_message_size(limit);
         let span = tracing::debug_span!("cri", operation = Operation::EVENTS.name);
         let opening = async move {
             let mut measurement = Measurement::begin(Operation::EVENTS, clock);
             // A stream that its reader drops has not failed.
             measurement.failed = false;
-            match client.get_container_events(v1::GetEventsRequest {}).await {
+            let call = async {
+                let not_ready = |error: S::Error| {
+                    Status::unknown(format!("Service was not ready: {}", error.into()))
+                };
+                client.ready().await.map_err(not_ready)?;
+                let request = Request::new(v1::GetEventsRequest {});
+                let codec = ProstCodec::<_, EncodedEvent>::default();
+                client
+                    .server_streaming(request, PathAndQuery::from_static(METHOD), codec)
+                    .await
+            };
+            match call.await {
                 Ok(response) => Ok(Open {
                     stream: response.into_inner(),
+                    whole,
                     measurement,
                 }),
                 Err(status) => Err(failed(&mut measurement, &status)),
@@ -82,10 +100,14 @@ impl Stream for Events {
                     Err(error) => Some(Err(error)),
                 },
                 State::Open(open) => match ready!(Pin::new(&mut open.stream).poll_next(cx)) {
-                    Some(Ok(event)) => match convert::event(event) {
-                        Some(event) => return Poll::Ready(Some(Ok(event))),
+                    Some(Ok(event)) => match convert::event(event, open.whole) {
+                        Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
                         // It has no id.
-                        None => continue,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            let status = Status::internal(error.to_string());
+                            Some(Err(failed(&mut open.measurement, &status)))
+                        }
                     },
                     Some(Err(status)) => Some(Err(failed(&mut open.measurement, &status))),
                     None => None,

@@ -251,8 +251,7 @@ impl Runtime for CriRuntime {
             .await
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;
         let service = self.connection.layers.around(channel);
-        let limit = self.config().message_limit;
-        Ok(Events::new(service, limit, self.connection.clock))
+        Ok(Events::new(service, self.config(), self.connection.clock))
     }
 
     async fn event_profile(&self) -> Result<EventProfile, CallError> {

@@ -91,6 +91,28 @@ fn death_during_the_first_statuses_is_not_initial() {
 }
 
 #[test]
+fn short_life_from_before_the_first_relist_starts_initially() {
+    let mut t = Script::new();
+    t.node.start("s");
+    t.node.start("web");
+    t.node.relists_fail = Some(Failed);
+    t.slow_read(PodLists);
+    t.subscribe();
+    t.node.relists_fail = None;
+    t.pass(1_500);
+    t.exits("web", 3);
+    t.removes("web");
+    t.fail(PodLists);
+    t.relist();
+    t.expect(&[
+        "Started s initial",
+        "Started web initial",
+        "Died web 3",
+        "Removed web 3",
+    ]);
+}
+
+#[test]
 fn death_after_a_read_before_the_relist_is_new() {
     let mut t = Script::new();
     t.hold(Relists);

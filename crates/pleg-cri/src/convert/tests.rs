@@ -1,7 +1,7 @@
 //! Tests of the conversion, with regular and irregular input.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use pleg_runtime::core::Details;
+use pleg_runtime::core::{Arrival, Details, Hint, Instant};
 
 use super::*;
 
@@ -43,6 +43,12 @@ fn regular<R>(convert: impl FnOnce() -> R) -> R {
 
 fn one(kind: &str) -> Vec<(String, u64)> {
     vec![(kind.to_owned(), 1)]
+}
+
+/// Every status of the event is converted.
+fn event_of(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
+    let encoded = EncodedEvent::decode(&*event.encode_to_vec()).unwrap();
+    super::event(encoded, true).unwrap()
 }
 
 fn pod_labels() -> BTreeMap<String, String> {
@@ -351,7 +357,7 @@ fn element_without_id_is_dropped_and_counted() {
                 container_id: String::new(),
                 ..event()
             };
-            super::event(without_id).is_none()
+            event_of(without_id).is_none()
         }),
     ] {
         assert!(dropped);
@@ -361,7 +367,7 @@ fn element_without_id_is_dropped_and_counted() {
 
 #[test]
 fn complete_event_is_regular() {
-    let event = regular(|| super::event(event())).unwrap();
+    let event = regular(|| event_of(event())).unwrap();
     assert_eq!((event.id.as_str(), event.event), ("c", EventType::Stopped));
     assert_eq!(event.created_at, T);
     assert_eq!(event.sandbox.unwrap().id.as_str(), "s");
@@ -379,7 +385,7 @@ fn event_keeps_other_statuses_beside_empty_one() {
             ..Default::default()
         },
     );
-    let (event, kinds) = counted(|| super::event(sent));
+    let (event, kinds) = counted(|| event_of(sent));
     assert_eq!(event.unwrap().containers.len(), 1);
     assert_eq!(kinds, one("no_id"));
 }
@@ -390,7 +396,7 @@ fn event_without_sandbox_or_subject_status_is_kept() {
         pod_sandbox_status: None,
         ..event()
     };
-    let (event_, kinds) = counted(|| super::event(sent));
+    let (event_, kinds) = counted(|| event_of(sent));
     assert_eq!(event_.unwrap().sandbox, None);
     assert_eq!(kinds, one("no_sandbox_status"));
 
@@ -398,7 +404,7 @@ fn event_without_sandbox_or_subject_status_is_kept() {
         containers_statuses: vec![],
         ..event()
     };
-    let (event_, kinds) = counted(|| super::event(sent));
+    let (event_, kinds) = counted(|| event_of(sent));
     assert!(event_.unwrap().containers.is_empty());
     assert_eq!(kinds, one("no_subject_status"));
 
@@ -409,7 +415,7 @@ fn event_without_sandbox_or_subject_status_is_kept() {
         ..event()
     };
     assert_eq!(
-        regular(|| super::event(deleted)).unwrap().event,
+        regular(|| event_of(deleted)).unwrap().event,
         EventType::Deleted
     );
     let of_sandbox = v1::ContainerEventResponse {
@@ -417,7 +423,7 @@ fn event_without_sandbox_or_subject_status_is_kept() {
         containers_statuses: vec![],
         ..event()
     };
-    regular(|| super::event(of_sandbox)).unwrap();
+    regular(|| event_of(of_sandbox)).unwrap();
 }
 
 #[test]
@@ -426,7 +432,7 @@ fn sandbox_status_without_id_is_none() {
         pod_sandbox_status: Some(Default::default()),
         ..event()
     };
-    let (event, kinds) = counted(|| super::event(sent));
+    let (event, kinds) = counted(|| event_of(sent));
     assert_eq!(event.unwrap().sandbox, None);
     assert_eq!(
         kinds,
@@ -440,7 +446,7 @@ fn event_of_unknown_type_is_passed_on() {
         container_event_type: 42,
         ..event()
     };
-    let (event, kinds) = counted(|| super::event(sent));
+    let (event, kinds) = counted(|| event_of(sent));
     assert_eq!(event.unwrap().event, EventType::Other(42));
     assert_eq!(kinds, one("unknown_enum_value"));
 }
@@ -458,4 +464,45 @@ fn long_values_of_too_large_labels_are_left_out() {
     };
     assert_eq!(kept(&long), Labels::from([("a", "1")]));
     assert_eq!(kept(&half).get("b"), Some(&*half));
+}
+
+/// What the generator takes from an event is the same, whether every status was decoded or not.
+#[test]
+fn statuses_that_are_not_decoded_change_no_hint() {
+    let other = v1::ContainerStatus {
+        id: "other".into(),
+        ..container(v1::ContainerState::ContainerRunning)
+    };
+    let unlabelled = v1::ContainerStatus {
+        labels: BTreeMap::new(),
+        ..container(v1::ContainerState::ContainerExited)
+    };
+    let own = container(v1::ContainerState::ContainerExited);
+    for id in ["c", "s", "gone"] {
+        for sandbox in [None, Some(sandbox())] {
+            for statuses in [
+                vec![],
+                vec![other.clone()],
+                vec![other.clone(), own.clone()],
+                vec![unlabelled.clone()],
+            ] {
+                let sent = v1::ContainerEventResponse {
+                    container_id: id.into(),
+                    pod_sandbox_status: sandbox.clone(),
+                    containers_statuses: statuses,
+                    ..event()
+                };
+                let hint = |whole| {
+                    let encoded = EncodedEvent::decode(&*sent.encode_to_vec()).unwrap();
+                    let arrival = Arrival {
+                        event: super::event(encoded, whole).unwrap().unwrap(),
+                        arrived: Instant::from_nanos(1),
+                        wall: WallTime::from_nanos(T),
+                    };
+                    Hint::new(arrival, None)
+                };
+                assert_eq!(hint(false), hint(true), "{sent:?}");
+            }
+        }
+    }
 }
