@@ -38,6 +38,7 @@ macro_rules! on_both_versions {
 }
 
 mod agent;
+mod calm;
 mod churn;
 mod doctor;
 mod fresh;
@@ -47,7 +48,6 @@ mod outages;
 mod second_subscriber;
 mod sequences;
 mod static_pods;
-mod workers;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A consumer that takes nothing for a minute, in a storm of a thousand pods: it must not delay the
+//! A consumer that takes nothing for a minute, in a storm of 400 pods: it must not delay the
 //! runtime, and afterwards it must get every end and every removal, and the present state of every id.
 //!
 //! Measured is the longest of the runtime's calls that send an event, called in-process. Runs without a

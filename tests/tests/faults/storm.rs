@@ -1,4 +1,4 @@
-//! A thousand pods run, crash and restart, and some are removed. The in-process calls are measured.
+//! 400 pods run, crash and restart, and some are removed. The in-process calls are measured.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,11 +14,11 @@ use tonic::{Request, Status};
 
 use crate::in_process::MS;
 
-const PODS: u64 = 1000;
+const PODS: u64 = 400;
 /// Enough bytes for three windows of a connection, which are larger than those of a stream.
-const ANNOTATION: usize = 1500;
+const ANNOTATION: usize = 3750;
 /// A pod starts after each.
-const PACE: Duration = Duration::from_millis(60);
+const PACE: Duration = Duration::from_millis(150);
 
 /// What was done to one container or sandbox.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Done {
     pub(crate) removed: bool,
 }
 
-/// The storm: a thousand pods run, crash and restart, and some are removed.
+/// The storm: 400 pods run, crash and restart, and some are removed.
 #[derive(Clone)]
 pub(crate) struct Storm {
     service: CriService,

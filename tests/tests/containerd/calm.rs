@@ -23,7 +23,7 @@ const PLAN: Plan = Plan {
 const IDLE: Duration = Duration::from_secs(60);
 
 on_both_versions! {
-    calm_stream_misses_nothing_and_is_relisted_every_minute: calm();
+    stream_misses_nothing_and_is_relisted_every_minute: calm();
 }
 
 async fn calm(daemon: &Daemon) -> anyhow::Result<()> {
