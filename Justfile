@@ -55,7 +55,7 @@ soak-kubelet MINUTES="120": _static-pods
 # From a container's death to its replacement running, on both containerds, beside create and start alone.
 [group('measure')]
 measure-replacement PODS="20" DEATHS="200":
-    cargo build --release --workspace --features pleg-tests/containerd --example static_pods
+    cargo build --release --workspace --features pleg-tests/containerd --bin static_pods
     PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
         cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
@@ -70,7 +70,7 @@ measure-agent MINUTES="5":
     cargo test --workspace --features pleg-tests/containerd --test containerd -- --ignored --nocapture agent::
 
 _static-pods:
-    cargo build --workspace --features pleg-tests/containerd --example static_pods --bin pleg
+    cargo build --workspace --features pleg-tests/containerd --bin static_pods --bin pleg
 
 # The container image: a static program, and the OCI archive that contains it.
 [group('deploy')]

@@ -27,7 +27,7 @@ ALLOWED = {
     "pleg": ([], {"pleg_core", "pleg_runtime", "pleg_evented", "futures_core", "metrics"}),
     # hyper is the source of an error of HTTP probes.
     "pleg-kubelet": (
-        ["latest", "manifests"],
+        ["latest"],
         {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "hyper", "k8s_openapi"},
     ),
     "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),

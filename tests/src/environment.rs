@@ -18,7 +18,7 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
     }
 }
 
-/// A program beside the tests of this build: `pleg`, `examples/static_pods`.
+/// A program beside the tests of this build: `pleg`, `static_pods`.
 ///
 /// # Errors
 /// If cargo has not built it.

@@ -172,7 +172,7 @@ fn timing_of(probe: &ApiProbe) -> ProbeTiming {
 ///
 /// # Errors
 /// The field that cannot be used. Its path begins at the probe.
-pub(crate) fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
+pub fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
     if let Some(exec) = &probe.exec {
         let command = exec.command.clone().unwrap_or_default();
         return Ok(Check::Exec { command });

@@ -80,8 +80,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, validation of pods, and `Performer`, which makes the calls |
-//! | `manifests` | manifests of static pods, as YAML; includes `k8s-openapi` |
+//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, and `Performer`, which makes the calls |
 //! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
 //!
 //! # Failures
@@ -109,13 +108,9 @@ pub mod gc;
 pub mod history;
 #[cfg(feature = "k8s-openapi")]
 mod hosts;
-#[cfg(feature = "manifests")]
-pub mod manifest;
 pub mod names;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
-#[cfg(feature = "k8s-openapi")]
-pub mod node_status;
 #[cfg(feature = "k8s-openapi")]
 pub mod perform;
 #[cfg(feature = "k8s-openapi")]
@@ -130,15 +125,8 @@ pub mod runtime_state;
 pub mod spec;
 #[cfg(feature = "k8s-openapi")]
 mod termination;
-#[cfg(feature = "k8s-openapi")]
-pub mod validation;
 pub mod volumes;
 pub mod worker;
 
 #[cfg(feature = "k8s-openapi")]
-pub use from_pod::container_hash;
-
-/// The code of the guide.
-#[cfg(all(doctest, feature = "manifests"))]
-#[doc = include_str!("../../../docs/kubelet.md")]
-mod guide {}
+pub use from_pod::{check_of, container_hash};

@@ -191,7 +191,7 @@ impl StaticPods {
             Mode::Polling => "polling",
             _ => "evented",
         };
-        let mut command = Command::new(built("examples/static_pods")?);
+        let mut command = Command::new(built("static_pods")?);
         command
             .args(["--endpoint", &endpoint.to_string(), "--manifests"])
             .arg(self.settings.manifests())

@@ -26,7 +26,7 @@ pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
 /// Why a path in a volume cannot be mounted.
-pub(crate) const SUB_PATH: &str = "a container could replace it by a symbolic link to a file of the node: mount the \
+pub const SUB_PATH: &str = "a container could replace it by a symbolic link to a file of the node: mount the \
                                    volume, or a hostPath of that path";
 
 /// A field of a pod that cannot be used.
@@ -40,7 +40,9 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    /// A problem with the field of that path.
+    #[must_use]
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             field: field.into(),
             problem: problem.into(),

@@ -1,0 +1,5 @@
+//! Statuses of pods, letter by letter.
+
+mod containers;
+mod pods;
+mod setup;

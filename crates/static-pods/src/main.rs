@@ -1,0 +1,181 @@
+//! A standalone kubelet that runs static pods on a container runtime.
+//!
+//! It is wiring of the parts of `pleg-kubelet`, and an example of how to use them: `kubelet` is the
+//! worker of a pod, `server` shows the pods and the node.
+//!
+//! ```text
+//! static_pods --endpoint unix:///run/containerd/containerd.sock --manifests /etc/pods
+//! ```
+//!
+//! It removes pods without a manifest, but only those that were made from one.
+mod server;
+
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use pleg::Pleg;
+use pleg::core::Mode;
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use serde_json::json;
+use static_pods::manifest::ManifestSource;
+use static_pods::node_status::NodeStatus;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use static_pods::kubelet::{Kubelet, print};
+
+/// How often the directory of manifests is read.
+const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
+/// How long runs in progress may take when it is stopped.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Runs static pods on a container runtime.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The socket of the container runtime.
+    #[arg(long, default_value = "unix:///run/containerd/containerd.sock")]
+    endpoint: String,
+    /// The directory of the manifests: v1.Pod as YAML or JSON.
+    #[arg(long)]
+    manifests: PathBuf,
+    /// Run manifests with fields that the API does not have, without these fields.
+    #[arg(long)]
+    ignore_unknown_fields: bool,
+    /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
+    #[arg(long, default_value = "127.0.0.1:10255")]
+    listen: SocketAddr,
+    /// How changes are learned of.
+    #[arg(long, value_enum, default_value = "evented")]
+    mode: ModeArg,
+    /// The directory of logs and volumes.
+    #[arg(long, default_value = "/var/lib/static-pods")]
+    root: PathBuf,
+    /// The cgroup below which the runtime puts the pods.
+    #[arg(long, default_value = "")]
+    cgroup_parent: String,
+    /// The name of the node, a suffix of the pods' names.
+    #[arg(long, default_value = "node")]
+    node: String,
+    /// The address of the node.
+    #[arg(long, default_value = "127.0.0.1")]
+    node_ip: IpAddr,
+    /// The first delay of a restart, such as 10s.
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    back_off_initial: Duration,
+    /// The greatest delay of a restart.
+    #[arg(long, value_parser = duration, default_value = "300s")]
+    back_off_max: Duration,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// By the runtime's events, and rare lists.
+    Evented,
+    /// By lists alone.
+    Polling,
+}
+
+/// A number of `ms` or `s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => number.parse().map(Duration::from_millis),
+        (None, Some(number)) => number.parse().map(Duration::from_secs),
+        (None, None) => return Err("add a unit: ms or s".to_owned()),
+    };
+    parsed.map_err(|error| error.to_string())
+}
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let result = runtime.block_on(run());
+    // Work on a file system that hangs cannot be cancelled, and is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let filter = match std::env::var("PLEG_LOG") {
+        Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
+        Err(_) => EnvFilter::new("info"),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let mut stop = std::pin::pin!(stop_signal()?);
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    pleg_cri::describe_metrics();
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let address = listener.local_addr()?.to_string();
+    print(&json!({"event": "listening", "address": address}));
+    let (builder, client) = Pleg::connect(&args.endpoint)?;
+    let mut builder = builder.mode(match args.mode {
+        ModeArg::Evented => Mode::Evented,
+        ModeArg::Polling => Mode::Polling,
+    });
+    // Before it starts, so that no end is missed.
+    let consumer = builder.register_consumer("static_pods");
+    let pleg = builder.spawn()?;
+    let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());
+    let mut back_off = BackOffSettings::default();
+    back_off.initial = args.back_off_initial;
+    back_off.max = args.back_off_max;
+    let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
+    config.cgroup_parent = args.cgroup_parent;
+    let kubelet = Kubelet::new(pleg.clone(), client, node, consumer, config, back_off)?;
+    let kubelet = Arc::new(kubelet);
+    let (directory, period) = (args.manifests, MANIFEST_PERIOD);
+    let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
+    if args.ignore_unknown_fields {
+        source = source.ignore_unknown_fields();
+    }
+    let first = async {
+        kubelet.node.wait_for_runtime().await;
+        pleg.wait_until_synced().await?;
+        source.set_running(kubelet.running());
+        // Pods without a manifest are terminated. So the workers start when the directory has been read.
+        let specs = source.wait().await;
+        print(&json!({"event": "synced"}));
+        tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
+        anyhow::Ok(specs)
+    };
+    tokio::spawn(server::serve(listener, kubelet.clone(), metrics));
+    let specs = tokio::select! {
+        specs = first => specs?,
+        () = &mut stop => return Ok(()),
+    };
+    let settings = WorkerSettings::default();
+    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs)?;
+    tokio::select! {
+        () = &mut stop => {}
+        ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers)) } => {}
+        () = workers.ended() => anyhow::bail!("the pod workers have ended"),
+    }
+    workers.shutdown(pleg.now().after(DRAIN)).await;
+    pleg.shutdown().await;
+    Ok(())
+}
+
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

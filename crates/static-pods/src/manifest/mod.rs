@@ -1,0 +1,239 @@
+//! Manifests of static pods: a `v1.Pod` in a file, as YAML or JSON.
+
+mod directory;
+mod fields;
+mod provided;
+mod source;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::serde_json;
+
+use crate::validation::validate;
+use pleg_kubelet::cri_config::FieldError;
+use pleg_kubelet::names;
+use pleg_kubelet::pod_status::qos_class;
+use pleg_kubelet::spec::PodSpec;
+
+pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
+pub use source::ManifestSource;
+
+/// A static pod that this kubelet can run.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// The pod, with its uid, its name with the name of the node, and its namespace.
+    pub pod: Pod,
+    /// What pod workers use.
+    pub spec: PodSpec,
+    /// Paths of fields in the file that the API does not have. Only with [`UnknownFields::Ignore`].
+    pub ignored: Vec<String>,
+}
+
+/// What to do with a field that the API does not have, for example because it is misspelt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// The manifest is an error.
+    #[default]
+    Refuse,
+    /// The field has no effect, as in upstream's kubelet. It is in [`Manifest::ignored`].
+    Ignore,
+}
+
+/// How manifests are read. The name of a node alone is enough: `"node1".into()`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParseOptions {
+    /// The name of the node.
+    pub node: String,
+    /// What to do with fields that the API does not have.
+    pub unknown_fields: UnknownFields,
+}
+
+impl From<&str> for ParseOptions {
+    fn from(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A manifest that cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ManifestError {
+    /// The file.
+    pub file: PathBuf,
+    /// The field; `None` if the file as a whole is wrong.
+    pub field: Option<String>,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file.display())?;
+        if let Some(field) = &self.field {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+impl ManifestError {
+    fn of_file(file: &Path, problem: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            field: None,
+            problem: problem.into(),
+        }
+    }
+
+    fn of_field(file: &Path, error: FieldError) -> Self {
+        Self {
+            file: file.to_owned(),
+            field: Some(error.field),
+            problem: error.problem,
+        }
+    }
+}
+
+impl Manifest {
+    /// Reads the contents of a file. `options` are [`ParseOptions`] or the name of the node.
+    ///
+    /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a
+    /// hash of the node's name, the file's name and the contents; so a changed manifest is another
+    /// pod. In contrast to upstream, the resources of containers do not count, only the class of the
+    /// pod that follows from them: they can be changed while the pod runs.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown (see
+    /// [`UnknownFields`]), [`validate`] rejects a value, or this kubelet cannot provide something.
+    pub fn parse(
+        file: &Path,
+        contents: &str,
+        options: impl Into<ParseOptions>,
+    ) -> Result<Self, ManifestError> {
+        let ParseOptions {
+            node,
+            unknown_fields,
+        } = options.into();
+        let mut given =
+            yaml::mapping(contents).map_err(|problem| ManifestError::of_file(file, problem))?;
+        fields::quantities_as_text(&mut given);
+        let of_field = |error| ManifestError::of_field(file, error);
+        let mut pod = yaml::pod(&given).map_err(of_field)?;
+        let understood = serde_json::to_value(&pod).unwrap_or_default();
+        let ignored = fields::unknown(&given, &understood);
+        if let (Some(field), UnknownFields::Refuse) = (ignored.first(), unknown_fields) {
+            let problem = "there is no such field: check its name and its indentation";
+            return Err(of_field(FieldError::new(field, problem)));
+        }
+        fields::all_supported(&given).map_err(of_field)?;
+        validate(&pod)
+            .into_iter()
+            .next()
+            .map_or(Ok(()), Err)
+            .map_err(of_field)?;
+        provided::all_provided(&pod).map_err(of_field)?;
+        complete(&mut pod, file, &node);
+        full_name_fits(&pod).map_err(of_field)?;
+        let spec = PodSpec::from_pod(&pod);
+        Ok(Self {
+            file: file.to_owned(),
+            pod,
+            spec,
+            ignored,
+        })
+    }
+
+    /// The name of the pod with its namespace: `name_namespace`, as upstream writes it.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        let metadata = &self.pod.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        format!("{name}_{namespace}")
+    }
+
+    /// The uid of the pod.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+/// Sets what upstream sets in a static pod.
+fn complete(pod: &mut Pod, file: &Path, node: &str) {
+    let uid = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
+    let uid = uid.unwrap_or_else(|| uid_of(pod, file, node));
+    let name = pod.metadata.name.take().unwrap_or_default();
+    pod.metadata.name = Some(format!("{name}-{}", node.to_lowercase()));
+    let namespace = pod.metadata.namespace.take().filter(|n| !n.is_empty());
+    pod.metadata.namespace = Some(namespace.unwrap_or_else(|| "default".to_owned()));
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
+    annotations.insert(names::MANIFEST_NODE.to_owned(), node.to_owned());
+    pod.metadata.uid = Some(uid);
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = Some(node.to_owned());
+    }
+    pod.status = None;
+}
+
+/// Checks the name that the pod has with the name of its node.
+fn full_name_fits(pod: &Pod) -> Result<(), FieldError> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    if name.len() <= 253 {
+        return Ok(());
+    }
+    let length = name.len();
+    let problem = format!(
+        "{name:?}, with the name of the node, has {length} characters: shorten it, 253 are allowed"
+    );
+    Err(FieldError::new("metadata.name", problem))
+}
+
+fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
+    let mut pod = pod.clone();
+    let mut class = "";
+    if let Some(spec) = &mut pod.spec {
+        class = qos_class(spec).as_str();
+        let init = spec.init_containers.iter_mut().flatten();
+        for container in init.chain(&mut spec.containers) {
+            let resources = container.resources.take();
+            container.resources = resources.map(without_resizable);
+        }
+    }
+    let contents = serde_json::to_string(&pod).unwrap_or_default();
+    let text = format!("host:{node}file:{}class:{class}{contents}", file.display());
+    // FNV-1a with 128 bits: the same in all versions of this crate.
+    let hash = text.bytes().fold(
+        0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
+        |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        },
+    );
+    format!("{hash:032x}")
+}
+
+fn without_resizable(mut resources: ResourceRequirements) -> ResourceRequirements {
+    for amounts in [&mut resources.requests, &mut resources.limits] {
+        if let Some(amounts) = amounts {
+            amounts.retain(|name, _| name != "cpu" && name != "memory");
+        }
+        if amounts.as_ref().is_some_and(BTreeMap::is_empty) {
+            *amounts = None;
+        }
+    }
+    resources
+}

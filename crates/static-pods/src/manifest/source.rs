@@ -1,0 +1,183 @@
+//! The directory of manifests, read again and again, for pod workers.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::PodUid;
+use pleg::runtime::clock::Clock;
+use tokio::task::JoinHandle;
+
+use super::{
+    Changes, DirectoryError, Manifest, ManifestError, Manifests, ParseOptions, ReadManifests,
+    UnknownFields, read_directory,
+};
+use pleg_kubelet::worker::PodWorkers;
+
+/// How long a read of the directory may take until it is reported.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The manifests of a directory as a source of pods. What is wrong is logged once, until it changes.
+#[derive(Debug)]
+pub struct ManifestSource {
+    directory: PathBuf,
+    options: ParseOptions,
+    period: Duration,
+    clock: Clock,
+    manifests: Manifests,
+    /// What was logged, so that it is not logged again every second.
+    broken: Vec<ManifestError>,
+    error: Option<String>,
+    /// A read that has not ended in time.
+    reading: Option<JoinHandle<Result<ReadManifests, DirectoryError>>>,
+}
+
+impl ManifestSource {
+    /// The manifests in `directory`, for the node with that name, read every `period`.
+    pub fn new(
+        directory: impl Into<PathBuf>,
+        node: impl Into<String>,
+        period: Duration,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            directory: directory.into(),
+            options: ParseOptions {
+                node: node.into(),
+                unknown_fields: UnknownFields::Refuse,
+            },
+            period,
+            clock,
+            manifests: Manifests::default(),
+            broken: Vec::new(),
+            error: None,
+            reading: None,
+        }
+    }
+
+    /// Ignores fields that the API does not have, as upstream does. They are logged as a warning: once
+    /// for a file, and again when they change.
+    #[must_use]
+    pub const fn ignore_unknown_fields(mut self) -> Self {
+        self.options.unknown_fields = UnknownFields::Ignore;
+        self
+    }
+
+    /// Names the pods that run at the start. See [`Manifests::set_running`].
+    pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
+        self.manifests.set_running(uids);
+    }
+
+    /// Waits until the directory can be read, and returns its pods: all that pod workers must know
+    /// before they start.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; call it again.
+    pub async fn wait(&mut self) -> Vec<(PodUid, Arc<Manifest>)> {
+        while self.read().await.is_none() {
+            self.pause().await;
+        }
+        let pods = self.manifests.iter();
+        pods.map(|manifest| (uid(manifest), Arc::new(manifest.clone())))
+            .collect()
+    }
+
+    /// Applies changes to the workers. Never returns.
+    ///
+    /// # Cancel safety
+    /// Changes that were read and not applied yet are lost: do not call it again.
+    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>) {
+        loop {
+            self.pause().await;
+            let Some(changes) = self.read().await else {
+                continue;
+            };
+            apply_changes(workers, changes);
+        }
+    }
+
+    async fn pause(&self) {
+        let next = self.clock.now().after(self.period);
+        self.clock.sleep_until(next).await;
+    }
+
+    /// `None` if the directory cannot be read: all stays as it is.
+    async fn read(&mut self) -> Option<Changes> {
+        let found = match self.read_directory().await {
+            Ok(found) => found,
+            Err(error) => {
+                if self.error.as_ref() != Some(&error) {
+                    tracing::error!("{error}");
+                }
+                self.error = Some(error);
+                return None;
+            }
+        };
+        if self.error.take().is_some() {
+            tracing::info!("the manifest directory can be read again");
+        }
+        let changes = self.manifests.update(found);
+        for error in changes.broken.iter().filter(|e| !self.broken.contains(e)) {
+            tracing::error!("{error}");
+        }
+        self.broken.clone_from(&changes.broken);
+        warn_of_ignored(&changes);
+        Some(changes)
+    }
+
+    /// A read that hangs cannot be cancelled. It is awaited again, because another one would hang, too.
+    async fn read_directory(&mut self) -> Result<ReadManifests, String> {
+        let mut reading = self.reading.take().unwrap_or_else(|| {
+            let (directory, options) = (self.directory.clone(), self.options.clone());
+            tokio::task::spawn_blocking(move || read_directory(&directory, options))
+        });
+        let deadline = self.clock.now().after(DEADLINE);
+        let read = tokio::select! {
+            read = &mut reading => read.map_err(|panic| panic.to_string())?,
+            () = self.clock.sleep_until(deadline) => {
+                self.reading = Some(reading);
+                let directory = self.directory.display();
+                return Err(format!(
+                    "reading {directory} takes longer than {DEADLINE:?}: check its file system"
+                ));
+            }
+        };
+        read.map_err(|error| error.to_string())
+    }
+}
+
+/// Logs the ignored fields of new manifests, and of those in which they changed.
+fn warn_of_ignored(changes: &Changes) {
+    let added = changes.added.iter();
+    let changed = changes.changed.iter();
+    let changed = changed.filter(|(before, after)| before.ignored != after.ignored);
+    for manifest in added.chain(changed.map(|(_, after)| after)) {
+        if !manifest.ignored.is_empty() {
+            let (file, fields) = (manifest.file.display(), manifest.ignored.join(", "));
+            tracing::warn!(
+                "{file}: {fields}: there are no such fields, they are ignored: check their names \
+                 and their indentation"
+            );
+        }
+    }
+}
+
+fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes) {
+    for manifest in &changes.removed {
+        workers.delete(&uid(manifest));
+    }
+    for (before, after) in changes.changed {
+        if uid(&before) != uid(&after) {
+            workers.delete(&uid(&before));
+        }
+        workers.set(&uid(&after), after);
+    }
+    for manifest in changes.added {
+        workers.set(&uid(&manifest), manifest);
+    }
+}
+
+fn uid(manifest: &Manifest) -> PodUid {
+    PodUid::from(manifest.uid())
+}

@@ -1,0 +1,70 @@
+//! From the text of a manifest to a typed pod, with messages for authors of manifests.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::serde_json::Value;
+
+use pleg_kubelet::cri_config::FieldError;
+
+/// Reads a mapping.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(super) fn mapping(contents: &str) -> Result<Value, String> {
+    if contents.trim().is_empty() {
+        return Err("it is empty: write the manifest of a pod".to_owned());
+    }
+    // JSON is a subset of YAML.
+    let one_line = serde_saphyr::options! { with_snippet: false };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(contents, one_line)
+        .map_err(|error| format!("it is not valid YAML: {error}"))?;
+    let count = documents.len();
+    match documents.into_iter().next() {
+        Some(_) if count > 1 => Err(format!(
+            "it has {count} documents with --- between them: write one pod in each file"
+        )),
+        Some(value @ Value::Object(_)) => Ok(value),
+        _ => Err("it is not a mapping: write the manifest of a pod".to_owned()),
+    }
+}
+
+/// Converts a mapping to a pod.
+///
+/// # Errors
+/// A field whose value has the wrong type, or it is not the manifest of a pod.
+pub(super) fn pod(given: &Value) -> Result<Pod, FieldError> {
+    for (field, wanted) in [("apiVersion", "v1"), ("kind", "Pod")] {
+        let problem = match given.get(field) {
+            Some(Value::String(text)) if text == wanted => continue,
+            None | Some(Value::Null) => format!("it is missing: write {wanted}"),
+            Some(value) => format!("{value} is not {wanted}: only a v1 Pod can be run"),
+        };
+        return Err(FieldError::new(field, problem));
+    }
+    serde_path_to_error::deserialize(given).map_err(|error| {
+        let message = error.inner().to_string();
+        let problem = for_authors(&message).unwrap_or(message);
+        FieldError::new(error.path().to_string(), problem)
+    })
+}
+
+/// Rewrites serde's "invalid type: integer `1`, expected a string".
+fn for_authors(message: &str) -> Option<String> {
+    let (found, expected) = message
+        .strip_prefix("invalid type: ")?
+        .split_once(", expected ")?;
+    let wanted = match expected {
+        "a string" => "a text: write it in quotes",
+        "a boolean" => "true or false",
+        "i32" | "i64" => "a whole number",
+        "a sequence" => "a list: begin each element with -",
+        "a map" => "a mapping of names to values",
+        kind if kind.starts_with(char::is_uppercase) => "a mapping of fields to values",
+        _ => return None,
+    };
+    let found = match found {
+        "map" => "a mapping".to_owned(),
+        "sequence" => "a list".to_owned(),
+        found => found.replace("string ", "the text ").replace('`', ""),
+    };
+    Some(format!("{found} is not {wanted}"))
+}

@@ -1,0 +1,13 @@
+//! The tests of this crate, as one binary.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests"
+)]
+
+mod guide;
+mod manifests;
+mod running;
+mod validation;

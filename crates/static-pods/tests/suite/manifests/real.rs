@@ -1,0 +1,56 @@
+//! Manifests that follow those of real projects: which of them this kubelet takes, and the first field that keeps it
+//! from the others. Each file names the project's file that it follows.
+
+use std::path::Path;
+
+use static_pods::manifest::{Manifest, ParseOptions, UnknownFields};
+
+/// The file, and the field that is refused; empty if it is taken.
+const FILES: [(&str, &str); 21] = [
+    ("deckhouse-kubernetes-api-proxy", ""),
+    ("gce-konnectivity-server", ""),
+    ("gce-kube-addon-manager", ""),
+    ("kops-etcd-manager-main", "spec.volumes[4]"),
+    ("kops-kube-apiserver", ""),
+    ("kube-vip", ""),
+    ("kubeadm-etcd", ""),
+    ("kubeadm-ha-haproxy", ""),
+    ("kubeadm-kube-apiserver", ""),
+    ("kubeadm-kube-controller-manager", ""),
+    ("kubeadm-kube-scheduler", ""),
+    ("kubespray-nginx-proxy", ""),
+    ("openshift-bootstrap-keepalived", "spec.volumes[4]"),
+    ("openshift-etcd", ""),
+    ("openshift-kube-apiserver", ""),
+    (
+        "openshift-kube-apiserver-startup-monitor",
+        "spec.containers[0].volumeMounts[2].subPath",
+    ),
+    ("openshift-kube-rbac-proxy-crio", ""),
+    ("openshift-kube-scheduler", ""),
+    ("rke2-etcd", ""),
+    ("rke2-kube-apiserver", ""),
+    ("talos-kube-apiserver", "spec.volumes[3].emptyDir.medium"),
+];
+
+#[test]
+fn real_manifests_are_taken_or_refused_by_field() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
+    let files = std::fs::read_dir(&directory).map(Iterator::count);
+    assert_eq!(files.unwrap_or_default(), FILES.len());
+    let refused = FILES.map(|(name, _)| {
+        let file = directory.join(format!("{name}.yaml"));
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let mut options = ParseOptions::from("node");
+        options.unknown_fields = UnknownFields::Ignore;
+        let refused = Manifest::parse(&file, &text, options).err();
+        (
+            name,
+            refused.map(|error| error.field.unwrap_or(error.problem)),
+        )
+    });
+    let refused = refused
+        .each_ref()
+        .map(|(name, field)| (*name, field.as_deref().unwrap_or_default()));
+    assert_eq!(refused, FILES);
+}

@@ -1,0 +1,6 @@
+//! `static_pods` on simulated runtimes: its worker, in this process.
+
+mod node;
+mod runtimes;
+mod trouble;
+mod valid;

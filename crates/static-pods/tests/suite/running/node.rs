@@ -1,0 +1,133 @@
+//! A node of a simulated runtime and the worker.
+
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::{Pleg, PodUid};
+use pleg_cri::{CriConfig, CriRuntime};
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use pleg_sim::{Mode, Serving, Sim};
+use serde_json::Value;
+use static_pods::manifest::Manifest;
+use static_pods::node_status::NodeStatus;
+use tempfile::TempDir;
+
+use static_pods::kubelet::Kubelet;
+
+/// For what happens at once when all is well.
+const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) struct Node {
+    pub(crate) sim: Sim,
+    pub(crate) kubelet: Arc<Kubelet>,
+    pub(crate) workers: PodWorkers<Manifest>,
+    pub(crate) dir: TempDir,
+    _serving: Serving,
+}
+
+impl Node {
+    pub(crate) async fn up(mode: Mode) -> Self {
+        let mut back_off = BackOffSettings::default();
+        back_off.initial = Duration::from_millis(5);
+        back_off.max = Duration::from_millis(20);
+        Self::with_back_off(mode, back_off).await
+    }
+
+    /// One with these delays of restarts and pulls.
+    pub(crate) async fn with_back_off(mode: Mode, back_off: BackOffSettings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("cri.sock");
+        let sim = Sim::builder().mode(mode).build();
+        let serving = sim.serve_unix(&socket, pending()).unwrap();
+        let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+        let consumer = builder.register_consumer("static_pods");
+        let pleg = builder.spawn().unwrap();
+        let status = NodeStatus::new("n", pleg.clone(), client.clone());
+        status.wait_for_runtime().await;
+        let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
+        let kubelet = Kubelet::new(pleg.clone(), client, status, consumer, config, back_off);
+        let kubelet = Arc::new(kubelet.unwrap());
+        let settings = WorkerSettings::default();
+        let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();
+        Self {
+            sim,
+            kubelet,
+            workers,
+            dir,
+            _serving: serving,
+        }
+    }
+
+    /// Another connection to it.
+    pub(crate) fn runtime(&self) -> CriRuntime {
+        let socket = self.dir.path().join("cri.sock");
+        let endpoint = format!("unix://{}", socket.display());
+        CriRuntime::new(CriConfig::new(endpoint.parse().unwrap())).unwrap()
+    }
+
+    /// Sets a pod of that name and specification (YAML in flow style).
+    pub(crate) fn set(&self, name: &str, spec: &str) -> PodUid {
+        self.set_pod(name, "{}", spec)
+    }
+
+    /// Sets a pod of that name, with these labels and this specification.
+    pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
+        let metadata = format!("{{name: {name}, labels: {labels}}}");
+        let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
+        let file = PathBuf::from(format!("{name}.yaml"));
+        let manifest = Manifest::parse(&file, &contents, "n").unwrap();
+        let uid = PodUid::from(manifest.uid());
+        self.workers.set(&uid, manifest);
+        uid
+    }
+
+    /// The status of the pod, as `/pods` shows it.
+    pub(crate) fn status(&self, uid: &PodUid) -> Value {
+        let pods = self.kubelet.pods();
+        let status = pods.get(uid).and_then(|pod| pod.status.as_ref());
+        serde_json::to_value(status).unwrap()
+    }
+
+    /// The status of its first container.
+    pub(crate) fn container(&self, uid: &PodUid) -> Value {
+        self.status(uid)["containerStatuses"][0].clone()
+    }
+
+    /// Waits until `so` is true of the pod's status.
+    pub(crate) async fn until(&self, uid: &PodUid, what: &str, so: impl Fn(&Self) -> bool) {
+        let clock = self.kubelet.pleg.clock();
+        let deadline = clock.now().after(SOON);
+        while !so(self) {
+            let late = clock.now() > deadline;
+            assert!(!late, "not {what}: {:#}", self.status(uid));
+            clock
+                .sleep_until(clock.now().after(Duration::from_millis(2)))
+                .await;
+        }
+    }
+
+    /// Waits until the first container of the pod has this reason for its waiting.
+    pub(crate) async fn until_waiting(&self, uid: &PodUid, reason: &str) {
+        let waits = |node: &Self| node.container(uid)["state"]["waiting"]["reason"] == reason;
+        self.until(uid, reason, waits).await;
+    }
+
+    /// Waits until the first container of the pod runs and is another one than before.
+    pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
+        let runs = |node: &Self| {
+            let container = node.container(uid);
+            container["state"]["running"].is_object() && container["containerID"] != *before
+        };
+        self.until(uid, "started anew", runs).await;
+    }
+
+    /// Waits until the first container of the pod runs.
+    pub(crate) async fn until_running(&self, uid: &PodUid) {
+        let runs = |node: &Self| node.container(uid)["state"]["running"].is_object();
+        self.until(uid, "running", runs).await;
+    }
+}

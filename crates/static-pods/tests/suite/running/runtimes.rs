@@ -1,0 +1,89 @@
+//! Restarts with the event sequences of each runtime: containers crash again and again, and never do two
+//! of one name run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pleg::runtime::clock::Clock;
+use pleg_cri::CriRuntime;
+use pleg_cri::v1::{ContainerState, ListContainersRequest};
+use pleg_kubelet::names;
+use pleg_sim::Mode;
+
+use super::node::Node;
+
+const PODS: u32 = 5;
+const RESTARTS: u32 = 10;
+const CRASHING: &str = "{initContainers: [{name: i, image: 'app:1', command: [exit, '0', '1']}],
+    containers: [{name: c, image: 'app:1', command: [exit, '3', '5']}, {name: web, image: 'app:1'}]}";
+
+async fn crash(mode: Mode) {
+    let node = Node::up(mode).await;
+    let watched = tokio::spawn(never_two_run(node.runtime(), node.kubelet.pleg.clock()));
+    let uids: Vec<_> = (0..PODS)
+        .map(|n| node.set(&format!("p{n}"), CRASHING))
+        .collect();
+    for uid in &uids {
+        let restarted =
+            |node: &Node| node.container(uid)["restartCount"].as_u64() >= Some(u64::from(RESTARTS));
+        node.until(uid, "restarted ten times", restarted).await;
+        let last = |node: &Node| {
+            let code = &node.container(uid)["lastState"]["terminated"]["exitCode"];
+            assert!(code.is_null() || *code == 3, "{mode:?}: {code}");
+            *code == 3
+        };
+        node.until(uid, "in the last state", last).await;
+    }
+    assert!(!watched.is_finished(), "two containers of one name ran");
+    for uid in &uids {
+        node.workers.delete(uid);
+        let gone = |node: &Node| node.kubelet.pleg.get(uid).status.is_nothing();
+        node.until(uid, "gone", gone).await;
+    }
+    assert!(!watched.is_finished(), "two containers of one name ran");
+    watched.abort();
+}
+
+/// Panics when two containers of one pod and name run.
+async fn never_two_run(runtime: CriRuntime, clock: Clock) {
+    let mut client = runtime.runtime_client();
+    loop {
+        let listed = client.list_containers(ListContainersRequest::default());
+        let mut running = BTreeMap::<_, u32>::new();
+        for container in listed.await.unwrap().into_inner().containers {
+            if container.state() == ContainerState::ContainerRunning {
+                let uid = container.labels[names::POD_UID].clone();
+                let name = container.labels[names::CONTAINER_NAME].clone();
+                *running.entry((uid, name)).or_default() += 1;
+            }
+        }
+        assert!(running.values().all(|count| *count == 1), "{running:?}");
+        let next = clock.now().after(Duration::from_millis(1));
+        clock.sleep_until(next).await;
+    }
+}
+
+#[tokio::test]
+async fn containerd_1_7() {
+    crash(Mode::Containerd17).await;
+}
+
+#[tokio::test]
+async fn containerd_2() {
+    crash(Mode::Containerd2).await;
+}
+
+#[tokio::test]
+async fn cri_o() {
+    crash(Mode::Crio).await;
+}
+
+#[tokio::test]
+async fn cri_o_without_events() {
+    crash(Mode::CrioDisabled).await;
+}
+
+#[tokio::test]
+async fn runtime_that_offers_no_events() {
+    crash(Mode::Unimplemented).await;
+}

@@ -1,0 +1,96 @@
+//! Valid manifests run. Each has values that a rule of the validation could refuse by mistake.
+
+use std::path::Path;
+
+use pleg_sim::Mode;
+use static_pods::manifest::Manifest;
+use static_pods::validation::validate;
+
+use super::node::Node;
+
+const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a: b}";
+
+/// Fields of the pod.
+const PODS: [&str; 15] = [
+    "restartPolicy: Never",
+    "dnsPolicy: ClusterFirstWithHostNet, hostNetwork: true",
+    "dnsPolicy: Default, enableServiceLinks: false",
+    "terminationGracePeriodSeconds: 0",
+    "hostname: web-1, subdomain: shop",
+    "priorityClassName: system-node-critical, priority: 2000001000, preemptionPolicy: Never",
+    "tolerations: [{operator: Exists}, {key: a/b, effect: NoExecute, tolerationSeconds: 0}]",
+    "nodeSelector: {kubernetes.io/os: linux}, os: {name: linux}, nodeName: 'n'",
+    "hostPID: true, hostIPC: true, shareProcessNamespace: false, serviceAccountName: ''",
+    "shareProcessNamespace: true",
+    "securityContext: {runAsUser: 0, runAsGroup: 2147483647, fsGroup: 65534, supplementalGroups: [1]}",
+    "securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}",
+    "securityContext: {seccompProfile: {type: RuntimeDefault}, fsGroupChangePolicy: Always}",
+    "initContainers: [{name: a, image: 'app:1', command: [exit, '0', '1']},
+        {name: b, image: 'app:1', restartPolicy: Always, livenessProbe: {exec: {command: [a]}}}]",
+    "volumes: [{name: a, hostPath: {path: /, type: ''}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]",
+];
+
+/// Fields of the container.
+const CONTAINERS: [&str; 16] = [
+    "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError",
+    "terminationMessagePath: /dev/log",
+    "env: [{name: 'A B', value: ''}, {name: a.b-c, value: '$(A B)'}, {name: '1', value: x}]",
+    "env: [{name: A, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['example.com/a']\"}}},
+        {name: B, value: '', valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}]",
+    "ports: [{containerPort: 80, name: a-1}, {containerPort: 80, name: b, protocol: UDP}]",
+    "ports: [{containerPort: 80, hostPort: 8080, hostIP: 10.0.0.1},
+        {containerPort: 80, hostPort: 8080, hostIP: '10.0.0.2'}, {containerPort: 81, hostPort: 0}]",
+    "resources: {limits: {memory: 128Mi, hugepages-2Mi: 4Mi}, requests: {cpu: 1}}",
+    "resources: {limits: {cpu: 500m, example.com/gpu: 1}, requests: {cpu: 0.5, example.com/gpu: 1}}",
+    "resources: {requests: {ephemeral-storage: 1e3, memory: 0}}",
+    "resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired},
+        {resourceName: memory, restartPolicy: RestartContainer}]",
+    "livenessProbe: {tcpSocket: {port: web}, initialDelaySeconds: 0, successThreshold: 1},
+        ports: [{name: web, containerPort: 80}]",
+    "readinessProbe: {httpGet: {port: 80, path: /a, httpHeaders: [{name: X-A, value: ''}]},
+        successThreshold: 3, timeoutSeconds: 0}",
+    "startupProbe: {exec: {command: [a, '']}, failureThreshold: 100, periodSeconds: 1}",
+    "securityContext: {privileged: true, allowPrivilegeEscalation: true, procMount: Default}",
+    "securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [ALL]}}",
+    "securityContext: {runAsNonRoot: true, runAsUser: 1, seccompProfile: {type: Unconfined}}",
+];
+
+/// Mounts of the volume `v`.
+const MOUNTS: [&str; 3] = [
+    "[{name: v, mountPath: data}, {name: v, mountPath: /data}]",
+    "[{name: v, mountPath: /a, mountPropagation: HostToContainer, subPath: ''}]",
+    "[{name: v, mountPath: /a, readOnly: true, recursiveReadOnly: IfPossible}]",
+];
+
+#[tokio::test]
+async fn valid_manifests_run() {
+    let node = Node::up(Mode::Containerd2).await;
+    let container = "name: c, image: 'registry.example.com:5000/app:1'";
+    let pods = PODS.map(|fields| format!("{{containers: [{{{container}}}], {fields}}}"));
+    let containers =
+        CONTAINERS.map(|fields| format!("{{containers: [{{{container}, {fields}}}]}}"));
+    let mounts = MOUNTS.map(|mounts| {
+        let volume = "volumes: [{name: v, emptyDir: {}}]";
+        format!("{{containers: [{{{container}, volumeMounts: {mounts}}}], {volume}}}")
+    });
+    let specs = pods.iter().chain(&containers).chain(&mounts).enumerate();
+    let uids: Vec<_> = specs
+        .map(|(at, spec)| (spec, node.set_pod(&format!("p{at}"), LABELS, spec)))
+        .collect();
+    for (spec, uid) in &uids {
+        let runs = |node: &Node| node.container(uid)["state"]["running"].is_object();
+        node.until(uid, &format!("running: {spec}"), runs).await;
+    }
+    let running = node.kubelet.running();
+    assert_eq!(running, uids.into_iter().map(|(_, uid)| uid).collect());
+}
+
+/// After its name has that of the node, the pod is still valid.
+#[test]
+fn valid_manifest_is_valid_after_it_was_completed() {
+    let contents = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ''},
+        spec: {containers: [{name: c, image: a}]}}";
+    let manifest = Manifest::parse(Path::new("a"), contents, "node1").unwrap();
+    assert_eq!(validate(&manifest.pod), []);
+    assert_eq!(manifest.full_name(), "a-node1_default");
+}
