@@ -46,7 +46,9 @@ pub enum Life {
 }
 
 impl Life {
-    pub(crate) fn command(self) -> Vec<String> {
+    /// The command of the container.
+    #[must_use]
+    pub fn command(self) -> Vec<String> {
         let words = match self {
             Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
             Self::UntilTerminated { code } => {

@@ -1,0 +1,177 @@
+//! Pods of an API server crash on a real containerd while it and the kubelet are killed.
+//!
+//! Two containers of one name and pod never run at the same time, the API server is told of every exit with its code, and no
+//! pod goes back from a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make it longer.
+
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
+
+#[path = "suite/api_server.rs"]
+#[allow(clippy::unwrap_used, dead_code, reason = "a test's helpers")]
+mod api_server;
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use axum::http::Method;
+use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::environment::number;
+use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::static_pods::poller::Poller;
+use pleg_tests::wait::{until, until_ok};
+use serde_json::{Value, json};
+
+use api_server::ApiServer;
+
+const PODS: &str = "api/v1/namespaces/test/pods";
+/// How long may pass until the next of the steps has happened.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long the daemon is away after it was killed.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// The kubelet's process, which is killed when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(api: &ApiServer, daemon: &Daemon) -> anyhow::Result<Self> {
+        let log = daemon.dir.join("api-kubelet.log");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)?;
+        let child = Command::new(env!("CARGO_BIN_EXE_api_kubelet"))
+            .args(["--node", "n", "--server", &api.url])
+            .args(["--back-off-initial", "200", "--back-off-max", "1000"])
+            .args(["--endpoint", &daemon.endpoint.to_string()])
+            .args(["--cgroup-parent", &daemon.cgroup, "--root"])
+            .arg(daemon.dir.join("root"))
+            .stderr(log)
+            .spawn()?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The exit codes that the API server was told of, by container.
+fn told(history: &[Value]) -> BTreeMap<String, i64> {
+    let containers = history
+        .iter()
+        .filter_map(|pod| pod["status"]["containerStatuses"].as_array());
+    let states = containers
+        .flatten()
+        .flat_map(|c| [&c["state"], &c["lastState"]]);
+    let ends = states.filter_map(|state| {
+        let end = &state["terminated"];
+        let id = end["containerID"].as_str()?.rsplit('/').next()?;
+        Some((id.to_owned(), end["exitCode"].as_i64()?))
+    });
+    ends.collect()
+}
+
+/// Pods whose phase changed after it was terminal.
+fn revived(history: &[Value]) -> Vec<String> {
+    let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut revived = Vec::new();
+    for pod in history {
+        let (uid, phase) = (pod["metadata"]["uid"].as_str(), &pod["status"]["phase"]);
+        let uid = uid.unwrap_or_default();
+        if ended.get(uid).is_some_and(|before| *before != phase) {
+            revived.push(format!("{uid} is {phase} again"));
+        }
+        if phase == "Failed" || phase == "Succeeded" {
+            ended.insert(uid, phase);
+        }
+    }
+    revived
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()> {
+    let (pods, restarts) = (
+        number("PLEG_API_PODS", 6)?,
+        number("PLEG_API_RESTARTS", 24)?,
+    );
+    let Some(daemon) = Daemon::up(Version::V2)? else {
+        return Ok(());
+    };
+    let client = Kubelet::new(&daemon)?;
+    let poller = Poller::start(client);
+    let api = ApiServer::start().await;
+    for n in 0..pods {
+        let code = i32::try_from(n % 100 + 1)?;
+        let job = Life::Exit {
+            code,
+            after_ms: 300 + u64::from(n) * 37 % 500,
+        };
+        // Every fifth pod ends for ever.
+        let policy = if n % 5 == 4 { "Never" } else { "Always" };
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("pod-{n}"), "namespace": "test"},
+            "spec": {
+                "nodeName": "n", "hostNetwork": true, "restartPolicy": policy,
+                "terminationGracePeriodSeconds": 2,
+                "containers": [{
+                    "name": "job", "image": daemon.image, "imagePullPolicy": "Never",
+                    "command": job.command(),
+                }],
+            },
+        });
+        api.request(&Method::POST, PODS, &pod)
+            .map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
+    }
+    let mut kubelet = Some(Process::start(&api, &daemon)?);
+    for step in 1..=4 {
+        let at = u64::from(restarts) * step / 4;
+        until(PATIENCE * 4, &format!("{at} restarts"), || async {
+            (poller.read(|o| o.restarts("job")) >= at).then_some(())
+        })
+        .await
+        .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
+        // Both at once the last time: what neither saw must be found by lists.
+        if step != 2 {
+            drop(kubelet.take());
+        }
+        if step != 1 {
+            daemon.kill()?;
+            pleg_tests::wait::pass_time(AWAY).await;
+            tokio::task::block_in_place(|| daemon.start())?;
+        }
+        if kubelet.is_none() {
+            kubelet = Some(Process::start(&api, &daemon)?);
+        }
+    }
+    until_ok(PATIENCE, "every exit is told", || async {
+        let told = told(&api.history(PODS));
+        let observed = poller.observed();
+        let ends = observed.containers.iter();
+        let ends = ends.filter_map(|(id, seen)| Some((id, seen, seen.status.as_ref()?.exit_code)));
+        let wrong: Vec<String> = ends
+            .filter(|(id, _, code)| told.get(id.as_str()) != Some(&i64::from(*code)))
+            .map(|(id, seen, code)| {
+                format!("{seen} {id}: {code}, told {:?}", told.get(id.as_str()))
+            })
+            .collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    })
+    .await?;
+    let observed = poller.observed();
+    println!(
+        "{} restarts, {} containers",
+        observed.restarts("job"),
+        observed.containers.len()
+    );
+    ensure!(observed.doubles.is_empty(), "{:?}", observed.doubles);
+    ensure!(observed.overlaps().is_empty(), "{:?}", observed.overlaps());
+    let revived = revived(&api.history(PODS));
+    ensure!(revived.is_empty(), "{revived:?}");
+    drop(kubelet);
+    daemon.down()
+}

@@ -1,0 +1,336 @@
+//! An API server in memory: objects below their paths, with resource versions, conflicts and watches.
+//!
+//! It knows what a kubelet needs: every change gets the next resource version; an update with an old one is a conflict;
+//! `/status` changes the status alone, and everything else leaves it as it is; a pod that is deleted stays until somebody deletes
+//! it without a grace period.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode, Uri, header::CONTENT_TYPE};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// The server.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiServer {
+    store: Arc<Mutex<Store>>,
+    /// The newest resource version.
+    version: Arc<watch::Sender<u64>>,
+    /// What is added to an address to get this server.
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    /// By path of the collection and name.
+    objects: BTreeMap<(String, String), Value>,
+    /// Every change: the path of its collection, its type and the object afterwards.
+    changes: Vec<(String, &'static str, Value)>,
+    /// Answer every request with 503.
+    down: bool,
+    /// The paths of the requests that were answered so.
+    refused: Vec<String>,
+}
+
+/// The path of an object: `/api/v1/namespaces/NS/pods/NAME/status`.
+#[derive(Debug)]
+struct ObjectPath {
+    collection: String,
+    name: Option<String>,
+    is_status: bool,
+}
+
+impl ObjectPath {
+    fn parse(path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        // "api/v1" or "apis/GROUP/VERSION".
+        let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
+        let rest = parts.get(prefix..)?;
+        let kind = match rest {
+            ["namespaces", _, _, ..] => 2,
+            _ => 0,
+        };
+        Some(Self {
+            collection: parts.get(..=prefix + kind)?.join("/"),
+            name: rest.get(kind + 1).map(|name| (*name).to_owned()),
+            is_status: rest.get(kind + 2) == Some(&"status"),
+        })
+    }
+}
+
+/// What a request is refused with.
+type Refused = (StatusCode, &'static str, String);
+
+fn conflict(message: impl Into<String>) -> Refused {
+    (StatusCode::CONFLICT, "Conflict", message.into())
+}
+
+impl Store {
+    fn changed(&mut self, path: &ObjectPath, kind: &'static str, mut object: Value) -> Value {
+        self.changes
+            .push((path.collection.clone(), kind, Value::Null));
+        object["metadata"]["resourceVersion"] = json!(self.changes.len().to_string());
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let key = (path.collection.clone(), name.to_owned());
+        match kind {
+            "DELETED" => drop(self.objects.remove(&key)),
+            _ => drop(self.objects.insert(key, object.clone())),
+        }
+        if let Some(change) = self.changes.last_mut() {
+            change.2 = object.clone();
+        }
+        object
+    }
+
+    fn create(&mut self, path: &ObjectPath, mut object: Value) -> Result<Value, Refused> {
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if self
+            .objects
+            .contains_key(&(path.collection.clone(), name.clone()))
+        {
+            return Err((
+                StatusCode::CONFLICT,
+                "AlreadyExists",
+                format!("{name} exists"),
+            ));
+        }
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("{name}-{}", self.changes.len()));
+        }
+        Ok(self.changed(path, "ADDED", object))
+    }
+
+    fn existing(&self, path: &ObjectPath) -> Result<Value, Refused> {
+        let key = (
+            path.collection.clone(),
+            path.name.clone().unwrap_or_default(),
+        );
+        let not_found = || {
+            (
+                StatusCode::NOT_FOUND,
+                "NotFound",
+                format!("{path:?} does not exist"),
+            )
+        };
+        self.objects.get(&key).cloned().ok_or_else(not_found)
+    }
+
+    /// An update, or a merge patch.
+    fn update(&mut self, path: &ObjectPath, given: &Value, patch: bool) -> Result<Value, Refused> {
+        let mut object = self.existing(path)?;
+        for field in ["resourceVersion", "uid"] {
+            let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
+            if !given.is_null() && own != given {
+                return Err(conflict(format!("{field} is {own}, not {given}")));
+            }
+        }
+        let status = object["status"].clone();
+        match (path.is_status, patch) {
+            (true, false) => object["status"] = given["status"].clone(),
+            (true, true) => merge(&mut object["status"], &given["status"]),
+            (false, false) => object = given.clone(),
+            (false, true) => merge(&mut object, given),
+        }
+        if !path.is_status {
+            object["status"] = status;
+        }
+        Ok(self.changed(path, "MODIFIED", object))
+    }
+
+    fn delete(&mut self, path: &ObjectPath, options: &Value) -> Result<Value, Refused> {
+        let mut object = self.existing(path)?;
+        let expected = &options["preconditions"]["uid"];
+        if !expected.is_null() && *expected != object["metadata"]["uid"] {
+            return Err(conflict("another uid"));
+        }
+        let given = options["gracePeriodSeconds"].as_i64();
+        let own = object["spec"]["terminationGracePeriodSeconds"].as_i64();
+        let grace = given.or(own).unwrap_or(30);
+        if grace == 0 || !path.collection.ends_with("/pods") {
+            return Ok(self.changed(path, "DELETED", object));
+        }
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        Ok(self.changed(path, "MODIFIED", object))
+    }
+}
+
+/// RFC 7386.
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (name, value) in fields {
+        match (value.is_null(), into.as_object_mut()) {
+            (true, Some(object)) => drop(object.remove(name)),
+            _ => merge(&mut into[name], value),
+        }
+    }
+}
+
+/// Whether an object is in that collection, or in that collection of any namespace, and selected.
+fn selected(asked: &str, of: &str, object: &Value, query: &HashMap<String, String>) -> bool {
+    let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
+    let all_namespaces = !asked.contains("/namespaces/") && kind(asked) == kind(of);
+    let on_node = query
+        .get("fieldSelector")
+        .and_then(|s| s.strip_prefix("spec.nodeName="));
+    (asked == of || all_namespaces)
+        && on_node.is_none_or(|node| object["spec"]["nodeName"] == *node)
+}
+
+impl ApiServer {
+    /// Serves on a port of its own until the runtime ends.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self {
+            store: Arc::default(),
+            version: Arc::new(watch::Sender::new(0)),
+            url: format!("http://{}", listener.local_addr().unwrap()),
+        };
+        let router = Router::new().fallback(answer).with_state(server.clone());
+        drop(tokio::spawn(async { axum::serve(listener, router).await }));
+        server
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change as a user does: with this method on this path.
+    pub(crate) fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, Refused> {
+        let path = ObjectPath::parse(path).ok_or_else(|| conflict("no such path"))?;
+        let mut store = self.store();
+        let done = match *method {
+            Method::GET => store.existing(&path),
+            Method::POST => store.create(&path, body.clone()),
+            Method::PUT => store.update(&path, body, false),
+            Method::PATCH => store.update(&path, body, true),
+            _ => store.delete(&path, body),
+        };
+        self.version.send_replace(store.changes.len() as u64);
+        done
+    }
+
+    /// Every version of the objects of a collection, in their order.
+    pub(crate) fn history(&self, collection: &str) -> Vec<Value> {
+        let store = self.store();
+        let of = store.changes.iter().filter(|change| change.0 == collection);
+        of.map(|change| change.2.clone()).collect()
+    }
+
+    /// From now on, every request fails, or none.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.store().down = down;
+    }
+
+    /// Whether a request of that path was refused.
+    pub(crate) fn has_refused(&self, path: &str) -> bool {
+        self.store()
+            .refused
+            .iter()
+            .any(|refused| refused.ends_with(path))
+    }
+
+    fn refuses(&self, path: &str) -> bool {
+        let mut store = self.store();
+        if store.down {
+            store.refused.push(path.to_owned());
+        }
+        store.down
+    }
+
+    fn list(&self, collection: &str, query: &HashMap<String, String>) -> Value {
+        let store = self.store();
+        let objects = store.objects.iter();
+        let items = objects.filter(|((of, _), object)| selected(collection, of, object, query));
+        let items: Vec<&Value> = items.map(|(_, object)| object).collect();
+        let version = store.changes.len().to_string();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items})
+    }
+
+    /// The lines of a watch: every change after that version.
+    fn watch(self, collection: String, query: HashMap<String, String>) -> Body {
+        let after = query.get("resourceVersion").and_then(|v| v.parse().ok());
+        let start = (self.version.subscribe(), after.unwrap_or(0_usize));
+        let lines = futures::stream::unfold(start, move |(mut version, seen)| {
+            let (server, collection, query) = (self.clone(), collection.clone(), query.clone());
+            async move {
+                version.wait_for(|now| *now > seen as u64).await.ok()?;
+                let store = server.store();
+                let mut lines = String::new();
+                for (of, kind, object) in store.changes.iter().skip(seen) {
+                    if selected(&collection, of, object, &query) {
+                        lines += &json!({"type": kind, "object": object}).to_string();
+                        lines.push('\n');
+                    }
+                }
+                let seen = store.changes.len();
+                drop(store);
+                Some((Ok::<_, Infallible>(Bytes::from(lines)), (version, seen)))
+            }
+        });
+        Body::from_stream(lines)
+    }
+}
+
+async fn answer(
+    State(server): State<ApiServer>,
+    method: Method,
+    uri: Uri,
+    Query(query): Query<HashMap<String, String>>,
+    body: Bytes,
+) -> Response {
+    let answered = move || {
+        if server.refuses(uri.path()) {
+            return Err((
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                "down".into(),
+            ));
+        }
+        let path = ObjectPath::parse(uri.path()).ok_or_else(|| conflict("no such path"))?;
+        if method == Method::GET && path.name.is_none() {
+            return Ok(match query.get("watch").is_some_and(|w| w != "false") {
+                true => server.watch(path.collection, query),
+                false => server.list(&path.collection, &query).to_string().into(),
+            });
+        }
+        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        server
+            .request(&method, uri.path(), &body)
+            .map(|object| object.to_string().into())
+    };
+    let (code, body) = answered().map_or_else(
+        |(code, reason, message): Refused| {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "reason": reason, "message": message, "code": code.as_u16(),
+            });
+            (code, Body::from(status.to_string()))
+        },
+        |body| (StatusCode::OK, body),
+    );
+    (code, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
