@@ -2,6 +2,7 @@
 
 mod conditions;
 mod containers;
+mod deadline;
 mod ended;
 mod phase;
 mod qos;
@@ -21,6 +22,7 @@ use crate::api_time::api_time;
 use crate::pod_name::PodName;
 use crate::probe::ProbeResults;
 
+pub use deadline::time_left;
 pub use qos::{QosClass, qos_class};
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
@@ -123,6 +125,7 @@ pub fn pod_status(state: &PodState<'_>) -> PodStatus {
     if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
         (status.reason, status.message) = (before.reason.clone(), before.message.clone());
     }
+    let phase = deadline::failed(&mut status, spec, previous, state.now).unwrap_or(phase);
     status.phase = Some(phase.to_owned());
     let conditions = conditions::conditions(state, spec, &all, phase, previous);
     status.conditions = Some(conditions);
