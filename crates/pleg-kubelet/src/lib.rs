@@ -80,7 +80,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, validation of pods, and `Performer`, which makes the calls |
+//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, validation and admission of pods, and `Performer`, which makes the calls |
 //! | `manifests` | manifests of static pods, as YAML; includes `k8s-openapi` |
 //! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
 //!
@@ -97,11 +97,15 @@
 
 pub mod actions;
 #[cfg(feature = "k8s-openapi")]
+pub mod admission;
+#[cfg(feature = "k8s-openapi")]
 mod api_time;
 pub mod backoff;
 #[cfg(feature = "k8s-openapi")]
 pub mod cri_config;
 pub mod decision;
+#[cfg(feature = "k8s-openapi")]
+mod downward;
 pub mod ends;
 #[cfg(feature = "k8s-openapi")]
 mod from_pod;
@@ -111,6 +115,7 @@ pub mod history;
 mod hosts;
 #[cfg(feature = "manifests")]
 pub mod manifest;
+mod mounts;
 pub mod names;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
@@ -129,7 +134,11 @@ mod removal;
 pub mod runtime_state;
 pub mod spec;
 #[cfg(feature = "k8s-openapi")]
+mod sub_path;
+#[cfg(feature = "k8s-openapi")]
 mod termination;
+#[cfg(feature = "k8s-openapi")]
+mod unsupported;
 #[cfg(feature = "k8s-openapi")]
 pub mod validation;
 pub mod volumes;
@@ -137,6 +146,8 @@ pub mod worker;
 
 #[cfg(feature = "k8s-openapi")]
 pub use from_pod::container_hash;
+#[cfg(feature = "k8s-openapi")]
+pub use unsupported::unsupported;
 
 /// The code of the guide.
 #[cfg(all(doctest, feature = "manifests"))]

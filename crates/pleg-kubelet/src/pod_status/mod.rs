@@ -24,6 +24,7 @@ use crate::probe::ProbeResults;
 
 pub use deadline::time_left;
 pub use qos::{QosClass, qos_class};
+pub(crate) use resources::with_default_requests;
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
 #[must_use]
