@@ -8,6 +8,7 @@
     reason = "the example is a program"
 )]
 
+mod fields;
 #[path = "../../examples/static_pods/kubelet.rs"]
 mod kubelet;
 mod node;
