@@ -172,9 +172,7 @@ fn memory_size(spec: &ApiSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
     }
     let bytes = |quantity: &Quantity| {
         let amount = Amount::try_from(quantity).ok()?;
-        u64::try_from(amount.value())
-            .ok()
-            .filter(|bytes| *bytes > 0)
+        u64::try_from(amount.value()).ok()
     };
     let limits = spec
         .containers
@@ -182,10 +180,9 @@ fn memory_size(spec: &ApiSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
         .map(|c| bytes(c.resources.as_ref()?.limits.as_ref()?.get("memory")?));
     let of_pod: Option<u64> = limits.sum();
     let own = source.size_limit.as_ref().and_then(bytes);
-    [own, of_pod]
-        .into_iter()
-        .flatten()
-        .fold(Some(node), |least, size| least.min(Some(size)))
+    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
+    // The kernel takes zero for no limit.
+    sizes.filter(|size| *size > 0).min().or(Some(0))
 }
 
 fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
@@ -203,7 +200,7 @@ fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
 
 impl Probe {
     /// The probes of a pod's containers, in their order. What is left out has the API's default.
-    /// Probes that [`Check`] cannot perform are left out; [`unsupported`](crate::unsupported) finds them.
+    /// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
     #[must_use]
     pub fn of_pod(pod: &Pod) -> Vec<Self> {
         let Some(spec) = &pod.spec else {
@@ -367,6 +364,34 @@ mod tests {
         );
         assert_eq!(spec.restart_policy, RestartPolicy::Always);
         assert_eq!(spec.termination_grace_period, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn volume_in_memory_has_the_least_size_of_three() {
+        for (size_limit, memory_limits, expected) in [
+            (json!(null), [json!(null), json!(null)], 1000),
+            (json!("300"), [json!("100"), json!(null)], 300),
+            (json!("300"), [json!("100"), json!("50")], 150),
+            (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
+        ] {
+            let containers = memory_limits.map(|limit| {
+                let limits: BTreeMap<_, _> = limit
+                    .as_str()
+                    .map(|limit| ("memory", limit))
+                    .into_iter()
+                    .collect();
+                json!({"name": "c", "resources": {"limits": limits}})
+            });
+            let volume =
+                json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
+            let spec = json!({"containers": containers, "volumes": [volume]});
+            let spec: ApiSpec = serde_json::from_value(spec).unwrap();
+            let source = spec
+                .volumes
+                .as_ref()
+                .and_then(|volumes| volumes[0].empty_dir.as_ref());
+            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
+        }
     }
 
     #[test]

@@ -272,7 +272,7 @@ impl PodDirectories {
 /// later, the mode and the group are the containers' affair.
 fn make_empty_dir(path: &Path, memory: Option<u64>, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
-    match fs::DirBuilder::new().mode(0).create(path) {
+    match fs::DirBuilder::new().mode(0o000).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }

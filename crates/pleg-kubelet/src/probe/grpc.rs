@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
             let codec = ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default();
             let mut grpc = tonic::server::Grpc::new(codec);
-            Box::pin(async move { Ok(grpc.unary(Health, request).await) })
+            Box::pin(async move { Ok(grpc.unary(Self, request).await) })
         }
     }
 
