@@ -49,6 +49,7 @@ impl<S> Run<S> {
     }
 
     /// Returns true if the pod has been deleted since the run began.
+    #[cfg(feature = "k8s-openapi")]
     pub(crate) fn is_outdated(&self) -> bool {
         self.spec.is_some() && !self.shared.specs().pods.contains_key(&self.uid)
     }
