@@ -13,7 +13,6 @@ use crate::from_pod::{VolumeKind, check_of, hook_of};
 /// field with that ending.
 const FIELDS: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
-spec.dnsPolicy=None: pods have the name resolution of the node: write Default
 spec.ephemeralContainers: they are not run: remove them
 spec.hostUsers=false: user namespaces are not made: remove it
 spec.hostnameOverride: write hostname
