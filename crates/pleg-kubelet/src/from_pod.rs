@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, Pod, PodSpec as ApiSpec, Probe as ApiProbe,
-    Volume as ApiVolume,
+    Container, DownwardAPIVolumeSource, EmptyDirVolumeSource, HTTPGetAction, HostPathVolumeSource,
+    LifecycleHandler, Pod, PodSpec as ApiSpec, Probe as ApiProbe, Volume as ApiVolume,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::serde_json;
 
 use pleg::core::Resources;
 
-use crate::cri_config::{FieldError, linux_resources};
+use crate::cri_config::{FieldError, NodeConfig, linux_resources};
+use crate::downward::Fields;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
+use crate::quantity::Amount;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 use crate::volumes::{HostPathKind, Volume};
 
@@ -91,23 +94,95 @@ pub fn container_hash(container: &Container) -> String {
 }
 
 /// The volumes of a pod that the node provides.
-pub(crate) fn volumes(pod: &Pod) -> BTreeMap<String, Volume> {
-    let spec = pod.spec.as_ref();
-    let volumes = spec.and_then(|s| s.volumes.as_ref()).into_iter().flatten();
-    volumes
-        .filter_map(|volume| Some((volume.name.clone(), provided(volume)?)))
-        .collect()
+///
+/// # Errors
+/// A file of a volume that has no value.
+pub(crate) fn volumes(
+    pod: &Pod,
+    node: &NodeConfig,
+) -> Result<BTreeMap<String, Volume>, FieldError> {
+    let Some(spec) = &pod.spec else {
+        return Ok(BTreeMap::new());
+    };
+    let group = spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.fs_group);
+    let group = group.and_then(|group| u32::try_from(group).ok());
+    let mut volumes = BTreeMap::new();
+    for (at, volume) in spec.volumes.iter().flatten().enumerate() {
+        let made = match VolumeKind::of(volume) {
+            Some(VolumeKind::HostPath(path)) => Volume::HostPath {
+                path: PathBuf::from(&path.path),
+                kind: kind_of(path),
+            },
+            Some(VolumeKind::EmptyDir(source)) => Volume::EmptyDir {
+                memory: source.and_then(|source| memory_size(spec, source, node.memory)),
+                group,
+            },
+            Some(VolumeKind::DownwardApi(source)) => {
+                let fields = Fields {
+                    pod,
+                    node,
+                    pod_ips: &[],
+                };
+                let files = fields.files(source).map_err(|(item, problem)| {
+                    FieldError::new(
+                        format!("spec.volumes[{at}].downwardAPI.items[{item}]"),
+                        problem,
+                    )
+                })?;
+                Volume::Files { files, group }
+            }
+            None => continue,
+        };
+        volumes.insert(volume.name.clone(), made);
+    }
+    Ok(volumes)
 }
 
-fn provided(volume: &ApiVolume) -> Option<Volume> {
-    match (&volume.host_path, &volume.empty_dir) {
-        (Some(path), _) => Some(Volume::HostPath {
-            path: PathBuf::from(&path.path),
-            kind: kind_of(path),
-        }),
-        (None, Some(_)) => Some(Volume::EmptyDir),
-        (None, None) => None,
+/// A volume that the node provides.
+pub(crate) enum VolumeKind<'a> {
+    HostPath(&'a HostPathVolumeSource),
+    EmptyDir(Option<&'a EmptyDirVolumeSource>),
+    DownwardApi(&'a DownwardAPIVolumeSource),
+}
+
+impl<'a> VolumeKind<'a> {
+    /// `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
+    pub(crate) fn of(volume: &'a ApiVolume) -> Option<Self> {
+        let bare = ApiVolume {
+            name: volume.name.clone(),
+            ..ApiVolume::default()
+        };
+        match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
+            (Some(path), ..) => Some(Self::HostPath(path)),
+            (_, Some(source), _) => Some(Self::EmptyDir(Some(source))),
+            (.., Some(source)) => Some(Self::DownwardApi(source)),
+            _ if *volume == bare => Some(Self::EmptyDir(None)),
+            _ => None,
+        }
     }
+}
+
+/// The size of an `emptyDir` in memory: the least of its limit, the pod's limit of memory and the node's memory.
+fn memory_size(spec: &ApiSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
+    if source.medium.as_deref() != Some("Memory") {
+        return None;
+    }
+    let bytes = |quantity: &Quantity| {
+        let amount = Amount::try_from(quantity).ok()?;
+        u64::try_from(amount.value()).ok()
+    };
+    let limits = spec
+        .containers
+        .iter()
+        .map(|c| bytes(c.resources.as_ref()?.limits.as_ref()?.get("memory")?));
+    let of_pod: Option<u64> = limits.sum();
+    let own = source.size_limit.as_ref().and_then(bytes);
+    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
+    // The kernel takes zero for no limit.
+    sizes.filter(|size| *size > 0).min().or(Some(0))
 }
 
 fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
@@ -125,7 +200,7 @@ fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
 
 impl Probe {
     /// The probes of a pod's containers, in their order. What is left out has the API's default.
-    /// Probes that [`Check`] cannot perform, such as gRPC or HTTPS, are left out.
+    /// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
     #[must_use]
     pub fn of_pod(pod: &Pod) -> Vec<Self> {
         let Some(spec) = &pod.spec else {
@@ -168,11 +243,37 @@ fn timing_of(probe: &ApiProbe) -> ProbeTiming {
     }
 }
 
+/// What a hook does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    Check(Check),
+    Sleep(Duration),
+}
+
+/// What a hook of a container does.
+///
+/// # Errors
+/// The field that cannot be used. Its path begins at the hook.
+pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<Hook, FieldError> {
+    if let Some(sleep) = &hook.sleep {
+        let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
+        return Ok(Hook::Sleep(Duration::from_secs(seconds)));
+    }
+    let check = match (&hook.exec, &hook.http_get) {
+        (Some(exec), _) => Check::Exec {
+            command: exec.command.clone().unwrap_or_default(),
+        },
+        (None, Some(http)) => http_check(container, http)?,
+        (None, None) => return Err(FieldError::new("", "write one of exec, httpGet and sleep")),
+    };
+    Ok(Hook::Check(check))
+}
+
 /// What a probe does.
 ///
 /// # Errors
 /// The field that cannot be used. Its path begins at the probe.
-pub fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
+pub(crate) fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
     if let Some(exec) = &probe.exec {
         let command = exec.command.clone().unwrap_or_default();
         return Ok(Check::Exec { command });
@@ -183,10 +284,22 @@ pub fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldE
             port: port_of(container, &tcp.port, "tcpSocket.port")?,
         });
     }
-    let Some(http) = &probe.http_get else {
-        let problem = "it does nothing: write one of exec, tcpSocket and httpGet";
-        return Err(FieldError::new("", problem));
-    };
+    if let Some(grpc) = &probe.grpc {
+        return Ok(Check::Grpc {
+            port: port_of(container, &IntOrString::Int(grpc.port), "grpc.port")?,
+            service: grpc.service.clone().unwrap_or_default(),
+        });
+    }
+    match &probe.http_get {
+        Some(http) => http_check(container, http),
+        None => {
+            let problem = "it does nothing: write one of exec, tcpSocket, httpGet and grpc";
+            Err(FieldError::new("", problem))
+        }
+    }
+}
+
+fn http_check(container: &Container, http: &HTTPGetAction) -> Result<Check, FieldError> {
     let scheme = http.scheme.as_deref().unwrap_or("HTTP");
     if !matches!(scheme, "HTTP" | "HTTPS") {
         let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
@@ -251,6 +364,34 @@ mod tests {
         );
         assert_eq!(spec.restart_policy, RestartPolicy::Always);
         assert_eq!(spec.termination_grace_period, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn volume_in_memory_has_the_least_size_of_three() {
+        for (size_limit, memory_limits, expected) in [
+            (json!(null), [json!(null), json!(null)], 1000),
+            (json!("300"), [json!("100"), json!(null)], 300),
+            (json!("300"), [json!("100"), json!("50")], 150),
+            (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
+        ] {
+            let containers = memory_limits.map(|limit| {
+                let limits: BTreeMap<_, _> = limit
+                    .as_str()
+                    .map(|limit| ("memory", limit))
+                    .into_iter()
+                    .collect();
+                json!({"name": "c", "resources": {"limits": limits}})
+            });
+            let volume =
+                json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
+            let spec = json!({"containers": containers, "volumes": [volume]});
+            let spec: ApiSpec = serde_json::from_value(spec).unwrap();
+            let source = spec
+                .volumes
+                .as_ref()
+                .and_then(|volumes| volumes[0].empty_dir.as_ref());
+            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
+        }
     }
 
     #[test]

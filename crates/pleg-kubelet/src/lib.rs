@@ -80,7 +80,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, and `Performer`, which makes the calls |
+//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, node condition, probes, admission of pods, and `Performer`, which makes the calls |
 //! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
 //!
 //! # Failures
@@ -96,11 +96,15 @@
 
 pub mod actions;
 #[cfg(feature = "k8s-openapi")]
+pub mod admission;
+#[cfg(feature = "k8s-openapi")]
 mod api_time;
 pub mod backoff;
 #[cfg(feature = "k8s-openapi")]
 pub mod cri_config;
 pub mod decision;
+#[cfg(feature = "k8s-openapi")]
+mod downward;
 pub mod ends;
 #[cfg(feature = "k8s-openapi")]
 mod from_pod;
@@ -108,6 +112,7 @@ pub mod gc;
 pub mod history;
 #[cfg(feature = "k8s-openapi")]
 mod hosts;
+mod mounts;
 pub mod names;
 #[cfg(feature = "k8s-openapi")]
 pub mod node_condition;
@@ -124,9 +129,15 @@ mod removal;
 pub mod runtime_state;
 pub mod spec;
 #[cfg(feature = "k8s-openapi")]
+mod sub_path;
+#[cfg(feature = "k8s-openapi")]
 mod termination;
+#[cfg(feature = "k8s-openapi")]
+mod unsupported;
 pub mod volumes;
 pub mod worker;
 
 #[cfg(feature = "k8s-openapi")]
-pub use from_pod::{check_of, container_hash};
+pub use from_pod::container_hash;
+#[cfg(feature = "k8s-openapi")]
+pub use unsupported::unsupported;

@@ -106,6 +106,33 @@ impl Amount {
     }
 }
 
+/// A quantity in the API's canonical form: without a fraction, and with the largest suffix of its kind (`100m` for `0.1`,
+/// `1Gi` for `1024Mi`). Those with an exponent, and texts that are no quantity, stay as they are.
+#[must_use]
+pub fn canonical(quantity: &Quantity) -> Quantity {
+    let text = quantity.0.as_str();
+    let has_exponent = text.contains(['e', 'E']) && !text.ends_with(['E', 'i']);
+    let Some(Amount(amount)) = parse(text).filter(|_| !has_exponent) else {
+        return quantity.clone();
+    };
+    let (mut amount, mut units) = (amount, vec![("", NANO)]);
+    let (binary, decimal) = SUFFIXES.split_at(6);
+    if text.ends_with('i') && amount.abs() >= 1024 * NANO {
+        amount = i128::from(Amount(amount).value()) * NANO;
+        units.extend(binary);
+    } else {
+        units.extend(decimal);
+        units.push(("E", 1_000_000_000 * NANO * NANO));
+    }
+    units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
+    let fits = units
+        .into_iter()
+        .find(|(_, unit)| amount != 0 && amount % unit == 0);
+    Quantity(fits.map_or("0".to_owned(), |(suffix, unit)| {
+        format!("{}{suffix}", amount / unit)
+    }))
+}
+
 impl TryFrom<&Quantity> for Amount {
     type Error = InvalidQuantity;
 
@@ -239,6 +266,30 @@ mod tests {
             "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
         ] {
             assert_eq!(amount(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_canonical_in_their_own_kind() {
+        for (given, expected) in [
+            ("0.1", "100m"),
+            ("1000m", "1"),
+            ("0.5Gi", "512Mi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Ki", "1536"),
+            ("536870912", "536870912"),
+            ("1000M", "1G"),
+            ("1000P", "1E"),
+            ("0Mi", "0"),
+            ("-0.5", "-500m"),
+            ("1e3", "1e3"),
+            ("none", "none"),
+        ] {
+            assert_eq!(
+                canonical(&Quantity(given.to_owned())).0,
+                expected,
+                "{given}"
+            );
         }
     }
 

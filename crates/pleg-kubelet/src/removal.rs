@@ -181,7 +181,7 @@ impl Walk<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use nix::mount::{MsFlags, mount};
@@ -189,10 +189,10 @@ mod tests {
 
     use super::*;
 
-    type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+    pub(crate) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
     /// Runs a test in a mount namespace of its own, which ends with the thread. Needs root.
-    fn in_mount_namespace(test: fn(&Path) -> Outcome) {
+    pub(crate) fn in_mount_namespace(test: fn(&Path) -> Outcome) {
         let thread = std::thread::spawn(move || -> Outcome {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

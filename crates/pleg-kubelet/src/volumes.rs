@@ -7,13 +7,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _, chown, symlink,
 };
 use std::path::{Component, Path, PathBuf};
 
 use pleg::PodUid;
 
+use crate::mounts::{make_tmpfs, unmount_below};
 use crate::removal::remove_directory;
+
+const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+const FILES: &str = "volumes/kubernetes.io~downward-api";
+const SUB_PATHS: &str = "volume-subpaths";
 
 /// A volume of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +33,28 @@ pub enum Volume {
         kind: HostPathKind,
     },
     /// A directory that is created with the pod and removed with it.
-    EmptyDir,
+    EmptyDir {
+        /// The size of its file system in memory, in bytes. `None`: it is on the disk.
+        memory: Option<u64>,
+        /// The group that owns it and what is created in it (`fsGroup`).
+        group: Option<u32>,
+    },
+    /// Files that change together: a container sees all of the old ones, or all of the new ones.
+    Files {
+        /// The files, by path.
+        files: BTreeMap<PathBuf, VolumeFile>,
+        /// The group that can read them (`fsGroup`).
+        group: Option<u32>,
+    },
+}
+
+/// A file in a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeFile {
+    /// What it contains.
+    pub text: String,
+    /// Its permissions, such as `0o644`.
+    pub mode: u32,
 }
 
 /// What a `hostPath` volume asks of its path: the values of its field `type`.
@@ -133,7 +160,8 @@ impl PodDirectories {
         Ok(self.root.join(FileName::new(uid.as_str())?))
     }
 
-    /// Makes the volumes of a pod and returns where each is. What exists already is kept.
+    /// Makes the volumes of a pod and returns where each is. What exists already is kept; files are replaced if they
+    /// have changed.
     ///
     /// # Errors
     /// The first volume that cannot be used.
@@ -144,25 +172,42 @@ impl PodDirectories {
     ) -> Result<BTreeMap<String, PathBuf>, VolumeError> {
         let mut paths = BTreeMap::new();
         for (name, volume) in volumes {
-            let path = match volume {
+            let (path, made) = match volume {
                 Volume::HostPath { path, kind } => {
                     check_host_path(name, path, *kind)?;
-                    path.clone()
+                    (path.clone(), Ok(()))
                 }
-                Volume::EmptyDir => self.make_empty_dir(uid, name)?,
+                Volume::EmptyDir { memory, group } => {
+                    let path = self.empty_dir(uid, name)?;
+                    let made = make_empty_dir(&path, *memory, *group);
+                    (path, made)
+                }
+                Volume::Files { files, group } => {
+                    let path = self.files(uid, name)?;
+                    let made = write_files(&path, files, *group);
+                    (path, made)
+                }
             };
+            made.map_err(|source| VolumeError::Io {
+                volume: name.clone(),
+                path: path.clone(),
+                source,
+            })?;
             paths.insert(name.clone(), path);
         }
         Ok(paths)
     }
 
     /// Removes the directory of a pod with its `emptyDir` volumes. Nothing to remove is no error.
-    /// Symbolic links are removed, not followed. What is mounted below the directory stays as it is.
+    /// Symbolic links are removed, not followed. What others have mounted in a volume stays as it is.
     ///
     /// # Errors
     /// [`VolumeError::Mounted`] names what is mounted; another error, what cannot be removed.
     pub fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        remove_directory(&self.of(uid)?)
+        let directory = self.of(uid)?;
+        unmount_below(&directory.join(SUB_PATHS), 3);
+        unmount_below(&directory.join(EMPTY_DIRS), 1);
+        remove_directory(&directory)
     }
 
     /// The pods that have a directory.
@@ -179,8 +224,28 @@ impl PodDirectories {
     /// # Errors
     /// If the uid or the name of the volume is not the name of a directory.
     pub fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        let volumes = self.of(uid)?.join("volumes/kubernetes.io~empty-dir");
-        Ok(volumes.join(FileName::new(volume)?))
+        Ok(self.of(uid)?.join(EMPTY_DIRS).join(FileName::new(volume)?))
+    }
+
+    /// The path of a volume of files, which is upstream's of a `downwardAPI` volume.
+    ///
+    /// # Errors
+    /// If the uid or the name of the volume is not the name of a directory.
+    pub fn files(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
+        Ok(self.of(uid)?.join(FILES).join(FileName::new(volume)?))
+    }
+
+    /// Where a path in a volume is mounted for a container's mount number `at`. It is upstream's path.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn sub_path(
+        &self,
+        uid: &PodUid,
+        volume: &str,
+        container: &str,
+        at: usize,
+    ) -> Result<PathBuf, VolumeError> {
+        let volume = self.of(uid)?.join(SUB_PATHS).join(FileName::new(volume)?);
+        Ok(volume.join(FileName::new(container)?).join(at.to_string()))
     }
 
     /// The hosts file of a pod.
@@ -201,18 +266,79 @@ impl PodDirectories {
         let directory = self.of(uid)?.join("containers").join(container);
         Ok(directory.join(attempt.to_string()))
     }
+}
 
-    /// World-writable like upstream's: the containers' users differ.
-    fn make_empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        let path = self.empty_dir(uid, volume)?;
-        fs::create_dir_all(&path)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o777)))
-            .map_err(|source| VolumeError::Io {
-                volume: volume.to_owned(),
-                path: path.clone(),
-                source,
-            })?;
-        Ok(path)
+/// World-writable like upstream's, because the containers' users differ. A new directory has mode 0 until it is ready;
+/// later, the mode and the group are the containers' affair.
+fn make_empty_dir(path: &Path, memory: Option<u64>, group: Option<u32>) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    match fs::DirBuilder::new().mode(0o000).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if let Some(size) = memory {
+        make_tmpfs(path, size)?;
+    }
+    if fs::symlink_metadata(path)?.mode() & 0o7777 == 0 {
+        chown(path, None, group)?;
+        let mode = if group.is_some() { 0o2777 } else { 0o777 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// Writes files as upstream does: into a new directory, to which the link `..data` is then changed. Containers find
+/// the files by links through `..data`. They cannot write to the volume.
+fn write_files(
+    volume: &Path,
+    files: &BTreeMap<PathBuf, VolumeFile>,
+    group: Option<u32>,
+) -> io::Result<()> {
+    fs::create_dir_all(volume)?;
+    let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
+    let current = fs::read_link(&data).unwrap_or_default();
+    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
+        fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
+    };
+    if data.exists() && files.iter().all(is_same) {
+        return Ok(());
+    }
+    let name = if current == Path::new("..a") {
+        "..b"
+    } else {
+        "..a"
+    };
+    let directory = volume.join(name);
+    for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
+        match leftover {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::create_dir_all(&directory)?;
+    for directory in [volume, &directory] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    }
+    for (path, file) in files {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&directory))?;
+        fs::write(&path, &file.text)?;
+        chown(&path, None, group)?;
+        let for_group = if group.is_some() { 0o440 } else { 0 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
+    }
+    symlink(name, &next)?;
+    fs::rename(&next, &data)?;
+    for top in files.keys().filter_map(|path| path.iter().next()) {
+        let link = volume.join(top);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new("..data").join(top), link)?;
+        }
+    }
+    if current.as_os_str().is_empty() {
+        Ok(())
+    } else {
+        fs::remove_dir_all(volume.join(current))
     }
 }
 
@@ -328,13 +454,68 @@ mod tests {
         let root = tempfile::tempdir()?;
         let pods = PodDirectories::new(root.path().join("pods"));
         let uid = PodUid::from("u1");
-        let path = pods.prepare(&uid, &volume(Volume::EmptyDir))?["v"].clone();
+        let (memory, group) = (None, None);
+        let volumes = volume(Volume::EmptyDir { memory, group });
+        let path = pods.prepare(&uid, &volumes)?["v"].clone();
         fs::write(path.join("kept"), "x")?;
-        assert_eq!(pods.prepare(&uid, &volume(Volume::EmptyDir))?["v"], path);
+        assert_eq!(pods.prepare(&uid, &volumes)?["v"], path);
         assert!(path.join("kept").exists());
         pods.remove(&uid)?;
         assert!(!pods.of(&uid)?.exists());
         pods.remove(&uid)?;
+        Ok(())
+    }
+
+    #[test]
+    fn files_change_together_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let pods = PodDirectories::new(root.path().join("pods"));
+        let uid = PodUid::from("u1");
+        let write = |text: &str| {
+            let file = |mode| VolumeFile {
+                text: text.to_owned(),
+                mode,
+            };
+            let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
+            pods.prepare(
+                &uid,
+                &volume(Volume::Files {
+                    files,
+                    group: Some(7),
+                }),
+            )
+        };
+        let path = write("old")?["v"].clone();
+        let directory = fs::canonicalize(path.join("d"))?;
+        write("old")?;
+        assert_eq!(
+            fs::canonicalize(path.join("d"))?,
+            directory,
+            "it did not change"
+        );
+        for text in ["new", "newer"] {
+            write(text)?;
+            assert_eq!(fs::read_to_string(path.join("a"))?, text);
+            assert_eq!(fs::read_to_string(path.join("d/b"))?, text);
+        }
+        let file = fs::metadata(path.join("a"))?;
+        assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
+        let left = names_in(&path)?.len();
+        assert_eq!(left, 4, "a, d, ..data and its directory");
+        Ok(())
+    }
+
+    #[test]
+    fn mode_of_a_used_empty_dir_is_the_containers_affair() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("v");
+        make_empty_dir(&path, None, Some(7))?;
+        let made = fs::metadata(&path)?;
+        assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        make_empty_dir(&path, None, Some(7))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use pleg::core::Kind;
 use pleg::{Consumer, Id, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
+use pleg_kubelet::admission::{NodeFacts, admit};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::decision::{Decider, Decision};
@@ -19,7 +20,7 @@ use pleg_kubelet::ends::Ends;
 use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::names;
 use pleg_kubelet::perform::{PerformError, Performer, Prepared};
-use pleg_kubelet::pod_status::{PodState, pod_status};
+use pleg_kubelet::pod_status::{PodState, pod_status, time_left};
 use pleg_kubelet::probe::{Probe, Prober};
 use pleg_kubelet::runtime_state::SyncLoopBackoff;
 use pleg_kubelet::worker::{Next, Reconcile, Run, RunError};
@@ -38,6 +39,9 @@ pub struct Kubelet {
     prober: Prober<CriClient>,
     /// The pods with their last status.
     pods: Mutex<BTreeMap<PodUid, Pod>>,
+    /// Pods that are terminated because they have no manifest.
+    going: Mutex<BTreeSet<PodUid>>,
+    facts: NodeFacts,
 }
 
 /// Why a run failed.
@@ -72,8 +76,19 @@ impl Reconcile for Kubelet {
             let probes = Probe::of_pod(&manifest.pod);
             self.prober.set(&run.uid, &probes, run.waker())?;
         }
+        if let (Some(pod), Some(_)) = (pod, &run.spec)
+            && !self.is_admitted(run, pod)
+        {
+            return Ok(Next::Change);
+        }
+        let left = self
+            .pods()
+            .get(&run.uid)
+            .and_then(|pod| time_left(pod, run.clock().wall()));
         let desired = match manifest {
-            Some(manifest) if run.spec.is_some() => Desired::run(&manifest.spec),
+            Some(manifest) if run.spec.is_some() && left != Some(Duration::ZERO) => {
+                Desired::run(&manifest.spec)
+            }
             manifest => Desired::terminate(manifest.map(|manifest| &manifest.spec)),
         };
         let probes = |status: &_| self.prober.results(status);
@@ -104,7 +119,16 @@ impl Reconcile for Kubelet {
         let policy = GcPolicy::default();
         let removals = self.decider.removals(run, &mut decision, policy).await;
         self.performer.remove_all(run, &removals).await;
-        let due = decision.actions.due.into_iter().chain(performed.due).min();
+        let deadline = left
+            .filter(|left| !left.is_zero())
+            .map(|left| run.now().after(left));
+        let due = decision
+            .actions
+            .due
+            .into_iter()
+            .chain(performed.due)
+            .chain(deadline)
+            .min();
         let error = performed.errors.into_iter().next();
         error.map_or(Ok(due.into()), |error| Err(error.into()))
     }
@@ -130,6 +154,7 @@ impl Reconcile for Kubelet {
         self.decider.forget(run);
         self.prober.remove(uid);
         self.pods().remove(uid);
+        self.going().remove(uid);
         if let Err(error) = self.performer.remove_pod(uid) {
             tracing::error!(pod = %uid, %error, "the directory of a pod cannot be removed");
         }
@@ -147,6 +172,7 @@ impl Kubelet {
         node: NodeStatus,
         consumer: Consumer,
         config: NodeConfig,
+        facts: NodeFacts,
         back_off: BackOffSettings,
     ) -> Result<Self, InvalidSetting> {
         let address = config.host_ips.first().map(ToString::to_string);
@@ -158,6 +184,8 @@ impl Kubelet {
             node,
             pleg,
             pods: Mutex::default(),
+            going: Mutex::default(),
+            facts,
         })
     }
 
@@ -166,6 +194,42 @@ impl Kubelet {
         let sandboxes = run.view.status.sandboxes.iter();
         let mut nodes = sandboxes.map(|s| s.details.annotations.get(names::MANIFEST_NODE));
         run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
+    }
+
+    /// Returns false if the node does not run the pod. A pod that runs already was admitted before a restart.
+    fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
+        let going = self.going().clone();
+        let mut pods = self.pods();
+        if let Some(known) = pods.get(&run.uid) {
+            // One that was rejected never started.
+            return known
+                .status
+                .as_ref()
+                .is_none_or(|status| status.start_time.is_some());
+        }
+        let counts = |(uid, other): &(&PodUid, &Pod)| {
+            let phase = other
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref());
+            !going.contains(*uid) && !matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let others = pods.iter().filter(counts).map(|(_, other)| other);
+        let result = match run.view.status.is_nothing() {
+            true => admit(pod, &self.facts, others),
+            false => Ok(()),
+        };
+        let mut pod = pod.clone();
+        if let Err(rejection) = &result {
+            tracing::warn!(pod = %run.uid, reason = rejection.reason, %rejection, "a pod was rejected");
+            pod.status = Some(rejection.status(&pod));
+        }
+        pods.insert(run.uid.clone(), pod);
+        result.is_ok()
+    }
+
+    fn going(&self) -> MutexGuard<'_, BTreeSet<PodUid>> {
+        self.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pods that run now, whoever made them.
@@ -227,7 +291,19 @@ impl Kubelet {
         });
         let mut pod = pod.clone();
         pod.status = Some(status);
-        self.pods().insert(run.uid.clone(), pod);
+        let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
+        let is_other = |(uid, other): (&PodUid, &Pod)| *uid != run.uid && name(other) == name(&pod);
+        let mut pods = self.pods();
+        if run.spec.is_some() {
+            pods.retain(|uid, other| !is_other((uid, &*other)));
+        } else {
+            self.going().insert(run.uid.clone());
+            // Its successor is shown.
+            if pods.iter().any(is_other) {
+                return;
+            }
+        }
+        pods.insert(run.uid.clone(), pod);
     }
 }
 

@@ -21,6 +21,7 @@ use clap::{Parser, ValueEnum};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use pleg::Pleg;
 use pleg::core::Mode;
+use pleg_kubelet::admission::NodeFacts;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
@@ -68,6 +69,12 @@ struct Args {
     /// The address of the node.
     #[arg(long, default_value = "127.0.0.1")]
     node_ip: IpAddr,
+    /// A label of the node, as KEY=VALUE, for node selectors.
+    #[arg(long, value_parser = label)]
+    node_label: Vec<(String, String)>,
+    /// A sysctl that pods may set although it is not safe; a `*` at the end is any text.
+    #[arg(long)]
+    allowed_unsafe_sysctl: Vec<String>,
     /// The first delay of a restart, such as 10s.
     #[arg(long, value_parser = duration, default_value = "10s")]
     back_off_initial: Duration,
@@ -92,6 +99,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         (None, None) => return Err("add a unit: ms or s".to_owned()),
     };
     parsed.map_err(|error| error.to_string())
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn main() -> anyhow::Result<()> {
@@ -135,7 +147,18 @@ async fn run() -> anyhow::Result<()> {
     back_off.max = args.back_off_max;
     let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
     config.cgroup_parent = args.cgroup_parent;
-    let kubelet = Kubelet::new(pleg.clone(), client, node, consumer, config, back_off)?;
+    let mut facts = NodeFacts::new(&args.node, &config);
+    facts.labels.extend(args.node_label);
+    facts.unsafe_sysctls = args.allowed_unsafe_sysctl;
+    let kubelet = Kubelet::new(
+        pleg.clone(),
+        client,
+        node,
+        consumer,
+        config,
+        facts,
+        back_off,
+    )?;
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());

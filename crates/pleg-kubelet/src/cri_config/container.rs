@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSpec, VolumeMount};
 use k8s_openapi::serde_json;
 use pleg::PodUid;
 use pleg_cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
-    MountPropagation,
+    MountPropagation, Signal,
 };
 
+use crate::downward::Fields;
 use crate::from_pod::container_hash;
 use crate::names;
 use crate::pod_name::PodName;
+use crate::sub_path::SubPath;
 
-use super::{FieldError, NodeConfig, SUB_PATH, expand, linux_resources, log_path, security, text};
+use super::{FieldError, NodeConfig, expand, linux_resources, log_path, security, text};
 
 /// Where a container has its hosts file.
 const HOSTS: &str = "/etc/hosts";
@@ -45,6 +47,14 @@ pub fn container_config(
     input: &ContainerInput<'_>,
     node: &NodeConfig,
 ) -> Result<ContainerConfig, FieldError> {
+    with_sub_paths(input, node).map(|(config, _)| config)
+}
+
+/// The configuration of a container, and the paths in volumes that it needs.
+pub(crate) fn with_sub_paths(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
     let ContainerInput {
         pod,
         container,
@@ -56,6 +66,7 @@ pub fn container_config(
     security::check_user(spec, container)?;
     let environment = environment(input, node)?;
     let variables = environment.iter().cloned().collect();
+    let (mounts, sub_paths) = mounts(input, spec, node, &variables)?;
     let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
         texts
             .iter()
@@ -63,7 +74,10 @@ pub fn container_config(
             .map(|text| expand(text, &variables))
             .collect()
     };
-    Ok(ContainerConfig {
+    let lifecycle = container.lifecycle.as_ref();
+    let signal = lifecycle
+        .and_then(|l| Signal::from_str_name(&format!("SIGNAL_{}", l.stop_signal.as_ref()?)));
+    let config = ContainerConfig {
         metadata: Some(ContainerMetadata {
             name: container.name.clone(),
             attempt,
@@ -83,7 +97,7 @@ pub fn container_config(
                 value: value.into(),
             })
             .collect(),
-        mounts: mounts(input, spec, node)?,
+        mounts,
         labels: {
             let name = (names::CONTAINER_NAME.to_owned(), container.name.clone());
             PodName::of(pod)
@@ -105,8 +119,10 @@ pub fn container_config(
             )),
             security_context: Some(security::of_container(spec, container)),
         }),
+        stop_signal: signal.unwrap_or(Signal::RuntimeDefault).into(),
         ..ContainerConfig::default()
-    })
+    };
+    Ok((config, sub_paths))
 }
 
 /// The file in the container that has its termination message.
@@ -175,7 +191,7 @@ fn environment(
     let mut environment: Vec<(String, String)> = Vec::new();
     for (at, variable) in input.container.env.iter().flatten().enumerate() {
         let value = match &variable.value_from {
-            Some(source) => field_value(input, node, source)
+            Some(source) => value_from(input, node, source)
                 .map_err(|problem| FieldError::new(format!("env[{at}].valueFrom"), problem))?,
             None => expand(variable.value.as_deref().unwrap_or_default(), &known),
         };
@@ -186,66 +202,44 @@ fn environment(
     Ok(environment)
 }
 
-/// The value of a field of the pod.
-fn field_value(
+/// The value of a variable that is taken from the pod.
+fn value_from(
     input: &ContainerInput<'_>,
     node: &NodeConfig,
     source: &EnvVarSource,
 ) -> Result<String, String> {
-    let Some(field) = &source.field_ref else {
-        return Err("only fieldRef can be used without an API server: write the value".to_owned());
+    let fields = Fields {
+        pod: input.pod,
+        node,
+        pod_ips: input.pod_ips,
     };
-    let metadata = &input.pod.metadata;
-    let spec = input.pod.spec.as_ref();
-    let name = PodName::of(input.pod);
-    let joined = |ips: &[IpAddr]| {
-        ips.iter()
-            .map(IpAddr::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
-    };
-    let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
-    let of_map = |map: &Option<BTreeMap<String, String>>, key: &str| {
-        map.as_ref()
-            .and_then(|map| map.get(key).cloned())
-            .unwrap_or_default()
-    };
-    let subscript = |of: &str| {
-        let rest = field.field_path.strip_prefix(of)?;
-        rest.strip_prefix("['")?.strip_suffix("']")
-    };
-    if let Some(key) = subscript("metadata.labels") {
-        return Ok(of_map(&metadata.labels, key));
-    }
-    if let Some(key) = subscript("metadata.annotations") {
-        return Ok(of_map(&metadata.annotations, key));
-    }
-    match field.field_path.as_str() {
-        "metadata.name" => Ok(name.name.to_owned()),
-        "metadata.namespace" => Ok(name.namespace.to_owned()),
-        "metadata.uid" => Ok(name.uid.to_owned()),
-        "spec.nodeName" => Ok(spec.and_then(|s| s.node_name.clone()).unwrap_or_default()),
-        "spec.serviceAccountName" => Ok(spec
-            .and_then(|s| s.service_account_name.clone())
-            .unwrap_or_default()),
-        "status.hostIP" => Ok(first(&node.host_ips)),
-        "status.hostIPs" => Ok(joined(&node.host_ips)),
-        "status.podIP" => Ok(first(input.pod_ips)),
-        "status.podIPs" => Ok(joined(input.pod_ips)),
-        other => Err(format!(
-            "{other:?} is not a field that a variable can have: use one of metadata.name, \
-             metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], \
-             spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP \
-             and status.podIPs"
-        )),
+    match (&source.field_ref, &source.resource_field_ref) {
+        (Some(field), _) => fields.field(&field.field_path),
+        (None, Some(selector)) => fields.resource(input.container, selector),
+        (None, None) => {
+            Err("config maps, secrets and files are not read: write the value".to_owned())
+        }
     }
 }
 
+/// The path in the volume that is mounted instead of the volume.
+fn sub_path(mount: &VolumeMount, variables: &BTreeMap<String, String>) -> Option<String> {
+    let set = |path: &&String| !path.is_empty();
+    let expanded = mount
+        .sub_path_expr
+        .as_ref()
+        .filter(set)
+        .map(|path| expand(path, variables));
+    expanded.or_else(|| mount.sub_path.clone().filter(|path| set(&path)))
+}
+
+/// The mounts, and the paths in volumes that must be mounted on the node before.
 fn mounts(
     input: &ContainerInput<'_>,
     spec: &PodSpec,
     node: &NodeConfig,
-) -> Result<Vec<Mount>, FieldError> {
+    variables: &BTreeMap<String, String>,
+) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
     let container = input.container;
     let uid = PodUid::from(PodName::of(input.pod).uid);
     let message = node
@@ -265,6 +259,7 @@ fn mounts(
         ..Mount::default()
     });
     let mut mounts: Vec<_> = own.collect();
+    let mut sub_paths = Vec::new();
     for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
         let wrong = |field: &str, problem: String| {
             FieldError::new(format!("volumeMounts[{at}].{field}"), problem)
@@ -277,21 +272,21 @@ fn mounts(
             );
             return Err(wrong("name", problem));
         };
-        let Some(host_path) = node.volume_path(input.pod, volume) else {
+        let Some(mut host_path) = node.volume_path(input.pod, volume) else {
             let problem = format!(
-                "volume {:?} is neither a hostPath nor an emptyDir",
+                "volume {:?} is none of hostPath, emptyDir and downwardAPI",
                 mount.name
             );
             return Err(wrong("name", problem));
         };
-        // On the node, a container could replace the path by a symbolic link to anything (CVE-2017-1002101).
-        for (field, path) in [
-            ("subPath", &mount.sub_path),
-            ("subPathExpr", &mount.sub_path_expr),
-        ] {
-            if path.as_ref().is_some_and(|path| !path.is_empty()) {
-                return Err(wrong(field, SUB_PATH.to_owned()));
-            }
+        if let Some(path) = sub_path(mount, variables) {
+            let target = node.pods.sub_path(&uid, &mount.name, &container.name, at);
+            let target = target.map_err(|error| wrong("name", error.to_string()))?;
+            sub_paths.push(SubPath {
+                volume: std::mem::replace(&mut host_path, target.clone()),
+                path: path.into(),
+                target,
+            });
         }
         let propagation = match mount.mount_propagation.as_deref() {
             Some("Bidirectional") => MountPropagation::PropagationBidirectional,
@@ -301,10 +296,11 @@ fn mounts(
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
-            readonly: mount.read_only.unwrap_or_default(),
+            // As upstream: the files are the node's.
+            readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             ..Mount::default()
         });
     }
-    Ok(mounts)
+    Ok((mounts, sub_paths))
 }

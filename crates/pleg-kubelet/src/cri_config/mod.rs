@@ -15,19 +15,20 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use pleg::{ContainerStatus, PodStatus, PodUid};
 use pleg_cri::v1::DnsConfig;
 
+use crate::from_pod::VolumeKind;
 use crate::pod_name::PodName;
 use crate::removal::remove_directory;
 use crate::volumes::{FileName, PodDirectories, VolumeError, names_in};
 
+pub(crate) use container::with_sub_paths;
 pub use container::{ContainerInput, container_config};
 pub use env::expand;
 pub use resources::linux_resources;
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
-/// Why a path in a volume cannot be mounted.
-pub const SUB_PATH: &str = "a container could replace it by a symbolic link to a file of the node: mount the \
-                                   volume, or a hostPath of that path";
+/// Upstream's.
+const DOCKER_CONFIG: &str = "/var/lib/kubelet/config.json";
 
 /// A field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +58,8 @@ pub struct NodeConfig {
     pub logs: PathBuf,
     /// The directories of the pods' own files.
     pub pods: PodDirectories,
+    /// The node's CPUs.
+    pub cpus: u32,
     /// The node's memory, in bytes.
     pub memory: u64,
     /// The name resolution of the node.
@@ -65,11 +68,13 @@ pub struct NodeConfig {
     pub cgroup_parent: String,
     /// The node's addresses, the preferred family first.
     pub host_ips: Vec<IpAddr>,
+    /// The docker config file with the credentials for pulls. It may be missing.
+    pub docker_config: Option<PathBuf>,
 }
 
 impl NodeConfig {
-    /// The configuration of this host: its memory and its name resolution. Logs and the pods' files
-    /// are below `root`, in `logs` and `pods`.
+    /// The configuration of this host: its CPUs, its memory and its name resolution. Logs and the pods' files
+    /// are below `root`, in `logs` and `pods`. Credentials for pulls are in `/var/lib/kubelet/config.json`, as upstream.
     ///
     /// It reads `/proc/meminfo` and `/etc/resolv.conf`. What they do not have stays empty.
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
@@ -85,9 +90,13 @@ impl NodeConfig {
         let kibibytes: Option<u64> = words(&meminfo, "MemTotal:")
             .first()
             .and_then(|number| number.parse().ok());
+        let cpus = std::thread::available_parallelism().ok();
         Self {
             logs: root.join("logs"),
             pods: PodDirectories::new(root.join("pods")),
+            cpus: cpus
+                .and_then(|cpus| u32::try_from(cpus.get()).ok())
+                .unwrap_or(1),
             memory: kibibytes.unwrap_or(0) * 1024,
             dns: DnsConfig {
                 servers: words(&resolv_conf, "nameserver"),
@@ -96,6 +105,7 @@ impl NodeConfig {
             },
             cgroup_parent: String::new(),
             host_ips,
+            docker_config: Some(DOCKER_CONFIG.into()),
         }
     }
 
@@ -148,12 +158,12 @@ impl NodeConfig {
     /// The path of a volume on the node, for those that this kubelet can provide.
     #[must_use]
     pub fn volume_path(&self, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
-        if let Some(host_path) = &volume.host_path {
-            return Some(PathBuf::from(&host_path.path));
-        }
-        volume.empty_dir.as_ref()?;
         let uid = PodUid::from(PodName::of(pod).uid);
-        self.pods.empty_dir(&uid, &volume.name).ok()
+        match VolumeKind::of(volume)? {
+            VolumeKind::HostPath(source) => Some(PathBuf::from(&source.path)),
+            VolumeKind::EmptyDir(_) => self.pods.empty_dir(&uid, &volume.name).ok(),
+            VolumeKind::DownwardApi(_) => self.pods.files(&uid, &volume.name).ok(),
+        }
     }
 }
 

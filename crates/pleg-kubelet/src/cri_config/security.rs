@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 use pleg_cri::v1::security_profile::ProfileType;
 use pleg_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
-    NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile,
+    NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
 };
 
 use super::FieldError;
@@ -66,6 +66,13 @@ fn supplemental_groups(context: Option<&PodSecurityContext>) -> Vec<i64> {
     context.fs_group.iter().chain(given).copied().collect()
 }
 
+/// The runtime refuses a policy that it does not support.
+fn groups_policy(context: Option<&PodSecurityContext>) -> i32 {
+    let policy = context.and_then(|c| c.supplemental_groups_policy.as_deref());
+    let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
+    policy.unwrap_or(SupplementalGroupsPolicy::Merge).into()
+}
+
 fn seccomp(profile: Option<&SeccompProfile>, default: ProfileType) -> SecurityProfile {
     let kind = match profile.map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
@@ -102,6 +109,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         run_as_user: context.and_then(|c| c.run_as_user).map(number),
         run_as_group: context.and_then(|c| c.run_as_group).map(number),
         supplemental_groups: supplemental_groups(context),
+        supplemental_groups_policy: groups_policy(context),
         selinux_options: selinux(context.and_then(|c| c.se_linux_options.as_ref())),
         privileged,
         seccomp: Some(seccomp(
@@ -169,6 +177,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         run_as_group: group.map(number),
         readonly_rootfs: own.and_then(|c| c.read_only_root_filesystem) == Some(true),
         supplemental_groups: supplemental_groups(pod),
+        supplemental_groups_policy: groups_policy(pod),
         no_new_privs: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),

@@ -64,12 +64,13 @@ impl Performer {
             };
             (failed(what)(error), "CreateContainerError")
         })?;
-        self.start(run, start, &id).await
+        self.start(run, pod, start, &id).await
     }
 
     pub(super) async fn start<S>(
         &self,
         run: &Run<S>,
+        pod: Option<&Pod>,
         start: &StartContainer,
         id: &Id,
     ) -> Result<Option<Started>, (PerformError, &'static str)> {
@@ -80,6 +81,8 @@ impl Performer {
             (failed(what)(error), "RunContainerError")
         })?;
         tracing::info!(pod = %run.uid, container = name, %id, attempt, "started a container");
+        let hook = self.post_start(run, pod, name, id).await;
+        hook.map_err(|error| (error, "PostStartHookError"))?;
         Ok(Some(Started {
             name: name.clone(),
             id: id.clone(),
@@ -90,14 +93,19 @@ impl Performer {
     pub(super) async fn stop<S>(
         &self,
         run: &Run<S>,
+        pod: Option<&Pod>,
         stop: &StopContainer,
     ) -> Result<(), PerformError> {
         let StopContainer {
-            id, name, reason, ..
+            id,
+            name,
+            reason,
+            grace,
         } = stop;
         tracing::info!(pod = %run.uid, container = name, %id, reason = reason.as_str(),
             "stopping a container");
-        let stopped = self.client.stop_container(id, stop.grace).await;
+        let grace = self.pre_stop(run, pod, name, id, *grace).await;
+        let stopped = self.client.stop_container(id, grace).await;
         unless_gone(run.written(stopped))
             .map_err(failed(|| format!("stop of container {name} ({id})")))
     }

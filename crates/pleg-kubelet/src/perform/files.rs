@@ -7,16 +7,19 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
+use pleg_cri::v1::ContainerConfig;
 
 use crate::actions::PodActions;
+use crate::cri_config::{ContainerInput, FieldError, with_sub_paths};
 use crate::decision::Decision;
 use crate::from_pod::volumes;
 use crate::names;
+use crate::sub_path::SubPath;
 use crate::termination::Source;
-use crate::volumes::{FileName, VolumeError, make_file};
+use crate::volumes::{FileName, Volume, VolumeError, make_file};
 use crate::worker::Run;
 
-use super::Performer;
+use super::{PerformError, Performer};
 
 /// How long such work may take. A mount may hang.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -63,9 +66,9 @@ impl Performer {
         run: &Run<S>,
         pod: &Pod,
         actions: &PodActions,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<(), PerformError> {
         let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let (volumes, logs) = (volumes(pod), self.node.log_directory(pod)?);
+        let (volumes, logs) = (volumes(pod, &self.node)?, self.node.log_directory(pod)?);
         let mut log_directories = vec![logs.clone()];
         let (hosts, ips, of) = (
             directories.hosts(&uid)?,
@@ -92,7 +95,45 @@ impl Performer {
                     .map_err(|source| VolumeError::Directory { path, source })
             })
         };
-        self.files.run(run.clock(), &run.uid, work).await
+        Ok(self.files.run(run.clock(), &run.uid, work).await?)
+    }
+
+    /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
+    pub(super) async fn refresh_volumes<S>(&self, run: &Run<S>, pod: &Pod, actions: &PodActions) {
+        let Ok(mut volumes) = volumes(pod, &self.node) else {
+            return;
+        };
+        volumes.retain(|_, volume| matches!(volume, Volume::Files { .. }));
+        if volumes.is_empty() || actions.terminating || actions.create_sandbox.is_some() {
+            return;
+        }
+        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
+        let work = move || directories.prepare(&uid, &volumes).map(drop);
+        if let Err(error) = self.files.run(run.clock(), &run.uid, work).await {
+            tracing::warn!(pod = %run.uid, %error, "the files of a downwardAPI volume may be old");
+        }
+    }
+
+    /// The configuration of a container. The paths in volumes that it needs are mounted.
+    pub(super) async fn container_config<S>(
+        &self,
+        run: &Run<S>,
+        input: &ContainerInput<'_>,
+    ) -> Result<ContainerConfig, FieldError> {
+        let (config, sub_paths) = with_sub_paths(input, &self.node)?;
+        if sub_paths.is_empty() {
+            return Ok(config);
+        }
+        let mount = |path: &SubPath| {
+            path.mount().map_err(|source| VolumeError::Directory {
+                path: path.volume.join(&path.path),
+                source,
+            })
+        };
+        let work = move || sub_paths.iter().try_for_each(mount);
+        let mounted = self.files.run(run.clock(), &run.uid, work).await;
+        mounted.map_err(|error| FieldError::new("volumeMounts", error.to_string()))?;
+        Ok(config)
     }
 
     /// The termination messages of the containers that have ended, by id: what they wrote to the file at their

@@ -4,6 +4,7 @@
 //! runs the pod again.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::credentials::credentials;
 use super::not_created;
 use crate::backoff::BackOff;
 use crate::pod_status::{image_pull_back_off, waiting};
@@ -24,12 +26,17 @@ use crate::worker::Run;
 #[derive(Debug)]
 pub(super) struct Images {
     client: CriClient,
+    /// The file with the credentials for pulls.
+    docker_config: Option<PathBuf>,
     state: Arc<Mutex<State>>,
     permits: Arc<Semaphore>,
 }
 
 /// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
 const MAX_PULLS: usize = 5;
+
+/// How long a container that waits for its image shows why the pull failed, before it shows the back-off.
+const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct State {
@@ -68,13 +75,18 @@ pub(super) enum Image {
 }
 
 impl Images {
-    pub(super) fn new(client: CriClient, back_off: BackOff) -> Self {
+    pub(super) fn new(
+        client: CriClient,
+        docker_config: Option<PathBuf>,
+        back_off: BackOff,
+    ) -> Self {
         let state = State {
             back_off,
             ..State::default()
         };
         Self {
             client,
+            docker_config,
             state: Arc::new(Mutex::new(state)),
             permits: Arc::new(Semaphore::new(MAX_PULLS)),
         }
@@ -88,6 +100,10 @@ impl Images {
         container: &Container,
     ) -> Image {
         let image = container.image.clone().unwrap_or_default();
+        if !is_reference(&image) {
+            let message = format!("{image:?} is not the name of an image");
+            return Image::Absent(waiting("InvalidImageName", message), None);
+        }
         let wanted = (run.uid.clone(), container.name.clone(), image.clone());
         let policy = container.image_pull_policy.as_deref();
         // Upstream's default.
@@ -155,11 +171,13 @@ impl Images {
             Pull::Failed { error, is_shown } => {
                 let (uid, _, _) = wanted;
                 let delayed = back_off.delayed_since_last(uid, image, run.now())?;
-                let reason = match std::mem::replace(is_shown, true) {
-                    false => waiting("ErrImagePull", error.clone()),
-                    true => pulling(pod, image, Some(error)),
-                };
-                Some(Image::Absent(reason, Some(delayed.until)))
+                Some(match std::mem::replace(is_shown, true) {
+                    false => {
+                        let due = delayed.until.min(run.now().after(ERROR_SHOWN));
+                        Image::Absent(waiting("ErrImagePull", error.clone()), Some(due))
+                    }
+                    true => Image::Absent(pulling(pod, image, Some(error)), Some(delayed.until)),
+                })
             }
         }
     }
@@ -187,6 +205,7 @@ impl Images {
         tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
         let pull = Pulling {
             client: self.client.clone(),
+            docker_config: self.docker_config.clone(),
             clock: run.clock(),
             image: image.to_owned(),
             wanted: wanted.clone(),
@@ -216,6 +235,7 @@ impl Images {
 /// A pull in its task.
 struct Pulling {
     client: CriClient,
+    docker_config: Option<PathBuf>,
     clock: Clock,
     image: String,
     wanted: Wanted,
@@ -227,9 +247,12 @@ impl Pulling {
     async fn run(self) {
         // It is never closed.
         let _permit = self.permits.acquire().await;
+        let (file, image) = (self.docker_config.clone(), self.image.clone());
+        let find = move || file.and_then(|file| credentials(&file, &image));
+        let auth = tokio::task::spawn_blocking(find).await.unwrap_or_default();
         let pulled = self
             .client
-            .pull_image(spec_of(&self.image), None, None)
+            .pull_image(spec_of(&self.image), auth, None)
             .await;
         let state = &mut *lock(&self.state);
         // A pod that is gone needs no result.
@@ -287,6 +310,54 @@ fn has_tag(image: &str) -> bool {
     last.contains(':') || last.contains('@')
 }
 
+/// Returns true for a name that has the grammar of the registries: `host:port/path/name:tag@digest`.
+fn is_reference(image: &str) -> bool {
+    let (image, digest) = image.split_once('@').unwrap_or((image, "a:"));
+    let slash = image.rfind('/').map_or(0, |at| at + 1);
+    let colon = image[slash..].find(':').map(|at| slash + at);
+    let (name, tag) = colon.map_or((image, "a"), |at| (&image[..at], &image[at + 1..]));
+    let path = match name.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => path,
+        _ => name,
+    };
+    let is_plain = |part: &str| {
+        let ends = part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && !part.ends_with(['.', '_', '-']);
+        ends && part
+            .chars()
+            .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-'))
+    };
+    let is_tag = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    path.split('/').all(is_plain)
+        && (1..=128).contains(&tag.len())
+        && !tag.starts_with(['.', '-'])
+        && tag.chars().all(is_tag)
+        && digest.contains(':')
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_images_are_checked_as_registries_do() {
+        for good in [
+            "nginx",
+            "a/b_c:1.0-X",
+            "localhost:5000/a",
+            "R.example/a@sha256:0",
+            "a__b--c/d:x@sha256:0",
+        ] {
+            assert!(is_reference(good), "{good}");
+        }
+        for bad in [
+            "", "Nginx", "a/B", "a:", "a: b", "a//b", "-a", "a:-1", "a@b", "http://a", "a/b/",
+        ] {
+            assert!(!is_reference(bad), "{bad}");
+        }
+    }
 }

@@ -6,8 +6,10 @@
 //! [`Performer::perform`] makes the calls.
 
 mod calls;
+mod credentials;
 mod files;
 mod images;
+mod lifecycle;
 mod predecessor;
 
 use std::collections::BTreeMap;
@@ -23,10 +25,12 @@ use pleg_cri::{CriClient, v1};
 
 use crate::actions::{MIN_GRACE, PodActions, StartContainer, WaitReason, Waiting};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::cri_config::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
+use crate::cri_config::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::gc::Removal;
 use crate::pod_name::PodName;
 use crate::pod_status::{crash_loop_back_off, waiting};
+use crate::probe::CheckError;
+use crate::unsupported::unsupported;
 use crate::volumes::VolumeError;
 use crate::worker::Run;
 
@@ -68,7 +72,21 @@ pub enum PerformError {
     /// A volume or a directory cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// A hook of a container failed.
+    #[error("{hook} hook of container {container}: {error}")]
+    Hook {
+        /// The container.
+        container: String,
+        /// `postStart`.
+        hook: &'static str,
+        /// Its error.
+        #[source]
+        error: CheckError,
+    },
     /// A field of the pod cannot be used.
+    #[error(transparent)]
+    Pod(#[from] FieldError),
+    /// A field of a container cannot be used.
     #[error("container {container}: {error}")]
     Field {
         /// The container.
@@ -113,6 +131,15 @@ pub struct Started {
     pub attempt: u32,
 }
 
+impl Prepared {
+    /// Nothing of the pod can be started.
+    fn refused(&mut self, pod: &Pod, actions: &mut PodActions, error: PerformError) {
+        actions.start.clear();
+        actions.create_sandbox = None;
+        self.performed.pod_failed(pod, error);
+    }
+}
+
 impl Performed {
     /// What the pod as a whole needs could not be made. Its containers wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
@@ -138,7 +165,11 @@ impl Performer {
     #[must_use]
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(client.clone(), BackOff::default()),
+            images: Images::new(
+                client.clone(),
+                node.docker_config.clone(),
+                BackOff::default(),
+            ),
             client,
             node,
             files: Files::default(),
@@ -154,7 +185,8 @@ impl Performer {
     /// # Errors
     /// If a setting is invalid.
     pub fn image_back_off(mut self, settings: BackOffSettings) -> Result<Self, InvalidSetting> {
-        self.images = Images::new(self.client.clone(), BackOff::new(settings)?);
+        let docker_config = self.node.docker_config.clone();
+        self.images = Images::new(self.client.clone(), docker_config, BackOff::new(settings)?);
         Ok(self)
     }
 
@@ -185,8 +217,13 @@ impl Performer {
                 prepared.performed.waiting.insert(name.clone(), reason);
             }
         }
+        self.refresh_volumes(run, pod, actions).await;
         let creates = actions.start.iter().any(|start| start.existing.is_none());
         if !creates && actions.create_sandbox.is_none() {
+            return prepared;
+        }
+        if let Some(error) = unsupported(pod).into_iter().next() {
+            prepared.refused(pod, actions, error.into());
             return prepared;
         }
         if actions.create_sandbox.is_some()
@@ -203,12 +240,10 @@ impl Performer {
             used.map_or(0, |s| s.attempt)
         });
         let made = self.make_directories(run, pod, actions).await;
-        match made.and_then(|()| sandbox_config(pod, &self.node, attempt)) {
+        match made.and_then(|()| Ok(sandbox_config(pod, &self.node, attempt)?)) {
             Ok(config) => prepared.sandbox = Some(config),
             Err(error) => {
-                actions.start.clear();
-                actions.create_sandbox = None;
-                prepared.performed.pod_failed(pod, error.into());
+                prepared.refused(pod, actions, error);
                 return prepared;
             }
         }
@@ -238,7 +273,7 @@ impl Performer {
         actions: &PodActions,
         prepared: Prepared,
     ) -> Performed {
-        let stops = join_all(actions.stop.iter().map(|stop| self.stop(run, stop)));
+        let stops = join_all(actions.stop.iter().map(|stop| self.stop(run, pod, stop)));
         let others = async {
             let mut errors = Vec::new();
             for id in &actions.stop_sandboxes {
@@ -344,7 +379,7 @@ impl Performer {
             image_ref: &image,
             pod_ips: &pod_ips,
         };
-        match container_config(&input, &self.node) {
+        match self.container_config(run, &input).await {
             Ok(config) => {
                 prepared.containers.insert(start.name.clone(), config);
                 true
@@ -390,7 +425,7 @@ impl Performer {
         }
         for start in &actions.start {
             let started = match &start.existing {
-                Some(id) => self.start(run, start, id).await,
+                Some(id) => self.start(run, pod, start, id).await,
                 None => {
                     self.create_and_start(run, pod, actions, start, &mut prepared)
                         .await

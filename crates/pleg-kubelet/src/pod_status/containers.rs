@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus,
+    ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus, VolumeMountStatus,
 };
 use pleg::TerminalRecord;
 use pleg::core;
@@ -84,10 +84,24 @@ impl<'a> One<'a> {
             // The container before it has been removed. How it ended stays so.
             status.last_state.clone_from(&previous.last_state);
         }
+        status.volume_mounts = self.volume_mounts();
         self.infer_lost_end(&mut status);
         self.apply_waiting(&mut status);
         self.apply_probes(&mut status);
         status
+    }
+
+    fn volume_mounts(&self) -> Option<Vec<VolumeMountStatus>> {
+        let mounts = self.container.volume_mounts.as_ref()?.iter();
+        let mounts = mounts.map(|mount| VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|read_only| *read_only),
+            // No mount is: the only value that needs it is refused.
+            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            ..VolumeMountStatus::default()
+        });
+        Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
     }
 
     /// The containers of that name, newest first.
@@ -146,8 +160,8 @@ impl<'a> One<'a> {
         let running = newest.state == pleg::ContainerState::Running;
         let in_effect = details.resources.as_deref().filter(|_| running);
         status.resources = resources::reported(self.container, in_effect);
-        let allocated = self.container.resources.as_ref();
-        status.allocated_resources = allocated.and_then(|r| r.requests.clone());
+        let allocated = resources::with_default_requests(self.container.resources.as_ref());
+        status.allocated_resources = allocated.and_then(|r| r.requests);
         status
     }
 

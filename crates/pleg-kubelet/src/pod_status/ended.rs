@@ -1,8 +1,8 @@
 //! The terminated state of a container.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
-use pleg::TerminalRecord;
 use pleg::core::ContainerStatus;
+use pleg::{TerminalRecord, WallTime};
 
 use crate::api_time::api_time;
 
@@ -15,8 +15,10 @@ const UNKNOWN_EXIT_CODE: i32 = 137;
 /// As the runtime reports it.
 pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStateTerminated {
     let details = &status.details;
+    // As upstream: a container that never started has the epoch.
+    let never = details.exit_code.map(|_| WallTime::from_nanos(0));
     let ended = ContainerStateTerminated {
-        started_at: details.started_at.map(api_time),
+        started_at: details.started_at.or(never).map(api_time),
         finished_at: details.finished_at.map(api_time),
         message: text(&details.message),
         ..with_code(details.exit_code, &details.reason)

@@ -2,6 +2,7 @@
 
 mod conditions;
 mod containers;
+mod deadline;
 mod ended;
 mod phase;
 mod qos;
@@ -21,7 +22,9 @@ use crate::api_time::api_time;
 use crate::pod_name::PodName;
 use crate::probe::ProbeResults;
 
+pub use deadline::time_left;
 pub use qos::{QosClass, qos_class};
+pub(crate) use resources::with_default_requests;
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
 #[must_use]
@@ -123,6 +126,7 @@ pub fn pod_status(state: &PodState<'_>) -> PodStatus {
     if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
         (status.reason, status.message) = (before.reason.clone(), before.message.clone());
     }
+    let phase = deadline::failed(&mut status, spec, previous, state.now).unwrap_or(phase);
     status.phase = Some(phase.to_owned());
     let conditions = conditions::conditions(state, spec, &all, phase, previous);
     status.conditions = Some(conditions);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use pleg::core::Resources;
 
-use crate::quantity::Amount;
+use crate::quantity::{Amount, canonical};
 
 /// The fewest CPU shares that the kernel takes.
 const MIN_SHARES: i64 = 2;
@@ -11,13 +11,35 @@ const MIN_SHARES: i64 = 2;
 /// The lowest effective limit of CPU, in thousandths.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
+/// The resources of a container as the API server stores them: a request that is left out is the limit, and quantities
+/// are in canonical form.
+pub(crate) fn with_default_requests(
+    resources: Option<&ResourceRequirements>,
+) -> Option<ResourceRequirements> {
+    let mut resources = resources?.clone();
+    let limits = resources.limits.iter_mut().flatten();
+    let requests = resources.requests.iter_mut().flatten();
+    limits
+        .chain(requests)
+        .for_each(|(_, amount)| *amount = canonical(amount));
+    if let Some(limits) = &resources.limits {
+        let requests = resources.requests.get_or_insert_default();
+        for (name, limit) in limits {
+            requests
+                .entry(name.clone())
+                .or_insert_with(|| limit.clone());
+        }
+    }
+    Some(resources)
+}
+
 /// The resources of the specification, with the values in effect where the runtime reported them. A
 /// container that does not run has those of the specification.
 pub(super) fn reported(
     container: &Container,
     in_effect: Option<&Resources>,
 ) -> Option<ResourceRequirements> {
-    let mut resources = container.resources.clone()?;
+    let mut resources = with_default_requests(container.resources.as_ref())?;
     let Some(in_effect) = in_effect else {
         return Some(resources);
     };

@@ -1,4 +1,4 @@
-//! One check of a probe: a connection, an HTTP request, or a command in the container.
+//! One check of a probe: a connection, an HTTP request, a gRPC health check, or a command in the container.
 
 use std::time::Duration;
 
@@ -12,10 +12,12 @@ use pleg_cri::CriClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::{Outcome, tls};
+use super::{Outcome, grpc, tls};
 
 /// The largest response body that is read. Upstream's limit.
 const MAX_BODY: usize = 10 << 10;
+
+pub(super) const USER_AGENT: &str = "kube-probe/1.37";
 
 /// What a check does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,13 @@ pub enum Check {
         path: String,
         /// Further headers.
         headers: Vec<(String, String)>,
+    },
+    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success.
+    Grpc {
+        /// The port.
+        port: u16,
+        /// The service; the server as a whole if empty.
+        service: String,
     },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec {
@@ -74,6 +83,17 @@ pub enum CheckError {
     /// The response has another status.
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
+    /// The gRPC call failed.
+    #[error("gRPC call to {address} failed: {source}")]
+    Grpc {
+        /// Where to.
+        address: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The gRPC service has another status than `SERVING`.
+    #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
+    NotServing(i32),
     /// The command ended with another exit code than 0.
     #[error("the command ended with exit code {0}")]
     ExitCode(i32),
@@ -128,7 +148,7 @@ impl Check {
     ///
     /// # Errors
     /// If it fails or cannot be performed.
-    pub(super) async fn perform<E: Exec>(
+    pub(crate) async fn perform<E: Exec>(
         &self,
         exec: &E,
         container: &Id,
@@ -148,6 +168,9 @@ impl Check {
                 let host = or_pod(host);
                 let request = request(&host_and_port(&host, *port), path, headers)?;
                 within(timeout, http(*is_tls, &host, *port, request)).await
+            }
+            Self::Grpc { port, service } => {
+                within(timeout, grpc::check(host_and_port(address, *port), service)).await
             }
             Self::Exec { command } => match exec.exec(container, command, timeout).await? {
                 0 => Ok(()),
@@ -180,7 +203,7 @@ fn request(
         format!("/{path}")
     };
     let mut request = Request::get(path)
-        .header(header::USER_AGENT, "kube-probe/1.37")
+        .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
     let mut names = headers.iter().map(|(name, _)| name);

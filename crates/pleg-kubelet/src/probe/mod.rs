@@ -4,6 +4,7 @@
 //! Readiness, and Startup Probes").
 
 mod check;
+mod grpc;
 mod prober;
 mod state;
 mod tls;

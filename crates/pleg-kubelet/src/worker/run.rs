@@ -48,6 +48,12 @@ impl<S> Run<S> {
         written.into_result()
     }
 
+    /// Returns true if the pod has been deleted since the run began.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.spec.is_some() && !self.shared.specs().pods.contains_key(&self.uid)
+    }
+
     /// Whether anything of the pod runs or may start. A container that was created cannot start when its sandbox has
     /// ended.
     #[must_use]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg_cri::v1::{ContainerConfig, DnsConfig, NamespaceMode};
+use pleg_cri::v1::{ContainerConfig, DnsConfig, NamespaceMode, Signal, SupplementalGroupsPolicy};
 use pleg_kubelet::container_hash;
 use pleg_kubelet::cri_config::{
     ContainerInput, FieldError, NodeConfig, container_config, log_path, sandbox_config,
@@ -15,6 +15,7 @@ fn node() -> NodeConfig {
     NodeConfig {
         logs: "/var/log/pods".into(),
         pods: PodDirectories::new("/var/lib/kubelet/pods"),
+        cpus: 4,
         memory: 4 << 30,
         dns: DnsConfig {
             servers: vec!["1.1.1.1".to_owned()],
@@ -22,6 +23,7 @@ fn node() -> NodeConfig {
         },
         cgroup_parent: "/kubepods".to_owned(),
         host_ips: vec![IpAddr::from([192, 168, 0, 1])],
+        docker_config: None,
     }
 }
 
@@ -39,6 +41,8 @@ fn app(container: Value) -> Result<ContainerConfig, FieldError> {
         {"name": "data", "hostPath": {"path": "/srv/data"}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "nfs", "nfs": {"server": "s", "path": "/p"}},
+        {"name": "pod", "downwardAPI": {}},
+        {"name": "bare"},
     ]);
     config_of(
         &pod(json!({"nodeName": "n1", "volumes": volumes, "containers": [container]})),
@@ -209,6 +213,7 @@ fn command_arguments_and_variables_are_expanded() {
             {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "TIER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}},
+            {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
         ],
     }))
     .unwrap_or_else(|error| panic!("{error}"));
@@ -228,7 +233,8 @@ fn command_arguments_and_variables_are_expanded() {
             "LATER=no",
             "POD=web-n1",
             "IP=10.0.0.7",
-            "TIER=front"
+            "TIER=front",
+            "CPUS=4",
         ]
     );
 }
@@ -238,6 +244,8 @@ fn mounts_are_paths_on_the_node() {
     let config = app(json!({"name": "app", "volumeMounts": [
         {"name": "data", "mountPath": "/data", "readOnly": true},
         {"name": "tmp", "mountPath": "tmp"},
+        {"name": "pod", "mountPath": "/pod"},
+        {"name": "bare", "mountPath": "/bare"},
     ]}))
     .unwrap_or_else(|error| panic!("{error}"));
     let mounts: Vec<_> = config
@@ -245,15 +253,57 @@ fn mounts_are_paths_on_the_node() {
         .iter()
         .map(|m| (&*m.host_path, &*m.container_path, m.readonly))
         .collect();
-    let empty_dir = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/tmp";
+    let volumes = "/var/lib/kubelet/pods/u-1/volumes";
+    let empty_dir = |name: &str| format!("{volumes}/kubernetes.io~empty-dir/{name}");
+    let (tmp, bare) = (empty_dir("tmp"), empty_dir("bare"));
+    let files = format!("{volumes}/kubernetes.io~downward-api/pod");
     let message = "/var/lib/kubelet/pods/u-1/containers/app/3";
     let expected = [
         (message, "/dev/termination-log", false),
         ("/var/lib/kubelet/pods/u-1/etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
-        (empty_dir, "/tmp", false),
+        (&tmp, "/tmp", false),
+        // The files are the node's.
+        (&files, "/pod", true),
+        // A volume without a source is an emptyDir.
+        (&bare, "/bare", false),
     ];
     assert_eq!(mounts, expected);
+}
+
+#[test]
+fn path_in_a_volume_is_mounted_from_the_pods_directory() {
+    let config = app(json!({
+        "name": "app",
+        "env": [{"name": "DAY", "value": "1"}],
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/a", "subPath": "x/y"},
+            {"name": "tmp", "mountPath": "/b", "subPathExpr": "$(DAY)"},
+            {"name": "tmp", "mountPath": "/c", "subPath": ""},
+        ],
+    }))
+    .unwrap_or_else(|error| panic!("{error}"));
+    let paths = config.mounts.iter().map(|m| &*m.host_path);
+    let pod = "/var/lib/kubelet/pods/u-1";
+    let expected = [
+        format!("{pod}/volume-subpaths/data/app/0"),
+        format!("{pod}/volume-subpaths/tmp/app/1"),
+        format!("{pod}/volumes/kubernetes.io~empty-dir/tmp"),
+    ];
+    assert!(paths.skip(2).eq(expected), "{config:?}");
+}
+
+#[test]
+fn stop_signal_and_groups_policy_are_passed_on() {
+    let spec = json!({
+        "securityContext": {"supplementalGroupsPolicy": "Strict"},
+        "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+    });
+    let config = config_of(&pod(spec), 0).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.stop_signal(), Signal::Sigusr1);
+    let context = config.linux.and_then(|linux| linux.security_context);
+    let policy = context.map(|context| context.supplemental_groups_policy());
+    assert_eq!(policy, Some(SupplementalGroupsPolicy::Strict));
 }
 
 #[test]
@@ -300,12 +350,7 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             mount(json!({"name": "nfs", "mountPath": "/a"})),
-            "volumeMounts[0].name: volume \"nfs\" is neither a hostPath nor an emptyDir",
-        ),
-        (
-            mount(json!({"name": "data", "mountPath": "/a", "subPath": "b"})),
-            "volumeMounts[0].subPath: a container could replace it by a symbolic link to a file of the \
-             node: mount the volume, or a hostPath of that path",
+            "volumeMounts[0].name: volume \"nfs\" is none of hostPath, emptyDir and downwardAPI",
         ),
         (
             json!({"name": "app", "securityContext": {"runAsNonRoot": true}}),
@@ -318,7 +363,7 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             variable(json!({"secretKeyRef": {"name": "s", "key": "k"}})),
-            "env[0].valueFrom: only fieldRef can be used without an API server: write the value",
+            "env[0].valueFrom: config maps, secrets and files are not read: write the value",
         ),
         (
             json!({"name": "app", "envFrom": [{"configMapRef": {"name": "c"}}]}),

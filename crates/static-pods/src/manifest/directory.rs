@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use pleg::PodUid;
 
 use super::{Manifest, ManifestError, ParseOptions};
+use pleg_kubelet::admission::host_port_conflict;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
 
-/// What was read: of each file its manifest, or what is wrong with it.
+/// What was read: of each file its manifests, or what is wrong with them.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// A directory that cannot be read. It says nothing about any pod, so all stay as they are.
@@ -61,29 +62,25 @@ pub fn read_directory(
     files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
     Ok(files
         .into_iter()
-        .filter_map(|(_, file, metadata)| read_file(&file, metadata, &options))
+        .flat_map(|(_, file, metadata)| read_file(&file, metadata, &options))
         .collect())
 }
 
-/// Returns `None` if it is not a file, or is gone.
-fn read_file(
-    file: &Path,
-    metadata: io::Result<Metadata>,
-    options: &ParseOptions,
-) -> Option<Result<Manifest, ManifestError>> {
-    let failed = |problem: String| Some(Err(ManifestError::of_file(file, problem)));
+/// Returns nothing if it is not a file, or is gone.
+fn read_file(file: &Path, metadata: io::Result<Metadata>, options: &ParseOptions) -> ReadManifests {
+    let failed = |problem: String| vec![Err(ManifestError::of_file(file, problem))];
     let size = match metadata {
         Ok(metadata) if metadata.is_file() => metadata.len(),
-        Ok(_) => return None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Ok(_) => return Vec::new(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
         Err(error) => return failed(format!("it cannot be read: {error}")),
     };
     if size > LARGEST {
         return failed("it is larger than 10 MiB: split it".to_owned());
     }
     match fs::read_to_string(file) {
-        Ok(contents) => Some(Manifest::parse(file, &contents, options.clone())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(contents) => Manifest::parse_all(file, &contents, options.clone()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => failed(format!("it cannot be read: {error}")),
     }
 }
@@ -142,8 +139,13 @@ impl Manifests {
                 }
             }
         }
+        let given: BTreeSet<_> = good
+            .iter()
+            .map(|m| (m.file.clone(), m.full_name()))
+            .collect();
+        let is_given = |m: &Manifest| given.contains(&(m.file.clone(), m.full_name()));
         for (name, manifest) in &self.pods {
-            if files.contains(&manifest.file) {
+            if files.contains(&manifest.file) && !is_given(manifest) {
                 next.insert(name.clone(), manifest.clone());
             }
         }
@@ -161,7 +163,10 @@ impl Manifests {
                 continue;
             };
             changes.broken.push(error);
-            let before = self.pods.values().find(|p| p.file == manifest.file);
+            let name = manifest.full_name();
+            let is_before =
+                |p: &&Manifest| p.file == manifest.file && (p.full_name() == name || !is_given(p));
+            let before = self.pods.values().find(is_before);
             if let Some(before) = before.filter(|before| conflict(before, &next).is_none()) {
                 next.insert(before.full_name(), before.clone());
             }
@@ -202,53 +207,12 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
         let problem = format!("{other} has a pod of this uid: change one, or remove it");
         return error("metadata.uid", problem);
     }
-    let ports = host_ports(manifest);
     let taken = others.values().find_map(|other| {
-        let theirs = host_ports(other);
-        let HostPort { port, protocol, .. } = theirs
-            .iter()
-            .find(|t| ports.iter().any(|p| p.conflicts_with(t)))?;
+        let port = host_port_conflict(&manifest.pod, &other.pod)?;
         Some(format!(
-            "{} has the host port {port}/{protocol}: change one",
+            "{} has the host port {port}: change one",
             other.file.display()
         ))
     });
     error("spec.containers", taken?)
-}
-
-/// A port of the node that a pod uses.
-struct HostPort {
-    port: i32,
-    protocol: String,
-    /// `None`: on all addresses.
-    address: Option<String>,
-}
-
-impl HostPort {
-    fn conflicts_with(&self, other: &Self) -> bool {
-        let addresses = (&self.address, &other.address);
-        let same_address = !matches!(addresses, (Some(a), Some(b)) if a != b);
-        self.port == other.port && self.protocol == other.protocol && same_address
-    }
-}
-
-fn host_ports(manifest: &Manifest) -> Vec<HostPort> {
-    let spec = manifest.pod.spec.as_ref();
-    let containers = spec.into_iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        init.chain(&spec.containers)
-    });
-    let on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
-    let ports = containers
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|port| {
-            let on_host = on_host.then_some(port.container_port);
-            let is_any = |ip: &String| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
-            Some(HostPort {
-                port: port.host_port.filter(|p| *p != 0).or(on_host)?,
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                address: port.host_ip.clone().filter(|ip| !is_any(ip)),
-            })
-        });
-    ports.collect()
 }

@@ -1,130 +1,9 @@
-//! Fields that are not known, and fields that need what this kubelet does not have.
+//! Fields that are not known, and fields that need an API server.
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde_json::Value;
 
-use crate::validation::paths::matches;
-use pleg_kubelet::cri_config::{FieldError, SUB_PATH};
-
-/// Patterns of fields that cannot be used, and why.
-const UNSUPPORTED: [(&str, &str); 33] = [
-    (
-        "spec.activeDeadlineSeconds",
-        "no deadline is enforced: remove it",
-    ),
-    (
-        "spec.dnsConfig",
-        "pods have the name resolution of the node: remove it",
-    ),
-    (
-        "spec.ephemeralContainers",
-        "static pods have no ephemeral containers: remove them",
-    ),
-    ("spec.hostUsers", "user namespaces are not made: remove it"),
-    (
-        "spec.imagePullSecrets",
-        "there is no API server to read secrets from: remove them",
-    ),
-    (
-        "spec.overhead",
-        "it follows from a runtime class: remove it",
-    ),
-    (
-        "spec.readinessGates",
-        "nobody sets their conditions: remove them",
-    ),
-    (
-        "spec.resourceClaims",
-        "there is no API server to read claims from: remove them",
-    ),
-    ("spec.resources", "write the resources of the containers"),
-    (
-        "spec.runtimeClassName",
-        "there is no API server to read runtime classes from: remove it",
-    ),
-    (
-        "spec.schedulingGates",
-        "static pods are not scheduled: remove them",
-    ),
-    (
-        "spec.serviceAccount",
-        "static pods have no service account: remove it",
-    ),
-    (
-        "spec.serviceAccountName",
-        "static pods have no service account: remove it",
-    ),
-    (
-        "spec.securityContext.appArmorProfile",
-        "AppArmor profiles are not applied: remove it",
-    ),
-    (
-        "spec.securityContext.seccompProfile.localhostProfile",
-        "profiles of the node are not looked up: write type RuntimeDefault",
-    ),
-    (
-        "spec.securityContext.windowsOptions",
-        "this kubelet runs on Linux: remove them",
-    ),
-    (
-        "spec.*[].envFrom",
-        "there is no API server to read config maps and secrets from: write the variables in env",
-    ),
-    ("spec.*[].lifecycle", "hooks are not run: remove them"),
-    (
-        "spec.*[].livenessProbe.grpc",
-        "use an exec, tcpSocket or httpGet probe",
-    ),
-    (
-        "spec.*[].readinessProbe.grpc",
-        "use an exec, tcpSocket or httpGet probe",
-    ),
-    (
-        "spec.*[].startupProbe.grpc",
-        "use an exec, tcpSocket or httpGet probe",
-    ),
-    (
-        "spec.*[].livenessProbe.terminationGracePeriodSeconds",
-        "containers are stopped with the grace period of the pod: remove it",
-    ),
-    (
-        "spec.*[].readinessProbe.terminationGracePeriodSeconds",
-        "containers are stopped with the grace period of the pod: remove it",
-    ),
-    (
-        "spec.*[].startupProbe.terminationGracePeriodSeconds",
-        "containers are stopped with the grace period of the pod: remove it",
-    ),
-    (
-        "spec.*[].restartPolicyRules",
-        "rules are not applied: write a restartPolicy of the pod",
-    ),
-    (
-        "spec.*[].resources.claims",
-        "there is no API server to read claims from: remove them",
-    ),
-    (
-        "spec.*[].securityContext.appArmorProfile",
-        "AppArmor profiles are not applied: remove it",
-    ),
-    (
-        "spec.*[].securityContext.seccompProfile.localhostProfile",
-        "profiles of the node are not looked up: write type RuntimeDefault",
-    ),
-    (
-        "spec.*[].securityContext.windowsOptions",
-        "this kubelet runs on Linux: remove them",
-    ),
-    (
-        "spec.*[].volumeDevices",
-        "block devices are not provided: mount a hostPath",
-    ),
-    ("spec.*[].volumeMounts[].subPath", SUB_PATH),
-    ("spec.*[].volumeMounts[].subPathExpr", SUB_PATH),
-    (
-        "spec.containers[].restartPolicy",
-        "write a restartPolicy of the pod",
-    ),
-];
+use pleg_kubelet::cri_config::FieldError;
 
 /// Quantities may be written as numbers.
 pub(super) fn quantities_as_text(given: &mut Value) {
@@ -177,26 +56,30 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
     }
 }
 
-/// Checks that no given field needs what this kubelet does not have.
+/// Checks that the pod refers to no object of an API server.
 ///
 /// # Errors
-/// The first such field.
-pub(super) fn all_supported(given: &Value) -> Result<(), FieldError> {
-    for (pattern, problem) in UNSUPPORTED {
-        let mut fields = matches(given, pattern).into_iter();
-        if let Some((field, _)) = fields.find(|(_, value)| is_set(value)) {
-            return Err(FieldError::new(field, problem));
-        }
-    }
-    Ok(())
-}
-
-/// Returns false for values that the API treats as not given.
-fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Array(list) => !list.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        _ => true,
+/// The field that does.
+pub(super) fn no_references(pod: &Pod) -> Result<(), FieldError> {
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    let set = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
+    let account = "static pods have no service account: remove it";
+    let gates = spec.readiness_gates.iter().flatten().count();
+    let refused = [
+        ("serviceAccount", set(&spec.service_account), account),
+        (
+            "serviceAccountName",
+            set(&spec.service_account_name),
+            account,
+        ),
+        (
+            "readinessGates",
+            gates > 0,
+            "nobody sets their conditions: remove them",
+        ),
+    ];
+    match refused.into_iter().find(|(_, is_set, _)| *is_set) {
+        Some((name, _, problem)) => Err(FieldError::new(format!("spec.{name}"), problem)),
+        None => Ok(()),
     }
 }

@@ -2,7 +2,6 @@
 
 mod directory;
 mod fields;
-mod provided;
 mod source;
 mod yaml;
 
@@ -11,13 +10,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use k8s_openapi::serde_json;
+use k8s_openapi::serde_json::{self, Value};
 
 use crate::validation::validate;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::names;
 use pleg_kubelet::pod_status::qos_class;
 use pleg_kubelet::spec::PodSpec;
+use pleg_kubelet::unsupported;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
@@ -107,7 +107,7 @@ impl ManifestError {
 }
 
 impl Manifest {
-    /// Reads the contents of a file. `options` are [`ParseOptions`] or the name of the node.
+    /// Reads the contents of a file with one document. `options` are [`ParseOptions`] or the name of the node.
     ///
     /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a
     /// hash of the node's name, the file's name and the contents; so a changed manifest is another
@@ -116,18 +116,56 @@ impl Manifest {
     ///
     /// # Errors
     /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown (see
-    /// [`UnknownFields`]), [`validate`] rejects a value, or this kubelet cannot provide something.
+    /// [`UnknownFields`]), [`validate`] rejects a value, or the pod needs what is [`unsupported`].
     pub fn parse(
         file: &Path,
         contents: &str,
         options: impl Into<ParseOptions>,
     ) -> Result<Self, ManifestError> {
+        let mut all = Self::parse_all(file, contents, options);
+        match (all.pop(), all.len()) {
+            (Some(only), 0) => only,
+            (_, others) => {
+                let problem = format!("it has {} documents: write one", others + 1);
+                Err(ManifestError::of_file(file, problem))
+            }
+        }
+    }
+
+    /// Reads the contents of a file: one pod or several, with `---` between them. Each is read as by
+    /// [`parse`](Self::parse). (Upstream reads one.)
+    pub fn parse_all(
+        file: &Path,
+        contents: &str,
+        options: impl Into<ParseOptions>,
+    ) -> Vec<Result<Self, ManifestError>> {
+        let options = options.into();
+        let documents = match yaml::mappings(contents) {
+            Ok(documents) => documents,
+            Err(problem) => return vec![Err(ManifestError::of_file(file, problem))],
+        };
+        let several = documents.len() > 1;
+        let documents = documents.into_iter().enumerate();
+        let read = documents.map(|(at, given)| {
+            Self::of_document(file, given, &options).map_err(|mut error| {
+                if let Some(field) = error.field.as_mut().filter(|_| several) {
+                    *field = format!("document {}: {field}", at + 1);
+                }
+                error
+            })
+        });
+        read.collect()
+    }
+
+    fn of_document(
+        file: &Path,
+        mut given: Value,
+        options: &ParseOptions,
+    ) -> Result<Self, ManifestError> {
         let ParseOptions {
             node,
             unknown_fields,
-        } = options.into();
-        let mut given =
-            yaml::mapping(contents).map_err(|problem| ManifestError::of_file(file, problem))?;
+        } = options;
         fields::quantities_as_text(&mut given);
         let of_field = |error| ManifestError::of_field(file, error);
         let mut pod = yaml::pod(&given).map_err(of_field)?;
@@ -137,14 +175,10 @@ impl Manifest {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
-        fields::all_supported(&given).map_err(of_field)?;
-        validate(&pod)
-            .into_iter()
-            .next()
-            .map_or(Ok(()), Err)
-            .map_err(of_field)?;
-        provided::all_provided(&pod).map_err(of_field)?;
-        complete(&mut pod, file, &node);
+        fields::no_references(&pod).map_err(of_field)?;
+        let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
+        wrong.map_or(Ok(()), Err).map_err(of_field)?;
+        complete(&mut pod, file, node);
         full_name_fits(&pod).map_err(of_field)?;
         let spec = PodSpec::from_pod(&pod);
         Ok(Self {

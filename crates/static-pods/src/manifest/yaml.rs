@@ -5,11 +5,11 @@ use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
 
-/// Reads a mapping.
+/// Reads the documents of a file. Each is a mapping.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(super) fn mapping(contents: &str) -> Result<Value, String> {
+pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
     if contents.trim().is_empty() {
         return Err("it is empty: write the manifest of a pod".to_owned());
     }
@@ -17,13 +17,9 @@ pub(super) fn mapping(contents: &str) -> Result<Value, String> {
     let one_line = serde_saphyr::options! { with_snippet: false };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(contents, one_line)
         .map_err(|error| format!("it is not valid YAML: {error}"))?;
-    let count = documents.len();
-    match documents.into_iter().next() {
-        Some(_) if count > 1 => Err(format!(
-            "it has {count} documents with --- between them: write one pod in each file"
-        )),
-        Some(value @ Value::Object(_)) => Ok(value),
-        _ => Err("it is not a mapping: write the manifest of a pod".to_owned()),
+    match documents.is_empty() || !documents.iter().all(Value::is_object) {
+        true => Err("it is not a mapping: write the manifest of a pod".to_owned()),
+        false => Ok(documents),
     }
 }
 

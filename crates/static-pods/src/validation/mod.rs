@@ -4,7 +4,7 @@
 //! `windowsOptions`, `volumeDevices`, and rules that need a node, such as those about unsafe sysctls.
 //!
 //! Stricter than upstream, because a runtime would fail later: `hostPath` and `terminationMessagePath`
-//! are absolute, a mount path has no colon, a `hostIP` is an address, a volume has a source, and init
+//! are absolute, a mount path has no colon, a `hostIP` is an address, and init
 //! containers do not use a host port of another container.
 
 // Each file is about one subject: first a table of patterns of paths and what is allowed there, then

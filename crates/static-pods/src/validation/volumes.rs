@@ -59,13 +59,10 @@ pub(super) fn check(spec: &PodSpec, errors: &mut Errors) {
     });
     for (at, volume) in volumes() {
         let field = format!("spec.volumes[{at}]");
-        match &*sources(volume) {
-            [] => errors.add(field, "it has no source: write one, such as emptyDir: {}"),
-            [_] => {}
-            several => {
-                let problem = format!("{} are given: keep one", several.join(" and "));
-                errors.add(field, problem);
-            }
+        let sources = sources(volume);
+        if sources.len() > 1 {
+            let problem = format!("{} are given: keep one", sources.join(" and "));
+            errors.add(field, problem);
         }
     }
 }

@@ -181,8 +181,6 @@ fn wrong_fields_of_the_pod_are_refused() {
 fn wrong_volumes_and_mounts_are_refused() {
     assert_refused(
         r#"
-    spec {volumes: [{name: data}]}
-        volumes[0] | no source | write one, such as emptyDir
     spec {volumes: [{emptyDir: {}, hostPath: {path: /a}, name: data}]}
         volumes[0] | emptyDir and hostPath | keep one
     spec {volumes: [{hostPath: {path: ''}, name: data}]}

@@ -403,7 +403,7 @@ fn resources_are_those_in_effect() {
     };
     let resources = |cpu_request: &str, cpu: &str, memory: &str| {
         json!({
-            "requests": {"cpu": cpu_request, "memory": "64Mi"},
+            "requests": {"cpu": cpu_request, "memory": "64Mi", "example.com/gpu": "1"},
             "limits": {"cpu": cpu, "memory": memory, "example.com/gpu": "1"},
         })
     };
@@ -411,7 +411,7 @@ fn resources_are_those_in_effect() {
     assert_eq!(app["resources"], resources("300m", "500m", "128Mi"));
     assert_eq!(
         app["allocatedResources"],
-        json!({"cpu": "300m", "memory": "64Mi"})
+        json!({"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"})
     );
     // While a resize is in progress.
     let app = with(200_000, 1024, 268_435_456);
@@ -419,8 +419,30 @@ fn resources_are_those_in_effect() {
     // Not reported, or not running.
     assert_eq!(
         with(0, 0, 0)["resources"],
-        resources("300m", "0.5", "128Mi")
+        resources("300m", "500m", "128Mi")
     );
     let ended = Node::new(spec.clone()).with(exited("app", 0, 0)).app();
-    assert_eq!(ended["resources"], resources("300m", "0.5", "128Mi"));
+    assert_eq!(ended["resources"], resources("300m", "500m", "128Mi"));
+}
+
+#[test]
+fn mounts_of_volumes_are_those_of_the_specification() {
+    let spec = json!({"containers": [{"name": "app", "volumeMounts": [
+        {"name": "data", "mountPath": "/data", "readOnly": true},
+        {"name": "tmp", "mountPath": "/tmp", "readOnly": false},
+    ]}]});
+    let expected = json!([
+        {"name": "data", "mountPath": "/data", "readOnly": true, "recursiveReadOnly": "Disabled"},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]);
+    assert_eq!(Node::new(spec).app()["volumeMounts"], expected);
+}
+
+#[test]
+fn container_that_never_started_has_the_epoch_as_its_start() {
+    let failed = container("app", 0, ContainerState::Exited, |d| {
+        (d.finished_at, d.exit_code) = (ago(30), Some(128));
+    });
+    let state = Node::one("Never").with(failed).app()["state"].clone();
+    assert_eq!(state["terminated"]["startedAt"], "1970-01-01T00:00:00Z");
 }

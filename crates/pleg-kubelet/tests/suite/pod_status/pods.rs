@@ -265,6 +265,31 @@ fn ended_phase_stays_with_its_reason() {
 }
 
 #[test]
+fn pod_fails_at_its_deadline_unless_it_ended_before() {
+    let with = |previous: Value, container| {
+        let mut node = Node::one("Never").with(container).before(previous);
+        node.pod["spec"]["activeDeadlineSeconds"] = json!(60);
+        let status = node.status();
+        (status["phase"].clone(), status["reason"].clone())
+    };
+    // One minute, and one second less, before now.
+    let (late, early) = ("2026-07-01T09:59:00Z", "2026-07-01T09:59:01Z");
+    let failed = (json!("Failed"), json!("DeadlineExceeded"));
+    let at = |start: &str| json!({"startTime": start, "phase": "Running"});
+    assert_eq!(with(at(late), running("app", 0)), failed);
+    assert_eq!(with(at(early), running("app", 0)).0, "Running");
+    let mut before = at(late);
+    (before["phase"], before["reason"]) = failed.clone();
+    assert_eq!(with(before, exited("app", 0, 0)), failed);
+    let mut before = at(late);
+    before["phase"] = json!("Succeeded");
+    assert_eq!(
+        with(before, exited("app", 0, 0)),
+        (json!("Succeeded"), Value::Null)
+    );
+}
+
+#[test]
 fn terminal_pod_has_ended_unless_it_is_static() {
     let mut node = Node::one("Always").with(exited("app", 0, 1));
     node.terminal = true;

@@ -222,3 +222,40 @@ fn host_ports_of_different_addresses_do_not_conflict() {
         assert_eq!(changes.added.len(), good, "{addresses:?}");
     }
 }
+
+#[test]
+fn documents_of_one_file_are_pods_of_their_own() {
+    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let other = WEB
+        .replace("name: web", "name: other")
+        .replace("hostPort: 8080", "hostPort: 80");
+    let mut manifests = Manifests::default();
+    let mut update = |documents: &[&str]| {
+        let written = fs::write(directory.path().join("all.yaml"), documents.join("---\n"));
+        written.unwrap_or_else(|error| panic!("{error}"));
+        let read = read_directory(directory.path(), "n1").unwrap_or_else(|error| panic!("{error}"));
+        let changes = manifests.update(read);
+        let names: Vec<_> = manifests.iter().map(Manifest::full_name).collect();
+        (names.join(" "), changes)
+    };
+    let both = "other-n1_default web-n1_default";
+    let (names, changes) = update(&[WEB, &other]);
+    assert_eq!((&*names, changes.added.len()), (both, 2));
+    // One is edited, and the other one is broken.
+    let (edited, broken) = (
+        WEB.replace("shop:1", "shop:2"),
+        other.replace("shop:1", "''"),
+    );
+    let (names, changes) = update(&[&edited, &broken]);
+    assert_eq!(
+        (&*names, changes.changed.len(), changes.removed.len()),
+        (both, 1, 0)
+    );
+    let error = changes.broken[0].to_string();
+    assert!(
+        error.contains("all.yaml: document 2: spec.containers[0].image: "),
+        "{error}"
+    );
+    let (names, changes) = update(&[&edited]);
+    assert_eq!((&*names, changes.removed.len()), ("web-n1_default", 1));
+}

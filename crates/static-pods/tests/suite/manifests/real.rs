@@ -10,7 +10,7 @@ const FILES: [(&str, &str); 21] = [
     ("deckhouse-kubernetes-api-proxy", ""),
     ("gce-konnectivity-server", ""),
     ("gce-kube-addon-manager", ""),
-    ("kops-etcd-manager-main", "spec.volumes[4]"),
+    ("kops-etcd-manager-main", "spec.volumes[4].image"),
     ("kops-kube-apiserver", ""),
     ("kube-vip", ""),
     ("kubeadm-etcd", ""),
@@ -19,18 +19,15 @@ const FILES: [(&str, &str); 21] = [
     ("kubeadm-kube-controller-manager", ""),
     ("kubeadm-kube-scheduler", ""),
     ("kubespray-nginx-proxy", ""),
-    ("openshift-bootstrap-keepalived", "spec.volumes[4]"),
+    ("openshift-bootstrap-keepalived", ""),
     ("openshift-etcd", ""),
     ("openshift-kube-apiserver", ""),
-    (
-        "openshift-kube-apiserver-startup-monitor",
-        "spec.containers[0].volumeMounts[2].subPath",
-    ),
+    ("openshift-kube-apiserver-startup-monitor", ""),
     ("openshift-kube-rbac-proxy-crio", ""),
     ("openshift-kube-scheduler", ""),
     ("rke2-etcd", ""),
     ("rke2-kube-apiserver", ""),
-    ("talos-kube-apiserver", "spec.volumes[3].emptyDir.medium"),
+    ("talos-kube-apiserver", ""),
 ];
 
 #[test]

@@ -1,5 +1,6 @@
 //! `static_pods` on simulated runtimes: its worker, in this process.
 
+mod fields;
 mod node;
 mod runtimes;
 mod trouble;

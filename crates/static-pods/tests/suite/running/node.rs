@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pleg::{Pleg, PodUid};
 use pleg_cri::{CriConfig, CriRuntime};
+use pleg_kubelet::admission::NodeFacts;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
@@ -49,7 +51,21 @@ impl Node {
         let status = NodeStatus::new("n", pleg.clone(), client.clone());
         status.wait_for_runtime().await;
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
-        let kubelet = Kubelet::new(pleg.clone(), client, status, consumer, config, back_off);
+        let mut facts = NodeFacts::new("n", &config);
+        for resource in ["cpu", "hugepages-2Mi", "example.com/gpu"] {
+            facts
+                .allocatable
+                .insert(resource.to_owned(), Quantity("100Mi".to_owned()));
+        }
+        let kubelet = Kubelet::new(
+            pleg.clone(),
+            client,
+            status,
+            consumer,
+            config,
+            facts,
+            back_off,
+        );
         let kubelet = Arc::new(kubelet.unwrap());
         let settings = WorkerSettings::default();
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();

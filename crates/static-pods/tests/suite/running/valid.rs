@@ -44,7 +44,7 @@ const CONTAINERS: [&str; 16] = [
     "resources: {limits: {cpu: 500m, example.com/gpu: 1}, requests: {cpu: 0.5, example.com/gpu: 1}}",
     "resources: {requests: {ephemeral-storage: 1e3, memory: 0}}",
     "resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired},
-        {resourceName: memory, restartPolicy: RestartContainer}]",
+        {resourceName: memory, restartPolicy: NotRequired}]",
     "livenessProbe: {tcpSocket: {port: web}, initialDelaySeconds: 0, successThreshold: 1},
         ports: [{name: web, containerPort: 80}]",
     "readinessProbe: {httpGet: {port: 80, path: /a, httpHeaders: [{name: X-A, value: ''}]},

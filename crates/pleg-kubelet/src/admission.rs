@@ -1,0 +1,515 @@
+//! Admission: which pods a node can run beside those that it runs. The checks, their order and their reasons are
+//! those of upstream's kubelet. Taints are left out, because static pods tolerate them all.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Container, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::cri_config::NodeConfig;
+use crate::pod_status::{qos_class, with_default_requests};
+use crate::quantity::Amount;
+
+/// What a node offers to pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// What pods may request in total: `cpu`, `memory`, `pods` and others. What is not listed is unlimited, except
+    /// huge pages and extended resources (with a `/`): an unlisted one does not exist.
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// Sysctls that are allowed although they are not safe. A `*` at the end is any text.
+    pub unsafe_sysctls: Vec<String>,
+}
+
+impl NodeFacts {
+    /// A node with that name, upstream's labels of it, all CPUs and memory of its configuration, and 110 pods.
+    #[must_use]
+    pub fn new(name: &str, config: &NodeConfig) -> Self {
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let labels = [("hostname", name), ("os", "linux"), ("arch", arch)];
+        let memory = Amount::whole(i64::try_from(config.memory).unwrap_or(i64::MAX));
+        let allocatable = [
+            ("cpu", Amount::whole(config.cpus.into()).cpu()),
+            ("memory", memory.bytes()),
+            ("pods", Amount::whole(110).cpu()),
+        ];
+        Self {
+            name: name.to_owned(),
+            labels: labels
+                .map(|(key, value)| (format!("kubernetes.io/{key}"), value.to_owned()))
+                .into(),
+            allocatable: allocatable
+                .map(|(resource, amount)| (resource.to_owned(), amount))
+                .into(),
+            unsafe_sysctls: Vec::new(),
+        }
+    }
+}
+
+/// Why a node does not run a pod. It never will: such a pod has failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[error("{message}")]
+pub struct Rejection {
+    /// Upstream's word, such as `OutOfcpu`, `NodeAffinity` or `SysctlForbidden`.
+    pub reason: String,
+    /// The reason in words.
+    pub message: String,
+}
+
+impl Rejection {
+    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    fn predicate(reason: &str, message: &str) -> Self {
+        Self::new(reason, format!("Predicate {reason} failed: {message}"))
+    }
+
+    /// The status of a pod that was rejected.
+    #[must_use]
+    pub fn status(&self, pod: &Pod) -> PodStatus {
+        PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(self.reason.clone()),
+            message: Some(format!("Pod was rejected: {}", self.message)),
+            qos_class: pod
+                .spec
+                .as_ref()
+                .map(|spec| qos_class(spec).as_str().to_owned()),
+            observed_generation: pod.metadata.generation,
+            ..PodStatus::default()
+        }
+    }
+}
+
+/// Checks that the node can run a pod. `others`: the pods that it runs, or has admitted, and that have not ended.
+///
+/// # Errors
+/// The first reason against it.
+pub fn admit<'a>(
+    pod: &Pod,
+    node: &NodeFacts,
+    others: impl IntoIterator<Item = &'a Pod>,
+) -> Result<(), Rejection> {
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    let others: Vec<&Pod> = others.into_iter().collect();
+    sysctls(spec, node)?;
+    os(spec, node)?;
+    resources(spec, node, &others)?;
+    if !selects(spec, node) {
+        let problem = "node(s) didn't match Pod's node affinity/selector";
+        return Err(Rejection::predicate("NodeAffinity", problem));
+    }
+    if spec
+        .node_name
+        .as_ref()
+        .is_some_and(|name| !name.is_empty() && *name != node.name)
+    {
+        let problem = "node(s) didn't match the requested node name";
+        return Err(Rejection::predicate("NodeName", problem));
+    }
+    match others
+        .iter()
+        .find_map(|other| host_port_conflict(pod, other))
+    {
+        Some(_) => {
+            let problem = "node(s) didn't have free ports for the requested pod ports";
+            Err(Rejection::predicate("NodePorts", problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Sysctls that concern a pod only and cannot harm the node, of the kernels that upstream requires.
+const SAFE_SYSCTLS: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
+    let sysctls = spec
+        .security_context
+        .iter()
+        .flat_map(|context| context.sysctls.iter().flatten());
+    for sysctl in sysctls {
+        let name = sysctl.name.replace('/', ".");
+        let is_allowed = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == *pattern,
+        };
+        let is_net = name.starts_with("net.");
+        // It would be the node's own.
+        let of_node = if is_net {
+            spec.host_network
+        } else {
+            spec.host_ipc
+        } == Some(true);
+        let is_known = SAFE_SYSCTLS.contains(&&*name) || node.unsafe_sysctls.iter().any(is_allowed);
+        if of_node || !is_known {
+            let message = format!("forbidden sysctl: {:?} not allowlisted", sysctl.name);
+            return Err(Rejection::new("SysctlForbidden", message));
+        }
+    }
+    Ok(())
+}
+
+fn os(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
+    const LABEL: &str = "kubernetes.io/os";
+    let selected = spec
+        .node_selector
+        .as_ref()
+        .and_then(|selector| selector.get(LABEL));
+    if selected.is_some_and(|os| node.labels.get(LABEL) != Some(os)) {
+        let message =
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(Rejection::new(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            message,
+        ));
+    }
+    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        let message = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(Rejection::new("PodOSNotSupported", message));
+    }
+    Ok(())
+}
+
+fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Rejection> {
+    let allocatable = |resource: &str| match node.allocatable.get(resource) {
+        Some(amount) => Amount::try_from(amount).ok(),
+        None if resource.contains('/') || resource.starts_with("hugepages-") => {
+            Some(Amount::default())
+        }
+        None => None,
+    };
+    let pods = Amount::whole(i64::try_from(others.len()).unwrap_or(i64::MAX));
+    let others: Vec<_> = others
+        .iter()
+        .filter_map(|pod| Some(requests(pod.spec.as_ref()?)))
+        .collect();
+    let mut wanted = vec![("pods".to_owned(), Amount::whole(1), pods)];
+    wanted.extend(requests(spec).into_iter().map(|(resource, amount)| {
+        let used = others.iter().filter_map(|other| other.get(&resource));
+        let used = used.fold(Amount::default(), |sum, amount| sum.plus(*amount));
+        (resource, amount, used)
+    }));
+    for (resource, requested, used) in wanted
+        .into_iter()
+        .filter(|(_, amount, _)| !amount.is_zero())
+    {
+        let Some(capacity) = allocatable(&resource) else {
+            continue;
+        };
+        if requested.plus(used) > capacity {
+            let unit = if resource == "cpu" {
+                Amount::milli_value
+            } else {
+                Amount::value
+            };
+            let message = format!(
+                "Node didn't have enough resource: {resource}, requested: {}, used: {}, capacity: {}",
+                unit(requested),
+                unit(used),
+                unit(capacity)
+            );
+            return Err(Rejection::new(format!("OutOf{resource}"), message));
+        }
+    }
+    Ok(())
+}
+
+type Requests = BTreeMap<String, Amount>;
+
+/// What a pod requests: the most that containers which run at the same time do.
+fn requests(spec: &PodSpec) -> Requests {
+    let of = |container: &Container| -> Requests {
+        let requests = with_default_requests(container.resources.as_ref()).and_then(|r| r.requests);
+        let amounts = requests.into_iter().flatten();
+        amounts
+            .filter_map(|(name, quantity)| Some((name, Amount::try_from(&quantity).ok()?)))
+            .collect()
+    };
+    let combine = |into: &mut Requests, with: Requests, by: fn(Amount, Amount) -> Amount| {
+        for (name, amount) in with {
+            let sum = into.entry(name).or_default();
+            *sum = by(*sum, amount);
+        }
+    };
+    let (mut sidecars, mut most) = (Requests::new(), Requests::new());
+    for container in spec.init_containers.iter().flatten() {
+        let mut beside = sidecars.clone();
+        combine(&mut beside, of(container), Amount::plus);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars.clone_from(&beside);
+        }
+        combine(&mut most, beside, Amount::max);
+    }
+    for container in &spec.containers {
+        combine(&mut sidecars, of(container), Amount::plus);
+    }
+    combine(&mut most, sidecars, Amount::max);
+    most
+}
+
+/// Returns true if the pod's `nodeSelector` and its required node affinity select the node.
+fn selects(spec: &PodSpec, node: &NodeFacts) -> bool {
+    let mut labels = spec.node_selector.iter().flatten();
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    labels.all(|(key, value)| node.labels.get(key) == Some(value))
+        && required.is_none_or(|required| {
+            required
+                .node_selector_terms
+                .iter()
+                .any(|term| matches(term, node))
+        })
+}
+
+/// A term without requirements matches no node.
+fn matches(term: &NodeSelectorTerm, node: &NodeFacts) -> bool {
+    let labels = || term.match_expressions.iter().flatten();
+    let fields = || term.match_fields.iter().flatten();
+    let name = |key: &str| (key == "metadata.name").then_some(&node.name);
+    labels().chain(fields()).next().is_some()
+        && labels().all(|wanted| holds(wanted, node.labels.get(&wanted.key)))
+        && fields().all(|wanted| holds(wanted, name(&wanted.key)))
+}
+
+fn holds(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
+    let values = || wanted.values.iter().flatten();
+    let is_one = value.is_some_and(|value| values().any(|other| other == value));
+    let numbers = || {
+        let number = |text: &String| text.parse::<i64>().ok();
+        Some((number(value?)?, number(values().next()?)?))
+    };
+    match wanted.operator.as_str() {
+        "In" => is_one,
+        "NotIn" => !is_one,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => numbers().is_some_and(|(value, bound)| value > bound),
+        "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}
+
+/// A port of the node that both pods use, such as `8080/TCP`.
+#[must_use]
+pub fn host_port_conflict(pod: &Pod, other: &Pod) -> Option<String> {
+    let ports = host_ports(pod);
+    let theirs = host_ports(other);
+    let HostPort { port, protocol, .. } = theirs
+        .iter()
+        .find(|t| ports.iter().any(|p| p.conflicts_with(t)))?;
+    Some(format!("{port}/{protocol}"))
+}
+
+/// A port of the node that a pod uses.
+struct HostPort {
+    port: i32,
+    protocol: String,
+    /// `None`: on all addresses.
+    address: Option<String>,
+}
+
+impl HostPort {
+    fn conflicts_with(&self, other: &Self) -> bool {
+        let addresses = (&self.address, &other.address);
+        let same_address = !matches!(addresses, (Some(a), Some(b)) if a != b);
+        self.port == other.port && self.protocol == other.protocol && same_address
+    }
+}
+
+fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let spec = pod.spec.as_ref();
+    let containers = spec.into_iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    });
+    let on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
+    let ports = containers
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|port| {
+            let on_host = on_host.then_some(port.container_port);
+            let is_any = |ip: &String| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+            Some(HostPort {
+                port: port.host_port.filter(|p| *p != 0).or(on_host)?,
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                address: port.host_ip.clone().filter(|ip| !is_any(ip)),
+            })
+        });
+    ports.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::{self, Value, json};
+
+    use super::*;
+
+    fn pod(spec: Value) -> Pod {
+        let mut pod = json!({"spec": {"containers": [{"name": "app"}]}});
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn node() -> NodeFacts {
+        let mut config = NodeConfig::of_host("/r".as_ref(), Vec::new());
+        (config.cpus, config.memory) = (2, 1 << 30);
+        let mut node = NodeFacts::new("n1", &config);
+        node.labels.insert("disk".to_owned(), "ssd".to_owned());
+        node.labels.insert("rank".to_owned(), "5".to_owned());
+        node.allocatable
+            .insert("pods".to_owned(), Quantity("2".to_owned()));
+        node.unsafe_sysctls.push("net.core.*".to_owned());
+        node
+    }
+
+    fn requesting(resources: Value) -> Value {
+        json!({"containers": [{"name": "app", "resources": resources}]})
+    }
+
+    fn affinity(expressions: Value) -> Value {
+        let terms = json!([{"matchExpressions": [{"key": "disk", "operator": "DoesNotExist"}]}, expressions]);
+        let required = json!({"nodeSelectorTerms": terms});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    }
+
+    #[test]
+    fn pod_is_rejected_with_upstreams_reason() {
+        let port = |port: Value| json!({"containers": [{"name": "app", "ports": [port]}]});
+        let running = pod(json!({"containers": [{
+            "name": "app", "ports": [{"containerPort": 80, "hostPort": 80}],
+            "resources": {"limits": {"cpu": "1500m"}},
+        }]}));
+        let sysctl =
+            |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+        let mut on_host = sysctl("net.ipv4.tcp_syncookies");
+        on_host["hostNetwork"] = true.into();
+        let expression = |key: &str, operator: &str, values: Value| {
+            affinity(
+                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}),
+            )
+        };
+        for (spec, reason) in [
+            (json!({}), ""),
+            (
+                json!({"nodeSelector": {"disk": "ssd", "kubernetes.io/hostname": "n1"}}),
+                "",
+            ),
+            (json!({"nodeSelector": {"disk": "hdd"}}), "NodeAffinity"),
+            (
+                json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+                "PodOSSelectorNodeLabelDoesNotMatch",
+            ),
+            (json!({"os": {"name": "windows"}}), "PodOSNotSupported"),
+            (json!({"nodeName": "n2"}), "NodeName"),
+            (expression("disk", "In", json!(["hdd", "ssd"])), ""),
+            (expression("disk", "NotIn", json!(["ssd"])), "NodeAffinity"),
+            (expression("gpu", "NotIn", json!(["a"])), ""),
+            (expression("gpu", "Exists", json!([])), "NodeAffinity"),
+            (expression("rank", "Gt", json!(["4"])), ""),
+            (expression("rank", "Lt", json!(["5"])), "NodeAffinity"),
+            (affinity(json!({})), "NodeAffinity"),
+            (
+                affinity(
+                    json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+                ),
+                "",
+            ),
+            (
+                port(json!({"containerPort": 1, "hostPort": 80})),
+                "NodePorts",
+            ),
+            (
+                port(json!({"containerPort": 80, "hostPort": 80, "protocol": "UDP"})),
+                "",
+            ),
+            (requesting(json!({"requests": {"cpu": "500m"}})), ""),
+            (requesting(json!({"limits": {"cpu": "501m"}})), "OutOfcpu"),
+            (
+                requesting(json!({"requests": {"memory": "2Gi"}})),
+                "OutOfmemory",
+            ),
+            (
+                requesting(json!({"requests": {"ephemeral-storage": "9Ti"}})),
+                "",
+            ),
+            (
+                requesting(json!({"limits": {"example.com/gpu": 1.to_string()}})),
+                "OutOfexample.com/gpu",
+            ),
+            (sysctl("kernel.shm_rmid_forced"), ""),
+            (sysctl("net/core/somaxconn"), ""),
+            (sysctl("kernel.msgmax"), "SysctlForbidden"),
+            (on_host, "SysctlForbidden"),
+        ] {
+            let result = admit(&pod(spec.clone()), &node(), [&running]);
+            let found = result
+                .err()
+                .map(|rejection| rejection.reason)
+                .unwrap_or_default();
+            assert_eq!(found, reason, "{spec}");
+        }
+        let empty = pod(json!({}));
+        let full = admit(&empty, &node(), [&empty, &empty]).unwrap_err();
+        assert_eq!(full.reason, "OutOfpods");
+    }
+
+    #[test]
+    fn rejected_pod_has_failed_with_its_reason() {
+        let large = pod(requesting(json!({"requests": {"cpu": 3.to_string()}})));
+        let status = admit(&large, &node(), []).unwrap_err().status(&large);
+        assert_eq!(status.phase.as_deref(), Some("Failed"));
+        let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000";
+        assert_eq!(
+            (status.reason.as_deref(), status.message.as_deref()),
+            (Some("OutOfcpu"), Some(message))
+        );
+    }
+
+    #[test]
+    fn sidecars_count_beside_later_init_containers() {
+        let container =
+            |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let mut sidecar = container("s", "1");
+        sidecar["restartPolicy"] = "Always".into();
+        let init = [container("first", "3"), sidecar, container("last", "4")];
+        let spec = pod(json!({"initContainers": init, "containers": [container("app", "2")]}))
+            .spec
+            .unwrap();
+        assert_eq!(requests(&spec)["cpu"], Amount::whole(5));
+    }
+}

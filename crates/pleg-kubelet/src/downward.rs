@@ -1,0 +1,284 @@
+//! The downward API: what a container can have of its pod, in environment variables and in files of a volume.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, ResourceFieldSelector,
+};
+
+use crate::cri_config::NodeConfig;
+use crate::pod_name::PodName;
+use crate::quantity::Amount;
+use crate::volumes::VolumeFile;
+
+/// The values of the fields of one pod.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) node: &'a NodeConfig,
+    /// The addresses of the pod's sandbox. Files have none of them.
+    pub(crate) pod_ips: &'a [IpAddr],
+}
+
+impl Fields<'_> {
+    /// The value of a `fieldRef`.
+    ///
+    /// # Errors
+    /// What to do if there is no such field.
+    pub(crate) fn field(&self, path: &str) -> Result<String, String> {
+        let metadata = &self.pod.metadata;
+        let spec = self.pod.spec.as_ref();
+        let name = PodName::of(self.pod);
+        let joined = |ips: &[IpAddr]| {
+            ips.iter()
+                .map(IpAddr::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
+        for (map, of) in [
+            ("metadata.labels", &metadata.labels),
+            ("metadata.annotations", &metadata.annotations),
+        ] {
+            let Some(rest) = path.strip_prefix(map) else {
+                continue;
+            };
+            if let Some(key) = rest
+                .strip_prefix("['")
+                .and_then(|rest| rest.strip_suffix("']"))
+            {
+                let value = of.as_ref().and_then(|of| of.get(key).cloned());
+                return Ok(value.unwrap_or_default());
+            }
+            if rest.is_empty() {
+                let lines = of
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| format!("{key}={value:?}"));
+                return Ok(lines.collect::<Vec<_>>().join("\n"));
+            }
+        }
+        match path {
+            "metadata.name" => Ok(name.name.to_owned()),
+            "metadata.namespace" => Ok(name.namespace.to_owned()),
+            "metadata.uid" => Ok(name.uid.to_owned()),
+            "spec.nodeName" => Ok(spec.and_then(|s| s.node_name.clone()).unwrap_or_default()),
+            "spec.serviceAccountName" => Ok(spec
+                .and_then(|s| s.service_account_name.clone())
+                .unwrap_or_default()),
+            "status.hostIP" => Ok(first(&self.node.host_ips)),
+            "status.hostIPs" => Ok(joined(&self.node.host_ips)),
+            "status.podIP" => Ok(first(self.pod_ips)),
+            "status.podIPs" => Ok(joined(self.pod_ips)),
+            other => Err(format!(
+                "{other:?} is not a field that a variable can have: use one of metadata.name, \
+                 metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], \
+                 spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP \
+                 and status.podIPs"
+            )),
+        }
+    }
+
+    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set is
+    /// what the node has.
+    ///
+    /// # Errors
+    /// What to do if there is no such value.
+    pub(crate) fn resource(
+        &self,
+        container: &Container,
+        selector: &ResourceFieldSelector,
+    ) -> Result<String, String> {
+        let resource = selector.resource.as_str();
+        let resources = container.resources.as_ref();
+        let limit = |name| resources.and_then(|r| r.limits.as_ref()?.get(name));
+        let request = |name| resources.and_then(|r| r.requests.as_ref()?.get(name));
+        let (name, given) = match resource.split_once('.') {
+            Some(("limits", name)) => (name, limit(name)),
+            Some(("requests", name)) => (name, request(name).or_else(|| limit(name))),
+            _ => {
+                return Err(format!(
+                    "{resource:?} is neither limits.NAME nor requests.NAME"
+                ));
+            }
+        };
+        let amount = match (given, resource) {
+            (Some(given), _) => Amount::try_from(given).map_err(|error| error.to_string())?,
+            (None, "limits.cpu") => Amount::whole(i64::from(self.node.cpus)),
+            (None, "limits.memory") => {
+                Amount::whole(i64::try_from(self.node.memory).unwrap_or(i64::MAX))
+            }
+            (None, _) if resource.starts_with("requests.") => Amount::default(),
+            (None, _) => return Err(format!("the container has no {resource}: write it")),
+        };
+        let divisor = selector.divisor.as_ref().map(Amount::try_from).transpose();
+        let divisor = divisor.map_err(|error| error.to_string())?;
+        let divisor = divisor.filter(|d| !d.is_zero()).unwrap_or(Amount::whole(1));
+        let (amount, divisor) = match name {
+            "cpu" => (amount.milli_value(), divisor.milli_value()),
+            _ => (amount.value(), divisor.value()),
+        };
+        let positive = |value| u64::try_from(value).unwrap_or(0);
+        Ok(positive(amount)
+            .div_ceil(positive(divisor).max(1))
+            .to_string())
+    }
+
+    /// The files of a volume.
+    ///
+    /// # Errors
+    /// The number of the item that has no value, and what to do.
+    pub(crate) fn files(
+        &self,
+        source: &DownwardAPIVolumeSource,
+    ) -> Result<BTreeMap<PathBuf, VolumeFile>, (usize, String)> {
+        let items = source.items.iter().flatten().enumerate();
+        let files = items.map(|(at, item)| {
+            let text = self.text(item).map_err(|problem| (at, problem))?;
+            let mode = item.mode.or(source.default_mode);
+            let mode = mode
+                .and_then(|mode| u32::try_from(mode).ok())
+                .unwrap_or(0o644);
+            Ok((
+                PathBuf::from(&item.path),
+                VolumeFile {
+                    text,
+                    mode: mode & 0o777,
+                },
+            ))
+        });
+        files.collect()
+    }
+
+    fn text(&self, item: &DownwardAPIVolumeFile) -> Result<String, String> {
+        if let Some(problem) = problem(item) {
+            return Err(problem);
+        }
+        if let Some(field) = &item.field_ref {
+            return self.field(&field.field_path);
+        }
+        let selector = item.resource_field_ref.as_ref();
+        let found = selector.and_then(|selector| {
+            let spec = self.pod.spec.as_ref()?;
+            let mut containers = spec
+                .init_containers
+                .iter()
+                .flatten()
+                .chain(&spec.containers);
+            let container =
+                containers.find(|c| Some(&c.name) == selector.container_name.as_ref())?;
+            Some((container, selector))
+        });
+        match found {
+            Some((container, selector)) => self.resource(container, selector),
+            None => Err("no container has its containerName: change it".to_owned()),
+        }
+    }
+}
+
+/// What is wrong with an item of a volume, whatever the values of the pod are.
+pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
+    let path = Path::new(&item.path);
+    let is_below = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    if item.path.is_empty() || !is_below || item.path.starts_with("..") {
+        return Some(format!(
+            "{:?} is not a relative path without ..: change it",
+            item.path
+        ));
+    }
+    match (&item.field_ref, &item.resource_field_ref) {
+        (Some(field), None) if field.field_path.starts_with("metadata.") => None,
+        (None, Some(_)) => None,
+        (Some(field), None) => Some(format!(
+            "{:?} is not a field that a file can have: use metadata.name, metadata.namespace, metadata.uid, \
+             metadata.labels or metadata.annotations",
+            field.field_path
+        )),
+        _ => Some("write one of fieldRef and resourceFieldRef".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::{self, Value, json};
+
+    use super::*;
+
+    #[test]
+    fn resources_are_rounded_up_and_limits_default_to_the_node() {
+        let mut node = NodeConfig::of_host(Path::new("/r"), Vec::new());
+        (node.cpus, node.memory) = (4, 1000);
+        let pod = Pod::default();
+        let fields = Fields {
+            pod: &pod,
+            node: &node,
+            pod_ips: &[],
+        };
+        let with_limits =
+            json!({"name": "app", "resources": {"limits": {"cpu": "1500m", "memory": "1Mi"}}});
+        let with_limits: Container = serde_json::from_value(with_limits).unwrap();
+        let value = |container, resource: &str, divisor: &Value| {
+            let selector = json!({"resource": resource, "divisor": divisor});
+            fields.resource(container, &serde_json::from_value(selector).unwrap())
+        };
+        for (resource, divisor, expected) in [
+            ("limits.cpu", json!(null), "2"),
+            ("limits.cpu", json!("1m"), "1500"),
+            ("requests.cpu", json!("0"), "2"),
+            ("limits.memory", json!("1Ki"), "1024"),
+            ("requests.ephemeral-storage", json!(null), "0"),
+        ] {
+            let found = value(&with_limits, resource, &divisor);
+            assert_eq!(found.as_deref(), Ok(expected), "{resource} {divisor}");
+        }
+        let without = Container::default();
+        for (resource, expected) in [("limits.cpu", "4"), ("limits.memory", "1000")] {
+            let found = value(&without, resource, &Value::Null);
+            assert_eq!(found.as_deref(), Ok(expected), "{resource}");
+        }
+        assert!(value(&without, "limits.ephemeral-storage", &Value::Null).is_err());
+    }
+
+    #[test]
+    fn files_have_labels_line_by_line_and_their_modes() {
+        let pod = json!({"metadata": {"labels": {"a": "1", "b": "x\"y"}}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let source = json!({"defaultMode": 0o400, "items": [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "d/b", "mode": 0o600, "fieldRef": {"fieldPath": "metadata.labels['b']"}},
+        ]});
+        let source = serde_json::from_value(source).unwrap();
+        let node = NodeConfig::of_host(Path::new("/r"), Vec::new());
+        let fields = Fields {
+            pod: &pod,
+            node: &node,
+            pod_ips: &[],
+        };
+        let file = |text: &str, mode| VolumeFile {
+            text: text.to_owned(),
+            mode,
+        };
+        let expected = BTreeMap::from([
+            ("labels".into(), file("a=\"1\"\nb=\"x\\\"y\"", 0o400)),
+            ("d/b".into(), file("x\"y", 0o600)),
+        ]);
+        assert_eq!(fields.files(&source), Ok(expected));
+    }
+
+    #[test]
+    fn item_that_leads_elsewhere_or_has_no_field_is_refused() {
+        for item in [
+            json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
+            json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),
+            json!({"path": "a", "fieldRef": {"fieldPath": "status.podIP"}}),
+            json!({"path": "a"}),
+        ] {
+            let wrong: DownwardAPIVolumeFile = serde_json::from_value(item).unwrap();
+            assert!(problem(&wrong).is_some(), "{wrong:?}");
+        }
+    }
+}

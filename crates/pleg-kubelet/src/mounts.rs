@@ -1,0 +1,79 @@
+//! Mounts in the directory of a pod: file systems in memory, and their end with the pod.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::volumes::names_in;
+
+/// Mounts a file system in memory of at most `size` bytes, with mode 0, unless one is mounted there already.
+pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(path);
+    if fs::symlink_metadata(path)?.dev() != fs::symlink_metadata(parent)?.dev() {
+        return Ok(());
+    }
+    let options = format!("size={size},mode=0");
+    let (source, flags) = (Some("tmpfs"), MsFlags::empty());
+    Ok(mount(source, path, source, flags, Some(&*options))?)
+}
+
+/// Unmounts what is `depth` levels below a directory in which no container can write. What is in use stays, and is
+/// left to the removal of the directory.
+pub(crate) fn unmount_below(directory: &Path, depth: usize) {
+    for name in names_in(directory).unwrap_or_default() {
+        let path = directory.join(name);
+        match depth {
+            0 | 1 => unmount(&path),
+            _ => unmount_below(&path, depth - 1),
+        }
+    }
+}
+
+/// One mount may hide another one.
+pub(crate) fn unmount(path: &Path) {
+    while umount2(path, MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+    use super::*;
+    use crate::removal::tests::in_mount_namespace;
+    use crate::volumes::{PodDirectories, Volume};
+
+    #[test]
+    fn volume_in_memory_lives_as_long_as_its_pod() {
+        in_mount_namespace(|root| {
+            let (memory, group) = (Some(1 << 20), Some(7));
+            let volumes = BTreeMap::from([("m".to_owned(), Volume::EmptyDir { memory, group })]);
+            let uid = "u".into();
+            let pods = PodDirectories::new(root);
+            let path = pods.prepare(&uid, &volumes)?["m"].clone();
+            assert_eq!(statfs(&path)?.filesystem_type(), TMPFS_MAGIC);
+            let made = fs::metadata(&path)?;
+            assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
+            fs::write(path.join("kept"), "x")?;
+            let large = path.join("large");
+            fs::write(&large, vec![0; 2 << 20]).expect_err("it is larger than the volume");
+            fs::remove_file(&large)?;
+            // A kubelet that was restarted does the same.
+            PodDirectories::new(root).prepare(&uid, &volumes)?;
+            assert_eq!(fs::read_to_string(path.join("kept"))?, "x");
+            // What a container has mounted is not unmounted.
+            let other = path.join("mounted");
+            fs::create_dir(&other)?;
+            make_tmpfs(&other, 4096)?;
+            assert!(pods.remove(&uid).is_err() && path.join("kept").exists());
+            unmount(&other);
+            pods.remove(&uid)?;
+            assert!(!pods.of(&uid)?.exists());
+            Ok(())
+        });
+    }
+}

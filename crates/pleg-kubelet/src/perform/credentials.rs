@@ -1,0 +1,137 @@
+//! Credentials for pulls, from a docker config file (`{"auths": {"registry.example": {"auth": "..."}}}`).
+
+use std::path::Path;
+
+use k8s_openapi::serde_json::{self, Value};
+use pleg_cri::v1::AuthConfig;
+
+/// The credentials for an image: those of the longest matching registry. `None` if the file has none, or cannot be
+/// read. The file is read each time, because it may be replaced while the kubelet runs.
+pub(super) fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
+    let text = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        text => text.map_err(|error| error.to_string()),
+    };
+    let config =
+        text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+    match config {
+        Ok(config) => of_config(&config, image),
+        Err(error) => {
+            tracing::warn!(file = %file.display(), error, "the credentials for pulls cannot be read");
+            None
+        }
+    }
+}
+
+fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
+    let image = full_name(image);
+    let registries = config.get("auths")?.as_object()?.iter();
+    let matching = registries.filter(|(registry, _)| matches(registry, &image));
+    let (_, found) = matching.max_by_key(|(registry, _)| address(registry).len())?;
+    let text = |name: &str| {
+        found
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Some(AuthConfig {
+        username: text("username"),
+        password: text("password"),
+        // The runtime decodes it.
+        auth: text("auth"),
+        identity_token: text("identitytoken"),
+        registry_token: text("registrytoken"),
+        ..AuthConfig::default()
+    })
+}
+
+/// The image with its registry, which is Docker Hub's by default.
+fn full_name(image: &str) -> String {
+    const HUB: &str = "index.docker.io";
+    match image.split_once('/') {
+        Some(("docker.io", path)) => format!("{HUB}/{path}"),
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => image.to_owned(),
+        _ => format!("{HUB}/{image}"),
+    }
+}
+
+/// A registry without its scheme and the version of its API.
+fn address(registry: &str) -> &str {
+    let address = registry
+        .trim_start_matches("https://")
+        .trim_start_matches("http://");
+    let address = address.trim_end_matches('/');
+    address.trim_end_matches("/v1").trim_end_matches("/v2")
+}
+
+/// Returns true if the image is of that registry and below its path. `*` is any text in one part of the host's name.
+fn matches(registry: &str, image: &str) -> bool {
+    let (host, path) = split(address(registry));
+    let (image_host, image_path) = split(image);
+    let is_part = |(pattern, part): (&str, &str)| match pattern.split_once('*') {
+        Some((start, end)) => part
+            .strip_prefix(start)
+            .is_some_and(|rest| rest.ends_with(end)),
+        None => pattern == part,
+    };
+    let is_host = host.split('.').count() == image_host.split('.').count()
+        && host.split('.').zip(image_host.split('.')).all(is_part);
+    let rest = image_path.strip_prefix(path);
+    is_host
+        && rest.is_some_and(|rest| {
+            path.is_empty() || rest.is_empty() || rest.starts_with(['/', ':', '@'])
+        })
+}
+
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or((name, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn longest_matching_registry_gives_the_credentials() {
+        let config = json!({"auths": {
+            "https://index.docker.io/v1/": {"auth": "hub"},
+            "registry.example": {"auth": "host"},
+            "registry.example/team": {"auth": "team"},
+            "*.cloud.example": {"auth": "any"},
+            "localhost:5000": {"auth": "local"},
+        }});
+        for (image, auth) in [
+            ("nginx", Some("hub")),
+            ("library/nginx:1", Some("hub")),
+            ("docker.io/nginx", Some("hub")),
+            ("registry.example/app:1", Some("host")),
+            ("registry.example/team/app@sha256:0", Some("team")),
+            ("registry.example/teams/app", Some("host")),
+            ("eu.cloud.example/app", Some("any")),
+            ("a.eu.cloud.example/app", None),
+            ("localhost:5000/app", Some("local")),
+            ("other.example/app", None),
+        ] {
+            let found = of_config(&config, image).map(|found| found.auth);
+            assert_eq!(found.as_deref(), auth, "{image}");
+        }
+    }
+
+    #[test]
+    fn file_that_is_missing_or_broken_gives_no_credentials() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.json");
+        assert_eq!(credentials(&file, "nginx"), None);
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(credentials(&file, "nginx"), None);
+        std::fs::write(
+            &file,
+            r#"{"auths": {"docker.io": {}, "index.docker.io": {"username": "u"}}}"#,
+        )
+        .unwrap();
+        assert_eq!(credentials(&file, "nginx").unwrap().username, "u");
+    }
+}

@@ -1,0 +1,251 @@
+//! Fields of a pod that this crate does not act on. A pod that needs one would run, and not do what it says.
+
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Volume};
+use k8s_openapi::serde_json::{self, Value};
+
+use crate::cri_config::FieldError;
+use crate::downward;
+use crate::from_pod::{VolumeKind, check_of, hook_of};
+
+/// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`.
+///
+/// In a path, each element of a list is looked at, `@` is `initContainers` and `containers`, and `*Probe` is every
+/// field with that ending.
+const FIELDS: &str = "\
+spec.dnsConfig: pods have the name resolution of the node: remove it
+spec.ephemeralContainers: they are not run: remove them
+spec.hostUsers=false: user namespaces are not made: remove it
+spec.hostnameOverride: write hostname
+spec.imagePullSecrets: secrets are not read: write the credentials into the node's docker config file
+spec.overhead: runtime classes are not looked up: remove it
+spec.resourceClaims: claims are not read: remove them
+spec.resources: write the resources of the containers
+spec.runtimeClassName: runtime classes are not looked up: remove it
+spec.schedulingGates: a pod with gates waits for a scheduler: remove them
+spec.setHostnameAsFQDN=true: the node has no cluster domain: remove it
+spec.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
+spec.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
+spec.securityContext.windowsOptions: containers run on Linux: remove them
+spec.@.env.valueFrom.configMapKeyRef: config maps are not read: write the value
+spec.@.env.valueFrom.fileKeyRef: files of containers are not read: write the value
+spec.@.env.valueFrom.secretKeyRef: secrets are not read: write the value
+spec.@.envFrom: config maps and secrets are not read: write the variables in env
+spec.@.*Probe.grpc.mode=TLS: gRPC probes have no TLS: use httpGet, tcpSocket or exec
+spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
+spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
+spec.@.resources.claims: claims are not read: remove them
+spec.@.restartPolicyRules: rules are not applied: write a restartPolicy of the pod
+spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
+spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
+spec.@.securityContext.windowsOptions: containers run on Linux: remove them
+spec.@.volumeDevices: block devices are not provided: mount a hostPath
+spec.@.volumeMounts.recursiveReadOnly=Enabled: Enabled is not provided: write IfPossible, or remove it
+spec.initContainers.restartPolicy=OnFailure: write a restartPolicy of the pod, or Always
+spec.initContainers.restartPolicy=Never: write a restartPolicy of the pod, or Always
+spec.containers.restartPolicy: write a restartPolicy of the pod
+spec.volumes.emptyDir.medium=HugePages*: huge pages are not provided: write Memory, or remove it
+spec.volumes.emptyDir.mode: the mode is 0777: remove it
+spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
+spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
+
+/// Finds all fields that this crate does not act on. A pod without such fields runs as it is written.
+///
+/// Each error has the path of the field, and says what to do. Fields that only a scheduler, a controller or a name server acts on
+/// are not errors, nor are those that [`admit`](crate::admission::admit) judges. Limits of local storage are not enforced, and
+/// are no errors either.
+/// [`Performer::prepare`](crate::perform::Performer::prepare) refuses pods that have errors.
+#[must_use]
+pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
+    let value = serde_json::to_value(pod).unwrap_or_default();
+    let mut errors = Vec::new();
+    for (path, problem) in FIELDS.lines().filter_map(|line| line.split_once(": ")) {
+        let (path, refused) = match path.split_once('=') {
+            Some((path, refused)) => (path, Some(refused)),
+            None => (path, None),
+        };
+        let mut found = Vec::new();
+        find(&value, path, String::new(), &mut found);
+        found.retain(|(_, value)| {
+            refused.map_or_else(|| is_set(value), |refused| is(value, refused))
+        });
+        let found = found
+            .into_iter()
+            .map(|(field, _)| FieldError::new(field, problem));
+        errors.extend(found);
+    }
+    let Some(spec) = &pod.spec else { return errors };
+    for (at, volume) in spec.volumes.iter().flatten().enumerate() {
+        of_volume(&format!("spec.volumes[{at}]"), volume, &mut errors);
+    }
+    let init = spec.init_containers.iter().flatten().enumerate();
+    let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
+    let regular = spec.containers.iter().enumerate();
+    let regular = regular.map(|(at, container)| (format!("spec.containers[{at}]"), container));
+    init.chain(regular)
+        .for_each(|(path, container)| of_container(&path, container, &mut errors));
+    errors
+}
+
+fn of_volume(path: &str, volume: &Volume, errors: &mut Vec<FieldError>) {
+    match VolumeKind::of(volume) {
+        Some(VolumeKind::DownwardApi(source)) => {
+            let items = source.items.iter().flatten().enumerate();
+            let problems = items.filter_map(|(at, item)| Some((at, downward::problem(item)?)));
+            errors.extend(problems.map(|(at, problem)| {
+                FieldError::new(format!("{path}.downwardAPI.items[{at}]"), problem)
+            }));
+        }
+        Some(_) => {}
+        None => {
+            let fields = serde_json::to_value(volume).unwrap_or_default();
+            let mut sources = fields
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name);
+            let source = sources
+                .find(|name| *name != "name")
+                .map_or("", String::as_str);
+            let problem = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
+            errors.push(FieldError::new(format!("{path}.{source}"), problem));
+        }
+    }
+}
+
+/// What probes and hooks do.
+fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>) {
+    let probe = |probe: &Option<Probe>| probe.as_ref().and_then(|p| check_of(container, p).err());
+    let lifecycle = container.lifecycle.as_ref();
+    let hook = |of: Option<&LifecycleHandler>| of.and_then(|hook| hook_of(container, hook).err());
+    let found = [
+        ("startupProbe", probe(&container.startup_probe)),
+        ("livenessProbe", probe(&container.liveness_probe)),
+        ("readinessProbe", probe(&container.readiness_probe)),
+        (
+            "lifecycle.postStart",
+            hook(lifecycle.and_then(|l| l.post_start.as_ref())),
+        ),
+        (
+            "lifecycle.preStop",
+            hook(lifecycle.and_then(|l| l.pre_stop.as_ref())),
+        ),
+    ];
+    for (name, FieldError { field, problem }) in
+        found.into_iter().filter_map(|(n, e)| Some((n, e?)))
+    {
+        let separator = if field.is_empty() { "" } else { "." };
+        errors.push(FieldError::new(
+            format!("{path}.{name}{separator}{field}"),
+            problem,
+        ));
+    }
+}
+
+/// Adds the values at a path. `at` is where `value` was found.
+fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &'a Value)>) {
+    if let Value::Array(elements) = value
+        && !path.is_empty()
+    {
+        for (index, element) in elements.iter().enumerate() {
+            find(element, path, format!("{at}[{index}]"), found);
+        }
+    } else if path.is_empty() {
+        found.push((at, value));
+    } else if let Value::Object(fields) = value {
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        let separator = if at.is_empty() { "" } else { "." };
+        let matches = |field: &str| match name.strip_prefix('*') {
+            Some(end) => field.ends_with(end),
+            None if name == "@" => matches!(field, "initContainers" | "containers"),
+            None => field == name,
+        };
+        for (field, value) in fields.iter().filter(|(field, _)| matches(field)) {
+            find(value, rest, format!("{at}{separator}{field}"), found);
+        }
+    }
+}
+
+/// Returns false for values that the API treats as not given.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    }
+}
+
+fn is(value: &Value, refused: &str) -> bool {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    match refused.strip_suffix('*') {
+        Some(start) => text.starts_with(start),
+        None => text == refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::json;
+
+    use super::*;
+
+    fn fields(spec: Value) -> Vec<String> {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+        unsupported(&pod)
+            .into_iter()
+            .map(|error| error.field)
+            .collect()
+    }
+
+    #[test]
+    fn fields_are_found_in_lists_and_in_every_container() {
+        let spec = json!({
+            "hostUsers": false,
+            "initContainers": [{"name": "i", "restartPolicy": "Never"}, {"name": "s", "restartPolicy": "Always"}],
+            "containers": [{
+                "name": "app",
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
+                "livenessProbe": {"tcpSocket": {"port": "web"}, "terminationGracePeriodSeconds": 1},
+                "lifecycle": {"preStop": {"tcpSocket": {"port": 1}}},
+            }],
+            "volumes": [
+                {"name": "n"},
+                {"name": "c", "configMap": {}},
+                {"name": "d", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "status.podIP"}}]}},
+            ],
+        });
+        assert_eq!(
+            fields(spec),
+            [
+                "spec.hostUsers",
+                "spec.containers[0].env[1].valueFrom.secretKeyRef",
+                "spec.containers[0].livenessProbe.terminationGracePeriodSeconds",
+                "spec.initContainers[0].restartPolicy",
+                "spec.volumes[1].configMap",
+                "spec.volumes[2].downwardAPI.items[0]",
+                "spec.containers[0].livenessProbe.tcpSocket.port",
+                "spec.containers[0].lifecycle.preStop",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_acted_on_and_what_changes_nothing_is_supported() {
+        let spec = json!({
+            "hostUsers": true, "imagePullSecrets": [], "hostnameOverride": "", "tolerations": [{"operator": "Exists"}],
+            "containers": [{
+                "name": "app",
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+                "lifecycle": {"postStart": {"exec": {"command": ["a"]}}, "preStop": {"httpGet": {"port": 1}}},
+                "startupProbe": {"grpc": {"port": 1}},
+                "volumeMounts": [{"name": "m", "mountPath": "/m", "subPath": "a"}],
+                "env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}],
+            }],
+            "volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}],
+        });
+        assert_eq!(fields(spec), [""; 0]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Fields of a pod that need the worker: hooks, the deadline, and what keeps a pod from the node.
+
+use pleg::PodUid;
+use pleg_cri::v1::{ContainerState, ListContainersRequest};
+use pleg_sim::Mode;
+use static_pods::manifest::Manifest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::node::Node;
+
+/// The next request, and the connection on which it waits for its response.
+async fn request(server: &TcpListener) -> (String, TcpStream) {
+    let (mut stream, _) = server.accept().await.unwrap();
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        read.push(stream.read_u8().await.unwrap());
+    }
+    let text = String::from_utf8(read).unwrap();
+    (text.lines().next().unwrap_or_default().to_owned(), stream)
+}
+
+async fn respond(mut stream: TcpStream, status: &str) {
+    let response = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(response.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn hooks_run_after_the_start_and_before_the_stop() {
+    let node = Node::up(Mode::Containerd2).await;
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    let hook = |path| format!("{{httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}}}");
+    let uid = node.set(
+        "p",
+        &format!(
+            "{{containers: [{{name: c, image: 'app:1', lifecycle: {{postStart: {}, preStop: {}}}}}]}}",
+            hook("/start"),
+            hook("/stop")
+        ),
+    );
+    let (line, stream) = request(&server).await;
+    assert_eq!(line, "GET /start HTTP/1.1");
+    respond(stream, "200 OK").await;
+    node.until_running(&uid).await;
+    node.workers.delete(&uid);
+    let (line, stream) = request(&server).await;
+    assert_eq!(line, "GET /stop HTTP/1.1");
+    let mut client = node.runtime().runtime_client();
+    let listed = client
+        .list_containers(ListContainersRequest::default())
+        .await;
+    let containers = listed.unwrap().into_inner().containers;
+    assert_eq!(containers[0].state(), ContainerState::ContainerRunning);
+    // Any response will do.
+    respond(stream, "500 Error").await;
+    let gone = |node: &Node| node.kubelet.pleg.get(&uid).status.is_nothing();
+    node.until(&uid, "gone", gone).await;
+}
+
+#[tokio::test]
+async fn container_whose_post_start_hook_fails_is_restarted() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "p",
+        "{containers: [{name: c, image: 'app:1',
+            lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}}]}",
+    );
+    let restarted = |node: &Node| node.container(&uid)["restartCount"].as_u64() >= Some(1);
+    node.until(&uid, "restarted", restarted).await;
+}
+
+#[tokio::test]
+async fn post_start_hook_that_hangs_does_not_keep_a_deleted_pod() {
+    let node = Node::up(Mode::Containerd2).await;
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    let uid = node.set(
+        "p",
+        &format!(
+            "{{containers: [{{name: c, image: 'app:1',
+                lifecycle: {{postStart: {{httpGet: {{host: 127.0.0.1, port: {port}}}}}}}}}]}}"
+        ),
+    );
+    let _unanswered = request(&server).await;
+    node.workers.delete(&uid);
+    let gone = |node: &Node| node.kubelet.pleg.get(&uid).status.is_nothing();
+    node.until(&uid, "gone", gone).await;
+}
+
+#[tokio::test]
+async fn pod_that_reaches_its_deadline_is_stopped_and_has_failed() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "p",
+        "{activeDeadlineSeconds: 1, containers: [{name: c, image: 'app:1'}]}",
+    );
+    let stopped = |node: &Node| node.container(&uid)["state"]["terminated"].is_object();
+    node.until(&uid, "stopped", stopped).await;
+    let status = node.status(&uid);
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&"Failed".into(), &"DeadlineExceeded".into())
+    );
+}
+
+#[tokio::test]
+async fn pod_that_the_node_rejects_has_failed_and_is_not_made() {
+    let node = Node::up(Mode::Containerd2).await;
+    let uid = node.set(
+        "p",
+        "{nodeSelector: {disk: ssd}, containers: [{name: c, image: 'app:1'}]}",
+    );
+    let rejected = |node: &Node| node.status(&uid)["reason"] == "NodeAffinity";
+    node.until(&uid, "rejected", rejected).await;
+    assert_eq!(node.status(&uid)["phase"], "Failed");
+    assert!(node.kubelet.pleg.get(&uid).status.is_nothing());
+}
+
+/// A manifest with such a field is refused before.
+#[tokio::test]
+async fn pod_with_a_field_that_has_no_effect_does_not_start() {
+    let node = Node::up(Mode::Containerd2).await;
+    let contents = "{apiVersion: v1, kind: Pod, metadata: {name: p},
+        spec: {containers: [{name: c, image: 'app:1'}]}}";
+    let mut manifest = Manifest::parse("p.yaml".as_ref(), contents, "n").unwrap();
+    manifest.pod.spec.as_mut().unwrap().host_users = Some(false);
+    let uid = PodUid::from(manifest.uid());
+    node.workers.set(&uid, manifest);
+    node.until_waiting(&uid, "ContainerCreating").await;
+    let names_field = |node: &Node| {
+        let message = node.container(&uid)["state"]["waiting"]["message"].to_string();
+        message.contains("spec.hostUsers: ")
+    };
+    node.until(&uid, "refused", names_field).await;
+    assert!(node.kubelet.pleg.get(&uid).status.is_nothing());
+}
