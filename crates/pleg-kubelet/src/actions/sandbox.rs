@@ -3,7 +3,7 @@
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
-use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
+use super::{Decision, StopReason, WaitReason, has_ended};
 use crate::history::inspect_again;
 use crate::spec::{PodSpec, RestartPolicy};
 
@@ -94,7 +94,7 @@ impl<'a> Decision<'a> {
         self.stop_sandboxes() || is_left
     }
 
-    /// Whether a regular container is to run in a new sandbox. `None`: undecided.
+    /// Returns true if a regular container must run in a new sandbox. `None`: undecided.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = spec.containers.iter().map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();
@@ -103,16 +103,11 @@ impl<'a> Decision<'a> {
         let mut is_left = false;
         for container in spec.regular() {
             let end = self.history.end(&container.name);
-            match (spec.restart_policy, end) {
-                (RestartPolicy::Never, _) if has_run => {}
-                (RestartPolicy::OnFailure, Some(end)) if !self.is_replaced(spec, end) => {
-                    match self.exit_code(end) {
-                        ExitCode::Undecided => return None,
-                        code => is_left |= !code.succeeded(),
-                    }
-                }
-                _ => is_left = true,
-            }
+            let is_never = container.policy(spec.restart_policy) == RestartPolicy::Never;
+            is_left |= match end.filter(|end| !self.is_replaced(spec, container, end)) {
+                Some(end) => self.restarts(spec, container, end)?,
+                None => !(is_never && has_run),
+            };
         }
         Some(is_left)
     }

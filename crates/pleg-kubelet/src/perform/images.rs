@@ -15,7 +15,7 @@ use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::not_created;
+use super::{AnySources, not_created};
 use crate::backoff::BackOff;
 use crate::pod_status::{image_pull_back_off, waiting};
 use crate::worker::Run;
@@ -81,11 +81,12 @@ impl Images {
     }
 
     /// The image of a container that is to be created now. Begins a pull if one is needed.
-    pub(super) async fn of<S: Send + Sync + 'static>(
+    pub(super) async fn of<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
         container: &Container,
+        sources: &Arc<dyn AnySources>,
     ) -> Image {
         let image = container.image.clone().unwrap_or_default();
         let wanted = (run.uid.clone(), container.name.clone(), image.clone());
@@ -120,7 +121,7 @@ impl Images {
                 }
             }
         }
-        self.pull(run, pod, wanted, &image)
+        self.pull(run, pod, wanted, sources.clone())
     }
 
     /// The image may not be present any more.
@@ -177,17 +178,20 @@ impl Images {
         Ok(id)
     }
 
-    fn pull<S: Send + Sync + 'static>(
+    fn pull<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
         wanted: Wanted,
-        image: &str,
+        sources: Arc<dyn AnySources>,
     ) -> Image {
+        let image = &*wanted.2.clone();
         tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
         let pull = Pulling {
             client: self.client.clone(),
             clock: run.clock(),
+            sources,
+            pod: pod.clone(),
             image: image.to_owned(),
             wanted: wanted.clone(),
             state: self.state.clone(),
@@ -217,6 +221,8 @@ impl Images {
 struct Pulling {
     client: CriClient,
     clock: Clock,
+    sources: Arc<dyn AnySources>,
+    pod: Pod,
     image: String,
     wanted: Wanted,
     state: Arc<Mutex<State>>,
@@ -224,13 +230,17 @@ struct Pulling {
 }
 
 impl Pulling {
+    async fn pull(&self) -> Result<String, String> {
+        let credentials = self.sources.credentials(&self.pod, &self.image).await;
+        let auth = credentials.map_err(|error| format!("no pull credentials: {error}"))?;
+        let pulled = self.client.pull_image(spec_of(&self.image), auth, None);
+        pulled.await.map_err(|error| error.to_string())
+    }
+
     async fn run(self) {
         // It is never closed.
         let _permit = self.permits.acquire().await;
-        let pulled = self
-            .client
-            .pull_image(spec_of(&self.image), None, None)
-            .await;
+        let pulled = self.pull().await;
         let state = &mut *lock(&self.state);
         // A pod that is gone needs no result.
         let Some(pull) = state.pulls.get_mut(&self.wanted) else {
@@ -247,7 +257,7 @@ impl Pulling {
                 let now = self.clock.now();
                 state.back_off.restarted(uid, image, now, now);
                 Pull::Failed {
-                    error: error.to_string(),
+                    error,
                     is_shown: false,
                 }
             }

@@ -1,41 +1,51 @@
-//! The examples of docs/kubelet.md: a kubelet loop, and a test with the fake runtime.
+//! The examples of docs/kubelet.md: a kubelet loop, a loop of one's own, and a unit test of a worker.
 
-#![cfg(feature = "manifests")]
+#![cfg(feature = "k8s-openapi")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod fake;
 mod kubelet;
+mod own_loop;
+mod worker;
 
 use std::future::pending;
+use std::sync::Arc;
 
-use pleg::{ContainerState, Id, Pleg, PodHandle, PodUid};
+use k8s_openapi::api::core::v1::Pod;
+use pleg::cri::CriClient;
+use pleg::{Consumer, ContainerState, Id, Pleg, PodHandle, PodUid};
+use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::manifest::Manifest;
+use pleg_kubelet::perform::Performer;
+use pleg_kubelet::plan::Planner;
 use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::Sim;
+use serde_json::json;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use kubelet::Kubelet;
 
 const GUIDE: &str = include_str!("../../../../docs/kubelet.md");
 
-fn web(image: &str) -> (PodUid, Manifest) {
-    let text = format!(
-        "
-apiVersion: v1
-kind: Pod
-metadata: {{name: web}}
-spec:
-  containers: [{{name: app, image: '{image}'}}]
-"
-    );
-    let manifest = Manifest::parse("web.yaml".as_ref(), &text, "node1").unwrap();
-    (PodUid::from(manifest.uid()), manifest)
+/// A pod `web`. Another image is another pod of that name.
+fn web(image: &str) -> (PodUid, Pod) {
+    let uid = image.replace(':', "-");
+    let pod = json!({
+        "metadata": {"name": "web", "uid": uid},
+        "spec": {"containers": [{"name": "app", "image": image}]},
+    });
+    (PodUid::from(uid), serde_json::from_value(pod).unwrap())
 }
 
 #[test]
 fn guide_shows_the_tested_code() {
-    for code in [include_str!("kubelet.rs"), include_str!("fake.rs")] {
+    for (code, lines) in [
+        (include_str!("kubelet.rs"), 60),
+        (include_str!("own_loop.rs"), 120),
+        (include_str!("worker.rs"), 40),
+    ] {
         assert!(GUIDE.contains(&format!("```rust,ignore\n{code}```\n")));
-        assert!(code.lines().count() <= 60);
+        assert!(code.lines().count() <= lines);
     }
 }
 
@@ -51,43 +61,45 @@ async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     }
 }
 
-/// A simulated runtime, and the loop of the guide on it.
+/// A simulated runtime with its generator.
 struct Node {
     sim: Sim,
     pleg: Pleg,
-    workers: PodWorkers<Manifest>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Node {
-    fn start() -> Self {
+    fn start() -> (Self, Consumer, CriClient) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");
         let sim = Sim::builder().build();
         let _serving = sim.serve_unix(&socket, pending()).unwrap();
-        let (builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+        let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+        let consumer = builder.register_consumer("guide");
         let pleg = builder.spawn().unwrap();
-        let node = NodeConfig::of_host(dir.path(), Vec::new());
-        let workers = kubelet::start(&pleg, client, node, Vec::new()).unwrap();
-        Self {
-            sim,
-            pleg,
-            workers,
-            _dir: dir,
-        }
+        (Self { sim, pleg, dir }, consumer, client)
+    }
+
+    /// The loop of the guide.
+    fn workers() -> (Self, PodWorkers<Pod>) {
+        let (node, consumer, client) = Self::start();
+        let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+        let parts = (&node.pleg, consumer, client);
+        let workers = kubelet::start(parts, config, Vec::new()).unwrap();
+        (node, workers)
     }
 }
 
 #[tokio::test]
 async fn loop_starts_restarts_and_removes_a_pod() {
-    let node = Node::start();
-    let (uid, manifest) = web("shop:1");
+    let (node, workers) = Node::workers();
+    let (uid, pod_of) = web("shop:1");
     let mut pod = node.pleg.pod(&uid);
-    node.workers.set(&uid, manifest);
+    workers.set(&uid, pod_of);
     let first = running(&mut pod, 0).await;
     node.sim.kill_container(first.as_str(), 1);
     running(&mut pod, 1).await;
-    node.workers.delete(&uid);
+    workers.delete(&uid);
     while !pod.view().status.is_nothing() {
         assert!(pod.changed().await);
     }
@@ -96,17 +108,42 @@ async fn loop_starts_restarts_and_removes_a_pod() {
 
 #[tokio::test]
 async fn edited_pod_starts_when_its_predecessor_has_ended() {
-    let node = Node::start();
+    let (node, workers) = Node::workers();
     let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
-    node.workers.set(&old_uid, old);
+    workers.set(&old_uid, old);
     let first = running(&mut node.pleg.pod(&old_uid), 0).await;
     node.sim.set_knob("stop_container.hang=1s").unwrap();
 
-    node.workers.delete(&old_uid);
-    node.workers.set(&new_uid, new);
+    workers.delete(&old_uid);
+    workers.set(&new_uid, new);
     running(&mut node.pleg.pod(&new_uid), 0).await;
     let old = node.pleg.get(&old_uid).status;
     let first = old.containers.iter().find(|c| c.id == first);
     assert!(first.is_none_or(|c| c.state == ContainerState::Exited));
     node.pleg.shutdown().await;
+}
+
+#[tokio::test]
+async fn own_loop_runs_restarts_and_finishes_a_pod() {
+    let (node, consumer, client) = Node::start();
+    let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+    let planner = Planner::new(BackOffSettings::default()).unwrap();
+    let kubelet = Kubelet {
+        planner: planner.consumer(consumer),
+        performer: Performer::new(client, config),
+    };
+    let (uid, web) = web("shop:1");
+    let (delete, deleted) = oneshot::channel();
+    let mut pod = node.pleg.pod(&uid);
+    node.pleg.wait_until_synced().await.unwrap();
+    let run = own_loop::run_pod(&kubelet, &node.pleg, Arc::new(web), deleted);
+    let watched = async {
+        let first = running(&mut pod, 0).await;
+        node.sim.kill_container(first.as_str(), 1);
+        running(&mut pod, 1).await;
+        delete.send(()).unwrap();
+    };
+    let (ended, ()) = tokio::join!(run, watched);
+    ended.unwrap();
+    assert!(node.pleg.get(&uid).status.is_nothing());
 }

@@ -7,12 +7,10 @@
     reason = "tests"
 )]
 
-mod actions;
-mod actions_history;
-mod actions_init;
-mod actions_random;
 mod kubelet;
+mod plan;
 mod removals;
 mod settings;
-mod support;
 mod workers;
+
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
