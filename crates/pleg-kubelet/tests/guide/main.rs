@@ -9,13 +9,14 @@ mod worker;
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::cri::CriClient;
+use pleg::cri::{CriClient, v1::ContainerConfig};
 use pleg::{Consumer, ContainerState, Id, Pleg, PodHandle, PodUid};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::perform::Performer;
+use pleg_kubelet::perform::{LastChanges, Performer};
 use pleg_kubelet::plan::Planner;
 use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::Sim;
@@ -24,6 +25,8 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use kubelet::Kubelet;
+
+const WITHIN: Duration = Duration::from_secs(30);
 
 const GUIDE: &str = include_str!("../../../../docs/kubelet.md");
 
@@ -123,6 +126,21 @@ async fn edited_pod_starts_when_its_predecessor_has_ended() {
     node.pleg.shutdown().await;
 }
 
+/// Adds an annotation to each container.
+struct Mark;
+
+impl LastChanges for Mark {
+    fn container(
+        &self,
+        pod: &Pod,
+        config: &mut ContainerConfig,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let name = pod.metadata.name.clone().ok_or("no name")?;
+        config.annotations.insert("example/pod".to_owned(), name);
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let (node, consumer, client) = Node::start();
@@ -130,7 +148,7 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let planner = Planner::new(BackOffSettings::default()).unwrap();
     let kubelet = Kubelet {
         planner: planner.consumer(consumer),
-        performer: Performer::new(client, config),
+        performer: Performer::new(client, config).last_changes(Mark),
     };
     let (uid, web) = web("shop:1");
     let (delete, deleted) = oneshot::channel();
@@ -141,6 +159,10 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
         let first = running(&mut pod, 0).await;
         node.sim.kill_container(first.as_str(), 1);
         running(&mut pod, 1).await;
+        let view = node.pleg.details_newer_than(&uid, node.pleg.now(), WITHIN);
+        let status = view.await.unwrap().status;
+        let annotations = &status.container("app").unwrap().details.annotations;
+        assert_eq!(annotations.get("example/pod"), Some("web"));
         delete.send(()).unwrap();
     };
     let (ended, ()) = tokio::join!(run, watched);

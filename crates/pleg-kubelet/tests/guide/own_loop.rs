@@ -27,7 +27,7 @@ pub(crate) async fn run_pod(
         }
     }
     while let Err(error) = kubelet.finish(&run).await {
-        eprintln!("{error}");
+        tracing::error!(%error, "the end of a pod was not handled");
         run.next(Err(error)).await?;
     }
     Ok(())

@@ -51,6 +51,9 @@ impl Node {
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
         let kubelet = Kubelet::new(pleg.clone(), client, status, consumer, config, back_off);
         let kubelet = Arc::new(kubelet.unwrap());
+        // Without it, the runtime counts as down after 30 s.
+        let watched = kubelet.clone();
+        tokio::spawn(async move { watched.node.watch().await });
         let settings = WorkerSettings::default();
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();
         Self {
