@@ -136,7 +136,7 @@ pub(crate) struct End {
     pub(crate) detected: Instant,
     /// Its sandbox, if it was ever seen.
     pub(crate) sandbox: Option<Id>,
-    /// Whether it still exists.
+    /// True while it still exists.
     pub(crate) exists: bool,
 }
 
@@ -326,7 +326,7 @@ impl PodHistory {
         self.ends.get(name)
     }
 
-    /// Whether the container runs again, however it ended, because this worker stopped or removed it to
+    /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
     /// replace it.
     pub(crate) fn is_replaced(&self, end: &End, policy: RestartPolicy) -> bool {
         match self.replaced.get(&end.id) {
@@ -359,13 +359,13 @@ impl PodHistory {
         self.unanswered
     }
 
-    /// Whether a status from after `since` is not waited for any more: an inspection failed although the runtime had
+    /// Returns true if a status from after `since` is no longer waited for: an inspection failed although the runtime had
     /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Whether this record is not going to show more: its exit code is known, or it was asked for after the end, or the
+    /// Returns true if this record is not going to show more: its exit code is known, or it was asked for after the end, or the
     /// container is gone, or the runtime does not give its status.
     pub(crate) fn is_final(&self, view: &PodView, record: &TerminalRecord) -> bool {
         let mut containers = view.status.containers.iter();
@@ -427,13 +427,13 @@ impl PodHistory {
         self.terminating.clear();
     }
 
-    /// Whether a container that was created could not be removed although that was tried for minutes.
+    /// Returns true if a created container could not be removed although that was tried for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
     }
 
-    /// Whether that container is of an earlier pod of the same uid.
+    /// Returns true if that container is of an earlier pod of the same uid.
     pub(crate) fn is_earlier(&self, id: &Id) -> bool {
         self.earlier.contains(id)
     }

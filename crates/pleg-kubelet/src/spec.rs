@@ -37,8 +37,8 @@ pub struct ContainerSpec {
     pub resources: Option<Resources>,
     /// Its own restart policy, instead of the pod's.
     pub restart_policy: Option<RestartPolicy>,
-    /// Exit codes after which it is restarted whatever its own policy says. They have no effect
-    /// without that policy.
+    /// Exit codes after which it is restarted even if its own policy says otherwise. They have no
+    /// effect without that policy.
     pub restart_on: Vec<ExitCodes>,
 }
 

@@ -14,7 +14,7 @@ enum Turn {
 }
 
 impl<'a> Decision<'a> {
-    /// Decides about the init containers and sidecars. Returns whether the regular containers may
+    /// Decides about the init containers and sidecars. Returns true if the regular containers may
     /// run.
     ///
     /// Only what happened in this sandbox counts: in a new one, they run again. The last one that

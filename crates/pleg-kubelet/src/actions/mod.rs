@@ -127,7 +127,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Starts, replaces or keeps a regular container. Returns whether it has ended for good.
+    /// Starts, replaces or keeps a regular container. Returns true if it has ended for good.
     fn regular_container(
         &mut self,
         spec: &PodSpec,
@@ -250,7 +250,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// A container that was created and not started. Returns whether it is to be started now.
+    /// A container that was created and not started. Returns true if it is started now.
     fn created(
         &mut self,
         container: &ContainerSpec,
@@ -321,15 +321,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. A start that was tried may have failed since, of which
-    /// containerd sends no event: then it has an exit code, and is no longer to be removed here.
+    /// Removes a container that was created and not started. A start that was tried may have failed since,
+    /// without an event of containerd: then the container has an exit code, and must not be removed here.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Whether a call that changes this id is not a repetition too soon.
+    /// Returns true unless a call that changes this id would be a repetition too soon.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -338,7 +338,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Whether the pod was read since a call for this id may be repeated. If not, requests an inspection.
+    /// Returns true if the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view.inspected, self.now);
         match since.filter(|since| *since > self.now) {

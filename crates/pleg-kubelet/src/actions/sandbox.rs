@@ -8,7 +8,7 @@ use crate::history::inspect_again;
 use crate::spec::{PodSpec, RestartPolicy};
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may be started now. If there is none, decides what is to be
+    /// The sandbox in which containers may be started now. If there is none, decides what must be
     /// done first.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
@@ -39,7 +39,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether the status of the sandbox could not be read, so that its addresses are not known. Containers get them
+    /// Returns true if the status of the sandbox could not be read, so that its addresses are not known. Containers get them
     /// in their environment when they are created. Requests an inspection.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
@@ -78,7 +78,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes what must be gone before a sandbox is created. Returns whether there is
+    /// Stops and removes what must be gone before a sandbox is created. Returns true if there is
     /// anything.
     fn stop_remains(&mut self, spec: &PodSpec) -> bool {
         let status = &self.view.status;

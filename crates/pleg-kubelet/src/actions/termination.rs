@@ -43,7 +43,7 @@ impl Decision<'_> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers whose turn it is. Returns whether any may still run.
+    /// Stops the containers whose turn it is. Returns true if any may still run.
     fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
@@ -85,7 +85,7 @@ impl Decision<'_> {
     }
 
     /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
-    /// Returns whether there is any.
+    /// Returns true if there is any.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_any = false;

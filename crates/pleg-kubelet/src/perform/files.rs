@@ -190,7 +190,7 @@ impl Performer {
 }
 
 /// Work on the file system, of each pod one piece at a time: one that hangs cannot be cancelled, and
-/// another one would hang, too.
+/// another one would hang as well.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     busy: Arc<Mutex<BTreeSet<PodUid>>>,

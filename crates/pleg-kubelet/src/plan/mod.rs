@@ -21,7 +21,7 @@ use crate::worker::Run;
 
 use memory::Memory;
 
-/// How long an inspection may take. Everything else in the plan waits for it, too.
+/// The deadline of an inspection. Everything else in the plan waits for it.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Gives what the probes of a pod say of a status.

@@ -78,7 +78,7 @@ async fn ineffective_removal_backs_off() {
     assert!((12..=15).contains(&hour), "every 5 min: {hour} in an hour");
 }
 
-/// Its start may have failed since, of which containerd sends no event.
+/// Its start may have failed since, without an event of containerd.
 #[tokio::test(start_paused = true)]
 async fn container_that_was_not_started_is_read_before_its_removal_is_repeated() {
     let runtime = FakeRuntime::new();

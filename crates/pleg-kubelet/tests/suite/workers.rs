@@ -25,7 +25,7 @@ enum Does {
     Nothing,
     /// Starts the container again when it has exited.
     Restart,
-    /// Removes everything of a pod that is to be terminated.
+    /// Removes everything of a pod that must be terminated.
     Remove,
     Fail,
     Panic,
