@@ -215,7 +215,11 @@ impl Performer {
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
         let prepared = match pod {
             Some(pod) => self.prepare(pod, &mut plan).await,
-            None => Prepared::default(),
+            None => {
+                plan.actions.start.clear();
+                plan.postpone_sandbox(None);
+                Prepared::default()
+            }
         };
         let run = plan.run;
         let actions = plan.begin().await;
