@@ -10,13 +10,11 @@ use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::decision::{Decider, Decision};
-use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::perform::{PerformError, Performer};
+use pleg_kubelet::plan::{Observed, Planner};
 use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::{Probe, Prober};
-use pleg_kubelet::worker::{Next, Reconcile, Run, RunError};
+use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use static_pods::node_status::NodeStatus;
 
 use crate::pods::ApiPod;
@@ -27,8 +25,7 @@ use crate::status::Statuses;
 pub struct Kubelet {
     node: Arc<NodeStatus>,
     statuses: Statuses,
-    decider: Decider,
-    ends: Ends,
+    planner: Planner,
     performer: Performer,
     prober: Prober<CriClient>,
 }
@@ -64,60 +61,46 @@ impl Reconcile for Kubelet {
     type Spec = ApiPod;
     type Error = Error;
 
-    async fn reconcile(&self, run: &Run<ApiPod>) -> Result<Next, Error> {
+    async fn reconcile(&self, run: &Run<ApiPod>) -> Result<Action, Error> {
         let Some(ApiPod { pod, spec, .. }) = run.last_spec.as_deref() else {
-            return Ok(Next::Change);
+            return Ok(Action::await_change());
         };
-        if run.spec.is_some() {
+        let is_to_run = run.spec.as_ref().is_some_and(|pod| pod.is_to_run());
+        if is_to_run {
             let probes = Probe::of_pod(pod);
             self.prober.set(&run.uid, &probes, run.waker())?;
         }
-        let desired = match run.spec.as_ref().is_some_and(|pod| pod.is_to_run()) {
-            true => Desired::run(spec),
-            false => Desired::terminate(Some(spec)),
+        let desired = match is_to_run {
+            true => Desired::of(run, Some(spec)),
+            false => Desired::terminate(Some(spec), run.grace),
         };
         let probes = |status: &_| self.prober.results(status);
-        let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
-        // Before anything is restarted or removed: the API server is to know of every end.
+        let plan = self.planner.plan(run, desired, Some(&probes)).await?;
+        let observed = plan.observed.clone();
+        // Before anything is restarted or removed: the API server is to know of every exit.
         let waiting = self.performer.waiting(&run.uid);
-        self.tell(run, pod, &decision, &waiting).await?;
-        let ended = self.ends.unreported(&decision);
-        self.ends.acknowledge(&run.uid, &ended).await;
-        self.node
-            .usable(run.spec.as_ref().map(|_| pod))
-            .map_err(Error::Runtime)?;
-        let actions = &mut decision.actions;
-        let prepared = self.performer.prepare(run, pod, actions).await;
-        self.decider.record(run, actions);
-        let performed = self
-            .performer
-            .perform(run, Some(pod), actions, prepared)
-            .await;
-        self.tell(run, pod, &decision, &performed.waiting).await?;
-        let policy = GcPolicy::default();
-        let removals = self.decider.removals(run, &mut decision, policy).await;
-        self.performer.remove_all(run, &removals).await;
-        let is_deleted = pod.metadata.deletion_timestamp.is_some();
-        if is_deleted && decision.actions.terminated {
+        self.tell(run, pod, &observed, &waiting).await?;
+        let runs = Some(pod).filter(|_| is_to_run);
+        self.node.usable(runs).map_err(Error::Runtime)?;
+        let performed = self.performer.perform(Some(pod), plan).await;
+        self.tell(run, pod, &observed, &performed.waiting).await?;
+        Ok(performed.into_action()?)
+    }
+
+    async fn finish(&self, run: &Run<ApiPod>) -> Result<(), Error> {
+        self.prober.remove(&run.uid);
+        self.performer.remove_pod(run).await?;
+        if let Some(ApiPod { pod, .. }) = run.last_spec.as_deref()
+            && pod.metadata.deletion_timestamp.is_some()
+        {
             self.statuses.remove(pod).await?;
         }
-        let due = decision.actions.due.into_iter().chain(performed.due).min();
-        let error = performed.errors.into_iter().next();
-        error.map_or(Ok(due.into()), |error| Err(error.into()))
+        self.statuses.forget(&run.uid);
+        Ok(())
     }
 
     fn error_policy(&self, _: &pleg::PodUid, _: &RunError<Error>, failures: u32) -> Duration {
         Duration::from_secs(u64::from(failures).clamp(1, 10))
-    }
-
-    fn ended(&self, run: &Run<ApiPod>) {
-        self.decider.forget(run);
-        self.ends.forget(&run.uid);
-        self.prober.remove(&run.uid);
-        self.statuses.forget(&run.uid);
-        if let Err(error) = self.performer.remove_pod(&run.uid) {
-            tracing::error!(pod = %run.uid, %error, "the directory of a pod cannot be removed");
-        }
     }
 }
 
@@ -139,8 +122,7 @@ impl Kubelet {
         Ok(Self {
             prober: Prober::new(pleg, client.clone(), &address.unwrap_or_default()),
             performer: Performer::new(client, config).image_back_off(back_off)?,
-            decider: Decider::new(back_off)?,
-            ends: Ends::new(consumer),
+            planner: Planner::new(back_off)?.consumer(consumer),
             node,
             statuses,
         })
@@ -150,24 +132,24 @@ impl Kubelet {
         &self,
         run: &Run<ApiPod>,
         pod: &Pod,
-        decision: &Decision,
+        observed: &Observed,
         waiting: &BTreeMap<String, ContainerStateWaiting>,
     ) -> Result<(), Error> {
-        let messages = self.performer.termination_messages(run, decision).await;
+        let messages = self.performer.termination_messages(run, observed).await;
         let previous = self.statuses.last(&run.uid, pod);
         let status = pod_status(&PodState {
             pod,
-            view: &decision.view,
-            ended: &decision.records,
-            unread: &decision.unread,
+            view: &observed.view,
+            ended: &observed.ended,
+            unread: &observed.unread,
             previous: previous.as_ref(),
             messages: &messages,
             waiting,
-            replaced: &decision.actions.replaced,
-            probes: decision.probes.as_ref(),
+            replaced: &observed.replaced,
+            probes: observed.probes.as_ref(),
             runtime: &self.node.runtime(),
             host_ips: &self.performer.node().host_ips,
-            terminal: decision.actions.phase.is_some(),
+            terminal: observed.phase.is_some(),
             now: run.clock().wall(),
         });
         Ok(self.statuses.tell(&run.uid, pod, status).await?)

@@ -10,8 +10,8 @@
 //!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
 //!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
 //!
-//! A pod's sandbox is replaced at once, and then not again before the first delay has passed: so long
-//! does the kubelet pause after a sandbox that could not be created.
+//! A pod's sandbox is replaced at once, and then not again before the first delay has passed: the
+//! kubelet pauses for that time after a sandbox that could not be created.
 //!
 //! Every end counts, also with exit code 0 and after a stop. One difference: an end is when the
 //! generator detected it, on its monotonic clock, and not `finishedAt`, so a step of the wall clock
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use pleg::{Instant, InvalidSetting, PodUid};
 
-/// The delays of a [`BackOff`].
+/// The delays between restarts of a container, or between pulls of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
@@ -45,7 +45,7 @@ impl Default for BackOffSettings {
 }
 
 impl BackOffSettings {
-    /// Checks the settings. [`BackOff::new`] does it, too.
+    /// Checks the settings, as [`Planner::new`](crate::plan::Planner::new) does.
     ///
     /// # Errors
     /// The first setting that is invalid.
@@ -78,12 +78,11 @@ impl BackOffSettings {
 
 /// A restart that is delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Delayed {
+pub(crate) struct Delayed {
     /// When the container may be started.
-    pub until: Instant,
+    pub(crate) until: Instant,
     /// The whole delay, for `back-off 20s restarting failed container`.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
 }
 
 /// The crash back-off of all containers.
@@ -91,7 +90,7 @@ pub struct Delayed {
 /// It keeps one entry per container that was restarted. Drop the entries of a pod that is gone
 /// with [`forget`](Self::forget).
 #[derive(Clone, Debug, Default)]
-pub struct BackOff {
+pub(crate) struct BackOff {
     settings: BackOffSettings,
     pods: BTreeMap<PodUid, BTreeMap<String, Entry>>,
 }
@@ -108,7 +107,7 @@ impl BackOff {
     ///
     /// # Errors
     /// If a setting is invalid.
-    pub fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
+    pub(crate) fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
         settings.validate()?;
         Ok(Self {
             settings,
@@ -121,9 +120,8 @@ impl BackOff {
         self.settings.initial
     }
 
-    /// Whether the restart of a container that ended at `ended` is delayed at `now`.
-    #[must_use]
-    pub fn delayed(
+    /// The delay at `now` of the restart of a container that ended at `ended`.
+    pub(crate) fn delayed(
         &self,
         pod: &PodUid,
         container: &str,
@@ -138,16 +136,26 @@ impl BackOff {
         (now < until).then_some(Delayed { until, delay })
     }
 
-    /// Whether another attempt is delayed at `now`, where it counts from the last one that was
-    /// counted.
-    #[must_use]
-    pub fn delayed_since_last(&self, pod: &PodUid, name: &str, now: Instant) -> Option<Delayed> {
+    /// The delay of another attempt at `now`, from the last one that was counted.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn delayed_since_last(
+        &self,
+        pod: &PodUid,
+        name: &str,
+        now: Instant,
+    ) -> Option<Delayed> {
         let counted = self.pods.get(pod)?.get(name)?.counted;
         self.delayed(pod, name, counted, now)
     }
 
     /// Counts a restart, made at `now`, of a container that ended at `ended`.
-    pub fn restarted(&mut self, pod: &PodUid, container: &str, ended: Instant, now: Instant) {
+    pub(crate) fn restarted(
+        &mut self,
+        pod: &PodUid,
+        container: &str,
+        ended: Instant,
+        now: Instant,
+    ) {
         let BackOffSettings { initial, max, .. } = self.settings;
         let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(container));
         let delay = match known {
@@ -163,7 +171,7 @@ impl BackOff {
     }
 
     /// Drops the entries of a pod.
-    pub fn forget(&mut self, pod: &PodUid) {
+    pub(crate) fn forget(&mut self, pod: &PodUid) {
         self.pods.remove(pod);
     }
 

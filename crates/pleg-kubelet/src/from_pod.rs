@@ -18,7 +18,7 @@ use crate::cri_config::{FieldError, NodeConfig, linux_resources};
 use crate::downward::Fields;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::quantity::Amount;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolicy};
 use crate::volumes::{HostPathKind, Volume};
 
 impl PodSpec {
@@ -47,20 +47,47 @@ impl PodSpec {
             .or(spec.termination_grace_period_seconds)
             .unwrap_or(30);
         let mut made = Self::new(init.chain(regular).collect());
-        made.restart_policy = match spec.restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
-        };
+        made.restart_policy = restart_policy(spec);
         made.host_network = spec.host_network == Some(true);
         made.termination_grace_period = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         made
     }
 }
 
+/// The restart policy of a pod.
+pub(crate) fn restart_policy(pod: &ApiSpec) -> RestartPolicy {
+    policy(pod.restart_policy.as_deref().unwrap_or_default())
+}
+
+fn policy(name: &str) -> RestartPolicy {
+    match name {
+        "Never" => RestartPolicy::Never,
+        "OnFailure" => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    }
+}
+
+/// The restart rule of a container: its own policy, and exit codes.
+pub(crate) fn set_restart_rule(made: &mut ContainerSpec, container: &Container) {
+    made.restart_policy = container.restart_policy.as_deref().map(policy);
+    let rules = container.restart_policy_rules.iter().flatten();
+    let codes = rules.filter(|rule| rule.action == "Restart");
+    let codes = codes.filter_map(|rule| rule.exit_codes.as_ref());
+    let codes = codes.filter_map(|codes| {
+        let values = codes.values.clone().unwrap_or_default();
+        match codes.operator.as_str() {
+            "In" => Some(ExitCodes::In(values)),
+            "NotIn" => Some(ExitCodes::NotIn(values)),
+            _ => None,
+        }
+    });
+    made.restart_on = codes.collect();
+}
+
 fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> ContainerSpec {
     let mut made = ContainerSpec::new(&*container.name);
     made.role = role;
+    set_restart_rule(&mut made, container);
     made.hash = container_hash(container);
     made.resources = container.resources.as_ref().map(|resources| {
         // The memory of the node does not matter for these.

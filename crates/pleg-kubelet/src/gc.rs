@@ -1,33 +1,30 @@
-//! Which containers and sandboxes to remove now, by upstream's rules.
+//! Dead containers and sandboxes of a pod that must be removed now, by upstream's rules.
 //!
-//! A container is removed only after every registered consumer has acknowledged its Died: removal before
-//! that could lose an exit code (k#104107). Upstream has no such rule. It has bounds, because a consumer may never
-//! acknowledge: see [`GcPolicy::max_unacknowledged`] and [`Decider::removals`](crate::decision::Decider::removals).
+//! A container is removed only after every registered consumer has acknowledged its Died: removal
+//! before that could lose an exit code (k#104107). Upstream has no such rule. It has bounds, because
+//! a consumer may never acknowledge: [`GcPolicy::max_unacknowledged`], and ten minutes for a deleted
+//! pod.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use pleg::core::{Health, SandboxState};
-use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid, WallTime};
-
-use crate::decision::Decision;
-use crate::worker::Run;
+use pleg::core::SandboxState;
+use pleg::{ContainerState, ContainerStatus, Id, PodStatus, WallTime};
 
 /// Which dead containers are kept. The default is upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GcPolicy {
     /// A container is kept for this time after its creation. Default: 0. One that was created in the future, because
     /// the clock was set back, is not kept.
     pub min_age: Duration,
     /// How many dead containers are kept per pod and container name; `None`: all. Default: 1.
     pub max_per_pod_container: Option<usize>,
-    /// How many dead containers are kept in all; `None`: any number. Default: `None`.
-    pub max_containers: Option<usize>,
     /// How many dead containers of a pod and name, and how many sandboxes of a pod, wait to be acknowledged. Older ones
-    /// are removed: a consumer that never acknowledges would fill the disk. Default: 3, for so many ends of a name are
-    /// kept as terminal records.
+    /// are removed: a consumer that never acknowledges would fill the disk. Default: 3, because that many exit records
+    /// of a name are kept.
     pub max_unacknowledged: NonZeroUsize,
 }
 
@@ -36,27 +33,16 @@ impl Default for GcPolicy {
         Self {
             min_age: Duration::ZERO,
             max_per_pod_container: Some(1),
-            max_containers: None,
             max_unacknowledged: NonZeroUsize::MIN.saturating_add(2),
         }
     }
 }
 
-/// What the kubelet knows of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PodExistence {
-    /// It is to exist.
-    Exists,
-    /// It has ended, and its object is still there.
-    Terminated,
-    /// The kubelet does not know it, or it has ended and its object is gone.
-    Deleted,
-}
-
-/// One step of a garbage collection.
+/// One removal of what has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Removal {
-    /// Stop this container: its state is unknown, so it may run. It is removed by a later collection,
+    /// Stop this container: its state is unknown, so it may run. It is removed by a later plan,
     /// when its Died has been acknowledged. Upstream removes it at once.
     StopContainer(Id),
     /// Remove this container.
@@ -65,157 +51,84 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// What a garbage collection is decided from.
-pub struct Gc<'a> {
-    /// Which dead containers are kept.
-    pub policy: GcPolicy,
+/// The input of a garbage collection, besides the status of the pod.
+pub(crate) struct Gc<'a> {
+    pub(crate) policy: GcPolicy,
     /// The wall clock, in which runtimes report the time of creation.
-    pub now: WallTime,
-    /// What the kubelet knows of a pod.
-    pub existence: &'a dyn Fn(&PodUid) -> PodExistence,
-    /// Whether all sources of pods have been read. Until then no pod is known to be deleted.
-    /// (Upstream asks this for containers only.)
-    pub sources_ready: bool,
-    /// Whether pods that have terminated are treated as deleted (upstream does so when the disk is
-    /// full).
-    pub evict_terminated: bool,
-    /// Whether every registered consumer has acknowledged the Died of this container or sandbox. It is asked
-    /// for what has ended only.
-    pub acknowledged: &'a dyn Fn(&Id) -> bool,
-}
-
-impl std::fmt::Debug for Gc<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gc")
-            .field("policy", &self.policy)
-            .field("now", &self.now)
-            .field("sources_ready", &self.sources_ready)
-            .field("evict_terminated", &self.evict_terminated)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A dead container.
-#[derive(Clone, Copy)]
-struct Dead<'a> {
-    status: &'a ContainerStatus,
-}
-
-impl Dead<'_> {
-    /// Newer first. The id decides between equals, so that the order does not vary.
-    fn newest_first(&self, other: &Self) -> Ordering {
-        let age = |c: &Self| (c.status.attempt, c.status.created_at);
-        let by_id = || self.status.id.cmp(&other.status.id);
-        Reverse(age(self))
-            .cmp(&Reverse(age(other)))
-            .then_with(by_id)
-    }
+    pub(crate) now: WallTime,
+    /// The pod has no specification, and nothing of it runs.
+    pub(crate) is_deleted: bool,
+    /// Returns true if every registered consumer has acknowledged the Died of this container or
+    /// sandbox. Asked only for what has ended.
+    pub(crate) is_acknowledged: &'a dyn Fn(&Id) -> bool,
 }
 
 impl Gc<'_> {
-    /// What to remove now, in the order in which to remove it: containers first, and of each pod and
-    /// name the oldest first.
+    /// What to remove now, in this order: containers first, and of each name the oldest first.
     ///
-    /// A sandbox is listed when its last container is gone from `pods`, so it is removed by the next
-    /// collection after its containers.
-    #[must_use]
-    pub fn removals(&self, pods: &[&PodStatus]) -> Vec<Removal> {
-        let mut removals = self.containers(pods);
-        removals.extend(self.sandboxes(pods));
+    /// A sandbox is removed by a later collection than its last container.
+    pub(crate) fn removals(&self, pod: &PodStatus) -> Vec<Removal> {
+        let mut removals = self.containers(pod);
+        removals.extend(self.sandboxes(pod));
         removals
     }
 
-    fn containers(&self, pods: &[&PodStatus]) -> Vec<Removal> {
-        let mut removed = Vec::new();
-        let mut units: BTreeMap<(&PodUid, &str), Vec<Dead<'_>>> = BTreeMap::new();
-        let mut waiting = BTreeSet::new();
-        for pod in pods {
-            for status in pod.containers.iter().filter(|c| self.is_evictable(c)) {
-                let unit = units.entry((&pod.uid, &status.name)).or_default();
-                unit.push(Dead { status });
-            }
+    fn containers(&self, pod: &PodStatus) -> Vec<Removal> {
+        let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
+        for container in pod.containers.iter().filter(|c| self.is_evictable(c)) {
+            names.entry(&container.name).or_default().push(container);
         }
-        for unit in units.values_mut() {
-            unit.sort_by(Dead::newest_first);
-            let unacknowledged = unit.iter().map(|dead| dead.status);
-            let unacknowledged = unacknowledged.filter(|c| c.state == ContainerState::Exited);
-            let unacknowledged = unacknowledged.filter(|c| !(self.acknowledged)(&c.id));
-            let newest = unacknowledged.take(self.policy.max_unacknowledged.get());
-            waiting.extend(newest.map(|c| &c.id));
-        }
-        units.retain(|(uid, _), unit| {
-            let all = self.sources_ready && self.is_gone(uid);
-            if all {
-                keep_newest(unit, 0, &mut removed);
-            }
-            !all
-        });
-        if let Some(kept) = self.policy.max_per_pod_container {
-            for unit in units.values_mut() {
-                keep_newest(unit, kept, &mut removed);
-            }
-        }
-        let number = |units: &BTreeMap<_, Vec<_>>| units.values().map(Vec::len).sum::<usize>();
-        if let Some(max) = self.policy.max_containers
-            && number(&units) > max
-        {
-            // The same number for each, at least one.
-            let each = max.checked_div(units.len()).unwrap_or_default().max(1);
-            for unit in units.values_mut() {
-                keep_newest(unit, each, &mut removed);
-            }
-            let mut rest: Vec<_> = units.into_values().flatten().collect();
-            rest.sort_by(Dead::newest_first);
-            keep_newest(&mut rest, max, &mut removed);
-        }
-        // A container that must stay counts as one that is kept.
-        removed
-            .iter()
-            .filter(|c| !waiting.contains(&c.status.id))
-            .map(|c| removal(c.status))
-            .collect()
-    }
-
-    /// Not running, and old enough.
-    fn is_evictable(&self, container: &ContainerStatus) -> bool {
-        let running = container.state == ContainerState::Running;
-        let created = container.created_at;
-        let oldest = self.now.before(self.policy.min_age);
-        let young = created.is_some_and(|at| at > oldest && at <= self.now);
-        !running && !young
-    }
-
-    fn is_gone(&self, uid: &PodUid) -> bool {
-        match (self.existence)(uid) {
-            PodExistence::Deleted => true,
-            PodExistence::Terminated => self.evict_terminated,
-            PodExistence::Exists => false,
-        }
-    }
-
-    fn sandboxes(&self, pods: &[&PodStatus]) -> Vec<Removal> {
+        let most = self.policy.max_per_pod_container.unwrap_or(usize::MAX);
+        let kept = if self.is_deleted { 0 } else { most };
         let mut removals = Vec::new();
-        for pod in pods {
-            let used: BTreeSet<_> = pod
-                .containers
-                .iter()
-                .filter_map(|c| c.sandbox.as_ref())
-                .collect();
-            let kept = usize::from(!(self.sources_ready && self.is_gone(&pod.uid)));
-            // The status has the newest first.
-            let ended = pod.sandboxes.iter();
-            let ended = ended.filter(|s| s.state == SandboxState::NotReady);
-            let waiting = ended.filter(|s| !(self.acknowledged)(&s.id));
-            let waiting = waiting.take(self.policy.max_unacknowledged.get());
-            let waiting: BTreeSet<_> = waiting.map(|s| &s.id).collect();
-            for sandbox in pod.sandboxes.iter().skip(kept).rev() {
-                let is_ready = sandbox.state == SandboxState::Ready;
-                if !is_ready && !waiting.contains(&sandbox.id) && !used.contains(&sandbox.id) {
-                    removals.push(Removal::Sandbox(sandbox.id.clone()));
-                }
-            }
+        for mut dead in names.into_values() {
+            // The id decides between equals, so that the order does not vary.
+            dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
+            let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
+            let waiting = self.waiting(exited.map(|c| &c.id));
+            // A container that waits counts as one that is kept.
+            let old = dead.iter().skip(kept).rev();
+            removals.extend(old.filter(|c| !waiting.contains(&c.id)).map(|c| removal(c)));
         }
         removals
+    }
+
+    /// Of what has ended, newest first, the ids that wait to be acknowledged.
+    fn waiting<'b>(&self, ended: impl Iterator<Item = &'b Id>) -> BTreeSet<&'b Id> {
+        let unacknowledged = ended.filter(|id| !(self.is_acknowledged)(id));
+        let most = self.policy.max_unacknowledged.get();
+        unacknowledged.take(most).collect()
+    }
+
+    /// Returns true for a container that does not run and is old enough.
+    fn is_evictable(&self, container: &ContainerStatus) -> bool {
+        let oldest = self.now.before(self.policy.min_age);
+        let created = container.created_at;
+        let is_young = created.is_some_and(|at| at > oldest && at <= self.now);
+        container.state != ContainerState::Running && !is_young
+    }
+
+    fn sandboxes(&self, pod: &PodStatus) -> Vec<Removal> {
+        let used: BTreeSet<_> = pod
+            .containers
+            .iter()
+            .filter_map(|c| c.sandbox.as_ref())
+            .collect();
+        // The status has the newest first.
+        let not_ready = pod
+            .sandboxes
+            .iter()
+            .filter(|s| s.state == SandboxState::NotReady);
+        let waiting = self.waiting(not_ready.map(|s| &s.id));
+        let old = pod
+            .sandboxes
+            .iter()
+            .skip(usize::from(!self.is_deleted))
+            .rev();
+        old.filter(|s| s.state != SandboxState::Ready)
+            .filter(|s| !waiting.contains(&s.id) && !used.contains(&s.id))
+            .map(|s| Removal::Sandbox(s.id.clone()))
+            .collect()
     }
 }
 
@@ -227,49 +140,148 @@ fn removal(container: &ContainerStatus) -> Removal {
     }
 }
 
-/// What to remove of the pod of this run, by what was decided, and which of that was not acknowledged. Whether its ends
-/// have been acknowledged is asked of the generator.
-pub(crate) async fn removals_of_pod<S>(
-    run: &Run<S>,
-    decision: &Decision,
-    policy: GcPolicy,
-) -> (Vec<Removal>, BTreeSet<Id>) {
-    let (pleg, status) = (run.pleg(), &decision.view.status);
-    let existence = match (&run.spec, decision.actions.terminated) {
-        (None, true) => PodExistence::Deleted,
-        (Some(_), true) => PodExistence::Terminated,
-        (_, false) => PodExistence::Exists,
-    };
-    let containers = status.containers.iter();
-    let exited = containers.filter(|c| c.state == ContainerState::Exited);
-    let sandboxes = status.sandboxes.iter();
-    let not_ready = sandboxes.filter(|s| s.state == SandboxState::NotReady);
-    let (mut acknowledged, mut others) = (BTreeSet::new(), BTreeSet::new());
-    for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
-        if pleg.is_acknowledged(id).await {
-            acknowledged.insert(id);
-        } else {
-            others.insert(id.clone());
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use ContainerState::{Created, Exited, Running};
+    use pleg::core::SandboxStatus;
+
+    use super::*;
+
+    const NOW: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
+    const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
+
+    /// A container `NAME-ATTEMPT`, created 1,000 − 10 × attempt seconds ago.
+    fn container(name: &str, attempt: u32, state: ContainerState) -> ContainerStatus {
+        let mut status = ContainerStatus::new(&*format!("{name}-{attempt}"), name, state);
+        status.attempt = attempt;
+        status.created_at = Some(NOW.before(Duration::from_secs(1_000 - 10 * u64::from(attempt))));
+        status
+    }
+
+    /// The exited attempts of that name, newest first.
+    fn exited(name: &str, attempts: Range<u32>) -> Vec<ContainerStatus> {
+        let each = |attempt| container(name, attempt, Exited);
+        attempts.rev().map(each).collect()
+    }
+
+    /// The removals of a pod with these containers and sandboxes, and what is not acknowledged.
+    struct Case {
+        policy: GcPolicy,
+        is_deleted: bool,
+        unacknowledged: &'static [&'static str],
+    }
+
+    impl Case {
+        fn new(is_deleted: bool) -> Self {
+            Self {
+                policy: GcPolicy::default(),
+                is_deleted,
+                unacknowledged: &[],
+            }
+        }
+
+        fn removed(
+            &self,
+            containers: &[ContainerStatus],
+            sandboxes: &[SandboxStatus],
+        ) -> Vec<String> {
+            let mut pod = PodStatus::nothing("p".into());
+            (pod.containers, pod.sandboxes) = (containers.into(), sandboxes.into());
+            let gc = Gc {
+                policy: self.policy,
+                now: NOW,
+                is_deleted: self.is_deleted,
+                is_acknowledged: &|id| !self.unacknowledged.contains(&id.as_str()),
+            };
+            let shown = |removal| match removal {
+                Removal::StopContainer(id) => format!("stop {id}"),
+                Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
+            };
+            gc.removals(&pod).into_iter().map(shown).collect()
         }
     }
-    let record = |id: &Id| decision.ends.iter().find(|record| record.id == *id);
-    let is_old = |id: &Id| {
-        record(id).is_some_and(|r| run.now().since(r.detected) >= Health::ACKNOWLEDGED_WITHIN)
-    };
-    let is_gone = existence == PodExistence::Deleted;
-    let gc = Gc {
-        policy,
-        now: pleg.clock().wall(),
-        existence: &|_| existence,
-        sources_ready: true,
-        evict_terminated: false,
-        acknowledged: &|id| acknowledged.contains(id) || (is_gone && is_old(id)),
-    };
-    (gc.removals(&[status]), others)
-}
 
-/// Moves all but the newest `kept` containers to the removed ones, the oldest first.
-fn keep_newest<'a>(newest_first: &mut Vec<Dead<'a>>, kept: usize, removed: &mut Vec<Dead<'a>>) {
-    let kept = kept.min(newest_first.len());
-    removed.extend(newest_first.drain(kept..).rev());
+    #[test]
+    fn newest_dead_containers_of_each_name_are_kept_as_the_policy_says() {
+        let mut containers = vec![container("a", 4, Running), container("a", 3, Created)];
+        containers.extend(exited("a", 0..3));
+        containers.extend(exited("b", 0..2));
+        let all = ["a-0", "a-1", "a-2", "a-3", "b-0", "b-1"];
+        let cases: [(Option<usize>, &[&str]); 4] = [
+            (Some(1), &["a-0", "a-1", "a-2", "b-0"]),
+            (Some(0), &all),
+            (Some(2), &["a-0", "a-1"]),
+            (None, &[]),
+        ];
+        assert_eq!(GcPolicy::default().max_per_pod_container, Some(1));
+        for (max, removed) in cases {
+            let mut case = Case::new(false);
+            case.policy.max_per_pod_container = max;
+            assert_eq!(case.removed(&containers, &[]), removed, "{max:?}");
+        }
+        assert_eq!(Case::new(true).removed(&containers, &[]), all);
+    }
+
+    #[test]
+    fn young_container_is_kept_unless_it_is_from_the_future() {
+        let mut case = Case::new(true);
+        case.policy.min_age = Duration::from_secs(985);
+        let mut future = container("f", 0, Exited);
+        future.created_at = Some(NOW.after(Duration::from_secs(9)));
+        let containers = [exited("a", 0..4), vec![future]].concat();
+        assert_eq!(case.removed(&containers, &[]), ["a-0", "a-1", "f-0"]);
+    }
+
+    #[test]
+    fn unacknowledged_exits_are_kept_up_to_three_of_a_name() {
+        let mut case = Case::new(true);
+        case.unacknowledged = &["a-0", "a-1", "a-2", "a-3", "b-0", "c-0"];
+        let containers = [
+            exited("a", 0..4),
+            exited("b", 0..2),
+            // It never ran, so it has no Died.
+            vec![container("c", 0, Created)],
+        ];
+        let removed = case.removed(&containers.concat(), &[]);
+        assert_eq!(removed, ["a-0", "b-1", "c-0"]);
+    }
+
+    #[test]
+    fn container_in_unknown_state_is_stopped_first() {
+        let containers = [container("a", 1, Exited), container("a", 0, UNKNOWN)];
+        assert_eq!(Case::new(false).removed(&containers, &[]), ["stop a-0"]);
+    }
+
+    #[test]
+    fn dead_empty_sandboxes_are_removed_except_the_newest_of_an_existing_pod() {
+        let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
+        let unknown = SandboxState::Unknown { last_ready: None };
+        let mut user = container("a", 0, Running);
+        user.sandbox = Some("s2".into());
+        let sandboxes = |newest| {
+            [
+                ("s4", newest),
+                ("s3", dead),
+                ("s2", dead),
+                ("s1", unknown),
+                ("s0", dead),
+            ]
+            .map(|(id, state)| SandboxStatus::new(id, state))
+        };
+        let removed = |is_deleted, newest, unacknowledged| {
+            let case = Case {
+                unacknowledged,
+                ..Case::new(is_deleted)
+            };
+            case.removed(std::slice::from_ref(&user), &sandboxes(newest))
+        };
+        let old = ["s0", "s1", "s3"];
+        for (is_deleted, newest) in [(false, ready), (false, dead), (true, ready)] {
+            assert_eq!(removed(is_deleted, newest, &[]), old);
+        }
+        assert_eq!(removed(true, dead, &[]), ["s0", "s1", "s3", "s4"]);
+        assert_eq!(removed(false, ready, &["s0", "s3"]), ["s1"]);
+    }
 }

@@ -12,22 +12,20 @@ use pleg::{
     ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, PodView, TerminalRecord,
 };
 
-use crate::actions::{PodActions, PodPhase, StopReason};
+use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
 use crate::names;
 use crate::spec::RestartPolicy;
 
 /// How long after a call for an id that had no effect it is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// What may never have the effect that is wanted is repeated ever more rarely, up to this time.
-///
-/// That is the removal of garbage: nothing but a clean node waits for it, and containerd 1.7 refuses it for a
-/// container that it was starting when it was killed ("cannot delete running task"). And it is a change of
-/// resources: a runtime may round them.
+/// Upper limit of the retry back-off for calls that may never succeed: the removal of garbage, which containerd 1.7
+/// refuses for a container that it was starting when it was killed ("cannot delete running task"), and a change of
+/// resources, which a runtime may round.
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A container that was created is not waited for any more when its removal was tried for so long. By then a start has
-/// ended, also one of an earlier kubelet: this is twice the deadline of the call.
+/// A created container is no longer waited for when its removal was tried for this long. By then a start has ended, even
+/// one of an earlier kubelet: this is twice the deadline of the call.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// How long what needs a status waits for it while the runtime lists the pod. A status that fails or hangs for longer
@@ -49,12 +47,12 @@ fn next_try(at: Instant, tries: u32) -> Instant {
     at.after(after.min(REPEAT_AFTER_AT_MOST))
 }
 
-/// The history of one pod. Create it when the worker of the pod starts, drop it when that ends.
+/// The history of one pod, kept while its worker lives.
 ///
 /// A pod whose end was decided is never started again with the same history, not even if its
 /// specification is set again.
 #[derive(Clone, Debug, Default)]
-pub struct PodHistory {
+pub(crate) struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
     /// When another sandbox was last created after one that existed or was tried.
@@ -78,7 +76,7 @@ pub struct PodHistory {
     unanswered: Option<Instant>,
     /// Since when the status of the newest sandbox, which would show its addresses, fails.
     addresses_missing: Option<Instant>,
-    /// What an earlier pod of the same uid left behind. Of its containers only the attempts and restart counts count.
+    /// What an earlier pod of the same uid left behind. Only attempts and restart counts of its containers count.
     earlier: BTreeSet<Id>,
 }
 
@@ -138,7 +136,7 @@ pub(crate) struct End {
     pub(crate) detected: Instant,
     /// Its sandbox, if it was ever seen.
     pub(crate) sandbox: Option<Id>,
-    /// Whether it still exists.
+    /// True while it still exists.
     pub(crate) exists: bool,
 }
 
@@ -155,7 +153,7 @@ impl PodHistory {
 
     /// Takes over what the view and the terminal records of the pod show. Call it before each
     /// decision.
-    pub fn observe(&mut self, status: &PodStatus, records: &[TerminalRecord], now: Instant) {
+    pub(crate) fn observe(&mut self, status: &PodStatus, records: &[TerminalRecord], now: Instant) {
         for sandbox in &status.sandboxes {
             self.tried_sandbox(sandbox.attempt);
         }
@@ -216,7 +214,8 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.values().any(|end| end.id == *id));
     }
 
-    /// Of each name the end with the highest attempt is kept, and of one end what is known of it.
+    /// Keeps one end per container name: the highest attempt. Fills in missing fields of the end
+    /// already stored.
     fn ended(&mut self, end: End, name: &str) {
         let Some(known) = self.ends.get_mut(name) else {
             self.ends.insert(name.to_owned(), end);
@@ -231,14 +230,12 @@ impl PodHistory {
         }
     }
 
-    /// Takes over a decision and counts its restarts in the back-off. Call it before the first
-    /// call of the decision is made: an attempt whose create fails or times out is not used again.
-    /// What is not going to be tried, such as the start of a container whose image is missing, must
-    /// be removed from the decision before.
-    pub fn record(
+    /// Records what is about to be tried, and counts restarts in the back-off: an attempt whose create
+    /// fails or times out is not used again.
+    pub(crate) fn record(
         &mut self,
         uid: &PodUid,
-        actions: &PodActions,
+        actions: &Actions,
         back_off: &mut BackOff,
         now: Instant,
     ) {
@@ -299,8 +296,7 @@ impl PodHistory {
     }
 
     /// How the pod ended, once that is decided. It is never started again.
-    #[must_use]
-    pub const fn phase(&self) -> Option<PodPhase> {
+    pub(crate) const fn phase(&self) -> Option<PodPhase> {
         self.phase
     }
 
@@ -330,7 +326,7 @@ impl PodHistory {
         self.ends.get(name)
     }
 
-    /// Whether the container runs again, however it ended, because this worker stopped or removed it to
+    /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
     /// replace it.
     pub(crate) fn is_replaced(&self, end: &End, policy: RestartPolicy) -> bool {
         match self.replaced.get(&end.id) {
@@ -363,13 +359,13 @@ impl PodHistory {
         self.unanswered
     }
 
-    /// Whether a status from after `since` is not waited for any more: an inspection failed although the runtime had
+    /// Returns true if a status from after `since` is no longer waited for: an inspection failed although the runtime had
     /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Whether this record is not going to show more: its exit code is known, or it was asked for after the end, or the
+    /// Returns true if this record is not going to show more: its exit code is known, or it was asked for after the end, or the
     /// container is gone, or the runtime does not give its status.
     pub(crate) fn is_final(&self, view: &PodView, record: &TerminalRecord) -> bool {
         let mut containers = view.status.containers.iter();
@@ -426,18 +422,18 @@ impl PodHistory {
     }
 
     /// The last run failed, and so may have its stops. What was stopped may have ended since, and the runtime may have
-    /// been down meanwhile: that uses up no grace period. [`Decider`](crate::decision::Decider) calls it.
-    pub fn stops_have_failed(&mut self) {
+    /// been down meanwhile: that uses up no grace period.
+    pub(crate) fn stops_have_failed(&mut self) {
         self.terminating.clear();
     }
 
-    /// Whether a container that was created could not be removed although that was tried for minutes.
+    /// Returns true if a created container could not be removed although that was tried for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
     }
 
-    /// Whether that container is of an earlier pod of the same uid.
+    /// Returns true if that container is of an earlier pod of the same uid.
     pub(crate) fn is_earlier(&self, id: &Id) -> bool {
         self.earlier.contains(id)
     }
@@ -452,7 +448,7 @@ impl PodHistory {
     }
 }
 
-/// As it was noted when the container was created.
+/// The restart count from the container's annotation, set at creation.
 pub(crate) fn restart_count(container: &ContainerStatus) -> u32 {
     let noted = container.details.annotations.get(names::RESTART_COUNT);
     let noted = noted.and_then(|count| count.parse().ok());

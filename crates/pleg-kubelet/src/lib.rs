@@ -1,45 +1,42 @@
 //! What a kubelet builds on a pod lifecycle event generator.
 //!
-//! The parts are small and independent. Decisions are in pure modules, with time as an argument:
-//! [`actions`] says what a pod needs now, from its [`spec`], its status, the [`history`] of its
-//! worker and the crash [`backoff`]. I/O is in others: [`worker`] runs a reconcile function for
-//! each pod when something changed, with a status that is newer than the worker's own last change.
+//! The parts are small and independent. A run of a pod takes three steps:
+//!
+//! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own
+//!    last change. `PodWorkers` does that for all pods, or a loop of your own for one.
+//! 2. [`plan::Planner`] plans what the pod needs, from its [`spec`], its status, how its containers
+//!    ended and the crash back-off.
+//! 3. `perform::Performer` (feature `k8s-openapi`) performs the [`Plan`](plan::Plan). With a client
+//!    of your own, [`begin`](plan::Plan::begin) it and make its calls.
 //!
 //! # A kubelet loop
 //!
-//! The runtime is a fake one here. With the CRI client of `pleg-cri` the calls are the same, and
+//! The runtime is a fake one here, and the client is of the author's own. The calls of the CRI client
 //! take time: each is followed by [`Run::changed`](worker::Run::changed) with the instant after it,
 //! whether it succeeded or not.
 //!
 //! ```
-//! use std::{collections::BTreeMap, convert::Infallible, sync::Mutex, time::Duration};
+//! use std::time::Duration;
 //!
 //! use pleg::core::{EventType, ReportedState::Running};
 //! use pleg::runtime::fake::{self, FakeRuntime};
-//! use pleg::{Pleg, PodUid};
-//! use pleg_kubelet::actions::{Desired, decide};
+//! use pleg::{Pleg, PodUid, WaitError};
+//! use pleg_kubelet::actions::Desired;
+//! use pleg_kubelet::backoff::BackOffSettings;
+//! use pleg_kubelet::plan::Planner;
 //! use pleg_kubelet::spec::{ContainerSpec, PodSpec};
-//! use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
-//! use pleg_kubelet::{backoff::BackOff, history::PodHistory};
+//! use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
 //!
 //! struct Kubelet {
 //!     runtime: FakeRuntime,
-//!     memory: Mutex<(BTreeMap<PodUid, PodHistory>, BackOff)>,
+//!     planner: Planner,
 //! }
 //! impl Reconcile for Kubelet {
 //!     type Spec = PodSpec;
-//!     type Error = Infallible;
-//!     async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Next, Infallible> {
-//!         let desired = match &run.spec {
-//!             Some(spec) => Desired::run(spec),
-//!             None => Desired::terminate(run.last_spec.as_deref()),
-//!         };
-//!         let actions = {
-//!             let (histories, back_off) = &mut *self.memory.lock().unwrap();
-//!             let history = histories.entry(run.uid.clone()).or_default();
-//!             let records = run.terminal_records();
-//!             decide(&desired, &run.view, &records, history, back_off, run.now())
-//!         };
+//!     type Error = WaitError;
+//!     async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Action, WaitError> {
+//!         let desired = Desired::of(run, run.last_spec.as_deref());
+//!         let actions = self.planner.plan(run, desired, None).await?.begin().await;
 //!         let uid = run.uid.as_str();
 //!         if actions.create_sandbox.is_some() {
 //!             self.runtime.put(fake::sandbox(uid, "s", Running));
@@ -52,14 +49,18 @@
 //!             self.runtime.put(container);
 //!             run.changed(run.now());
 //!         }
-//!         Ok(actions.due.into()) // stop, stop_sandboxes and remove are left out here
+//!         Ok(Action::await_change()) // stops, removals and garbage are left out here
+//!     }
+//!     async fn finish(&self, _: &Run<PodSpec>) -> Result<(), WaitError> {
+//!         Ok(())
 //!     }
 //! }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = FakeRuntime::new();
 //! let pleg = Pleg::builder(runtime.clone()).spawn()?;
-//! let kubelet = Kubelet { runtime: runtime.clone(), memory: Mutex::default() };
+//! let planner = Planner::new(BackOffSettings::default())?;
+//! let kubelet = Kubelet { runtime: runtime.clone(), planner };
 //! let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), [])?;
 //! let uid = PodUid::from("pod");
 //! let mut events = pleg.subscribe_pod(&uid);
@@ -91,6 +92,7 @@
 //! | a write fails or times out | its end is recorded, the next view is newer, and a create is never repeated with the same attempt |
 //! | an exit code is missing | nothing that needs it is decided until its status was read or the id is gone |
 //! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; it is no error of the run |
+//! | a finish function returns an error | it is repeated after `error_policy`, until it succeeds |
 //! | a volume or a directory hangs | an error of its pod after 10 s |
 //! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |
 
@@ -102,14 +104,12 @@ mod api_time;
 pub mod backoff;
 #[cfg(feature = "k8s-openapi")]
 pub mod cri_config;
-pub mod decision;
 #[cfg(feature = "k8s-openapi")]
 mod downward;
-pub mod ends;
 #[cfg(feature = "k8s-openapi")]
 mod from_pod;
 pub mod gc;
-pub mod history;
+mod history;
 #[cfg(feature = "k8s-openapi")]
 mod hosts;
 mod mounts;
@@ -118,6 +118,7 @@ pub mod names;
 pub mod node_condition;
 #[cfg(feature = "k8s-openapi")]
 pub mod perform;
+pub mod plan;
 #[cfg(feature = "k8s-openapi")]
 mod pod_name;
 #[cfg(feature = "k8s-openapi")]
@@ -141,3 +142,8 @@ pub mod worker;
 pub use from_pod::container_hash;
 #[cfg(feature = "k8s-openapi")]
 pub use unsupported::unsupported;
+
+/// The code of the guide.
+#[cfg(all(doctest, feature = "k8s-openapi"))]
+#[doc = include_str!("../../../docs/kubelet.md")]
+mod guide {}

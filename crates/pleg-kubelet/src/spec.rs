@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use pleg::core::Resources;
 
-/// What is to run in a pod.
+/// What runs in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PodSpec {
-    /// When ended containers are restarted, unless a container says otherwise.
+    /// When ended containers are restarted, unless a container has a policy of its own.
     pub restart_policy: RestartPolicy,
     /// In the order of the specification: the init containers, then the others.
     pub containers: Vec<ContainerSpec>,
@@ -32,10 +32,28 @@ pub struct ContainerSpec {
     /// Identifies everything of the specification that cannot be changed while it runs. A running
     /// container with another value is replaced.
     pub hash: String,
-    /// The resources that it is to have. They can be changed while it runs. What is not set stays as
+    /// The resources that it must have. They can be changed while it runs. What is not set stays as
     /// it is.
     pub resources: Option<Resources>,
+    /// Its own restart policy, instead of the pod's.
+    pub restart_policy: Option<RestartPolicy>,
+    /// Exit codes after which it is restarted even if its own policy says otherwise. They have no
+    /// effect without that policy.
+    pub restart_on: Vec<ExitCodes>,
 }
+
+/// A set of exit codes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExitCodes {
+    /// These.
+    In(Vec<i32>),
+    /// All but these.
+    NotIn(Vec<i32>),
+}
+
+/// Stands for an exit code that stays unknown. It counts as failure.
+pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// When a container of a pod runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,12 +97,47 @@ impl PodSpec {
 
 impl ContainerSpec {
     /// A regular container.
+    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             role: ContainerRole::Regular,
             hash: String::new(),
             resources: None,
+            restart_policy: None,
+            restart_on: Vec::new(),
+        }
+    }
+
+    /// The policy in effect, in a pod with this one.
+    pub(crate) fn policy(&self, of_pod: RestartPolicy) -> RestartPolicy {
+        self.restart_policy.unwrap_or(of_pod)
+    }
+
+    /// Returns true if the container runs again after it exited with this code.
+    pub(crate) fn restarts(&self, of_pod: RestartPolicy, exit_code: i32) -> bool {
+        let rules = self
+            .restart_on
+            .iter()
+            .filter(|_| self.restart_policy.is_some());
+        let is_named = |codes: &ExitCodes| match codes {
+            ExitCodes::In(codes) => codes.contains(&exit_code),
+            ExitCodes::NotIn(codes) => !codes.contains(&exit_code),
+        };
+        rules.into_iter().any(is_named)
+            || match self.policy(of_pod) {
+                RestartPolicy::Always => true,
+                RestartPolicy::OnFailure => exit_code != 0,
+                RestartPolicy::Never => false,
+            }
+    }
+
+    /// As [`restarts`](Self::restarts), if the exit code does not matter.
+    pub(crate) fn restarts_always_or_never(&self, of_pod: RestartPolicy) -> Option<bool> {
+        match self.policy(of_pod) {
+            RestartPolicy::Always => Some(true),
+            RestartPolicy::Never if self.restart_on.is_empty() => Some(false),
+            _ => None,
         }
     }
 

@@ -9,21 +9,19 @@ use crate::manifest::Manifest;
 use crate::node_status::NodeStatus;
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Id, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError};
+use pleg::{Consumer, Id, InvalidSetting, Pleg, PodStatus, PodUid, TerminalRecord, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::admission::{NodeFacts, admit};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::decision::{Decider, Decision};
-use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::GcPolicy;
 use pleg_kubelet::names;
-use pleg_kubelet::perform::{PerformError, Performer, Prepared};
+use pleg_kubelet::perform::{PerformError, Performer};
+use pleg_kubelet::plan::{Observed, Planner};
 use pleg_kubelet::pod_status::{PodState, pod_status, time_left};
 use pleg_kubelet::probe::{Probe, Prober};
 use pleg_kubelet::runtime_state::SyncLoopBackoff;
-use pleg_kubelet::worker::{Next, Reconcile, Run, RunError};
+use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
 /// Runs pods. One for the node.
@@ -33,8 +31,7 @@ pub struct Kubelet {
     pub pleg: Pleg,
     /// What the node reports about itself.
     pub node: NodeStatus,
-    decider: Decider,
-    ends: Ends,
+    planner: Planner,
     performer: Performer,
     prober: Prober<CriClient>,
     /// The pods with their last status.
@@ -66,97 +63,64 @@ impl Reconcile for Kubelet {
     type Spec = Manifest;
     type Error = Error;
 
-    async fn reconcile(&self, run: &Run<Manifest>) -> Result<Next, Error> {
-        if run.spec.is_none() && !self.is_ours(run) {
-            return Ok(Next::Change);
-        }
-        let manifest = run.spec.as_deref().or(run.last_spec.as_deref());
+    async fn reconcile(&self, run: &Run<Manifest>) -> Result<Action, Error> {
+        let manifest = run.last_spec.as_deref();
         let pod = manifest.map(|manifest| &manifest.pod);
         if let Some(manifest) = &run.spec {
             let probes = Probe::of_pod(&manifest.pod);
             self.prober.set(&run.uid, &probes, run.waker())?;
-        }
-        if let (Some(pod), Some(_)) = (pod, &run.spec)
-            && !self.is_admitted(run, pod)
-        {
-            return Ok(Next::Change);
-        }
-        let left = self
-            .pods()
-            .get(&run.uid)
-            .and_then(|pod| time_left(pod, run.clock().wall()));
-        let desired = match manifest {
-            Some(manifest) if run.spec.is_some() && left != Some(Duration::ZERO) => {
-                Desired::run(&manifest.spec)
+            if !self.is_admitted(run, &manifest.pod) {
+                return Ok(Action::await_change());
             }
-            manifest => Desired::terminate(manifest.map(|manifest| &manifest.spec)),
+        }
+        let spec = manifest.map(|manifest| &manifest.spec);
+        let desired = match self.time_left(run) {
+            Some(Duration::ZERO) => Desired::terminate(spec, run.grace),
+            _ => Desired::of(run, spec),
         };
         let probes = |status: &_| self.prober.results(status);
-        let mut decision = self.decider.decide(run, desired, Some(&probes)).await?;
-        let messages = self.performer.termination_messages(run, &decision).await;
+        let plan = self.planner.plan(run, desired, Some(&probes)).await?;
+        let observed = plan.observed.clone();
+        let messages = self.performer.termination_messages(run, &observed).await;
         let waiting = self.performer.waiting(&run.uid);
-        self.update_status(run, pod, &decision, &messages, &waiting);
+        self.update_status(run, pod, &observed, &messages, &waiting);
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
-        let ended = self.ends.unreported(&decision);
-        Self::report_ends(&run.uid, &ended);
-        self.ends.acknowledge(&run.uid, &ended).await;
-        let actions = &mut decision.actions;
-        let prepared = match pod {
-            Some(pod) => self.performer.prepare(run, pod, actions).await,
-            None => Prepared::default(),
-        };
-        self.decider.record(run, actions);
-        let performed = self.performer.perform(run, pod, actions, prepared).await;
+        report(&run.uid, plan.exits());
+        let performed = self.performer.perform(pod, plan).await;
         for started in &performed.started {
             print(&json!({
                 "event": "started", "pod": run.uid.as_str(), "container": started.name,
                 "id": started.id.as_str(), "attempt": started.attempt,
             }));
         }
-        self.update_status(run, pod, &decision, &messages, &performed.waiting);
-        let policy = GcPolicy::default();
-        let removals = self.decider.removals(run, &mut decision, policy).await;
-        self.performer.remove_all(run, &removals).await;
-        let deadline = left
-            .filter(|left| !left.is_zero())
-            .map(|left| run.now().after(left));
-        let due = decision
-            .actions
-            .due
-            .into_iter()
-            .chain(performed.due)
-            .chain(deadline)
-            .min();
-        let error = performed.errors.into_iter().next();
-        error.map_or(Ok(due.into()), |error| Err(error.into()))
+        self.update_status(run, pod, &observed, &messages, &performed.waiting);
+        if let Some(left) = self.time_left(run).filter(|left| !left.is_zero()) {
+            run.due_by(run.now().after(left));
+        }
+        Ok(performed.into_action()?)
+    }
+
+    async fn finish(&self, run: &Run<Manifest>) -> Result<(), Error> {
+        self.prober.remove(&run.uid);
+        self.pods().remove(&run.uid);
+        self.going().remove(&run.uid);
+        self.performer.remove_pod(run).await?;
+        report(&run.uid, &self.planner.last_exits(run));
+        Ok(())
+    }
+
+    /// Pods of this node's manifests. Others are left alone.
+    fn owns(&self, pod: &PodStatus) -> bool {
+        let mut sandboxes = pod.sandboxes.iter();
+        sandboxes.any(|s| s.details.annotations.get(names::MANIFEST_NODE) == Some(self.node.name()))
     }
 
     fn error_policy(&self, _: &PodUid, error: &RunError<Error>, failures: u32) -> Duration {
         match error {
             RunError::Reconcile(Error::Runtime(_)) => SyncLoopBackoff::nth(failures),
             _ => Duration::from_secs(u64::from(failures).clamp(1, 10)),
-        }
-    }
-
-    fn ended(&self, run: &Run<Manifest>) {
-        let uid = &run.uid;
-        // What is left of a pod that comes back is reported by its next worker.
-        if run.view.status.is_nothing() {
-            if run.last_spec.is_some() {
-                // Without a consumer's acknowledgement, these records go with the pod.
-                let ends = self.decider.ends(run);
-                Self::report_ends(uid, &self.ends.unreported_of(uid, &ends));
-            }
-            self.ends.forget(uid);
-        }
-        self.decider.forget(run);
-        self.prober.remove(uid);
-        self.pods().remove(uid);
-        self.going().remove(uid);
-        if let Err(error) = self.performer.remove_pod(uid) {
-            tracing::error!(pod = %uid, %error, "the directory of a pod cannot be removed");
         }
     }
 }
@@ -179,8 +143,7 @@ impl Kubelet {
         Ok(Self {
             prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
             performer: Performer::new(client, config).image_back_off(back_off)?,
-            decider: Decider::new(back_off)?,
-            ends: Ends::new(consumer),
+            planner: Planner::new(back_off)?.consumer(consumer),
             node,
             pleg,
             pods: Mutex::default(),
@@ -189,11 +152,11 @@ impl Kubelet {
         })
     }
 
-    /// Whether the pod was made from a manifest of this node: others are left alone.
-    fn is_ours(&self, run: &Run<Manifest>) -> bool {
-        let sandboxes = run.view.status.sandboxes.iter();
-        let mut nodes = sandboxes.map(|s| s.details.annotations.get(names::MANIFEST_NODE));
-        run.last_spec.is_some() || nodes.any(|node| node == Some(self.node.name()))
+    /// How much of its deadline a pod that is to run has left; `None` if it has none.
+    fn time_left(&self, run: &Run<Manifest>) -> Option<Duration> {
+        run.spec.as_ref()?;
+        let pods = self.pods();
+        time_left(pods.get(&run.uid)?, run.clock().wall())
     }
 
     /// Returns false if the node does not run the pod. A pod that runs already was admitted before a restart.
@@ -254,21 +217,11 @@ impl Kubelet {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how containers ended.
-    fn report_ends(uid: &PodUid, ended: &[TerminalRecord]) {
-        for record in ended.iter().filter(|r| r.kind == Kind::Container) {
-            print(&json!({
-                "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
-                "id": record.id.as_str(), "attempt": record.attempt, "exitCode": record.exit_code,
-            }));
-        }
-    }
-
     fn update_status(
         &self,
         run: &Run<Manifest>,
         pod: Option<&Pod>,
-        decision: &Decision,
+        observed: &Observed,
         messages: &BTreeMap<Id, String>,
         waiting: &BTreeMap<String, ContainerStateWaiting>,
     ) {
@@ -276,17 +229,17 @@ impl Kubelet {
         let previous = self.pods().get(&run.uid).and_then(|pod| pod.status.clone());
         let status = pod_status(&PodState {
             pod,
-            view: &decision.view,
-            ended: &decision.records,
-            unread: &decision.unread,
+            view: &observed.view,
+            ended: &observed.ended,
+            unread: &observed.unread,
             previous: previous.as_ref(),
             messages,
             waiting,
-            replaced: &decision.actions.replaced,
-            probes: decision.probes.as_ref(),
+            replaced: &observed.replaced,
+            probes: observed.probes.as_ref(),
             runtime: &self.node.runtime(),
             host_ips: &self.performer.node().host_ips,
-            terminal: decision.actions.phase.is_some(),
+            terminal: observed.phase.is_some(),
             now: run.clock().wall(),
         });
         let mut pod = pod.clone();
@@ -304,6 +257,16 @@ impl Kubelet {
             }
         }
         pods.insert(run.uid.clone(), pod);
+    }
+}
+
+/// Reports how containers ended.
+fn report(uid: &PodUid, exits: &[TerminalRecord]) {
+    for exit in exits.iter().filter(|exit| exit.kind == Kind::Container) {
+        print(&json!({
+            "event": "ended", "pod": uid.as_str(), "container": exit.name.as_str(),
+            "id": exit.id.as_str(), "attempt": exit.attempt, "exitCode": exit.exit_code,
+        }));
     }
 }
 

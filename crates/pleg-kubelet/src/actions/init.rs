@@ -2,9 +2,9 @@
 
 use pleg::Id;
 
-use super::{Decision, ExitCode, Live};
+use super::{Decision, Live};
 use crate::history::End;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
 /// What the next container waits for.
 enum Turn {
@@ -14,7 +14,7 @@ enum Turn {
 }
 
 impl<'a> Decision<'a> {
-    /// Decides about the init containers and sidecars. Returns whether the regular containers may
+    /// Decides about the init containers and sidecars. Returns true if the regular containers may
     /// run.
     ///
     /// Only what happened in this sandbox counts: in a new one, they run again. The last one that
@@ -52,7 +52,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether a container of that name exists in this sandbox, or existed.
+    /// Returns true if a container of that name exists in this sandbox, or existed.
     fn has_run(&self, container: &ContainerSpec, sandbox: &Id) -> bool {
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
         let mut containers = self.view.status.containers.iter();
@@ -78,15 +78,15 @@ impl<'a> Decision<'a> {
             return Turn::This;
         }
         let end = self.end_here(container, sandbox);
-        let Some(end) = end.filter(|end| !self.is_replaced(spec, end)) else {
+        let Some(end) = end.filter(|end| !self.is_replaced(spec, container, end)) else {
             self.start(container);
             return Turn::This;
         };
-        match self.exit_code(end) {
-            ExitCode::Known(0) => return Turn::Next,
-            ExitCode::Undecided => {}
-            _ if spec.restart_policy == RestartPolicy::Never => self.end(spec),
-            _ => self.start(container),
+        match self.exit_code(end).code() {
+            Some(0) => return Turn::Next,
+            Some(code) if container.restarts(spec.restart_policy, code) => self.start(container),
+            Some(_) => self.end(spec),
+            None => {}
         }
         Turn::This
     }

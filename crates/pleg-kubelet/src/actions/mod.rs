@@ -12,65 +12,50 @@
 //! * A container that is created and not started is started; the kubelet creates another one. If it
 //!   cannot be started, it is removed before another one is created.
 //! * An exit code that is missing decides nothing while the status of the container may still
-//!   succeed ([`PodActions::inspect_after`]). A code that stays unknown counts as failure.
+//!   succeed. A code that stays unknown counts as failure.
 //! * A missing hash is not a changed hash.
 //! * A sandbox without an address is not replaced.
 //!
-//! Order of one decision: [`PodHistory::observe`], [`pod_actions`], [`PodHistory::record`], and then
-//! the calls. [`decide`] does the first three.
+//! [`Planner`](crate::plan::Planner) calls it and keeps the history.
 
 mod init;
 mod resize;
 mod sandbox;
 mod termination;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView, TerminalRecord};
+use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
 
 use crate::backoff::BackOff;
 use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec, UNKNOWN_EXIT_CODE};
 
 pub use types::{
-    Desired, PodActions, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
-    WaitReason, Waiting,
+    Actions, Desired, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
+    WaitReason,
 };
 
-/// Observes the view, decides, and records the decision.
-pub fn decide(
-    desired: &Desired<'_>,
-    view: &PodView,
-    records: &[TerminalRecord],
-    history: &mut PodHistory,
-    back_off: &mut BackOff,
-    now: Instant,
-) -> PodActions {
-    history.observe(&view.status, records, now);
-    let actions = pod_actions(desired, view, history, back_off, now);
-    history.record(&view.status.uid, &actions, back_off, now);
-    actions
-}
-
-/// What the pod needs now.
-#[must_use]
-pub fn pod_actions(
+/// What the pod needs now. The history must have observed the view.
+pub(crate) fn pod_actions(
     desired: &Desired<'_>,
     view: &PodView,
     history: &PodHistory,
     back_off: &BackOff,
     now: Instant,
-) -> PodActions {
+) -> Actions {
     let mut decision = Decision {
         desired,
         view,
         history,
         back_off,
         now,
-        actions: PodActions::default(),
+        actions: Actions::default(),
     };
     match desired.spec {
         Some(spec) if !desired.terminating && history.phase().is_none() => {
@@ -92,7 +77,7 @@ struct Decision<'a> {
     history: &'a PodHistory,
     back_off: &'a BackOff,
     now: Instant,
-    actions: PodActions,
+    actions: Actions,
 }
 
 /// What exists of a container's name, apart from ended containers.
@@ -114,8 +99,13 @@ enum ExitCode {
 }
 
 impl ExitCode {
-    const fn succeeded(&self) -> bool {
-        matches!(self, Self::Known(0))
+    /// The code, or one that counts as failure. `None` if it may still become known.
+    const fn code(&self) -> Option<i32> {
+        match self {
+            Self::Known(code) => Some(*code),
+            Self::Lost => Some(UNKNOWN_EXIT_CODE),
+            Self::Undecided => None,
+        }
     }
 }
 
@@ -137,7 +127,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Starts, replaces or keeps a regular container. Returns whether it has ended for good.
+    /// Starts, replaces or keeps a regular container. Returns true if it has ended for good.
     fn regular_container(
         &mut self,
         spec: &PodSpec,
@@ -148,26 +138,33 @@ impl<'a> Decision<'a> {
             return false;
         }
         let end = self.history.end(&container.name);
-        if let Some(end) = end.filter(|end| !self.is_replaced(spec, end)) {
-            match spec.restart_policy {
-                RestartPolicy::Always => {}
-                RestartPolicy::Never => return true,
-                RestartPolicy::OnFailure => match self.exit_code(end) {
-                    ExitCode::Known(0) => return true,
-                    ExitCode::Undecided => return false,
-                    ExitCode::Known(_) | ExitCode::Lost => {}
-                },
+        if let Some(end) = end.filter(|end| !self.is_replaced(spec, container, end)) {
+            match self.restarts(spec, container, end) {
+                Some(true) => {}
+                Some(false) => return true,
+                None => return false,
             }
         }
         self.start(container);
         false
     }
 
-    fn is_replaced(&self, spec: &PodSpec, end: &End) -> bool {
-        self.history.is_replaced(end, spec.restart_policy)
+    /// Returns true if the container runs again after this end. `None`: its exit code decides, and
+    /// may still become known.
+    fn restarts(&mut self, spec: &PodSpec, container: &ContainerSpec, end: &End) -> Option<bool> {
+        let policy = spec.restart_policy;
+        container.restarts_always_or_never(policy).or_else(|| {
+            let code = self.exit_code(end).code()?;
+            Some(container.restarts(policy, code))
+        })
     }
 
-    /// See [`PodActions::replaced`].
+    fn is_replaced(&self, spec: &PodSpec, container: &ContainerSpec, end: &End) -> bool {
+        let policy = container.policy(spec.restart_policy);
+        self.history.is_replaced(end, policy)
+    }
+
+    /// See [`Observed::replaced`](crate::plan::Observed::replaced).
     fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
         let containers = &self.view.status.containers;
         let ended_before = |name: &str| {
@@ -175,7 +172,7 @@ impl<'a> Decision<'a> {
             exited.any(|c| *c.name == *name && self.history.is_earlier(&c.id))
         };
         let is_replaced = |c: &&ContainerSpec| match self.history.end(&c.name) {
-            Some(end) => self.is_replaced(spec, end),
+            Some(end) => self.is_replaced(spec, c, end),
             None => ended_before(&c.name),
         };
         let replaced = spec.containers.iter().filter(is_replaced);
@@ -253,7 +250,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// A container that was created and not started. Returns whether it is to be started now.
+    /// A container that was created and not started. Returns true if it is started now.
     fn created(
         &mut self,
         container: &ContainerSpec,
@@ -291,7 +288,8 @@ impl<'a> Decision<'a> {
             let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
             if let Some(delayed) = delayed {
                 self.actions.due_by(delayed.until);
-                self.waits(name, WaitReason::BackOff(delayed));
+                let delay = delayed.delay;
+                self.waits(name, WaitReason::BackOff { delay });
                 return;
             }
         }
@@ -323,15 +321,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. A start that was tried may have failed since, of which
-    /// containerd sends no event: then it has an exit code, and is no longer to be removed here.
+    /// Removes a container that was created and not started. A start that was tried may have failed since,
+    /// without an event of containerd: then the container has an exit code, and must not be removed here.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Whether a call that changes this id is not a repetition too soon.
+    /// Returns true unless a call that changes this id would be a repetition too soon.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -340,7 +338,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Whether the pod was read since a call for this id may be repeated. If not, requests an inspection.
+    /// Returns true if the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view.inspected, self.now);
         match since.filter(|since| *since > self.now) {
@@ -371,10 +369,7 @@ impl<'a> Decision<'a> {
     }
 
     fn waits(&mut self, name: &str, reason: WaitReason) {
-        self.actions.waiting.push(Waiting {
-            name: name.to_owned(),
-            reason,
-        });
+        self.actions.waiting.insert(name.to_owned(), reason);
     }
 }
 
@@ -391,7 +386,7 @@ impl PodSpec {
     }
 }
 
-/// Whether the container no longer runs and never will.
+/// Returns true if the container no longer runs and never will.
 fn has_ended(status: &ContainerStatus) -> bool {
     status.state == ContainerState::Exited
 }

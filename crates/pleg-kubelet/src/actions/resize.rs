@@ -38,7 +38,7 @@ impl Decision<'_> {
     }
 }
 
-/// Whether the resources in effect are those that are wanted, as far as these are set.
+/// Returns true if the resources in effect are those that are wanted, as far as these are set.
 fn has(actual: &Resources, wanted: &Resources) -> bool {
     let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
     same(wanted.cpu_shares, actual.cpu_shares)

@@ -3,12 +3,12 @@
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
-use super::{Decision, ExitCode, StopReason, WaitReason, has_ended};
+use super::{Decision, StopReason, WaitReason, has_ended};
 use crate::history::inspect_again;
 use crate::spec::{PodSpec, RestartPolicy};
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may be started now. If there is none, decides what is to be
+    /// The sandbox in which containers may be started now. If there is none, decides what must be
     /// done first.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
@@ -39,7 +39,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether the status of the sandbox could not be read, so that its addresses are not known. Containers get them
+    /// Returns true if the status of the sandbox could not be read, so that its addresses are not known. Containers get them
     /// in their environment when they are created. Requests an inspection.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
@@ -78,7 +78,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes what must be gone before a sandbox is created. Returns whether there is
+    /// Stops and removes what must be gone before a sandbox is created. Returns true if there is
     /// anything.
     fn stop_remains(&mut self, spec: &PodSpec) -> bool {
         let status = &self.view.status;
@@ -94,7 +94,7 @@ impl<'a> Decision<'a> {
         self.stop_sandboxes() || is_left
     }
 
-    /// Whether a regular container is to run in a new sandbox. `None`: undecided.
+    /// Returns true if a regular container must run in a new sandbox. `None`: undecided.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = spec.containers.iter().map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();
@@ -103,16 +103,11 @@ impl<'a> Decision<'a> {
         let mut is_left = false;
         for container in spec.regular() {
             let end = self.history.end(&container.name);
-            match (spec.restart_policy, end) {
-                (RestartPolicy::Never, _) if has_run => {}
-                (RestartPolicy::OnFailure, Some(end)) if !self.is_replaced(spec, end) => {
-                    match self.exit_code(end) {
-                        ExitCode::Undecided => return None,
-                        code => is_left |= !code.succeeded(),
-                    }
-                }
-                _ => is_left = true,
-            }
+            let is_never = container.policy(spec.restart_policy) == RestartPolicy::Never;
+            is_left |= match end.filter(|end| !self.is_replaced(spec, container, end)) {
+                Some(end) => self.restarts(spec, container, end)?,
+                None => !(is_never && has_run),
+            };
         }
         Some(is_left)
     }

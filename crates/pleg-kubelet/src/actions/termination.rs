@@ -7,7 +7,7 @@ use std::time::Duration;
 use pleg::core::SandboxState;
 use pleg::{ContainerState, ContainerStatus, Id};
 
-use super::{Decision, ExitCode, PodActions, PodPhase, StopReason};
+use super::{Actions, Decision, PodPhase, StopReason};
 use crate::history::Call;
 use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
@@ -19,7 +19,7 @@ impl Decision<'_> {
     /// The pod has ended: stops what still runs of it, once its phase is decided.
     pub(super) fn end(&mut self, spec: &PodSpec) {
         if let Some(phase) = self.phase(spec) {
-            self.actions = PodActions::default();
+            self.actions = Actions::default();
             self.actions.phase = Some(phase);
             self.terminate();
         }
@@ -43,7 +43,7 @@ impl Decision<'_> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers whose turn it is. Returns whether any may still run.
+    /// Stops the containers whose turn it is. Returns true if any may still run.
     fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
@@ -73,10 +73,10 @@ impl Decision<'_> {
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (index, container) in &running {
             if *index == turn {
-                let grace = spec.map_or_else(
-                    || noted_grace(container).unwrap_or(DEFAULT_GRACE),
-                    |spec| spec.termination_grace_period,
-                );
+                let of_pod = || spec.map(|spec| spec.termination_grace_period);
+                let grace = self.desired.grace.or_else(of_pod);
+                let grace = grace.or_else(|| noted_grace(container));
+                let grace = grace.unwrap_or(DEFAULT_GRACE);
                 let waited = index.map_or(Duration::ZERO, |_| waited);
                 self.stop_within(container, grace.saturating_sub(waited), StopReason::Pod);
             }
@@ -85,7 +85,7 @@ impl Decision<'_> {
     }
 
     /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
-    /// Returns whether there is any.
+    /// Returns true if there is any.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_any = false;
@@ -115,10 +115,8 @@ impl Decision<'_> {
                 phase = PodPhase::Failed;
                 continue;
             };
-            match self.exit_code(end) {
-                ExitCode::Undecided => return None,
-                code if code.succeeded() => {}
-                _ => phase = PodPhase::Failed,
+            if self.exit_code(end).code()? != 0 {
+                phase = PodPhase::Failed;
             }
         }
         Some(phase)

@@ -1,54 +1,57 @@
-//! What a decision is made from, and what is decided.
+//! What is wanted of a pod, and the calls that follow.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::Resources;
 use pleg::{Id, Instant};
 
-use crate::backoff::Delayed;
+use crate::gc::Removal;
 use crate::probe::ProbeResults;
 use crate::spec::PodSpec;
+use crate::worker::Run;
 
-/// What a decision depends on, beside the status and the history.
+/// What is wanted of a pod.
+#[must_use]
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Desired<'a> {
-    /// The specification, the last one if the pod is to be terminated; `None` if it was never known.
-    pub spec: Option<&'a PodSpec>,
-    /// Whether the pod is to be terminated. So it is where the specification is `None`.
-    pub terminating: bool,
-    /// What its probes say: containers that have failed are stopped, and the next container after a
-    /// sidecar waits until that has started. `None`: every running container has started.
-    pub probes: Option<&'a ProbeResults>,
+    pub(crate) spec: Option<&'a PodSpec>,
+    pub(crate) terminating: bool,
+    /// Instead of that of the specification.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) probes: Option<&'a ProbeResults>,
 }
 
 impl<'a> Desired<'a> {
-    /// A pod that is to run.
-    #[must_use]
-    pub const fn run(spec: &'a PodSpec) -> Self {
+    /// A pod that runs while the run has a specification, and is terminated otherwise. `spec` is
+    /// made from [`Run::last_spec`].
+    pub const fn of<S>(run: &Run<S>, spec: Option<&'a PodSpec>) -> Self {
         Self {
-            spec: Some(spec),
-            terminating: false,
+            spec,
+            terminating: run.spec.is_none(),
+            grace: None,
             probes: None,
         }
     }
 
-    /// A pod that is to be terminated, and its last specification, if it is known.
-    #[must_use]
-    pub const fn terminate(spec: Option<&'a PodSpec>) -> Self {
+    /// A pod that is terminated although it has a specification, for example because its deadline
+    /// has passed. `grace` replaces the pod's grace period.
+    pub const fn terminate(spec: Option<&'a PodSpec>, grace: Option<Duration>) -> Self {
         Self {
             spec,
             terminating: true,
+            grace,
             probes: None,
         }
     }
 }
 
-/// What a pod needs now. The calls of one decision are independent of each other.
+/// The calls that a pod needs now, made by [`Plan::begin`](crate::plan::Plan::begin). They are
+/// independent of each other, except that containers need their sandbox.
+#[must_use = "they were recorded as tried: make all of these calls"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PodActions {
+pub struct Actions {
     /// Containers to stop. They may be stopped at the same time.
     pub stop: Vec<StopContainer>,
     /// Sandboxes to stop. None of their containers runs.
@@ -61,42 +64,30 @@ pub struct PodActions {
     pub sandbox: Option<Id>,
     /// Containers to start, in this order.
     pub start: Vec<StartContainer>,
-    /// Running containers whose resources are to be changed.
+    /// Running containers whose resources must be changed.
     pub resize: Vec<ResizeContainer>,
+    /// What has ended and is removed after the rest, in this order. A failure is no error of the
+    /// pod: a later plan repeats it.
+    pub garbage: Vec<Removal>,
     /// When something is due without a change of the pod.
-    pub due: Option<Instant>,
-    /// An exit code is missing, or the effect of a change of resources. Take a view from
-    /// [`details_newer_than`](pleg::Pleg::details_newer_than) this instant and decide again.
-    pub inspect_after: Option<Instant>,
-    /// Containers that wait, and why.
-    pub waiting: Vec<Waiting>,
-    /// The names of containers that have ended and run again, however they ended: this worker stopped them to
-    /// replace them, or they belong to an earlier pod of this uid. For
-    /// [`PodState::replaced`](crate::pod_status::PodState::replaced).
-    pub replaced: BTreeSet<String>,
-    /// The pod has ended or is to be terminated.
-    pub terminating: bool,
+    pub(crate) due: Option<Instant>,
+    /// An exit code is missing, or the effect of a change of resources: details that were read after
+    /// this instant show it.
+    pub(crate) inspect_after: Option<Instant>,
+    /// By container; the sandbox has the name "".
+    pub(crate) waiting: BTreeMap<String, WaitReason>,
+    pub(crate) replaced: BTreeSet<String>,
+    /// The pod has ended or must be terminated.
+    pub(crate) terminating: bool,
     /// Nothing of the pod runs any more, and nothing will. What is left may be removed.
-    pub terminated: bool,
-    /// How the pod ended, once every exit code is known or stays unknown.
-    pub phase: Option<PodPhase>,
-    /// Running containers that are to go on, and that no earlier stop is about to end.
+    pub(crate) terminated: bool,
+    pub(crate) phase: Option<PodPhase>,
+    /// Running containers that go on, and that no earlier stop is about to end.
     pub(crate) keep: Vec<Id>,
 }
 
-impl PodActions {
-    /// True if the decision makes no call.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.stop.is_empty()
-            && self.stop_sandboxes.is_empty()
-            && self.remove.is_empty()
-            && self.create_sandbox.is_none()
-            && self.start.is_empty()
-            && self.resize.is_empty()
-    }
-
-    /// Something is due at that instant, too.
+impl Actions {
+    /// Something else is due at that instant.
     pub(crate) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -120,7 +111,7 @@ pub struct StopContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The pod has ended or is to be terminated, or its sandbox is replaced.
+    /// The pod has ended or is terminated, or its sandbox is replaced.
     Pod,
     /// Its specification changed.
     Changed,
@@ -157,12 +148,12 @@ pub struct StartContainer {
     pub attempt: u32,
     /// How often a container of this name was restarted, with this one.
     pub restart_count: u32,
-    /// The container exists already and is to be started, not created.
+    /// The container that exists already, and is started instead of a new one.
     pub existing: Option<Id>,
     pub(crate) back_off_key: String,
 }
 
-/// A container whose resources are to be changed.
+/// A container whose resources must be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResizeContainer {
@@ -170,18 +161,8 @@ pub struct ResizeContainer {
     pub id: Id,
     /// Its name.
     pub name: String,
-    /// The resources that it is to have.
+    /// The resources that it must get.
     pub to: Resources,
-}
-
-/// A container that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// Its name.
-    pub name: String,
-    /// Why.
-    pub reason: WaitReason,
 }
 
 /// Why a container waits.
@@ -189,7 +170,10 @@ pub struct Waiting {
 #[non_exhaustive]
 pub enum WaitReason {
     /// It ended before and is restarted later: `CrashLoopBackOff`.
-    BackOff(Delayed),
+    BackOff {
+        /// The whole delay, for `back-off 20s restarting failed container`.
+        delay: Duration,
+    },
     /// It is not settled whether a container of its name, or the sandbox, exists.
     StatusMissing,
     /// Its last container's exit code is not known yet.

@@ -7,7 +7,7 @@ use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::v1;
 
 use super::{PerformError, Performer, Prepared, Started, container_of};
-use crate::actions::{PodActions, ResizeContainer, StartContainer, StopContainer};
+use crate::actions::{Actions, ResizeContainer, StartContainer, StopContainer};
 use crate::cri_config::linux_resources;
 use crate::worker::Run;
 
@@ -39,7 +39,7 @@ impl Performer {
         &self,
         run: &Run<S>,
         pod: Option<&Pod>,
-        actions: &PodActions,
+        actions: &Actions,
         start: &StartContainer,
         prepared: &mut Prepared,
     ) -> Result<Option<Started>, (PerformError, &'static str)> {

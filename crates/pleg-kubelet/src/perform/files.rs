@@ -9,11 +9,11 @@ use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 use pleg_cri::v1::ContainerConfig;
 
-use crate::actions::PodActions;
+use crate::actions::Actions;
 use crate::cri_config::{ContainerInput, FieldError, with_sub_paths};
-use crate::decision::Decision;
 use crate::from_pod::volumes;
 use crate::names;
+use crate::plan::Observed;
 use crate::sub_path::SubPath;
 use crate::termination::Source;
 use crate::volumes::{FileName, Volume, VolumeError, make_file};
@@ -25,19 +25,26 @@ use super::{PerformError, Performer};
 const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Performer {
-    /// Removes the directory and the logs of a pod that is gone, and drops what else is kept of it.
-    ///
-    /// It blocks on the file system.
+    /// Removes the directory and the logs of a pod that is gone, and drops what else is kept of it: for
+    /// [`Reconcile::finish`](crate::worker::Reconcile::finish).
     ///
     /// # Errors
-    /// If something cannot be removed.
-    pub fn remove_pod(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        self.images.forget_pod(uid);
-        self.names.release(uid);
-        self.last_waiting().remove(uid);
-        self.messages().remove(uid);
-        let removed = self.node.pods.remove(uid);
-        removed.and(self.node.remove_logs(|of| of == uid))
+    /// If something cannot be removed, or that takes longer than 10 s.
+    ///
+    /// # Cancel safety
+    /// What was begun goes on. Call it again.
+    pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result<(), PerformError> {
+        let (node, uid) = (self.node.clone(), run.uid.clone());
+        self.images.forget_pod(&uid);
+        self.names.release(&uid);
+        self.last_waiting().remove(&uid);
+        self.messages().remove(&uid);
+        let work = move || {
+            node.pods
+                .remove(&uid)
+                .and(node.remove_logs(|of| *of == uid))
+        };
+        Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
 
     /// Removes directories and logs of pods that are not among these: those that went while no kubelet
@@ -65,7 +72,7 @@ impl Performer {
         &self,
         run: &Run<S>,
         pod: &Pod,
-        actions: &PodActions,
+        actions: &Actions,
     ) -> Result<(), PerformError> {
         let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
         let (volumes, logs) = (volumes(pod, &self.node)?, self.node.log_directory(pod)?);
@@ -99,7 +106,7 @@ impl Performer {
     }
 
     /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
-    pub(super) async fn refresh_volumes<S>(&self, run: &Run<S>, pod: &Pod, actions: &PodActions) {
+    pub(super) async fn refresh_volumes<S>(&self, run: &Run<S>, pod: &Pod, actions: &Actions) {
         let Ok(mut volumes) = volumes(pod, &self.node) else {
             return;
         };
@@ -115,7 +122,7 @@ impl Performer {
     }
 
     /// The configuration of a container. The paths in volumes that it needs are mounted.
-    pub(super) async fn container_config<S>(
+    pub(super) async fn config_with_paths<S>(
         &self,
         run: &Run<S>,
         input: &ContainerInput<'_>,
@@ -145,12 +152,12 @@ impl Performer {
     pub async fn termination_messages<S>(
         &self,
         run: &Run<S>,
-        decision: &Decision,
+        observed: &Observed,
     ) -> BTreeMap<Id, String> {
-        let status = &decision.view.status;
+        let status = &observed.view.status;
         let mut known = self.messages().remove(&run.uid).unwrap_or_default();
         let exists = |id: &Id| status.containers.iter().any(|c| c.id == *id);
-        known.retain(|id, _| exists(id) || decision.records.iter().any(|r| r.id == *id));
+        known.retain(|id, _| exists(id) || observed.ended.iter().any(|r| r.id == *id));
         let unread = status
             .containers
             .iter()
@@ -224,7 +231,7 @@ impl Performer {
 }
 
 /// Work on the file system, of each pod one piece at a time: one that hangs cannot be cancelled, and
-/// another one would hang, too.
+/// another one would hang as well.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     busy: Arc<Mutex<BTreeSet<PodUid>>>,
@@ -283,7 +290,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_hangs_is_given_up_and_not_begun_again_beside_it() {
+    async fn hung_file_operation_times_out_and_is_not_started_twice() {
         let (files, uid) = (Files::default(), PodUid::from("p"));
         let clock = Clock::start_at(WallTime::from_nanos(1));
         let (release, hangs) = mpsc::channel::<()>();

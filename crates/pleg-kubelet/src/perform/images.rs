@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::credentials::credentials;
-use super::not_created;
+use super::{AnySources, not_created};
 use crate::backoff::BackOff;
 use crate::pod_status::{image_pull_back_off, waiting};
 use crate::worker::Run;
@@ -93,11 +93,12 @@ impl Images {
     }
 
     /// The image of a container that is to be created now. Begins a pull if one is needed.
-    pub(super) async fn of<S: Send + Sync + 'static>(
+    pub(super) async fn of<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
         container: &Container,
+        sources: &Arc<dyn AnySources>,
     ) -> Image {
         let image = container.image.clone().unwrap_or_default();
         if !is_reference(&image) {
@@ -136,7 +137,7 @@ impl Images {
                 }
             }
         }
-        self.pull(run, pod, wanted, &image)
+        self.pull(run, pod, wanted, sources.clone())
     }
 
     /// The image may not be present any more.
@@ -195,18 +196,21 @@ impl Images {
         Ok(id)
     }
 
-    fn pull<S: Send + Sync + 'static>(
+    fn pull<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
         wanted: Wanted,
-        image: &str,
+        sources: Arc<dyn AnySources>,
     ) -> Image {
+        let image = &*wanted.2.clone();
         tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
         let pull = Pulling {
             client: self.client.clone(),
             docker_config: self.docker_config.clone(),
             clock: run.clock(),
+            sources,
+            pod: pod.clone(),
             image: image.to_owned(),
             wanted: wanted.clone(),
             state: self.state.clone(),
@@ -237,6 +241,8 @@ struct Pulling {
     client: CriClient,
     docker_config: Option<PathBuf>,
     clock: Clock,
+    sources: Arc<dyn AnySources>,
+    pod: Pod,
     image: String,
     wanted: Wanted,
     state: Arc<Mutex<State>>,
@@ -244,16 +250,23 @@ struct Pulling {
 }
 
 impl Pulling {
+    async fn pull(&self) -> Result<String, String> {
+        let given = self.sources.credentials(&self.pod, &self.image).await;
+        let given = given.map_err(|error| format!("no pull credentials: {error}"))?;
+        let (file, image) = (self.docker_config.clone(), self.image.clone());
+        let find = move || file.and_then(|file| credentials(&file, &image));
+        let auth = match given {
+            Some(given) => Some(given),
+            None => tokio::task::spawn_blocking(find).await.unwrap_or_default(),
+        };
+        let pulled = self.client.pull_image(spec_of(&self.image), auth, None);
+        pulled.await.map_err(|error| error.to_string())
+    }
+
     async fn run(self) {
         // It is never closed.
         let _permit = self.permits.acquire().await;
-        let (file, image) = (self.docker_config.clone(), self.image.clone());
-        let find = move || file.and_then(|file| credentials(&file, &image));
-        let auth = tokio::task::spawn_blocking(find).await.unwrap_or_default();
-        let pulled = self
-            .client
-            .pull_image(spec_of(&self.image), auth, None)
-            .await;
+        let pulled = self.pull().await;
         let state = &mut *lock(&self.state);
         // A pod that is gone needs no result.
         let Some(pull) = state.pulls.get_mut(&self.wanted) else {
@@ -270,7 +283,7 @@ impl Pulling {
                 let now = self.clock.now();
                 state.back_off.restarted(uid, image, now, now);
                 Pull::Failed {
-                    error: error.to_string(),
+                    error,
                     is_shown: false,
                 }
             }

@@ -1,40 +1,41 @@
-//! Performs what a worker has decided, with calls to the runtime (feature `k8s-openapi`).
-//!
-//! Order of one run: [`pod_actions`](crate::actions::pod_actions) decides, [`Performer::prepare`]
-//! makes what the decision needs and takes from it what cannot be done yet,
-//! [`PodHistory::record`](crate::history::PodHistory::record) takes over the rest, and
-//! [`Performer::perform`] makes the calls.
+//! Performs plans with calls to the runtime (feature `k8s-openapi`).
 
 mod calls;
 mod credentials;
+mod extend;
 mod files;
 mod images;
 mod lifecycle;
 mod predecessor;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodSpec};
 use pleg::core::CallError;
 use pleg::{Id, Instant, InvalidSetting, PodUid};
 use pleg_cri::{CriClient, v1};
 
-use crate::actions::{MIN_GRACE, PodActions, StartContainer, WaitReason, Waiting};
+use crate::actions::{Actions, MIN_GRACE, StartContainer, WaitReason};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::cri_config::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::gc::Removal;
+use crate::plan::Plan;
 use crate::pod_name::PodName;
 use crate::pod_status::{crash_loop_back_off, waiting};
 use crate::probe::CheckError;
 use crate::unsupported::unsupported;
 use crate::volumes::VolumeError;
-use crate::worker::Run;
+use crate::worker::{Action, Run};
+
+pub use extend::{LastChanges, Sources};
 
 use calls::{failed, unless_gone};
+use extend::{AnySources, Nothing};
 use files::Files;
 use images::{Image, Images};
 use predecessor::Names;
@@ -42,11 +43,13 @@ use predecessor::Names;
 /// How often a pod looks whether an earlier one of its name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 
-/// Performs the actions of pods.
-#[derive(Debug)]
+/// Performs the plans of pods. One for all pods of a node.
+#[must_use]
 pub struct Performer {
     client: CriClient,
     node: NodeConfig,
+    sources: Arc<dyn AnySources>,
+    last_changes: Box<dyn LastChanges>,
     images: Images,
     files: Files,
     names: Names,
@@ -54,6 +57,13 @@ pub struct Performer {
     waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
     /// The termination messages that were read, by pod and container.
     messages: Mutex<BTreeMap<PodUid, BTreeMap<Id, String>>>,
+}
+
+impl fmt::Debug for Performer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Performer");
+        debug.field("node", &self.node).finish_non_exhaustive()
+    }
 }
 
 /// Why an action failed.
@@ -83,6 +93,9 @@ pub enum PerformError {
         #[source]
         error: CheckError,
     },
+    /// A volume cannot be provided, or a last change was refused.
+    #[error("{0}")]
+    Extension(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A field of the pod cannot be used.
     #[error(transparent)]
     Pod(#[from] FieldError),
@@ -97,15 +110,16 @@ pub enum PerformError {
     },
 }
 
-/// What a decision needs, beside the calls.
+/// What the calls of a plan need.
 #[derive(Debug, Default)]
-pub struct Prepared {
+struct Prepared {
     sandbox: Option<v1::PodSandboxConfig>,
     containers: BTreeMap<String, v1::ContainerConfig>,
     performed: Performed,
 }
 
-/// The outcome of performing the actions of a decision.
+/// The outcome of a plan.
+#[must_use = "return `into_action()` from the reconcile function: an error is repeated"]
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Performed {
@@ -115,8 +129,6 @@ pub struct Performed {
     pub errors: Vec<PerformError>,
     /// Why containers wait now, by name: for their status.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
-    /// When an action that waits for an image, or for another pod of the same name, can be tried again.
-    pub due: Option<Instant>,
 }
 
 /// A container that was started.
@@ -131,16 +143,16 @@ pub struct Started {
     pub attempt: u32,
 }
 
-impl Prepared {
-    /// Nothing of the pod can be started.
-    fn refused(&mut self, pod: &Pod, actions: &mut PodActions, error: PerformError) {
-        actions.start.clear();
-        actions.create_sandbox = None;
-        self.performed.pod_failed(pod, error);
-    }
-}
-
 impl Performed {
+    /// What the reconcile function returns. The pod is run again when the plan is due.
+    ///
+    /// # Errors
+    /// The first action that failed.
+    pub fn into_action(self) -> Result<Action, PerformError> {
+        let error = self.errors.into_iter().next();
+        error.map_or(Ok(Action::await_change()), Err)
+    }
+
     /// What the pod as a whole needs could not be made. Its containers wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
         self.containers_wait(pod, &error.to_string());
@@ -161,8 +173,7 @@ impl Performed {
 }
 
 impl Performer {
-    /// Performs actions with the calls of `client`.
-    #[must_use]
+    /// Performs plans with the calls of `client`.
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
             images: Images::new(
@@ -172,6 +183,8 @@ impl Performer {
             ),
             client,
             node,
+            sources: Arc::new(Nothing),
+            last_changes: Box::new(Nothing),
             files: Files::default(),
             names: Names::default(),
             waiting: Mutex::default(),
@@ -190,89 +203,49 @@ impl Performer {
         Ok(self)
     }
 
+    /// Takes volumes, environment variables and pull credentials from here that the node does not have.
+    pub fn sources(mut self, sources: impl Sources) -> Self {
+        self.sources = Arc::new(sources);
+        self
+    }
+
+    /// Changes the configurations of sandboxes and containers last.
+    pub fn last_changes(mut self, changes: impl LastChanges) -> Self {
+        self.last_changes = Box::new(changes);
+        self
+    }
+
     /// The node's configuration.
     #[must_use]
     pub const fn node(&self) -> &NodeConfig {
         &self.node
     }
 
-    /// Makes what the actions need: directories, volumes, images, configurations. What cannot be
-    /// done without them is removed from `actions`, with the reason in the outcome.
+    /// Makes what the plan needs, records what can be begun, makes the calls, and removes the garbage
+    /// of the pod. `pod` is `None` if the specification of a pod that must be terminated was never
+    /// known.
     ///
-    /// A sandbox waits until no other pod of the same namespace and name runs or may run: an edited manifest is
-    /// another pod. An image is pulled in the background; when that has ended, the pod is run again.
+    /// What cannot be done yet waits, with the reason in the outcome, and is not recorded: a container
+    /// until its image was pulled, which goes on in the background and then runs the pod again; all
+    /// containers until their volumes can be made; a sandbox until no other pod of the same namespace
+    /// and name runs or may run, because an edited manifest is another pod.
     ///
-    /// # Cancel safety
-    /// Nothing is lost; what was made stays.
-    pub async fn prepare<S: Send + Sync + 'static>(
-        &self,
-        run: &Run<S>,
-        pod: &Pod,
-        actions: &mut PodActions,
-    ) -> Prepared {
-        let mut prepared = Prepared::default();
-        for Waiting { name, reason } in &actions.waiting {
-            if let WaitReason::BackOff(delayed) = reason {
-                let reason = crash_loop_back_off(delayed.delay, name, pod);
-                prepared.performed.waiting.insert(name.clone(), reason);
-            }
-        }
-        self.refresh_volumes(run, pod, actions).await;
-        let creates = actions.start.iter().any(|start| start.existing.is_none());
-        if !creates && actions.create_sandbox.is_none() {
-            return prepared;
-        }
-        if let Some(error) = unsupported(pod).into_iter().next() {
-            prepared.refused(pod, actions, error.into());
-            return prepared;
-        }
-        if actions.create_sandbox.is_some()
-            && let Err(other) = self.names.take(run.pleg(), PodName::of(pod), &run.uid)
-        {
-            actions.create_sandbox = None;
-            prepared.performed.waits_for(pod, &other);
-            prepared.performed.due = Some(run.now().after(PREDECESSOR_PERIOD));
-            return prepared;
-        }
-        let attempt = actions.create_sandbox.unwrap_or_else(|| {
-            let mut sandboxes = run.view.status.sandboxes.iter();
-            let used = sandboxes.find(|s| Some(&s.id) == actions.sandbox.as_ref());
-            used.map_or(0, |s| s.attempt)
-        });
-        let made = self.make_directories(run, pod, actions).await;
-        match made.and_then(|()| Ok(sandbox_config(pod, &self.node, attempt)?)) {
-            Ok(config) => prepared.sandbox = Some(config),
-            Err(error) => {
-                prepared.refused(pod, actions, error);
-                return prepared;
-            }
-        }
-        let mut ready = Vec::new();
-        for start in std::mem::take(&mut actions.start) {
-            let is_ready = start.existing.is_some()
-                || self
-                    .prepare_container(run, pod, &start, &mut prepared)
-                    .await;
-            if is_ready {
-                ready.push(start);
-            }
-        }
-        actions.start = ready;
-        prepared
-    }
-
-    /// Performs all actions of a decision, as [`prepare`](Self::prepare) has left it. Every end of a
-    /// write is recorded in the run. An action that fails does not prevent those that do not need it.
+    /// The end of every write is recorded in the run. An action that fails does not prevent those that
+    /// do not need it. A removal of garbage that fails is logged, and repeated by a later plan.
     ///
     /// # Cancel safety
     /// A call in progress is cancelled, which may or may not take effect.
-    pub async fn perform<S>(
-        &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
-        actions: &PodActions,
-        prepared: Prepared,
-    ) -> Performed {
+    pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
+        let prepared = match pod {
+            Some(pod) => self.prepare(pod, &mut plan).await,
+            None => {
+                plan.actions.start.clear();
+                plan.postpone_sandbox(None);
+                Prepared::default()
+            }
+        };
+        let run = plan.run;
+        let actions = plan.begin().await;
         let stops = join_all(actions.stop.iter().map(|stop| self.stop(run, pod, stop)));
         let others = async {
             let mut errors = Vec::new();
@@ -285,7 +258,7 @@ impl Performer {
             errors
         };
         let resized = join_all(actions.resize.iter().map(|r| self.resize(run, pod, r)));
-        let starts = self.start_all(run, pod, actions, prepared);
+        let starts = self.start_all(run, pod, &actions, prepared);
         let (stopped, mut errors, resized, mut performed) =
             futures::join!(stops, others, resized, starts);
         errors.extend(resized.into_iter().filter_map(Result::err));
@@ -293,11 +266,63 @@ impl Performer {
         performed.errors.extend(stopped.chain(errors));
         let waiting = performed.waiting.clone();
         self.last_waiting().insert(run.uid.clone(), waiting);
+        for removal in &actions.garbage {
+            if let Err(error) = self.remove(run, removal).await {
+                tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
+            }
+        }
         performed
     }
 
-    /// Why containers of a pod waited when its actions were last performed, by name: for a status before
-    /// those of the next decision are.
+    /// Makes directories, volumes, images and configurations. Postpones what cannot be done without
+    /// them.
+    async fn prepare<S>(&self, pod: &Pod, plan: &mut Plan<'_, S>) -> Prepared {
+        let run = plan.run;
+        let mut prepared = Prepared::default();
+        for (name, reason) in &plan.observed.waiting {
+            if let WaitReason::BackOff { delay } = reason {
+                let reason = crash_loop_back_off(*delay, name, pod);
+                prepared.performed.waiting.insert(name.clone(), reason);
+            }
+        }
+        self.refresh_volumes(run, pod, &plan.actions).await;
+        if plan.creates().next().is_none() && !plan.creates_sandbox() {
+            return prepared;
+        }
+        if plan.creates_sandbox()
+            && let Err(other) = self.names.take(run.pleg(), PodName::of(pod), &run.uid)
+        {
+            plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
+            prepared.performed.waits_for(pod, &other);
+            return prepared;
+        }
+        let pod = match self.prepare_sandbox(pod, plan).await {
+            Ok((with_volumes, config)) => {
+                prepared.sandbox = Some(config);
+                with_volumes
+            }
+            Err(error) => {
+                plan.actions.start.clear();
+                plan.postpone_sandbox(None);
+                prepared.performed.pod_failed(pod, error);
+                return prepared;
+            }
+        };
+        let pod = &pod;
+        for start in plan.actions.start.clone() {
+            if start.existing.is_none()
+                && let Err(due) = self
+                    .prepare_container(run, pod, &start, &mut prepared)
+                    .await
+            {
+                plan.postpone(&start.name, due);
+            }
+        }
+        prepared
+    }
+
+    /// Why containers of a pod waited when its last plan was performed, by name: for a status before
+    /// the next one is.
     #[must_use]
     pub fn waiting(&self, uid: &PodUid) -> BTreeMap<String, ContainerStateWaiting> {
         self.last_waiting().get(uid).cloned().unwrap_or_default()
@@ -309,28 +334,7 @@ impl Performer {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes what a garbage collection has found. A removal that fails is logged. It is no error of the
-    /// run: the pod does not need it, and [`Decider::removals`](crate::decision::Decider::removals) repeats
-    /// it.
-    ///
-    /// # Cancel safety
-    /// A call in progress is cancelled, which may or may not take effect.
-    pub async fn remove_all<S>(&self, run: &Run<S>, removals: &[Removal]) {
-        for removal in removals {
-            if let Err(error) = self.remove(run, removal).await {
-                tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
-            }
-        }
-    }
-
-    /// Removes what a garbage collection has found.
-    ///
-    /// # Errors
-    /// If a call fails.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call in flight, which may still take effect.
-    pub async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
+    async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
         match removal {
             Removal::StopContainer(id) => {
                 let stopped = self.client.stop_container(id, MIN_GRACE);
@@ -349,51 +353,92 @@ impl Performer {
         }
     }
 
-    /// Finds the image of a container that is to be created, and makes its configuration. Returns
-    /// whether it can be created now.
-    async fn prepare_container<S: Send + Sync + 'static>(
+    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the
+    /// volumes that its sources provide.
+    async fn prepare_sandbox<S>(
+        &self,
+        pod: &Pod,
+        plan: &Plan<'_, S>,
+    ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
+        let with_volumes = self.sources.with_volumes(pod).await;
+        let pod = with_volumes.map_err(PerformError::Extension)?;
+        // Variables belong to their container, and may have a source.
+        let mut refused = unsupported(&pod).into_iter();
+        if let Some(error) = refused.find(|error| !error.field.contains("].env")) {
+            return Err(error.into());
+        }
+        self.make_directories(plan.run, &pod, &plan.actions).await?;
+        let mut config = sandbox_config(&pod, &self.node, sandbox_attempt(plan))?;
+        let changed = self.last_changes.sandbox(&pod, &mut config);
+        changed.map_err(PerformError::Extension)?;
+        Ok((pod, config))
+    }
+
+    /// Finds the image of a new container, and makes its configuration.
+    ///
+    /// # Errors
+    /// If it cannot be created now: when that is tried again, unless a change or a pull causes it.
+    async fn prepare_container<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
         start: &StartContainer,
         prepared: &mut Prepared,
-    ) -> bool {
-        let Some(container) = container_of(pod, &start.name) else {
-            return false;
-        };
+    ) -> Result<(), Option<Instant>> {
+        let container = container_of(pod, &start.name).ok_or(None)?;
         let performed = &mut prepared.performed;
-        let image = match self.images.of(run, pod, container).await {
+        let image = match self.images.of(run, pod, container, &self.sources).await {
             Image::Present(image) => image,
             Image::Absent(reason, due) => {
                 performed.waiting.insert(start.name.clone(), reason);
-                performed.due = performed.due.into_iter().chain(due).min();
-                return false;
+                return Err(due);
             }
         };
-        let pod_ips = self.pod_ips(run, pod);
+        let config = self.container_config(run, pod, container, start, &image);
+        match config.await {
+            Ok(config) => {
+                prepared.containers.insert(start.name.clone(), config);
+                Ok(())
+            }
+            Err(error) => {
+                let reason = waiting("CreateContainerConfigError", error.to_string());
+                performed.waiting.insert(start.name.clone(), reason);
+                performed.errors.push(error);
+                Err(None)
+            }
+        }
+    }
+
+    async fn container_config<S>(
+        &self,
+        run: &Run<S>,
+        pod: &Pod,
+        container: &Container,
+        start: &StartContainer,
+        image: &str,
+    ) -> Result<v1::ContainerConfig, PerformError> {
+        let container = self.sources.with_environment(pod, container).await;
+        let container = &container.map_err(PerformError::Extension)?;
         let input = ContainerInput {
             pod,
             container,
             attempt: start.attempt,
             restart_count: start.restart_count,
-            image_ref: &image,
-            pod_ips: &pod_ips,
+            image_ref: image,
+            pod_ips: &self.pod_ips(run, pod),
         };
-        match self.container_config(run, &input).await {
-            Ok(config) => {
-                prepared.containers.insert(start.name.clone(), config);
-                true
-            }
-            Err(error) => {
-                let reason = waiting("CreateContainerConfigError", error.to_string());
-                performed.waiting.insert(start.name.clone(), reason);
-                let container = start.name.clone();
-                performed
-                    .errors
-                    .push(PerformError::Field { container, error });
-                false
-            }
+        let of_container = |error| {
+            let container = start.name.clone();
+            PerformError::Field { container, error }
+        };
+        if let Some(error) = unsupported(&alone(container)).into_iter().next() {
+            return Err(of_container(error));
         }
+        let config = self.config_with_paths(run, &input).await;
+        let mut config = config.map_err(of_container)?;
+        let changed = self.last_changes.container(pod, &mut config);
+        changed.map_err(PerformError::Extension)?;
+        Ok(config)
     }
 
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
@@ -411,7 +456,7 @@ impl Performer {
         &self,
         run: &Run<S>,
         pod: Option<&Pod>,
-        actions: &PodActions,
+        actions: &Actions,
         mut prepared: Prepared,
     ) -> Performed {
         let mut performed = std::mem::take(&mut prepared.performed);
@@ -444,6 +489,16 @@ impl Performer {
     }
 }
 
+/// The attempt of the sandbox that the plan creates or uses.
+fn sandbox_attempt<S>(plan: &Plan<'_, S>) -> u32 {
+    let used = plan.actions.sandbox.as_ref();
+    plan.actions.create_sandbox.unwrap_or_else(|| {
+        let mut sandboxes = plan.observed.view.status.sandboxes.iter();
+        let used = sandboxes.find(|s| Some(&s.id) == used);
+        used.map_or(0, |s| s.attempt)
+    })
+}
+
 /// Upstream's reason of a container that waits to be created.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
     let init = pod
@@ -461,6 +516,18 @@ fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
         let init = spec.init_containers.iter().flatten();
         init.chain(&spec.containers)
     })
+}
+
+/// A pod of this container alone.
+fn alone(container: &Container) -> Pod {
+    let spec = PodSpec {
+        containers: vec![container.clone()],
+        ..PodSpec::default()
+    };
+    Pod {
+        spec: Some(spec),
+        ..Pod::default()
+    }
 }
 
 fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {

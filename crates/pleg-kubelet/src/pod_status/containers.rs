@@ -14,6 +14,7 @@ use crate::api_time::api_time;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;
+use crate::spec::UNKNOWN_EXIT_CODE;
 
 use super::{PodState, ended, find, resources, restart};
 
@@ -288,8 +289,7 @@ impl<'a> One<'a> {
             Some(newest) => match newest.state {
                 pleg::ContainerState::Running => false,
                 pleg::ContainerState::Exited => {
-                    // An unknown exit code counts as failure.
-                    let code = newest.details.exit_code.unwrap_or(-1);
+                    let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
                     self.state.replaced.contains(&self.container.name)
                         || restart::restarts(self.container, self.spec, code)
                 }

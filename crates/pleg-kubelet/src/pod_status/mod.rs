@@ -72,7 +72,7 @@ pub struct PodState<'a> {
     /// How containers of the pod ended, those that are removed too.
     pub ended: &'a [TerminalRecord],
     /// The containers that have ended and whose exit code may still become known: those of
-    /// [`Decision::unread`](crate::decision::Decision::unread).
+    /// [`Observed::unread`](crate::plan::Observed::unread).
     pub unread: &'a BTreeSet<Id>,
     /// The status that was reported last.
     pub previous: Option<&'a PodStatus>,
@@ -82,7 +82,7 @@ pub struct PodState<'a> {
     /// Why containers wait, by name.
     pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
     /// The names of containers that have ended and run again, however they ended: those of
-    /// [`PodActions::replaced`](crate::actions::PodActions::replaced).
+    /// [`Observed::replaced`](crate::plan::Observed::replaced).
     pub replaced: &'a BTreeSet<String>,
     /// The results of its probes; `None` if there are none yet.
     pub probes: Option<&'a ProbeResults>,

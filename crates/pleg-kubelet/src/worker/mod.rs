@@ -10,10 +10,14 @@
 //!
 //! Each run is given a view that is newer than the worker's own last change. If the cache has one,
 //! that takes no call.
+//!
+//! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
 mod driver;
-pub mod queue;
+mod pod_worker;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -21,11 +25,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::{Instant, InvalidSetting, Pleg, PodUid};
+use pleg::{Instant, InvalidSetting, Pleg, PodStatus, PodUid};
 use tokio::sync::{Notify, watch};
 
+#[cfg(feature = "k8s-openapi")]
 pub(crate) use run::may_run;
-pub use run::{Next, Run, RunError};
+pub use run::{Run, RunError};
 
 /// What the workers run.
 pub trait Reconcile: Send + Sync + 'static {
@@ -42,7 +47,27 @@ pub trait Reconcile: Send + Sync + 'static {
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
-    ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+
+    /// Cleans up after a pod: its files, and the exits that were not reported yet. The worker of the
+    /// pod ends when this succeeds. An error is repeated as [`error_policy`](Self::error_policy)
+    /// says.
+    ///
+    /// The pod has no specification, and nothing of it exists; or it has one again, and nothing of
+    /// the earlier pod runs. Its next worker handles what the view still shows.
+    ///
+    /// # Cancel safety
+    /// As [`reconcile`](Self::reconcile).
+    fn finish(&self, run: &Run<Self::Spec>)
+    -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Returns true for a pod without a specification that must be terminated, such as one that an
+    /// earlier process of this kubelet started. The default leaves all others alone: another
+    /// program may have made them.
+    fn owns(&self, pod: &PodStatus) -> bool {
+        let _ = pod;
+        false
+    }
 
     /// How long after a failed run the pod is run again, if nothing changes before. `failures` is
     /// the number of failed runs since the last one that succeeded. Up to half is added at random.
@@ -51,15 +76,6 @@ pub trait Reconcile: Send + Sync + 'static {
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         let _ = (uid, error);
         default_delay(failures)
-    }
-
-    /// The worker of the pod has ended: the pod has no specification, and nothing of it exists; or it has one again,
-    /// and nothing of the earlier pod runs. What is left of that is in the view of the run, and is handled by the next
-    /// worker of the pod.
-    /// Drop what is kept of the pod here, for example with
-    /// [`Decider::forget`](crate::decision::Decider::forget). May be called more than once.
-    fn ended(&self, run: &Run<Self::Spec>) {
-        let _ = run;
     }
 }
 
@@ -70,22 +86,49 @@ impl<R: Reconcile> Reconcile for Arc<R> {
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
-    ) -> impl Future<Output = Result<Next, Self::Error>> + Send {
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         (**self).reconcile(run)
+    }
+
+    fn finish(
+        &self,
+        run: &Run<Self::Spec>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        (**self).finish(run)
+    }
+
+    fn owns(&self, pod: &PodStatus) -> bool {
+        (**self).owns(pod)
     }
 
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         (**self).error_policy(uid, error, failures)
-    }
-
-    fn ended(&self, run: &Run<Self::Spec>) {
-        (**self).ended(run);
     }
 }
 
 fn default_delay(failures: u32) -> Duration {
     let doubled = 1u64 << failures.saturating_sub(1).min(4);
     Duration::from_secs(doubled.min(10))
+}
+
+/// What follows a run that succeeded. The pod is also run again at the instants that were given to
+/// [`Run::due_by`], whatever the action is.
+#[must_use = "return it from the reconcile function"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    at: Option<Instant>,
+}
+
+impl Action {
+    /// Runs the pod again when something changes, or at the next resync.
+    pub const fn await_change() -> Self {
+        Self { at: None }
+    }
+
+    /// Runs the pod again at that instant at the latest.
+    pub const fn requeue_at(at: Instant) -> Self {
+        Self { at: Some(at) }
+    }
 }
 
 /// Settings of the workers.
@@ -118,7 +161,7 @@ impl Default for WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// Checks the settings. [`PodWorkers::spawn`] does it, too.
+    /// Checks the settings, as [`PodWorkers::spawn`] does.
     ///
     /// # Errors
     /// The first setting that is invalid.
@@ -150,6 +193,7 @@ impl WorkerSettings {
 /// The workers of all pods.
 ///
 /// Cheap to clone. They are aborted when the last handle is dropped.
+#[must_use = "the workers are aborted when the last handle is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
@@ -165,7 +209,7 @@ impl<S> Clone for PodWorkers<S> {
     }
 }
 
-/// Whether the workers are to end.
+/// The request to end the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     No,
@@ -173,12 +217,12 @@ enum Stop {
     By(Instant),
 }
 
-/// What the handles tell the driver.
+/// What the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     specs: Mutex<Specs<S>>,
-    /// Notifies the driver of woken pods.
-    wake: Notify,
+    /// Tells the driver that pods were woken.
+    notify: Notify,
     aborted: AtomicUsize,
 }
 
@@ -186,29 +230,52 @@ struct Shared<S> {
 struct Specs<S> {
     pods: BTreeMap<PodUid, Arc<S>>,
     woken: BTreeSet<PodUid>,
-    /// What was deleted, until the driver takes it: it may be newer than what the last run had.
+    /// Deleted specifications, until the worker takes them: they may be newer than that of its last
+    /// run.
     deleted: BTreeMap<PodUid, Arc<S>>,
+    /// Grace periods of deletions, until the worker takes them.
+    graces: BTreeMap<PodUid, Duration>,
 }
 
-impl<S> Default for Specs<S> {
-    fn default() -> Self {
-        Self {
-            pods: BTreeMap::new(),
-            woken: BTreeSet::new(),
-            deleted: BTreeMap::new(),
+impl<S> Specs<S> {
+    fn delete(&mut self, uid: &PodUid) {
+        if let Some(spec) = self.pods.remove(uid) {
+            self.deleted.insert(uid.clone(), spec);
         }
     }
 }
 
 impl<S> Shared<S> {
-    /// Held for a few operations on maps only.
+    fn new(pods: BTreeMap<PodUid, Arc<S>>) -> Self {
+        let specs = Specs {
+            pods,
+            woken: BTreeSet::new(),
+            deleted: BTreeMap::new(),
+            graces: BTreeMap::new(),
+        };
+        Self {
+            specs: Mutex::new(specs),
+            notify: Notify::new(),
+            aborted: AtomicUsize::new(0),
+        }
+    }
+
+    /// Locked for a few operations on maps only.
     fn specs(&self) -> MutexGuard<'_, Specs<S>> {
         self.specs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake(&self, uid: &PodUid) {
-        self.specs().woken.insert(uid.clone());
-        self.wake.notify_one();
+    /// Changes the specifications of a pod, and runs it.
+    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Specs<S>)) {
+        let mut specs = self.specs();
+        change(&mut specs);
+        specs.woken.insert(uid.clone());
+        drop(specs);
+        self.notify.notify_one();
+    }
+
+    fn take_woken(&self) -> BTreeSet<PodUid> {
+        std::mem::take(&mut self.specs().woken)
     }
 }
 
@@ -216,8 +283,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
     /// They wait until the generator is synced, and then run each pod that exists or has a
-    /// specification: so they adopt what runs. A pod that exists and is not among `specs` is
-    /// terminated, so all specifications must be known before.
+    /// specification: so they adopt what runs. A pod that is not among `specs` is left alone, unless
+    /// [`Reconcile::owns`] claims it: then it is terminated, so pass all specifications that exist.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -231,17 +298,11 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         R: Reconcile<Spec = S>,
     {
         settings.validate()?;
-        let shared = Arc::new(Shared {
-            specs: Mutex::new(Specs {
-                pods: specs.into_iter().collect(),
-                ..Specs::default()
-            }),
-            wake: Notify::new(),
-            aborted: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(Shared::new(specs.into_iter().collect()));
         let (stop, stopped) = watch::channel(Stop::No);
-        let driver = driver::Driver::new(pleg, Arc::new(reconciler), shared.clone(), settings);
-        drop(tokio::spawn(driver.run(stopped)));
+        let (reconciler, shared_with) = (Arc::new(reconciler), shared.clone());
+        let driver = driver::Driver::new(pleg, reconciler, shared_with, settings, stopped);
+        drop(tokio::spawn(driver.run()));
         Ok(Self {
             shared,
             stop: Arc::new(stop),
@@ -250,29 +311,31 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
 
     /// Sets the specification of a pod and runs it.
     pub fn set(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
-        let mut specs = self.shared.specs();
-        specs.pods.insert(uid.clone(), spec.into());
-        specs.woken.insert(uid.clone());
-        drop(specs);
-        self.shared.wake.notify_one();
+        let spec = spec.into();
+        let set = |specs: &mut Specs<S>| drop(specs.pods.insert(uid.clone(), spec));
+        self.shared.update(uid, set);
     }
 
-    /// Deletes the specification of a pod and runs it, after the run in progress: it is to be terminated. Its worker
-    /// ends when nothing of the pod exists, or, if the specification is set again, when nothing of it runs.
+    /// Deletes the specification of a pod and runs it, after the run in progress: the pod must be
+    /// terminated. Its worker ends when nothing of the pod exists, or, if the specification is set
+    /// again, when nothing of it runs; and [`Reconcile::finish`] has succeeded.
     pub fn delete(&self, uid: &PodUid) {
-        let mut specs = self.shared.specs();
-        if let Some(spec) = specs.pods.remove(uid) {
-            specs.deleted.insert(uid.clone(), spec);
-        }
-        specs.woken.insert(uid.clone());
-        drop(specs);
-        self.shared.wake.notify_one();
+        self.shared.update(uid, |specs| specs.delete(uid));
+    }
+
+    /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own
+    /// ([`Run::grace`]). Another call may shorten it. A stop that was already begun takes its time.
+    pub fn delete_within(&self, uid: &PodUid, grace: Duration) {
+        self.shared.update(uid, |specs| {
+            specs.delete(uid);
+            specs.graces.insert(uid.clone(), grace);
+        });
     }
 
     /// Runs the pod: something changed that neither the generator nor a specification shows, such
     /// as the result of a probe.
     pub fn wake(&self, uid: &PodUid) {
-        self.shared.wake(uid);
+        self.shared.update(uid, |_| ());
     }
 
     /// The pods that have a specification.

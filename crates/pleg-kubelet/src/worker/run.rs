@@ -1,37 +1,172 @@
 //! One run of a pod worker.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, Instant, Pleg, PodStatus, PodUid, PodView, TerminalRecord, WaitError};
+use pleg::{
+    ContainerState, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView, TerminalRecord, WaitError,
+};
 use pleg_cri::Written;
 
-use super::Shared;
+use tokio::sync::Notify;
 
-/// What a run is given.
+use super::{Action, Shared, default_delay};
+
+/// How long [`Run::next`] waits for a view before it tries again.
+const VIEW_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The input of a reconcile function, and a record of what it changed.
+///
+/// [`PodWorkers`](super::PodWorkers) makes the runs. A unit test of a worker, and a loop that does
+/// not use `PodWorkers`, make one with [`Run::new`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
     /// The pod.
     pub uid: PodUid,
-    /// Its specification. `None`: the pod is to be terminated.
+    /// Its specification. `None`: the pod must be terminated.
     pub spec: Option<Arc<S>>,
-    /// The last specification, also if the pod is to be terminated. `None` if it was never known.
+    /// The most recent specification, kept during termination. `None` if this pod never had one.
     pub last_spec: Option<Arc<S>>,
-    /// How many runs of the pod have failed since the last one that succeeded.
+    /// The grace period of the deletion, instead of the pod's own.
+    pub grace: Option<Duration>,
+    /// The number of failed runs of the pod since the last one that succeeded.
     pub failures: u32,
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
-    pub(super) pleg: Pleg,
-    pub(super) last_change: LastChange,
-    pub(super) shared: Arc<Shared<S>>,
+    pleg: Pleg,
+    last_change: LastChange,
+    pub(super) woken: Arc<Notify>,
+    due: Due,
+    /// Announces changes of the pod, for [`Run::next`].
+    changes: Option<PodHandle>,
+    /// The specifications, if `PodWorkers` has made the run.
+    pub(super) shared: Option<Arc<Shared<S>>>,
 }
 
 impl<S> Run<S> {
+    /// The first run of a worker for this pod, with the cached view.
+    ///
+    /// The kit drops what it remembers of a pod when the last run of its worker is dropped. So keep
+    /// the run, and call [`next`](Self::next) for the next one. To terminate the pod, set
+    /// [`spec`](Self::spec) to `None`.
+    #[must_use]
+    pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
+        let (uid, spec) = (uid.into(), spec.into());
+        Self {
+            spec: Some(spec.clone()),
+            last_spec: Some(spec),
+            changes: Some(pleg.pod(&uid)),
+            ..Self::of_worker(pleg, uid)
+        }
+    }
+
+    pub(super) fn of_worker(pleg: &Pleg, uid: PodUid) -> Self {
+        Self {
+            view: pleg.get(&uid),
+            uid,
+            spec: None,
+            last_spec: None,
+            grace: None,
+            failures: 0,
+            pleg: pleg.clone(),
+            last_change: LastChange::default(),
+            woken: Arc::default(),
+            due: Due::default(),
+            changes: None,
+            shared: None,
+        }
+    }
+
+    /// Waits until the pod must be run again, and takes a newer view, as `PodWorkers` does: at once
+    /// if the run changed something; else when the pod changes, when a [`waker`](Self::waker) is
+    /// called, and when the action or [`due`](Self::due) says so. After an error it waits 1 s,
+    /// doubling to 10 s. There is no resync.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] if the generator has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the old view: call this again before the next run.
+    pub async fn next<E>(&mut self, result: Result<Action, E>) -> Result<(), WaitError> {
+        let mut due = match result {
+            Ok(action) => {
+                self.failures = 0;
+                self.follows(action)
+            }
+            Err(_) => {
+                // It may have changed something before it failed.
+                self.changed(self.now());
+                Some(self.failed())
+            }
+        };
+        loop {
+            self.wait(due).await?;
+            match self.refresh(VIEW_DEADLINE).await {
+                Err(WaitError::Closed) => return Err(WaitError::Closed),
+                Err(_) => due = Some(self.failed()),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Counts a failure. Returns when the pod is run again.
+    fn failed(&mut self) -> Instant {
+        self.failures = self.failures.saturating_add(1);
+        self.now().after(default_delay(self.failures))
+    }
+
+    /// When the run that follows a successful one is due.
+    pub(super) fn follows(&self, action: Action) -> Option<Instant> {
+        match self.last_change.get() {
+            Some(changed) if self.view.as_of < Some(changed) => Some(self.now()),
+            _ => action.at.into_iter().chain(self.due()).min(),
+        }
+    }
+
+    /// Waits until the pod was woken, has changed or is due.
+    pub(super) async fn wait(&mut self, due: Option<Instant>) -> Result<(), WaitError> {
+        let clock = self.clock();
+        let sleep = async {
+            match due {
+                Some(at) => clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let changed = async {
+            match &mut self.changes {
+                Some(pod) => pod.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => {}
+            () = self.woken.notified() => {}
+            has_changed = changed => if !has_changed {
+                return Err(WaitError::Closed);
+            },
+        }
+        Ok(())
+    }
+
+    /// Begins a run: takes a view that is newer than the worker's own last change.
+    pub(super) async fn refresh(&mut self, within: Duration) -> Result<(), WaitError> {
+        self.due = Due::default();
+        let cached = self.pleg.get(&self.uid);
+        self.view = match self.last_change.get() {
+            // This worker has changed nothing, and nobody else creates pods: any read will do.
+            None if cached.as_of.is_some() => cached,
+            after => {
+                let after = after.unwrap_or(Instant::ORIGIN);
+                self.pleg.newer_than(&self.uid, after, within).await?
+            }
+        };
+        Ok(())
+    }
+
     /// The run has changed something in the runtime, or tried to: a call that changes something
     /// ended at `at`, whether it succeeded or not. The next run gets a view that is newer, and
     /// begins at once.
@@ -51,17 +186,29 @@ impl<S> Run<S> {
     /// Returns true if the pod has been deleted since the run began.
     #[cfg(feature = "k8s-openapi")]
     pub(crate) fn is_outdated(&self) -> bool {
-        self.spec.is_some() && !self.shared.specs().pods.contains_key(&self.uid)
+        let is_deleted = |shared: &Arc<Shared<S>>| !shared.specs().pods.contains_key(&self.uid);
+        self.spec.is_some() && self.shared.as_ref().is_some_and(is_deleted)
     }
 
-    /// Whether anything of the pod runs or may start. A container that was created cannot start when its sandbox has
-    /// ended.
+    /// The pod must be run again at that instant, or earlier. A plan does this itself.
+    pub fn due_by(&self, at: Instant) {
+        self.due.set(at);
+    }
+
+    /// When the pod must be run again, if nothing changes before.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due.get()
+    }
+
+    /// Returns true if anything of the pod runs or may start. A container that was created cannot
+    /// start when its sandbox has ended.
     #[must_use]
     pub fn may_run(&self) -> bool {
         may_run(&self.view.status)
     }
 
-    /// How the containers of the pod ended, also removed ones.
+    /// How the containers of the pod ended, including removed ones.
     #[must_use]
     pub fn terminal_records(&self) -> Arc<[TerminalRecord]> {
         self.pleg.terminal_records(&self.uid)
@@ -83,6 +230,13 @@ impl<S> Run<S> {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
+    /// A function that runs the pod again: for tasks that outlive the run and whose results neither
+    /// the generator nor a specification shows. It may be called at any time.
+    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let woken = self.woken.clone();
+        move || woken.notify_one()
+    }
+
     /// Now, on the generator's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -100,14 +254,10 @@ impl<S> Run<S> {
     pub fn clock(&self) -> Clock {
         self.pleg.clock()
     }
-}
 
-impl<S: Send + Sync + 'static> Run<S> {
-    /// A function that runs the pod again: for tasks that outlive the run and whose results neither
-    /// the generator nor a specification shows. It may be called at any time.
-    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
-        let (shared, uid) = (self.shared.clone(), self.uid.clone());
-        move || shared.wake(&uid)
+    /// Identifies the worker that this run belongs to.
+    pub(crate) fn worker(&self) -> Weak<AtomicU64> {
+        Arc::downgrade(&self.last_change.0)
     }
 }
 
@@ -119,17 +269,17 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
         || containers.any(|c| !matches!(c.state, ContainerState::Created | ContainerState::Exited))
 }
 
-/// When the worker of a pod last changed something. It outlives a run that fails or panics.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LastChange(Arc<AtomicU64>);
+/// When the worker of a pod last changed something. Its address identifies the worker.
+#[derive(Debug, Default)]
+struct LastChange(Arc<AtomicU64>);
 
 impl LastChange {
-    pub(super) fn set(&self, at: Instant) {
+    fn set(&self, at: Instant) {
         // Zero is never.
         self.0.fetch_max(at.as_nanos().max(1), Ordering::AcqRel);
     }
 
-    pub(super) fn get(&self) -> Option<Instant> {
+    fn get(&self) -> Option<Instant> {
         match self.0.load(Ordering::Acquire) {
             0 => None,
             nanos => Some(Instant::from_nanos(nanos)),
@@ -137,53 +287,40 @@ impl LastChange {
     }
 }
 
-/// When the pod is run next, if nothing changes before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Next {
-    /// When something changes, or at the next resync.
-    #[default]
-    Change,
-    /// At this instant at the latest.
-    At(Instant),
+/// The earliest instant of those that were set.
+#[derive(Debug)]
+struct Due(AtomicU64);
+
+impl Default for Due {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
 }
 
-impl From<Option<Instant>> for Next {
-    fn from(due: Option<Instant>) -> Self {
-        due.map_or(Self::Change, Self::At)
+impl Due {
+    fn set(&self, at: Instant) {
+        self.0.fetch_min(at.as_nanos(), Ordering::AcqRel);
+    }
+
+    fn get(&self) -> Option<Instant> {
+        let nanos = self.0.load(Ordering::Acquire);
+        (nanos != u64::MAX).then_some(Instant::from_nanos(nanos))
     }
 }
 
 /// Why a run failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {
-    /// The reconcile function returned an error.
-    Reconcile(E),
+    /// The reconcile function or the finish function returned an error.
+    #[error("{0}")]
+    Reconcile(#[source] E),
     /// There was no view newer than the worker's last change.
-    View(WaitError),
+    #[error("no status of the pod: {0}")]
+    View(#[source] WaitError),
     /// The reconcile function panicked.
+    #[error("the reconcile function panicked: {0}")]
     Panicked(String),
-}
-
-impl<E: fmt::Display> fmt::Display for RunError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reconcile(error) => error.fmt(f),
-            Self::View(error) => write!(f, "no status of the pod: {error}"),
-            Self::Panicked(message) => write!(f, "the reconcile function panicked: {message}"),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for RunError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Reconcile(error) => Some(error),
-            Self::View(error) => Some(error),
-            Self::Panicked(_) => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,12 @@ use pleg::runtime::fake::{self, FakeRuntime, Op};
 use pleg::{Builder, Consumer, ContainerState, ContainerStatus, Pleg, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
-use pleg_kubelet::decision::Decider;
-use pleg_kubelet::ends::Ends;
-use pleg_kubelet::gc::{GcPolicy, Removal};
+use pleg_kubelet::gc::Removal;
+use pleg_kubelet::plan::Planner;
 use pleg_kubelet::spec::{ContainerSpec, PodSpec};
-use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
 
-use crate::support::SECOND;
+use crate::SECOND;
 
 const POD: &str = "p";
 
@@ -22,62 +21,60 @@ const POD: &str = "p";
 /// exists already, and its removal before it was started.
 struct Kubelet {
     runtime: FakeRuntime,
-    decider: Decider,
-    ends: Ends,
-    ended: Arc<AtomicUsize>,
+    planner: Planner,
+    finished: Arc<AtomicUsize>,
 }
 
 impl Reconcile for Kubelet {
     type Spec = PodSpec;
     type Error = WaitError;
 
-    async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Next, WaitError> {
-        let desired = match &run.spec {
-            Some(spec) => Desired::run(spec),
-            None => Desired::terminate(run.last_spec.as_deref()),
-        };
-        let mut decision = self.decider.decide(run, desired, None).await?;
-        let ended = self.ends.unreported(&decision);
-        self.ends.acknowledge(&run.uid, &ended).await;
-        let actions = &decision.actions;
-        self.decider.record(run, actions);
+    async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Action, WaitError> {
+        let desired = Desired::of(run, run.last_spec.as_deref());
+        let plan = self.planner.plan(run, desired, None).await?;
+        let status = plan.observed.view.status.clone();
+        let actions = plan.begin().await;
         let runtime = &self.runtime;
+        let put = |report, event| {
+            runtime.put_and_emit(report, event);
+            run.changed(run.now());
+        };
         if let Some(attempt) = actions.create_sandbox {
-            runtime.put_and_emit(sandbox(attempt, ReportedState::Running), EventType::Started);
+            put(sandbox(attempt, ReportedState::Running), EventType::Started);
         }
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
             let started = container(&start.name, start.attempt, ReportedState::Running);
-            runtime.put_and_emit(started, EventType::Started);
+            put(started, EventType::Started);
         }
-        let containers = &decision.view.status.containers;
         for stop in &actions.stop {
-            let stopped = containers.iter().find(|c| c.id == stop.id).unwrap();
-            exit(runtime, &stopped.name, stopped.attempt, 137);
+            let stopped = status.containers.iter().find(|c| c.id == stop.id).unwrap();
+            put(
+                exited(&stopped.name, stopped.attempt, 137),
+                EventType::Stopped,
+            );
         }
-        let sandboxes = &decision.view.status.sandboxes;
-        for stopped in sandboxes
-            .iter()
-            .filter(|s| actions.stop_sandboxes.contains(&s.id))
-        {
-            let stopped = sandbox(stopped.attempt, ReportedState::Exited);
-            runtime.put_and_emit(stopped, EventType::Stopped);
+        let sandboxes = status.sandboxes.iter();
+        for stopped in sandboxes.filter(|s| actions.stop_sandboxes.contains(&s.id)) {
+            put(
+                sandbox(stopped.attempt, ReportedState::Exited),
+                EventType::Stopped,
+            );
         }
-        if !actions.is_empty() {
+        if actions.start.iter().any(|s| s.existing.is_some()) || !actions.remove.is_empty() {
             run.changed(run.now());
         }
-        let policy = GcPolicy::default();
-        for removal in self.decider.removals(run, &mut decision, policy).await {
+        for removal in &actions.garbage {
             if let Removal::Container(id) | Removal::Sandbox(id) = removal {
                 runtime.remove_and_emit(id.as_str());
                 run.changed(run.now());
             }
         }
-        Ok(decision.actions.due.into())
+        Ok(Action::await_change())
     }
 
-    fn ended(&self, run: &Run<PodSpec>) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
-        self.decider.forget(run);
+    async fn finish(&self, _: &Run<PodSpec>) -> Result<(), WaitError> {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -100,9 +97,13 @@ fn identified(mut container: Report, name: &str, attempt: u32) -> Report {
     container
 }
 
-fn exit(runtime: &FakeRuntime, name: &str, attempt: u32, code: i32) {
+fn exited(name: &str, attempt: u32, code: i32) -> Report {
     let exited = fake::exited(POD, &format!("{name}-{attempt}"), code);
-    runtime.put_and_emit(identified(exited, name, attempt), EventType::Stopped);
+    identified(exited, name, attempt)
+}
+
+fn exit(runtime: &FakeRuntime, name: &str, attempt: u32, code: i32) {
+    runtime.put_and_emit(exited(name, attempt, code), EventType::Stopped);
 }
 
 /// The container exits, and nothing says with which code: its status fails, or hangs. The runtime lists it.
@@ -123,7 +124,7 @@ struct Node {
     pleg: Pleg,
     workers: PodWorkers<PodSpec>,
     /// How many workers have ended.
-    ended: Arc<AtomicUsize>,
+    finished: Arc<AtomicUsize>,
 }
 
 impl Node {
@@ -140,12 +141,12 @@ impl Node {
         let consumer = builder.register_consumer("kubelet");
         change(&mut builder);
         let pleg = builder.spawn().unwrap();
-        let ended = Arc::<AtomicUsize>::default();
+        let finished = Arc::<AtomicUsize>::default();
+        let planner = Planner::new(BackOffSettings::default()).unwrap();
         let kubelet = Kubelet {
             runtime: runtime.clone(),
-            decider: Decider::new(BackOffSettings::default()).unwrap(),
-            ends: Ends::new(consumer),
-            ended: ended.clone(),
+            planner: planner.consumer(consumer),
+            finished: finished.clone(),
         };
         let mut spec = PodSpec::new(names.iter().map(|name| ContainerSpec::new(*name)).collect());
         spec.termination_grace_period = SECOND;
@@ -155,7 +156,7 @@ impl Node {
             runtime,
             pleg,
             workers: workers.unwrap(),
-            ended,
+            finished,
         }
     }
 
@@ -184,7 +185,7 @@ impl Node {
     async fn delete(&self) -> u64 {
         let began = self.pleg.now();
         self.workers.delete(&POD.into());
-        while self.ended.load(Ordering::Relaxed) == 0 && self.seconds_since(began) < 3600 {
+        while self.finished.load(Ordering::Relaxed) == 0 && self.seconds_since(began) < 3600 {
             self.pleg
                 .clock()
                 .sleep_until(self.pleg.now().after(SECOND))
@@ -247,7 +248,7 @@ async fn deleted_pod_goes_although_a_status_never_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_that_never_succeeds_is_asked_for_ever_more_rarely() {
+async fn status_that_never_succeeds_is_read_less_and_less_often() {
     for fails in [true, false] {
         let node = Node::start(FakeRuntime::new(), &["app"]);
         assert!(node.runs("app", 0).await);

@@ -7,17 +7,15 @@
     reason = "tests"
 )]
 
-mod actions;
-mod actions_history;
-mod actions_init;
-mod actions_random;
 mod cri_config;
-mod gc;
+mod guide;
 mod kubelet;
 mod node_condition;
+mod plan;
 mod pod_status;
 mod probes;
 mod removals;
 mod settings;
-mod support;
 mod workers;
+
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,21 +1,21 @@
-//! Removals that have no effect, on paused time.
+//! Removals that have no effect, and exits of earlier pods, on paused time.
 
 use std::sync::{Arc, Mutex};
 
 use pleg::core::ReportedState;
 use pleg::runtime::fake::{self, FakeRuntime};
-use pleg::{Instant, Pleg, WaitError};
+use pleg::{Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
-use pleg_kubelet::decision::Decider;
-use pleg_kubelet::gc::{GcPolicy, Removal};
-use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::gc::Removal;
+use pleg_kubelet::plan::Planner;
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
 
-use crate::support::SECOND;
+use crate::SECOND;
 
-/// Decides what is to be removed, and does not remove it.
+/// Plans what must be removed, and does not remove it.
 struct Collector {
-    decider: Decider,
+    planner: Planner,
     planned: Arc<Mutex<Vec<Planned>>>,
 }
 
@@ -26,18 +26,22 @@ impl Reconcile for Collector {
     type Spec = ();
     type Error = WaitError;
 
-    async fn reconcile(&self, run: &Run<()>) -> Result<Next, WaitError> {
-        let mut decision = self
-            .decider
-            .decide(run, Desired::terminate(None), None)
-            .await?;
-        let policy = GcPolicy::default();
-        for removal in self.decider.removals(run, &mut decision, policy).await {
+    async fn reconcile(&self, run: &Run<()>) -> Result<Action, WaitError> {
+        let plan = self.planner.plan(run, Desired::of(run, None), None).await?;
+        let inspected = plan.observed.view.inspected;
+        for removal in plan.begin().await.garbage {
             run.changed(run.now());
-            let inspected = decision.view.inspected;
             self.planned.lock().unwrap().push((removal, inspected));
         }
-        Ok(decision.actions.due.into())
+        Ok(Action::await_change())
+    }
+
+    async fn finish(&self, _: &Run<()>) -> Result<(), WaitError> {
+        Ok(())
+    }
+
+    fn owns(&self, _: &PodStatus) -> bool {
+        true
     }
 }
 
@@ -45,7 +49,7 @@ impl Reconcile for Collector {
 fn collect(pleg: &Pleg) -> (impl Sized, Arc<Mutex<Vec<Planned>>>) {
     let planned = Arc::<Mutex<Vec<_>>>::default();
     let collector = Collector {
-        decider: Decider::new(BackOffSettings::default()).unwrap(),
+        planner: Planner::new(BackOffSettings::default()).unwrap(),
         planned: planned.clone(),
     };
     let workers =
@@ -54,7 +58,7 @@ fn collect(pleg: &Pleg) -> (impl Sized, Arc<Mutex<Vec<Planned>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removal_without_effect_is_repeated_ever_more_rarely() {
+async fn ineffective_removal_backs_off() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::sandbox("pod", "s", ReportedState::Exited));
     let pleg = Pleg::builder(runtime).spawn().unwrap();
@@ -74,7 +78,7 @@ async fn removal_without_effect_is_repeated_ever_more_rarely() {
     assert!((12..=15).contains(&hour), "every 5 min: {hour} in an hour");
 }
 
-/// Its start may have failed since, of which containerd sends no event.
+/// Its start may have failed since, without an event of containerd.
 #[tokio::test(start_paused = true)]
 async fn container_that_was_not_started_is_read_before_its_removal_is_repeated() {
     let runtime = FakeRuntime::new();
@@ -94,58 +98,35 @@ async fn container_that_was_not_started_is_read_before_its_removal_is_repeated()
     );
 }
 
-/// Forgets the pod after each run, as if its worker had ended, and keeps which ends each run was given.
-struct Forgetful {
-    decider: Decider,
-    ends: Arc<Mutex<Vec<Vec<String>>>>,
-}
-
-impl Reconcile for Forgetful {
-    type Spec = ();
-    type Error = WaitError;
-
-    async fn reconcile(&self, run: &Run<()>) -> Result<Next, WaitError> {
-        let ends = self.decider.ends(run);
-        let ids = ends.iter().map(|end| end.id.to_string()).collect();
-        self.ends.lock().unwrap().push(ids);
-        self.decider.forget(run);
-        Ok(Next::Change)
-    }
-
-    fn ended(&self, run: &Run<()>) {
-        self.decider.forget(run);
-    }
-}
-
 /// Their records are kept for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn ends_of_a_pod_that_was_gone_are_not_reported_by_a_later_one() {
+async fn exits_of_a_pod_that_is_gone_are_not_reported_again() {
     let runtime = FakeRuntime::new();
     runtime.run_pod("p");
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
-    let ends = Arc::<Mutex<Vec<_>>>::default();
-    let forgetful = Forgetful {
-        decider: Decider::new(BackOffSettings::default()).unwrap(),
-        ends: ends.clone(),
-    };
-    let _workers =
-        PodWorkers::spawn(pleg.clone(), forgetful, WorkerSettings::default(), []).unwrap();
+    let planner = Planner::new(BackOffSettings::default()).unwrap();
     let clock = pleg.clock();
-    let next = async || {
+    // What the first plan of a new worker reports.
+    let exits = async || {
         pleg.relist_now().await.unwrap();
-        let next = clock.now().after(SECOND * 5);
-        clock.sleep_until(next).await;
-        ends.lock().unwrap().last().cloned().unwrap()
+        clock.sleep_until(clock.now().after(SECOND * 5)).await;
+        let run = Run::new(&pleg, "p", ());
+        let plan = planner.plan(&run, Desired::of(&run, None), None).await;
+        let plan = plan.unwrap();
+        plan.exits()
+            .iter()
+            .map(|exit| exit.id.to_string())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(next().await, Vec::<String>::new(), "it runs");
+    assert_eq!(exits().await, [""; 0], "it runs");
     runtime.put(fake::exited("p", "c", 1));
-    assert_eq!(next().await, ["p-c"]);
+    assert_eq!(exits().await, ["p-c"]);
     runtime.remove("p-c");
     runtime.remove("p-s");
-    next().await;
+    assert_eq!(exits().await, [""; 0]);
     assert_eq!(pleg.terminal_records(&"p".into()).len(), 2);
     runtime.put(fake::sandbox("p", "s2", ReportedState::Running));
-    assert_eq!(next().await, Vec::<String>::new(), "another pod");
+    assert_eq!(exits().await, [""; 0], "another pod");
     runtime.put(fake::sandbox("p", "s2", ReportedState::Exited));
-    assert_eq!(next().await, ["p-s2"]);
+    assert_eq!(exits().await, ["p-s2"]);
 }

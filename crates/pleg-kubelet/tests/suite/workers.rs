@@ -7,10 +7,10 @@ use std::time::Duration;
 use pleg::core::{EventType, PodView, ReportedState};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::fake::{self, FakeRuntime, Op};
-use pleg::{ContainerState, Instant, Mode, Pleg, PodUid, Settings, WallTime};
-use pleg_kubelet::worker::{Next, PodWorkers, Reconcile, Run, RunError, WorkerSettings};
+use pleg::{ContainerState, Instant, Mode, Pleg, PodStatus, PodUid, Settings, WallTime};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, RunError, WorkerSettings};
 
-use crate::support::SECOND;
+use crate::SECOND;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ enum Does {
     Nothing,
     /// Starts the container again when it has exited.
     Restart,
-    /// Removes everything of a pod that is to be terminated.
+    /// Removes everything of a pod that must be terminated.
     Remove,
     Fail,
     Panic,
@@ -42,6 +42,7 @@ struct Began {
     at: Instant,
     view: PodView,
     has_spec: bool,
+    grace: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -53,9 +54,11 @@ struct State {
     changed: Vec<Instant>,
     failures: Vec<u32>,
     errors: Vec<String>,
-    ended: Vec<PodUid>,
-    /// Their containers and sandboxes.
-    ends: Vec<String>,
+    finished_pods: Vec<PodUid>,
+    /// How many more times the end of a pod fails.
+    failing_ends: usize,
+    /// Pods without a specification that are claimed.
+    owned: Vec<PodUid>,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +112,7 @@ impl Reconcile for Recorder {
     type Spec = ();
     type Error = TestError;
 
-    async fn reconcile(&self, run: &Run<()>) -> Result<Next, TestError> {
+    async fn reconcile(&self, run: &Run<()>) -> Result<Action, TestError> {
         let does = {
             let mut state = self.state();
             state.runs.push(Began {
@@ -117,6 +120,7 @@ impl Reconcile for Recorder {
                 at: run.now(),
                 view: run.view.clone(),
                 has_spec: run.spec.is_some(),
+                grace: run.grace,
             });
             state.does.get(&run.uid).copied().unwrap_or_default()
         };
@@ -136,7 +140,7 @@ impl Reconcile for Recorder {
             }
         }
         self.state().finished += 1;
-        Ok(Next::Change)
+        Ok(Action::await_change())
     }
 
     fn error_policy(&self, _: &PodUid, error: &RunError<TestError>, failures: u32) -> Duration {
@@ -146,11 +150,18 @@ impl Reconcile for Recorder {
         SECOND * failures
     }
 
-    fn ended(&self, run: &Run<()>) {
-        let records = run.terminal_records();
-        let ids = records.iter().map(|record| record.id.to_string());
-        self.state().ends.extend(ids);
-        self.state().ended.push(run.uid.clone());
+    async fn finish(&self, run: &Run<()>) -> Result<(), TestError> {
+        let mut state = self.state();
+        if state.failing_ends > 0 {
+            state.failing_ends -= 1;
+            return Err(TestError);
+        }
+        state.finished_pods.push(run.uid.clone());
+        Ok(())
+    }
+
+    fn owns(&self, pod: &PodStatus) -> bool {
+        self.state().owned.contains(&pod.uid)
     }
 }
 
@@ -397,12 +408,14 @@ async fn workers_end_with_the_generator_and_with_their_last_handle() {
 async fn deleted_pod_is_terminated_and_its_worker_ends() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     let before = node.runs();
-    node.workers.delete(&"p".into());
-    node.until(|s| !s.ended.is_empty()).await;
+    node.recorder.state().failing_ends = 2;
+    node.workers.delete_within(&"p".into(), 7 * SECOND);
+    node.until(|s| s.finished_pods == [PodUid::from("p")]).await;
+    assert_eq!(node.recorder.state().failures, [1, 2], "it was repeated");
     let runs = node.runs_since(before, "p");
     assert!(!runs[0].has_spec && !runs[0].view.status.is_nothing());
+    assert_eq!(runs[0].grace, Some(7 * SECOND));
     assert_eq!(node.recorder.state().changed.len(), 1);
-    assert_eq!(node.recorder.state().ends[..2], ["p-c", "p-s"]);
     let before = node.runs();
     node.pass(60 * MINUTE).await;
     assert_eq!(node.runs(), before, "it is not run again");
@@ -411,27 +424,49 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_waits_for_the_generator_and_runs_what_exists_or_has_a_specification() {
+async fn shorter_grace_period_of_a_second_deletion_wins() {
+    let node = Node::start(&[("p", Does::Nothing)]).await;
+    for (grace, expected) in [(9, 9), (3, 3), (5, 3)] {
+        let before = node.runs();
+        node.workers.delete_within(&"p".into(), grace * SECOND);
+        node.until(|s| s.runs.len() > before).await;
+        let runs = node.runs_since(before, "p");
+        assert_eq!(runs[0].grace, Some(expected * SECOND));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_waits_for_the_generator_and_leaves_foreign_pods_alone() {
     let runtime = FakeRuntime::new();
     runtime.hang(Op::List);
+    runtime.run_pod("foreign");
     runtime.run_pod("orphan");
     let node = Node::unsynced(runtime.clone(), &[("p", Does::Nothing)]);
+    node.recorder.state().owned.push("orphan".into());
+    node.does("orphan", Does::Remove);
     node.workers.set(&"new".into(), ());
     node.pass(5 * SECOND).await;
     assert_eq!(node.runs(), 0, "nothing is known yet");
     runtime.release(&Op::List);
-    node.until(|s| s.runs.len() >= 3).await;
+    node.until(|s| !s.finished_pods.is_empty() && s.runs.len() >= 3)
+        .await;
     node.pass(SECOND).await;
-    assert_eq!(node.runs(), 3, "once");
-    let told: BTreeMap<_, _> = {
-        let state = node.recorder.state();
-        let told = state.runs.iter();
-        told.map(|r| (r.uid.to_string(), (r.has_spec, r.view.status.is_nothing())))
-            .collect()
+    runtime.remove_and_emit("foreign-c");
+    runtime.remove_and_emit("foreign-s");
+    node.pass(MINUTE / 2).await;
+    let first = |uid| {
+        let runs = node.runs_since(0, uid);
+        let first = runs.first();
+        first.map(|r| (r.has_spec, r.view.status.is_nothing()))
     };
-    assert_eq!(told["orphan"], (false, false));
-    assert_eq!(told["p"], (true, false));
-    assert_eq!(told["new"], (true, true));
+    assert_eq!(first("orphan"), Some((false, false)));
+    assert_eq!(first("p"), Some((true, false)));
+    assert_eq!(first("new"), Some((true, true)));
+    assert_eq!(first("foreign"), None);
+    assert_eq!(
+        node.recorder.state().finished_pods,
+        [PodUid::from("orphan")]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,6 @@
     reason = "tests"
 )]
 
-mod guide;
 mod manifests;
 mod running;
 mod validation;

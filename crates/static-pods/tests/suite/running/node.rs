@@ -67,6 +67,9 @@ impl Node {
             back_off,
         );
         let kubelet = Arc::new(kubelet.unwrap());
+        // Without it, the runtime counts as down after 30 s.
+        let watched = kubelet.clone();
+        tokio::spawn(async move { watched.node.watch().await });
         let settings = WorkerSettings::default();
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();
         Self {

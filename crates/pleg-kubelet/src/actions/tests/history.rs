@@ -1,16 +1,16 @@
 //! Decisions that depend on earlier ones.
 
+use crate::actions::{Actions, Desired};
+use crate::backoff::BackOff;
+use crate::history::PodHistory;
+use crate::names;
+use crate::probe::{ProbeKind, ProbeResults};
+use crate::spec::PodSpec;
+use crate::spec::RestartPolicy::{Always, Never, OnFailure};
 use pleg::core::{CallError, CallErrorKind};
 use pleg::{ContainerState, PodView, TerminalRecord};
-use pleg_kubelet::actions::{Desired, PodActions, decide};
-use pleg_kubelet::backoff::BackOff;
-use pleg_kubelet::history::PodHistory;
-use pleg_kubelet::names;
-use pleg_kubelet::probe::{ProbeKind, ProbeResults};
-use pleg_kubelet::spec::PodSpec;
-use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
-use crate::support::*;
+use super::support::*;
 
 /// The worker of one pod.
 struct Worker {
@@ -28,9 +28,9 @@ impl Worker {
         }
     }
 
-    fn actions(&mut self, seconds: u32, view: &PodView, desired: &Desired<'_>) -> PodActions {
+    fn actions(&mut self, seconds: u32, view: &PodView, desired: &Desired<'_>) -> Actions {
         let (history, back_off) = (&mut self.history, &mut self.back_off);
-        decide(desired, view, &[], history, back_off, at(seconds))
+        decide(desired, view, history, back_off, at(seconds))
     }
 
     fn run(&mut self, seconds: u32, view: &PodView) -> String {
@@ -38,9 +38,9 @@ impl Worker {
         words(&self.actions(seconds, view, &Desired::run(&spec)))
     }
 
-    fn terminate(&mut self, seconds: u32, view: &PodView) -> PodActions {
+    fn terminate(&mut self, seconds: u32, view: &PodView) -> Actions {
         let spec = self.spec.clone();
-        self.actions(seconds, view, &Desired::terminate(Some(&spec)))
+        self.actions(seconds, view, &Desired::terminate(Some(&spec), None))
     }
 }
 
@@ -315,7 +315,7 @@ fn start_does_not_delay_the_stop_of_the_container() {
 #[test]
 fn sidecars_get_what_is_left_of_the_grace_period() {
     let mut worker = Worker::new(spec(Always, &["s1", "s2", "a"]));
-    let grace = |actions: PodActions| actions.stop[0].grace;
+    let grace = |actions: Actions| actions.stop[0].grace;
     let all = view(
         4,
         &[ready(0)],
@@ -331,7 +331,7 @@ fn sidecars_get_what_is_left_of_the_grace_period() {
 #[test]
 fn stop_that_failed_uses_up_no_grace_period() {
     let mut worker = Worker::new(spec(Always, &["s1", "a"]));
-    let grace = |actions: PodActions| actions.stop[0].grace;
+    let grace = |actions: Actions| actions.stop[0].grace;
     let all = |seconds| view(seconds, &[ready(0)], &[running("a"), running("s1")]);
     assert_eq!(grace(worker.terminate(5, &all(4))), 30 * SECOND);
     // The runtime was down.
@@ -345,7 +345,7 @@ fn stop_that_failed_uses_up_no_grace_period() {
 fn outage_after_a_stop_uses_up_no_grace_period() {
     let mut worker = Worker::new(spec(Always, &["s1", "a"]));
     let all = view(4, &[ready(0)], &[running("a"), running("s1")]);
-    worker.terminate(5, &all);
+    let _ = worker.terminate(5, &all);
     worker.history.stops_have_failed();
     let ended = view(50, &[ready(0)], &[exited("a", 0), running("s1")]);
     let stop = worker.terminate(50, &ended).stop;
@@ -410,7 +410,9 @@ fn grace_period_of_an_unknown_specification_is_the_noted_one() {
     let noted = |name, grace| annotated(running(name), names::GRACE_PERIOD, grace);
     let containers = [noted("a", "7"), running("b"), noted("c", "0")];
     let pod = view(4, &[ready(0)], &containers);
-    let stop = worker.actions(5, &pod, &Desired::terminate(None)).stop;
+    let stop = worker
+        .actions(5, &pod, &Desired::terminate(None, None))
+        .stop;
     let grace: Vec<_> = stop.iter().map(|stop| stop.grace).collect();
     assert_eq!(grace, [7 * SECOND, 30 * SECOND, 2 * SECOND]);
 }

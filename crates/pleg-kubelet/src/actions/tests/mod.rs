@@ -1,23 +1,30 @@
 //! Each rule of the decision: one status of a pod whose worker has just started, and the actions.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod history;
+mod init;
+mod random;
+mod support;
+
 use std::sync::Arc;
 
+use crate::actions::Desired;
+use crate::backoff::BackOff;
+use crate::history::PodHistory;
+use crate::probe::ProbeResults;
+use crate::spec::RestartPolicy::{self, Always, Never, OnFailure};
+use crate::spec::{ExitCodes, PodSpec};
 use pleg::ContainerState::Created;
 use pleg::PodView;
 use pleg::core::{CallError, CallErrorKind, SandboxState};
-use pleg_kubelet::actions::{Desired, decide};
-use pleg_kubelet::backoff::BackOff;
-use pleg_kubelet::history::PodHistory;
-use pleg_kubelet::probe::ProbeResults;
-use pleg_kubelet::spec::PodSpec;
-use pleg_kubelet::spec::RestartPolicy::{self, Always, Never, OnFailure};
 
-use crate::support::*;
+use support::*;
 
 /// The rule, the containers of the specification, the view, the actions.
 type Row<'a> = (&'a str, RestartPolicy, &'a [&'a str], PodView, &'a str);
 
-pub(crate) fn check(rows: &[Row<'_>], desired: impl Fn(&PodSpec) -> Desired<'_>) {
+pub(super) fn check(rows: &[Row<'_>], desired: impl Fn(&PodSpec) -> Desired<'_>) {
     for row in rows {
         let spec = spec(row.1, row.2);
         check_row(row, &desired(&spec));
@@ -25,7 +32,7 @@ pub(crate) fn check(rows: &[Row<'_>], desired: impl Fn(&PodSpec) -> Desired<'_>)
 }
 
 /// Of pods that are to run, whose probes have these results.
-pub(crate) fn check_with_probes(rows: &[Row<'_>], results: &ProbeResults) {
+pub(super) fn check_with_probes(rows: &[Row<'_>], results: &ProbeResults) {
     for row in rows {
         let spec = spec(row.1, row.2);
         let mut desired = Desired::run(&spec);
@@ -36,12 +43,41 @@ pub(crate) fn check_with_probes(rows: &[Row<'_>], results: &ProbeResults) {
 
 fn check_row((rule, _, _, view, expected): &Row<'_>, desired: &Desired<'_>) {
     let (mut history, mut back_off) = (PodHistory::default(), BackOff::default());
-    let actions = decide(desired, view, &[], &mut history, &mut back_off, at(20));
+    let actions = decide(desired, view, &mut history, &mut back_off, at(20));
     assert_eq!(words(&actions), *expected, "{rule}");
 }
 
-pub(crate) fn run(spec: &PodSpec) -> Desired<'_> {
+pub(super) fn run(spec: &PodSpec) -> Desired<'_> {
     Desired::run(spec)
+}
+
+#[test]
+fn own_restart_policy_and_exit_codes_of_a_container_decide() {
+    let (in_42, not_in_42) = (ExitCodes::In(vec![42]), ExitCodes::NotIn(vec![42]));
+    for (of_pod, own, codes, code, is_restarted) in [
+        (Always, Some(Never), None, 1, false),
+        (Never, Some(Always), None, 0, true),
+        (Never, Some(OnFailure), None, 1, true),
+        (Never, Some(OnFailure), None, 0, false),
+        (Always, Some(Never), Some(&in_42), 42, true),
+        (Always, Some(Never), Some(&in_42), 1, false),
+        (Always, Some(Never), Some(&not_in_42), 42, false),
+        (Always, Some(Never), Some(&not_in_42), 1, true),
+        (Never, None, Some(&in_42), 42, false),
+    ] {
+        let mut spec = spec(of_pod, &["a"]);
+        spec.containers[0].restart_policy = own;
+        spec.containers[0].restart_on = codes.into_iter().cloned().collect();
+        for sandbox in [ready(0), not_ready(0)] {
+            let pod = view(9, &[sandbox], &[exited("a", code)]);
+            let (mut history, mut back_off) = (PodHistory::default(), BackOff::default());
+            let desired = Desired::run(&spec);
+            let actions = decide(&desired, &pod, &mut history, &mut back_off, at(20));
+            let is_started = !actions.start.is_empty() || actions.create_sandbox.is_some();
+            assert_eq!(is_started, is_restarted, "{spec:?}: {code}");
+            assert_eq!(actions.phase.is_some(), !is_restarted);
+        }
+    }
 }
 
 #[test]
@@ -61,7 +97,7 @@ fn nothing_is_started_before_the_addresses_of_the_sandbox_are_read() {
 }
 
 #[test]
-fn container_of_another_hash_is_stopped_also_if_the_sandbox_cannot_be_read() {
+fn container_of_another_hash_is_stopped_although_its_sandbox_is_unread() {
     let mut unread = ready(0);
     let error = CallError::new("PodSandboxStatus", CallErrorKind::Failed, "test");
     unread.error = Some(Arc::new(error));

@@ -1,12 +1,12 @@
 //! The rules of init containers and sidecars, of probes, and of the end of a pod.
 
+use crate::actions::Desired;
+use crate::probe::{ProbeKind, ProbeResults};
+use crate::spec::RestartPolicy::{Always, Never, OnFailure};
 use pleg::ContainerState::Created;
-use pleg_kubelet::actions::Desired;
-use pleg_kubelet::probe::{ProbeKind, ProbeResults};
-use pleg_kubelet::spec::RestartPolicy::{Always, Never, OnFailure};
 
-use crate::actions::{check, check_with_probes, run};
-use crate::support::*;
+use super::support::*;
+use super::{check, check_with_probes, run};
 
 #[test]
 fn init_containers_and_sidecars() {
@@ -267,7 +267,7 @@ fn termination() {
                 "terminating, terminated, Failed",
             ),
         ],
-        |spec| Desired::terminate(Some(spec)),
+        |spec| Desired::terminate(Some(spec), None),
     );
     let rows = [(
         "without_a_specification_all_are_stopped_together",
@@ -276,5 +276,5 @@ fn termination() {
         pod(&all[2..]),
         "stop s2-0, stop s1-0, terminating",
     )];
-    check(&rows, |_| Desired::terminate(None));
+    check(&rows, |_| Desired::terminate(None, None));
 }

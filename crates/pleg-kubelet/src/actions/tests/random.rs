@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::actions::{Actions, Desired};
+use crate::backoff::BackOff;
+use crate::history::PodHistory;
+use crate::spec::{PodSpec, RestartPolicy};
 use pleg::ContainerState::{self, Created, Exited, Running};
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerStatus, PodView};
-use pleg_kubelet::actions::{Desired, PodActions, decide};
-use pleg_kubelet::backoff::BackOff;
-use pleg_kubelet::history::PodHistory;
-use pleg_kubelet::spec::{PodSpec, RestartPolicy};
 use proptest::prelude::*;
 
-use crate::support::*;
+use super::support::*;
 
 const NAMES: [&str; 5] = ["i1", "s1", "i2", "a", "b"];
 
@@ -88,7 +88,7 @@ fn is_live(state: ContainerState) -> bool {
 }
 
 /// Nothing is started beside a container of its name that may run, and no attempt is used twice.
-fn check_starts(actions: &PodActions, view: &PodView) -> Result<(), TestCaseError> {
+fn check_starts(actions: &Actions, view: &PodView) -> Result<(), TestCaseError> {
     for start in &actions.start {
         for c in of_name(view, &start.name) {
             if start.existing.as_ref() == Some(&c.id) {
@@ -114,7 +114,7 @@ fn check_starts(actions: &PodActions, view: &PodView) -> Result<(), TestCaseErro
 
 /// A sandbox is created only when nothing of the pod may run, and containers are stopped before
 /// their sandboxes.
-fn check_sandboxes(actions: &PodActions, view: &PodView) -> Result<(), TestCaseError> {
+fn check_sandboxes(actions: &Actions, view: &PodView) -> Result<(), TestCaseError> {
     let status = &view.status;
     if actions.create_sandbox.is_some() {
         let is_ended = |s: &SandboxStatus| s.state == SandboxState::NotReady;
@@ -162,11 +162,11 @@ proptest! {
         for (view, later, terminates) in views {
             now += later;
             let desired = match terminates {
-                true => Desired::terminate(Some(&spec)),
+                true => Desired::terminate(Some(&spec), None),
                 false => Desired::run(&spec),
             };
             let at = at(now);
-            let actions = decide(&desired, &view, &[], &mut history, &mut back_off, at);
+            let actions = decide(&desired, &view, &mut history, &mut back_off, at);
             check_starts(&actions, &view)?;
             check_sandboxes(&actions, &view)?;
             for start in actions.start.iter().filter(|s| s.existing.is_none()) {

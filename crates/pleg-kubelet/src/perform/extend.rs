@@ -1,0 +1,267 @@
+//! What an author adds to the performer: sources of what is not on the node, and last changes of CRI
+//! configurations.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, EnvVar, EnvVarSource, HostPathVolumeSource, Pod, Volume,
+};
+use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Provides what is not on the node, such as the ConfigMaps and Secrets of an API server.
+///
+/// The default of every method provides nothing: the field is refused.
+/// [`Performer::sources`](super::Performer::sources) takes it.
+pub trait Sources: Send + Sync + 'static {
+    /// The path on the node with the contents of a volume, which the performer mounts as a
+    /// `hostPath`. Called before containers of the pod are created, each time. Not called for
+    /// `hostPath`, `emptyDir` and `downwardAPI`. `None`: the volume is not provided.
+    fn volume(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+    ) -> impl Future<Output = Result<Option<PathBuf>>> + Send {
+        let _ = (pod, volume);
+        async { Ok(None) }
+    }
+
+    /// The value of an environment variable that refers to a ConfigMap or Secret. `None`: there is
+    /// none, and the variable is left out.
+    fn env(
+        &self,
+        pod: &Pod,
+        source: &EnvVarSource,
+    ) -> impl Future<Output = Result<Option<String>>> + Send {
+        let _ = (pod, source);
+        async { Err("no source provides it".into()) }
+    }
+
+    /// All variables of a ConfigMap or Secret, without the prefix.
+    fn env_from(
+        &self,
+        pod: &Pod,
+        source: &EnvFromSource,
+    ) -> impl Future<Output = Result<BTreeMap<String, String>>> + Send {
+        let _ = (pod, source);
+        async { Err("no source provides it".into()) }
+    }
+
+    /// The credentials for a pull of this image. `None`: it is pulled without.
+    fn credentials(
+        &self,
+        pod: &Pod,
+        image: &str,
+    ) -> impl Future<Output = Result<Option<AuthConfig>>> + Send {
+        let _ = (pod, image);
+        async { Ok(None) }
+    }
+}
+
+/// Changes configurations right before their call.
+/// [`Performer::last_changes`](super::Performer::last_changes) takes it.
+pub trait LastChanges: Send + Sync + 'static {
+    /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each
+    /// `CreateContainer` in it.
+    ///
+    /// # Errors
+    /// Why the pod cannot run now. It is tried again.
+    fn sandbox(&self, pod: &Pod, config: &mut PodSandboxConfig) -> Result<()> {
+        let _ = (pod, config);
+        Ok(())
+    }
+
+    /// Changes the configuration of a container, before `CreateContainer`.
+    ///
+    /// # Errors
+    /// Why the container cannot be created now. It is tried again.
+    fn container(&self, pod: &Pod, config: &mut ContainerConfig) -> Result<()> {
+        let _ = (pod, config);
+        Ok(())
+    }
+}
+
+/// Changes nothing, and provides nothing.
+pub(super) struct Nothing;
+
+impl LastChanges for Nothing {}
+
+impl AnySources for Nothing {
+    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
+        Box::pin(async { Ok(pod.clone()) })
+    }
+
+    fn with_environment<'a>(&'a self, _: &'a Pod, of: &'a Container) -> Boxed<'a, Container> {
+        Box::pin(async { Ok(of.clone()) })
+    }
+
+    fn credentials<'a>(&'a self, _: &'a Pod, _: &'a str) -> Boxed<'a, Option<AuthConfig>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// [`Sources`] as an object.
+pub(super) trait AnySources: Send + Sync {
+    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod>;
+    fn with_environment<'a>(
+        &'a self,
+        pod: &'a Pod,
+        container: &'a Container,
+    ) -> Boxed<'a, Container>;
+    fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>>;
+}
+
+impl<S: Sources> AnySources for S {
+    /// The pod with the volumes that the source provides as `hostPath`.
+    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
+        Box::pin(async move {
+            let mut with = pod.clone();
+            let spec = with.spec.as_mut();
+            let volumes = spec.and_then(|spec| spec.volumes.as_mut());
+            for volume in volumes.into_iter().flatten() {
+                if !is_on_node(volume)
+                    && let Some(path) = self.volume(pod, volume).await?
+                {
+                    *volume = host_path(volume, &path);
+                }
+            }
+            Ok(with)
+        })
+    }
+
+    /// The container with the values of its variables. A `$` in them begins no reference.
+    fn with_environment<'a>(
+        &'a self,
+        pod: &'a Pod,
+        container: &'a Container,
+    ) -> Boxed<'a, Container> {
+        Box::pin(async move {
+            let mut env = Vec::new();
+            for source in container.env_from.iter().flatten() {
+                let prefix = source.prefix.as_deref().unwrap_or_default();
+                let variables = self.env_from(pod, source).await?.into_iter();
+                env.extend(
+                    variables.map(|(name, value)| literal(&format!("{prefix}{name}"), &value)),
+                );
+            }
+            for variable in container.env.iter().flatten() {
+                match variable.value_from.as_ref().filter(|from| is_object(from)) {
+                    Some(from) => {
+                        let value = self.env(pod, from).await?;
+                        env.extend(value.map(|value| literal(&variable.name, &value)));
+                    }
+                    None => env.push(variable.clone()),
+                }
+            }
+            Ok(Container {
+                env: Some(env),
+                env_from: None,
+                ..container.clone()
+            })
+        })
+    }
+
+    fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>> {
+        Box::pin(Sources::credentials(self, pod, image))
+    }
+}
+
+fn is_on_node(volume: &Volume) -> bool {
+    volume.host_path.is_some() || volume.empty_dir.is_some() || volume.downward_api.is_some()
+}
+
+fn host_path(volume: &Volume, path: &std::path::Path) -> Volume {
+    Volume {
+        name: volume.name.clone(),
+        host_path: Some(HostPathVolumeSource {
+            path: path.to_string_lossy().into_owned(),
+            type_: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn is_object(source: &EnvVarSource) -> bool {
+    source.config_map_key_ref.is_some() || source.secret_key_ref.is_some()
+}
+
+fn literal(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: Some(value.replace('$', "$$")),
+        value_from: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    struct Objects;
+
+    impl Sources for Objects {
+        async fn volume(&self, _: &Pod, volume: &Volume) -> Result<Option<PathBuf>> {
+            let is_secret = volume.secret.is_some();
+            Ok(is_secret.then(|| format!("/secrets/{}", volume.name).into()))
+        }
+
+        async fn env(&self, _: &Pod, source: &EnvVarSource) -> Result<Option<String>> {
+            let key = source.secret_key_ref.as_ref().map(|r| r.key.clone());
+            Ok(key.filter(|key| key != "absent"))
+        }
+
+        async fn env_from(&self, _: &Pod, _: &EnvFromSource) -> Result<BTreeMap<String, String>> {
+            Ok(BTreeMap::from([("A".to_owned(), "$(B)".to_owned())]))
+        }
+    }
+
+    #[tokio::test]
+    async fn provided_volumes_become_host_paths_and_others_stay() {
+        let volumes = json!([
+            {"name": "s", "secret": {"secretName": "x"}},
+            {"name": "c", "configMap": {"name": "x"}},
+            {"name": "e", "emptyDir": {}},
+        ]);
+        let pod: Pod = from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
+        let with = Objects.with_volumes(&pod).await.unwrap();
+        let with = to_value(with.spec.unwrap().volumes).unwrap();
+        assert_eq!(
+            with[0],
+            json!({"name": "s", "hostPath": {"path": "/secrets/s"}})
+        );
+        assert_eq!((&with[1], &with[2]), (&volumes[1], &volumes[2]));
+    }
+
+    #[tokio::test]
+    async fn provided_variables_are_literal_and_come_first() {
+        let secret = |name, key| {
+            let key = json!({"name": "x", "key": key});
+            json!({"name": name, "valueFrom": {"secretKeyRef": key}})
+        };
+        let field = json!({"name": "F", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+        let container: Container = from_value(json!({
+            "name": "c",
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "x"}}],
+            "env": [secret("S", "a$b"), secret("O", "absent"), field],
+        }))
+        .unwrap();
+        let with = Objects.with_environment(&Pod::default(), &container).await;
+        let expected = json!([
+            {"name": "P_A", "value": "$$(B)"},
+            {"name": "S", "value": "a$$b"},
+            field,
+        ]);
+        let with = with.unwrap();
+        assert_eq!(to_value(with.env).unwrap(), expected);
+        assert_eq!(with.env_from, None);
+    }
+}

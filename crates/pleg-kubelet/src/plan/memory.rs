@@ -1,0 +1,166 @@
+//! What a planner remembers between runs: the history of each pod, the crash back-off, and which
+//! exits were reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use pleg::{Id, Instant, Pleg, PodStatus, PodUid, TerminalRecord};
+
+use crate::backoff::BackOff;
+use crate::history::PodHistory;
+use crate::worker::Run;
+
+/// How long what is known of a pod is kept after its worker has ended: a minute longer than the
+/// generator keeps the exit records of a pod that is gone.
+const FORGOTTEN_KEPT: Duration = Duration::from_secs(11 * 60);
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) back_off: BackOff,
+    pods: BTreeMap<PodUid, Remembered>,
+    /// Pods whose worker has ended. Their exits do not count if they come back.
+    forgotten: BTreeMap<PodUid, Forgotten>,
+    reported: BTreeMap<PodUid, BTreeSet<(Id, Instant)>>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    /// The worker of the pod. It has ended when nothing else refers to it.
+    worker: Weak<AtomicU64>,
+    history: PodHistory,
+}
+
+#[derive(Debug)]
+struct Forgotten {
+    at: Instant,
+    /// What was left behind, and what has exit records. They are of the earlier pod, even if they
+    /// end later.
+    left: BTreeSet<Id>,
+    /// See [`PodHistory::is_given_up`].
+    unanswered: Option<Instant>,
+}
+
+impl Memory {
+    pub(super) const fn new(back_off: BackOff) -> Self {
+        Self {
+            back_off,
+            pods: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
+            reported: BTreeMap::new(),
+        }
+    }
+
+    /// The history of the pod of this run. A new worker's pod begins anew.
+    pub(super) fn history<S>(&mut self, run: &Run<S>) -> (&mut PodHistory, &mut BackOff) {
+        let forgotten = &self.forgotten;
+        let pod = self.pods.entry(run.uid.clone());
+        let pod = pod.or_insert_with(|| Remembered {
+            worker: run.worker(),
+            history: match forgotten.get(&run.uid) {
+                Some(earlier) => PodHistory::after(earlier.left.clone(), earlier.unanswered),
+                None => PodHistory::default(),
+            },
+        });
+        (&mut pod.history, &mut self.back_off)
+    }
+
+    /// Forgets pods whose worker has ended, and an earlier pod with the uid of this run.
+    pub(super) fn forget_ended<S>(&mut self, run: &Run<S>) {
+        let worker = run.worker();
+        let has_ended = |uid: &PodUid, pod: &Remembered| match *uid == run.uid {
+            true => !pod.worker.ptr_eq(&worker),
+            false => pod.worker.strong_count() == 0,
+        };
+        let ended = self.pods.iter().filter(|(uid, pod)| has_ended(uid, pod));
+        let ended: Vec<_> = ended.map(|(uid, _)| uid.clone()).collect();
+        for uid in ended {
+            self.forget(uid, run.pleg());
+        }
+        let (pods, now) = (&self.pods, run.now());
+        let is_kept = |uid: &PodUid, f: &Forgotten| {
+            pods.contains_key(uid) || *uid == run.uid || now.since(f.at) < FORGOTTEN_KEPT
+        };
+        self.forgotten.retain(|uid, f| is_kept(uid, f));
+    }
+
+    fn forget(&mut self, uid: PodUid, pleg: &Pleg) {
+        let pod = self.pods.remove(&uid);
+        self.back_off.forget(&uid);
+        let status = &pleg.get(&uid).status;
+        let mut left = BTreeSet::new();
+        if status.is_nothing() {
+            self.reported.remove(&uid);
+        } else {
+            let records = pleg.terminal_records(&uid);
+            let exits = self.exits(&uid, status, &records);
+            left.extend(exits.into_iter().map(|exit| exit.id));
+            left.extend(ids(status).cloned());
+        }
+        let forgotten = Forgotten {
+            at: pleg.now(),
+            left,
+            unanswered: pod.and_then(|pod| pod.history.last_unanswered()),
+        };
+        self.forgotten.insert(uid, forgotten);
+    }
+
+    /// The exits of this pod alone. An earlier one of the same uid has another history: a manifest
+    /// may be removed and put back.
+    pub(super) fn own_exits(
+        &self,
+        uid: &PodUid,
+        records: &[TerminalRecord],
+    ) -> Vec<TerminalRecord> {
+        let earlier = self.forgotten.get(uid);
+        let is_own = |r: &&TerminalRecord| {
+            earlier.is_none_or(|e| r.detected > e.at && !e.left.contains(&r.id))
+        };
+        records.iter().filter(is_own).cloned().collect()
+    }
+
+    /// The exits of this pod, and of what an earlier one of the same uid left behind.
+    pub(super) fn exits(
+        &self,
+        uid: &PodUid,
+        status: &PodStatus,
+        records: &[TerminalRecord],
+    ) -> Vec<TerminalRecord> {
+        let earlier = self.forgotten.get(uid);
+        let exists = |id: &Id| ids(status).any(|other| other == id);
+        let counts = |r: &&TerminalRecord| {
+            earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id) || exists(&r.id))
+        };
+        records.iter().filter(counts).cloned().collect()
+    }
+
+    /// Those among these exits of a pod that were not reported yet.
+    pub(super) fn unreported(
+        &mut self,
+        uid: &PodUid,
+        exits: &[TerminalRecord],
+    ) -> Vec<TerminalRecord> {
+        let Some(reported) = self.reported.get_mut(uid) else {
+            return exits.to_vec();
+        };
+        reported.retain(|key| exits.iter().any(|exit| key_of(exit) == *key));
+        let is_new = |exit: &&TerminalRecord| !reported.contains(&key_of(exit));
+        exits.iter().filter(is_new).cloned().collect()
+    }
+
+    pub(super) fn reported(&mut self, uid: &PodUid, exit: &TerminalRecord) {
+        let reported = self.reported.entry(uid.clone()).or_default();
+        reported.insert(key_of(exit));
+    }
+}
+
+/// An id may end twice, if the first report was wrong.
+fn key_of(exit: &TerminalRecord) -> (Id, Instant) {
+    (exit.id.clone(), exit.detected)
+}
+
+fn ids(status: &PodStatus) -> impl Iterator<Item = &Id> {
+    let containers = status.containers.iter().map(|c| &c.id);
+    containers.chain(status.sandboxes.iter().map(|s| &s.id))
+}

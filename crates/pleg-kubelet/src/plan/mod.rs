@@ -1,0 +1,398 @@
+//! What a pod needs now, and what was remembered of it between its runs.
+
+mod memory;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pleg::core::{Health, SandboxState};
+use pleg::{
+    Consumer, ContainerState, Id, Instant, InvalidSetting, PodStatus, PodView, TerminalRecord,
+    WaitError,
+};
+
+use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
+use crate::backoff::{BackOff, BackOffSettings};
+use crate::gc::{Gc, GcPolicy, Removal};
+use crate::history::{Call, PodHistory, inspect_again};
+use crate::probe::ProbeResults;
+use crate::worker::Run;
+
+use memory::Memory;
+
+/// The deadline of an inspection. Everything else in the plan waits for it.
+const INSPECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Gives what the probes of a pod say of a status.
+type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
+
+/// Plans what pods need. One for all pods of a node.
+///
+/// It remembers of each pod, while its worker lives, which attempts were tried and how its
+/// containers ended, and the crash back-off.
+#[must_use]
+#[derive(Debug)]
+pub struct Planner {
+    consumer: Option<Consumer>,
+    policy: GcPolicy,
+    memory: Mutex<Memory>,
+}
+
+impl Planner {
+    /// A planner that remembers nothing, with these delays between restarts.
+    ///
+    /// # Errors
+    /// If a setting of the back-off is invalid.
+    pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
+        Ok(Self {
+            consumer: None,
+            policy: GcPolicy::default(),
+            memory: Mutex::new(Memory::new(BackOff::new(back_off)?)),
+        })
+    }
+
+    /// Keeps the exits of containers for this consumer until the plan that shows them in
+    /// [`Plan::exits`] is begun. Register it with the generator's builder, so that it misses none.
+    ///
+    /// Without a consumer, a container may be removed before its exit was reported.
+    pub fn consumer(mut self, consumer: Consumer) -> Self {
+        self.consumer = Some(consumer);
+        self
+    }
+
+    /// Keeps dead containers by this policy instead of the default one.
+    pub const fn garbage(mut self, policy: GcPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Plans what the pod of this run needs. A run without a specification terminates its pod,
+    /// whatever is desired. `probes` gives the results of probes for a status; without it, every
+    /// running container has started and is healthy.
+    ///
+    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once
+    /// before. If that inspection fails, only what needs the exit code waits. The inspection is
+    /// repeated after 1 s, 2 s, and so on up to 1 min. The plan no longer waits for a code that the
+    /// runtime, although it lists the pod, has not given for a minute.
+    ///
+    /// # Errors
+    /// If the generator has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future records nothing.
+    pub async fn plan<'a, S>(
+        &'a self,
+        run: &'a Run<S>,
+        desired: Desired<'_>,
+        probes: Option<Probes<'_>>,
+    ) -> Result<Plan<'a, S>, WaitError> {
+        self.memory().forget_ended(run);
+        let mut plan = self.plan_from(run, desired, run.view.clone(), probes);
+        if let Some(after) = plan.missing_since() {
+            let listed = run.pleg().get(&run.uid).as_of;
+            let inspected = run.details_newer_than(after, INSPECT_WITHIN).await;
+            if let Err(error) = &inspected {
+                if matches!(error, WaitError::Closed) {
+                    return Err(WaitError::Closed);
+                }
+                tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
+                self.memory().history(run).0.unanswered(listed);
+            }
+            let failed = inspected.is_err();
+            let view = inspected.unwrap_or(plan.observed.view);
+            plan = self.plan_from(run, desired, view, probes);
+            if let Some(since) = plan.missing_since().filter(|_| failed) {
+                run.due_by(inspect_again(since, run.now()));
+            }
+        }
+        if let Some(due) = plan.actions.due {
+            run.due_by(due);
+        }
+        Ok(plan)
+    }
+
+    fn plan_from<'a, S>(
+        &'a self,
+        run: &'a Run<S>,
+        desired: Desired<'_>,
+        view: PodView,
+        probes: Option<Probes<'_>>,
+    ) -> Plan<'a, S> {
+        let probes = probes.map(|probes| probes(&view.status));
+        let desired = Desired {
+            probes: probes.as_ref(),
+            terminating: desired.terminating || run.spec.is_none(),
+            grace: desired.grace.or(run.grace),
+            ..desired
+        };
+        let memory = &mut *self.memory();
+        let records = run.terminal_records();
+        let ended = memory.own_exits(&run.uid, &records);
+        let all_exits = memory.exits(&run.uid, &view.status, &records);
+        let mut exits = memory.unreported(&run.uid, &all_exits);
+        let (history, back_off) = memory.history(run);
+        history.observe(&view.status, &ended, run.now());
+        if run.failures > 0 {
+            history.stops_have_failed();
+        }
+        let is_unread = |r: &&TerminalRecord| !history.is_final(&view, r);
+        let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
+        let unread: BTreeSet<_> = unread.collect();
+        exits.retain(|exit| !unread.contains(&exit.id));
+        let actions = pod_actions(&desired, &view, history, back_off, run.now());
+        Plan {
+            observed: Observed {
+                view,
+                probes,
+                ended: ended.into(),
+                unread,
+                waiting: actions.waiting.clone(),
+                replaced: actions.replaced.clone(),
+                phase: actions.phase,
+                is_terminated: actions.terminated,
+            },
+            run,
+            planner: self,
+            exits,
+            all_exits,
+            actions,
+        }
+    }
+
+    /// The exits that no plan has shown, of a pod whose worker ends: for
+    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Of a pod that comes back there are
+    /// none here: the plans of its next worker have them.
+    #[must_use]
+    pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<TerminalRecord> {
+        if !run.view.status.is_nothing() {
+            return Vec::new();
+        }
+        let (mut memory, records) = (self.memory(), run.terminal_records());
+        let exits = memory.exits(&run.uid, &run.view.status, &records);
+        memory.unreported(&run.uid, &exits)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a plan was made from, and what follows for the status of the pod.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Observed {
+    /// The status of the pod: that of the run, or a later one.
+    pub view: PodView,
+    /// What the probes say of it.
+    pub probes: Option<ProbeResults>,
+    /// How containers and sandboxes of the pod ended, including removed ones.
+    pub ended: Arc<[TerminalRecord]>,
+    /// The containers whose exit code is not known, and may still become known.
+    pub unread: BTreeSet<Id>,
+    /// Why containers wait, by name. The name of the sandbox is empty.
+    pub waiting: BTreeMap<String, WaitReason>,
+    /// The names of containers that have ended and run again, however they ended: the worker
+    /// stopped them to replace them, or they belong to an earlier pod of this uid.
+    pub replaced: BTreeSet<String>,
+    /// How the pod ended, once every exit code is known or stays unknown.
+    pub phase: Option<PodPhase>,
+    /// Nothing of the pod runs any more, and nothing will.
+    pub is_terminated: bool,
+}
+
+/// What a pod needs now. It makes no call itself.
+///
+/// `Performer::perform` (feature `k8s-openapi`) performs it. With a client of your own,
+/// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
+/// a create that times out may still take effect, so its attempt must not be used again.
+///
+/// Its calls cannot be had without that:
+///
+/// ```compile_fail,E0616
+/// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
+/// for start in &plan.actions.start {} // error: field `actions` is private
+/// # }
+/// ```
+///
+/// A plan is performed once:
+///
+/// ```compile_fail,E0382
+/// # async fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
+/// let first = plan.begin().await;
+/// let second = plan.begin().await; // error: use of moved value
+/// # }
+/// ```
+#[must_use = "a plan makes no call: perform it, or begin it and make its calls"]
+#[derive(Debug)]
+pub struct Plan<'a, S> {
+    /// What it was made from.
+    pub observed: Observed,
+    pub(crate) run: &'a Run<S>,
+    planner: &'a Planner,
+    exits: Vec<TerminalRecord>,
+    /// The exits of this pod and of what an earlier one left behind.
+    all_exits: Vec<TerminalRecord>,
+    pub(crate) actions: Actions,
+}
+
+impl<S> Plan<'_, S> {
+    /// The exits that were not reported yet. Report them before the plan is begun or performed:
+    /// that acknowledges them. They come again if the plan is dropped. An exit whose code may still
+    /// become known comes later.
+    #[must_use]
+    pub fn exits(&self) -> &[TerminalRecord] {
+        &self.exits
+    }
+
+    /// The names of the containers that it creates.
+    pub fn creates(&self) -> impl Iterator<Item = &str> {
+        let created = self.actions.start.iter().filter(|s| s.existing.is_none());
+        created.map(|start| &*start.name)
+    }
+
+    /// Returns true if it creates a sandbox.
+    #[must_use]
+    pub const fn creates_sandbox(&self) -> bool {
+        self.actions.create_sandbox.is_some()
+    }
+
+    /// Does not start this container now, because something that it needs is missing, such as its
+    /// image. It uses up neither an attempt nor back-off. The pod is planned again at `until`;
+    /// without one, when you call the [`waker`](Run::waker) of the run.
+    pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
+        self.actions.start.retain(|start| start.name != container);
+        until.into_iter().for_each(|at| self.run.due_by(at));
+    }
+
+    /// Does not create the sandbox now, as [`postpone`](Self::postpone).
+    pub fn postpone_sandbox(&mut self, until: Option<Instant>) {
+        self.actions.create_sandbox = None;
+        until.into_iter().for_each(|at| self.run.due_by(at));
+    }
+
+    /// Acknowledges the [`exits`](Self::exits), records what the plan begins, and returns what to
+    /// do. Make all its calls.
+    ///
+    /// Exited containers and sandboxes wait for their acknowledgement: of each name the newest
+    /// [`GcPolicy::max_unacknowledged`], and for 10 min at most if the pod is deleted
+    /// ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged and counted
+    /// (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect
+    /// is repeated after 10 s, 20 s, and so on up to 5 min.
+    ///
+    /// # Cancel safety
+    /// Dropping the future records nothing; some exits may be acknowledged.
+    pub async fn begin(self) -> Actions {
+        let Self { run, planner, .. } = self;
+        if let Some(consumer) = &planner.consumer {
+            for exit in &self.exits {
+                consumer.acknowledge(exit).await;
+            }
+        }
+        let unacknowledged = self.unacknowledged().await;
+        let garbage = self.garbage(planner.policy, &unacknowledged);
+        let mut actions = self.actions;
+        let memory = &mut *planner.memory();
+        for exit in &self.exits {
+            memory.reported(&run.uid, exit);
+        }
+        let (history, back_off) = memory.history(run);
+        history.record(&run.uid, &actions, back_off, run.now());
+        for removal in garbage {
+            match garbage_at(&removal, history, &self.observed.view, run.now()) {
+                Some(at) => run.due_by(at),
+                None => {
+                    begin_removal(&removal, history, &unacknowledged, run);
+                    actions.garbage.push(removal);
+                }
+            }
+        }
+        actions
+    }
+
+    /// What has ended, and a consumer has not acknowledged.
+    async fn unacknowledged(&self) -> BTreeSet<Id> {
+        let status = &self.observed.view.status;
+        let exited = status.containers.iter();
+        let exited = exited.filter(|c| c.state == ContainerState::Exited);
+        let not_ready = status.sandboxes.iter();
+        let not_ready = not_ready.filter(|s| s.state == SandboxState::NotReady);
+        let mut unacknowledged = BTreeSet::new();
+        for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
+            if !self.run.pleg().is_acknowledged(id).await {
+                unacknowledged.insert(id.clone());
+            }
+        }
+        unacknowledged
+    }
+
+    fn garbage(&self, policy: GcPolicy, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
+        let run = self.run;
+        let is_deleted = run.spec.is_none() && self.actions.terminated;
+        let is_old = |id: &Id| {
+            let exit = self.all_exits.iter().find(|exit| exit.id == *id);
+            exit.is_some_and(|e| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN)
+        };
+        let gc = Gc {
+            policy,
+            now: run.clock().wall(),
+            is_deleted,
+            is_acknowledged: &|id| !unacknowledged.contains(id) || is_deleted && is_old(id),
+        };
+        gc.removals(&self.observed.view.status)
+    }
+
+    /// Since when something is missing that an inspection may show.
+    fn missing_since(&self) -> Option<Instant> {
+        let unread = &self.observed.unread;
+        let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));
+        let unread = unread.map(|exit| exit.detected);
+        self.actions.inspect_after.into_iter().chain(unread).max()
+    }
+}
+
+/// When a removal is tried, if not now.
+fn garbage_at(
+    removal: &Removal,
+    history: &PodHistory,
+    view: &PodView,
+    now: Instant,
+) -> Option<Instant> {
+    let at = match removal {
+        Removal::StopContainer(id) => history.repeat_at(id, Call::Stop),
+        Removal::Sandbox(id) => history.repeat_garbage_at(id),
+        Removal::Container(id) => {
+            let unread = history.unread_since(id, view.inspected, now);
+            let unread = unread.filter(|_| is_startable(&view.status, id));
+            let again = unread.map(|since| since.max(inspect_again(since, now)));
+            again.max(history.repeat_garbage_at(id))
+        }
+    };
+    at.filter(|at| *at > now)
+}
+
+/// Records that a removal is about to be tried.
+fn begin_removal<S>(
+    removal: &Removal,
+    history: &mut PodHistory,
+    unacknowledged: &BTreeSet<Id>,
+    run: &Run<S>,
+) {
+    let (id, call) = match removal {
+        Removal::StopContainer(id) => (id, Call::Stop),
+        Removal::Container(id) | Removal::Sandbox(id) => (id, Call::Remove),
+    };
+    history.called(id, call, run.now());
+    if call == Call::Remove && unacknowledged.contains(id) {
+        metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
+        tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
+    }
+}
+
+/// Returns true if the container was created, so that a start of it may take effect or have failed.
+/// If its status cannot be read, that never becomes known.
+fn is_startable(status: &PodStatus, id: &Id) -> bool {
+    let mut containers = status.containers.iter();
+    let container = containers.find(|c| c.id == *id);
+    container.is_some_and(|c| c.state == ContainerState::Created && c.error.is_none())
+}

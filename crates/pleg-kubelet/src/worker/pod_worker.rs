@@ -1,0 +1,184 @@
+//! The worker of one pod: runs it whenever it was woken or is due.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use oorandom::Rand64;
+use pleg::{Instant, PodUid};
+use tokio::sync::{Semaphore, watch};
+
+use super::driver::stopped;
+use super::run::{Run, RunError};
+use super::{Reconcile, Shared, Stop, WorkerSettings, default_delay};
+
+pub(super) struct Worker<R: Reconcile> {
+    pub(super) run: Run<R::Spec>,
+    pub(super) reconciler: Arc<R>,
+    pub(super) shared: Arc<Shared<R::Spec>>,
+    pub(super) settings: WorkerSettings,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) random: Rand64,
+    /// A run without a specification has begun. The pod ends before it begins anew.
+    pub(super) is_deleted: bool,
+    /// The pod had a specification, or the reconciler claimed it.
+    pub(super) is_ours: bool,
+    /// The error that was logged last; empty after a run that succeeded.
+    pub(super) error: String,
+}
+
+/// How a run ended that did not fail.
+enum Outcome {
+    /// The pod is run again at that instant, if not at the next resync.
+    Due(Option<Instant>),
+    /// The worker ends: the pod was cleaned up after, or is somebody else's.
+    End,
+}
+
+impl<R: Reconcile> Worker<R> {
+    /// Runs the pod until nothing is left to do. Returns its uid.
+    pub(super) async fn work(mut self) -> PodUid {
+        let mut stop = self.stop.clone();
+        let permits = self.permits.clone();
+        loop {
+            let permit = tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                permit = permits.acquire() => permit,
+            };
+            self.update();
+            let outcome = self.run_once().await;
+            drop(permit);
+            let Outcome::Due(due) = outcome else { break };
+            tokio::select! {
+                // The driver ends with the generator, and this task with it.
+                _ = self.run.wait(due) => {}
+                () = stopped(&mut stop) => break,
+            }
+        }
+        self.run.uid
+    }
+
+    /// Takes over what was set and deleted since the last run. A specification that is set while an
+    /// earlier one is being terminated waits until that has ended.
+    fn update(&mut self) {
+        let (uid, run) = (self.run.uid.clone(), &mut self.run);
+        let mut specs = self.shared.specs();
+        let (spec, grace) = (specs.pods.get(&uid).cloned(), specs.graces.remove(&uid));
+        let deleted = specs.deleted.remove(&uid).filter(|_| !self.is_deleted);
+        drop(specs);
+        self.is_deleted |= spec.is_none();
+        run.spec = spec.filter(|_| !self.is_deleted);
+        let last = run.spec.clone().or(deleted.filter(|_| self.is_deleted));
+        run.last_spec = last.or(run.last_spec.take());
+        self.is_ours |= run.last_spec.is_some();
+        if self.is_deleted {
+            run.grace = run.grace.into_iter().chain(grace).min();
+        }
+    }
+
+    async fn run_once(&mut self) -> Outcome {
+        let result = AssertUnwindSafe(self.reconcile()).catch_unwind().await;
+        let error = match result {
+            Ok(Ok(Outcome::End)) => return Outcome::End,
+            Ok(Ok(Outcome::Due(due))) => {
+                self.log(String::new());
+                self.run.failures = 0;
+                let resync = self.jittered(self.settings.resync_period);
+                return Outcome::Due(due.into_iter().chain([resync]).min());
+            }
+            Ok(Err(error)) => error,
+            Err(panic) => RunError::Panicked(message_of(&*panic)),
+        };
+        if !matches!(error, RunError::View(_)) {
+            // It may have changed something and failed before it said so.
+            self.run.changed(self.run.now());
+        }
+        self.run.failures = self.run.failures.saturating_add(1);
+        let (uid, failures) = (&self.run.uid, self.run.failures);
+        let policy = || self.reconciler.error_policy(uid, &error, failures);
+        let retry_in = panic::catch_unwind(AssertUnwindSafe(policy));
+        self.log(error.to_string());
+        Outcome::Due(Some(
+            self.jittered(retry_in.unwrap_or(default_delay(failures))),
+        ))
+    }
+
+    async fn reconcile(&mut self) -> Result<Outcome, RunError<R::Error>> {
+        let refreshed = self.run.refresh(self.settings.view_deadline).await;
+        refreshed.map_err(RunError::View)?;
+        let run = &self.run;
+        let status = &run.view.status;
+        let is_claimed = || !status.is_nothing() && self.reconciler.owns(status);
+        self.is_ours = self.is_ours || is_claimed();
+        if !self.is_ours {
+            return Ok(Outcome::End);
+        }
+        // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
+        let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
+        let has_ended = status.is_nothing() || !run.may_run() && comes_back();
+        if run.spec.is_none() && has_ended {
+            let finished = self.reconciler.finish(run).await;
+            return finished.map(|()| Outcome::End).map_err(RunError::Reconcile);
+        }
+        let action = self.reconciler.reconcile(run).await;
+        Ok(Outcome::Due(
+            run.follows(action.map_err(RunError::Reconcile)?),
+        ))
+    }
+
+    fn jittered(&mut self, pause: Duration) -> Instant {
+        let random = self.random.rand_float();
+        let pause = jitter(pause, self.settings.jitter, random);
+        self.run.now().after(pause)
+    }
+
+    /// Logs an error when it comes, and when it is over.
+    fn log(&mut self, error: String) {
+        let (uid, failures) = (&self.run.uid, self.run.failures);
+        if !is_logged(&self.error, &error, failures) {
+            return;
+        }
+        match error.is_empty() {
+            true => tracing::info!(pod = %uid, failures, "the pod is synced again"),
+            false => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
+        }
+        self.error = error;
+    }
+}
+
+/// While an error lasts, it is logged again if its text has changed, less and less often: the text
+/// may name an attempt.
+fn is_logged(last: &str, error: &str, failures: u32) -> bool {
+    match error.is_empty() {
+        true => !last.is_empty(),
+        false => failures.is_power_of_two() && error != last,
+    }
+}
+
+/// A time between `base` and `base * (1 + factor)`. `random` is between 0 and 1.
+fn jitter(base: Duration, factor: f64, random: f64) -> Duration {
+    let spread = base.as_secs_f64() * factor * random;
+    base.saturating_add(Duration::try_from_secs_f64(spread).unwrap_or(Duration::ZERO))
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changing_error_is_logged_less_and_less_often() {
+        let logged = (1..=20).filter(|n| is_logged("attempt 0", &format!("attempt {n}"), *n));
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+        assert!(is_logged("attempt 1", "", 3) && !is_logged("", "", 0));
+    }
+}

@@ -1,0 +1,168 @@
+//! The examples of docs/kubelet.md: a kubelet loop, a loop of one's own, and a unit test of a worker.
+
+mod kubelet;
+mod own_loop;
+mod worker;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use pleg::cri::{CriClient, v1::ContainerConfig};
+use pleg::{Consumer, ContainerState, Id, Pleg, PodHandle, PodUid};
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::perform::{LastChanges, Performer};
+use pleg_kubelet::plan::Planner;
+use pleg_kubelet::worker::PodWorkers;
+use pleg_sim::Sim;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use kubelet::Kubelet;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+const GUIDE: &str = include_str!("../../../../../docs/kubelet.md");
+
+/// A pod `web`. Another image is another pod of that name.
+fn web(image: &str) -> (PodUid, Pod) {
+    let uid = image.replace(':', "-");
+    let pod = json!({
+        "metadata": {"name": "web", "uid": uid},
+        "spec": {"containers": [{"name": "app", "image": image}]},
+    });
+    (PodUid::from(uid), serde_json::from_value(pod).unwrap())
+}
+
+#[test]
+fn guide_shows_the_tested_code() {
+    for (code, lines) in [
+        (include_str!("kubelet.rs"), 60),
+        (include_str!("own_loop.rs"), 120),
+        (include_str!("worker.rs"), 40),
+    ] {
+        assert!(GUIDE.contains(&format!("```rust,ignore\n{code}```\n")));
+        assert!(code.lines().count() <= lines);
+    }
+}
+
+/// The container of that attempt, once it runs.
+async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
+    loop {
+        let status = pod.view().status;
+        let runs = status.container("app").filter(|c| c.attempt == attempt);
+        if let Some(c) = runs.filter(|c| c.state == ContainerState::Running) {
+            return c.id.clone();
+        }
+        assert!(pod.changed().await);
+    }
+}
+
+/// A simulated runtime with its generator.
+struct Node {
+    sim: Sim,
+    pleg: Pleg,
+    dir: TempDir,
+}
+
+impl Node {
+    fn start() -> (Self, Consumer, CriClient) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("cri.sock");
+        let sim = Sim::builder().build();
+        let _serving = sim.serve_unix(&socket, pending()).unwrap();
+        let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+        let consumer = builder.register_consumer("guide");
+        let pleg = builder.spawn().unwrap();
+        (Self { sim, pleg, dir }, consumer, client)
+    }
+
+    /// The loop of the guide.
+    fn workers() -> (Self, PodWorkers<Pod>) {
+        let (node, consumer, client) = Self::start();
+        let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+        let parts = (&node.pleg, consumer, client);
+        let workers = kubelet::start(parts, config, Vec::new()).unwrap();
+        (node, workers)
+    }
+}
+
+#[tokio::test]
+async fn loop_starts_restarts_and_removes_a_pod() {
+    let (node, workers) = Node::workers();
+    let (uid, pod_of) = web("shop:1");
+    let mut pod = node.pleg.pod(&uid);
+    workers.set(&uid, pod_of);
+    let first = running(&mut pod, 0).await;
+    node.sim.kill_container(first.as_str(), 1);
+    running(&mut pod, 1).await;
+    workers.delete(&uid);
+    while !pod.view().status.is_nothing() {
+        assert!(pod.changed().await);
+    }
+    node.pleg.shutdown().await;
+}
+
+#[tokio::test]
+async fn edited_pod_starts_when_its_predecessor_has_ended() {
+    let (node, workers) = Node::workers();
+    let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
+    workers.set(&old_uid, old);
+    let first = running(&mut node.pleg.pod(&old_uid), 0).await;
+    node.sim.set_knob("stop_container.hang=1s").unwrap();
+
+    workers.delete(&old_uid);
+    workers.set(&new_uid, new);
+    running(&mut node.pleg.pod(&new_uid), 0).await;
+    let old = node.pleg.get(&old_uid).status;
+    let first = old.containers.iter().find(|c| c.id == first);
+    assert!(first.is_none_or(|c| c.state == ContainerState::Exited));
+    node.pleg.shutdown().await;
+}
+
+/// Adds an annotation to each container.
+struct Mark;
+
+impl LastChanges for Mark {
+    fn container(
+        &self,
+        pod: &Pod,
+        config: &mut ContainerConfig,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let name = pod.metadata.name.clone().ok_or("no name")?;
+        config.annotations.insert("example/pod".to_owned(), name);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn own_loop_runs_restarts_and_finishes_a_pod() {
+    let (node, consumer, client) = Node::start();
+    let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+    let planner = Planner::new(BackOffSettings::default()).unwrap();
+    let kubelet = Kubelet {
+        planner: planner.consumer(consumer),
+        performer: Performer::new(client, config).last_changes(Mark),
+    };
+    let (uid, web) = web("shop:1");
+    let (delete, deleted) = oneshot::channel();
+    let mut pod = node.pleg.pod(&uid);
+    node.pleg.wait_until_synced().await.unwrap();
+    let run = own_loop::run_pod(&kubelet, &node.pleg, Arc::new(web), deleted);
+    let watched = async {
+        let first = running(&mut pod, 0).await;
+        node.sim.kill_container(first.as_str(), 1);
+        running(&mut pod, 1).await;
+        let view = node.pleg.details_newer_than(&uid, node.pleg.now(), WITHIN);
+        let status = view.await.unwrap().status;
+        let annotations = &status.container("app").unwrap().details.annotations;
+        assert_eq!(annotations.get("example/pod"), Some("web"));
+        delete.send(()).unwrap();
+    };
+    let (ended, ()) = tokio::join!(run, watched);
+    ended.unwrap();
+    assert!(node.pleg.get(&uid).status.is_nothing());
+}

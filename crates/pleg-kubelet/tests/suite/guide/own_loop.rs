@@ -1,0 +1,34 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use pleg::{Pleg, PodUid};
+use pleg_kubelet::worker::{Action, Reconcile as _, Run};
+use tokio::sync::oneshot;
+
+use super::kubelet::{Error, Kubelet};
+
+/// Runs one pod until it was deleted and nothing of it is left.
+pub(crate) async fn run_pod(
+    kubelet: &Kubelet,
+    pleg: &Pleg,
+    pod: Arc<Pod>,
+    mut deleted: oneshot::Receiver<()>,
+) -> Result<(), Error> {
+    let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+    let mut run = Run::new(pleg, uid, pod);
+    while run.spec.is_some() || !run.view.status.is_nothing() {
+        let result = kubelet.reconcile(&run).await;
+        tokio::select! {
+            next = run.next(result) => next?,
+            _ = &mut deleted, if run.spec.is_some() => {
+                run.spec = None;
+                run.next(Ok::<_, Error>(Action::requeue_at(run.now()))).await?;
+            }
+        }
+    }
+    while let Err(error) = kubelet.finish(&run).await {
+        tracing::error!(%error, "the end of a pod was not handled");
+        run.next(Err(error)).await?;
+    }
+    Ok(())
+}
