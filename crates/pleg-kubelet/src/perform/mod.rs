@@ -364,7 +364,7 @@ impl Performer {
         let pod = with_volumes.map_err(PerformError::Extension)?;
         // Variables belong to their container, and may have a source.
         let mut refused = unsupported(&pod).into_iter();
-        if let Some(error) = refused.find(|error| !error.field.contains("].env")) {
+        if let Some(error) = refused.find(|error| !is_variable(error)) {
             return Err(error.into());
         }
         self.make_directories(plan.run, &pod, &plan.actions).await?;
@@ -431,7 +431,8 @@ impl Performer {
             let container = start.name.clone();
             PerformError::Field { container, error }
         };
-        if let Some(error) = unsupported(&alone(container)).into_iter().next() {
+        let mut refused = unsupported(&alone(container)).into_iter();
+        if let Some(error) = refused.find(is_variable) {
             return Err(of_container(error));
         }
         let config = self.config_with_paths(run, &input).await;
@@ -516,6 +517,11 @@ fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
         let init = spec.init_containers.iter().flatten();
         init.chain(&spec.containers)
     })
+}
+
+/// Whether the field is of the environment of a container.
+fn is_variable(error: &FieldError) -> bool {
+    error.field.contains("].env")
 }
 
 /// A pod of this container alone.
