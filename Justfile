@@ -31,7 +31,7 @@ test:
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
 [group('test')]
 test-real *ARGS: _static-pods
-    cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=5 --nocapture {{ ARGS }}
 
 # The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
 [group('test')]
@@ -39,6 +39,12 @@ test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
+
+# Pods of an API server on containerd 2: 30 pods crash 500 times while daemon and kubelet are killed.
+[group('test')]
+test-api-kubelet PODS="30" RESTARTS="500":
+    PLEG_API_PODS={{ PODS }} PLEG_API_RESTARTS={{ RESTARTS }} \
+        cargo test -p api-kubelet --features containerd --test containerd -- --nocapture
 
 # Runs of `pleg doctor` beside an agent on a healthy containerd under load: nothing above information.
 [group('test')]
@@ -70,7 +76,7 @@ measure-agent MINUTES="5":
     cargo test --workspace --features pleg-tests/containerd --test containerd -- --ignored --nocapture agent::
 
 _static-pods:
-    cargo build --workspace --features pleg-tests/containerd --bin static_pods --bin pleg
+    cargo build --workspace --features pleg-tests/containerd,api-kubelet/containerd --bin static_pods --bin pleg
 
 # The container image: a static program, and the OCI archive that contains it.
 [group('deploy')]
@@ -170,7 +176,7 @@ mutants *ARGS:
 [group('check')]
 features:
     command -v cargo-hack >/dev/null || cargo install --quiet --locked --debug cargo-hack
-    cargo hack check --quiet --workspace --exclude pleg-kubelet --feature-powerset --no-dev-deps
+    cargo hack check --quiet --workspace --exclude pleg-kubelet --exclude static-pods --exclude api-kubelet --feature-powerset --no-dev-deps
     # With API types, somebody must select their version.
     cargo hack check --quiet -p pleg-kubelet --no-default-features --no-dev-deps
     cargo hack check --quiet -p pleg-kubelet --feature-powerset --features latest --no-dev-deps

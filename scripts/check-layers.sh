@@ -20,6 +20,7 @@ declare -A may=(
     [pleg]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented"
     [pleg-kubelet]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg"
     [static-pods]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet"
+    [api-kubelet]="pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet"
     [pleg-sim]="pleg-core pleg-runtime pleg-cri"
     [pleg-node-model]=""
     [pleg-proof]="pleg-core pleg-node-model"
@@ -37,7 +38,7 @@ for crate in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
     done
 done
 # Upstream's faulty generators are for comparison only.
-for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet static-pods pleg-sim pleg-cli; do
+for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet static-pods api-kubelet pleg-sim pleg-cli; do
     if tree --package "$crate" --all-features | grep -qx rivals; then
         error "$crate must not use the rivals"
     fi
