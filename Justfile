@@ -61,7 +61,7 @@ soak-kubelet MINUTES="120": _static-pods
 # From a container's death to its replacement running, on both containerds, beside create and start alone.
 [group('measure')]
 measure-replacement PODS="20" DEATHS="200":
-    cargo build --release --workspace --features pleg-tests/containerd --bin static_pods
+    cargo test --release --workspace --features pleg-tests/containerd --test suite --no-run
     PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
         cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
@@ -75,8 +75,9 @@ measure-agent MINUTES="5":
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
     cargo test --workspace --features pleg-tests/containerd --test containerd -- --ignored --nocapture agent::
 
+# (The tests of a package build its programs, with the features that all tests of the workspace have.)
 _static-pods:
-    cargo build --workspace --features pleg-tests/containerd,api-kubelet/containerd --bin static_pods --bin pleg
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test suite --no-run
 
 # The container image: a static program, and the OCI archive that contains it.
 [group('deploy')]
