@@ -20,6 +20,9 @@ use static_pods::node_status::NodeStatus;
 use crate::pods::ApiPod;
 use crate::status::Statuses;
 
+/// How long a run waits for the API server.
+const API_WITHIN: Duration = Duration::from_secs(10);
+
 /// Runs the pods of the node.
 #[derive(Debug)]
 pub struct Kubelet {
@@ -43,9 +46,12 @@ pub enum Error {
     /// A probe's periods cannot be used.
     #[error("a probe: {0}")]
     Probe(#[from] InvalidSetting),
-    /// The API server does not have the pod's status. Nothing that ended is removed or restarted before it has.
+    /// The API server does not have the pod's status.
     #[error("the API server was not told: {0}")]
     Api(#[source] Box<kube::Error>),
+    /// The API server has not answered in time.
+    #[error("the API server has not answered within {API_WITHIN:?}")]
+    ApiTimeout,
     /// An action failed.
     #[error(transparent)]
     Perform(#[from] PerformError),
@@ -77,9 +83,12 @@ impl Reconcile for Kubelet {
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        // Before anything is restarted or removed: the API server is to know of every exit.
+        // First, so that the API server knows of an exit before its container is restarted or removed. If it does not
+        // answer, the pod runs on, and the next status has the last exit of each container.
         let waiting = self.performer.waiting(&run.uid);
-        self.tell(run, pod, &observed, &waiting).await?;
+        if let Err(error) = self.tell(run, pod, &observed, &waiting).await {
+            tracing::debug!(pod = %run.uid, %error, "told after the actions of the plan");
+        }
         let runs = Some(pod).filter(|_| is_to_run);
         self.node.usable(runs).map_err(Error::Runtime)?;
         let performed = self.performer.perform(Some(pod), plan).await;
@@ -152,6 +161,8 @@ impl Kubelet {
             terminal: observed.phase.is_some(),
             now: run.clock().wall(),
         });
-        Ok(self.statuses.tell(&run.uid, pod, status).await?)
+        let told = self.statuses.tell(&run.uid, pod, status);
+        let told = tokio::time::timeout(API_WITHIN, told).await;
+        Ok(told.map_err(|_| Error::ApiTimeout)??)
     }
 }

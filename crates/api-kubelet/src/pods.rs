@@ -24,7 +24,7 @@ pub struct ApiPod {
 }
 
 impl ApiPod {
-    /// What the worker of that pod is to be given.
+    /// The specification for the worker of that pod.
     #[must_use]
     pub fn new(pod: Pod) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl ApiPod {
         }
     }
 
-    /// Whether it is to run: it is not being deleted, and it has not ended for ever.
+    /// Returns true if it must run: it is not being deleted, and its phase is not terminal.
     #[must_use]
     pub fn is_to_run(&self) -> bool {
         let has_ended = self.pod.status.as_ref().is_some_and(is_terminal);

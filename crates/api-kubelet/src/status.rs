@@ -12,18 +12,14 @@ use pleg::PodUid;
 const ATTEMPTS: u32 = 5;
 
 /// The statuses of pods as the API server knows them.
-#[derive(Debug)]
 pub struct Statuses {
-    client: DebugClient,
+    client: Client,
     told: Mutex<BTreeMap<PodUid, PodStatus>>,
 }
 
-/// `kube::Client` has no `Debug`.
-struct DebugClient(Client);
-
-impl std::fmt::Debug for DebugClient {
+impl std::fmt::Debug for Statuses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
+        f.debug_struct("Statuses").finish_non_exhaustive()
     }
 }
 
@@ -32,7 +28,7 @@ impl Statuses {
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
-            client: DebugClient(client),
+            client,
             told: Mutex::default(),
         }
     }
@@ -76,7 +72,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Removes the object of a pod of which nothing runs any more, unless it is another pod's by now.
+    /// Removes the object of a pod that has ended. If another pod has its name by now, that stays.
     ///
     /// # Errors
     /// If the API server does not answer.
@@ -103,7 +99,7 @@ impl Statuses {
 
     fn pods(&self, pod: &Pod) -> Api<Pod> {
         let namespace = pod.namespace().unwrap_or_default();
-        Api::namespaced(self.client.0.clone(), &namespace)
+        Api::namespaced(self.client.clone(), &namespace)
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<PodUid, PodStatus>> {
@@ -125,7 +121,7 @@ fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     merged
 }
 
-/// Whether the pod has ended for ever.
+/// Returns true if the pod has ended and is never started again.
 #[must_use]
 pub fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_dead_containers_of_each_name_are_kept_as_the_policy_says() {
+    fn newest_dead_containers_of_each_name_are_kept_by_policy() {
         let mut containers = vec![container("a", 4, Running), container("a", 3, Created)];
         containers.extend(exited("a", 0..3));
         containers.extend(exited("b", 0..2));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_empty_sandboxes_are_removed_except_the_newest_of_an_existing_pod() {
+    fn dead_empty_sandboxes_go_except_the_newest_of_a_pod() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
         let mut user = container("a", 0, Running);

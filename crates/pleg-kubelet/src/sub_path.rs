@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn path_in_a_volume_is_mounted_and_missing_directories_are_made() {
+    fn path_in_a_volume_is_mounted_with_missing_directories() {
         in_mount_namespace(|root| {
             let volume = root.join("volume");
             fs::create_dir_all(volume.join("a"))?;

@@ -23,7 +23,7 @@ pub(crate) struct ApiServer {
     store: Arc<Mutex<Store>>,
     /// The newest resource version.
     version: Arc<watch::Sender<u64>>,
-    /// What is added to an address to get this server.
+    /// Its address, such as `http://127.0.0.1:41234`.
     pub(crate) url: String,
 }
 

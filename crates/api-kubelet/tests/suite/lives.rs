@@ -1,6 +1,7 @@
 //! Lives of pods, as the API server is told of them.
 
 use axum::http::Method;
+use pleg::{ContainerState, ContainerStatus};
 use serde_json::{Value, json};
 
 use super::node::{Node, PODS};
@@ -94,16 +95,11 @@ async fn pod_that_ended_stays_ended_after_a_restart() {
 }
 
 #[tokio::test]
-async fn container_is_restarted_only_when_its_exit_is_told() {
+async fn exit_is_told_before_the_restart() {
     let node = Node::up().await;
     node.create("web", service());
     node.until_running("web", 0).await;
-    let id = node.id("web");
-    node.api.set_down(true);
-    node.sim.kill_container(&id, 5);
-    node.until("refused", |node| node.api.has_refused("pods/web"))
-        .await;
-    node.api.set_down(false);
+    node.sim.kill_container(&node.id("web"), 5);
     node.until_running("web", 1).await;
     let told = node.api.history(PODS).into_iter().find(|pod| {
         let container = &pod["status"]["containerStatuses"][0];
@@ -111,6 +107,31 @@ async fn container_is_restarted_only_when_its_exit_is_told() {
     });
     let told = told.expect("the exit was told");
     assert_eq!(told["status"]["containerStatuses"][0]["restartCount"], 0);
+}
+
+#[tokio::test]
+async fn container_is_restarted_while_the_api_server_is_away() {
+    let node = Node::up().await;
+    node.create("web", service());
+    node.until_running("web", 0).await;
+    let (id, observer) = (node.id("web"), node.observer());
+    node.api.set_down(true);
+    node.sim.kill_container(&id, 5);
+    let is_another = |c: &ContainerStatus| c.attempt == 1 && c.state == ContainerState::Running;
+    let restarted = |_: &Node| {
+        let views = observer.snapshot();
+        views
+            .iter()
+            .any(|view| view.status.container("app").is_some_and(is_another))
+    };
+    node.until("restarted", restarted).await;
+    assert!(node.api.has_refused("pods/web"));
+    node.api.set_down(false);
+    node.until_running("web", 1).await;
+    assert_eq!(
+        node.container("web")["lastState"]["terminated"]["exitCode"],
+        5
+    );
 }
 
 #[tokio::test]

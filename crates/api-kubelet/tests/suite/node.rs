@@ -11,6 +11,7 @@ use api_kubelet::status::Statuses;
 use axum::http::Method;
 use kube::{Client, Config};
 use pleg::Pleg;
+use pleg::core::Mode;
 use pleg::runtime::clock::Clock;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
@@ -96,12 +97,19 @@ impl Node {
         }));
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Ends the kubelet at once, also in the middle of a call.
     pub(crate) async fn kill_kubelet(&mut self) {
         if let Some(kubelet) = self.kubelet.take() {
             kubelet.abort();
             assert!(kubelet.await.unwrap_err().is_cancelled());
         }
+    }
+
+    /// A generator of its own.
+    pub(crate) fn observer(&self) -> Pleg {
+        let socket = format!("unix://{}", self.dir.path().join("cri.sock").display());
+        let (builder, _) = Pleg::connect(&socket).unwrap();
+        builder.mode(Mode::Polling).spawn().unwrap()
     }
 
     /// Creates a pod of this specification.

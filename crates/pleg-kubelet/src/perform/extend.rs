@@ -92,6 +92,10 @@ pub(super) struct Nothing;
 impl LastChanges for Nothing {}
 
 impl AnySources for Nothing {
+    fn reads_pull_secrets(&self) -> bool {
+        false
+    }
+
     fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
         Box::pin(async { Ok(pod.clone()) })
     }
@@ -109,6 +113,10 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// [`Sources`] as an object.
 pub(super) trait AnySources: Send + Sync {
+    /// Returns true if it reads the secrets of `imagePullSecrets`.
+    fn reads_pull_secrets(&self) -> bool {
+        true
+    }
     fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod>;
     fn with_environment<'a>(
         &'a self,

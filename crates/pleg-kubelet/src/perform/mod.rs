@@ -43,6 +43,9 @@ use predecessor::Names;
 /// How often a pod looks whether an earlier one of its name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 
+/// A field that [`Sources::credentials`] reads.
+const PULL_SECRETS: &str = "spec.imagePullSecrets";
+
 /// Performs the plans of pods. One for all pods of a node.
 #[must_use]
 pub struct Performer {
@@ -362,9 +365,11 @@ impl Performer {
     ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
         let with_volumes = self.sources.with_volumes(pod).await;
         let pod = with_volumes.map_err(PerformError::Extension)?;
-        // Variables belong to their container, and may have a source.
+        // Variables are checked with their container, after its sources were asked.
+        let is_read =
+            |error: &FieldError| error.field == PULL_SECRETS && self.sources.reads_pull_secrets();
         let mut refused = unsupported(&pod).into_iter();
-        if let Some(error) = refused.find(|error| !is_variable(error)) {
+        if let Some(error) = refused.find(|error| !is_variable(error) && !is_read(error)) {
             return Err(error.into());
         }
         self.make_directories(plan.run, &pod, &plan.actions).await?;

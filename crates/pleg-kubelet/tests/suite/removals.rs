@@ -100,7 +100,7 @@ async fn container_that_was_not_started_is_read_before_its_removal_is_repeated()
 
 /// Their records are kept for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn exits_of_a_pod_that_is_gone_are_not_reported_again() {
+async fn exits_of_a_gone_pod_are_not_reported_again() {
     let runtime = FakeRuntime::new();
     runtime.run_pod("p");
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();

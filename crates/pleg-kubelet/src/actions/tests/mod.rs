@@ -97,7 +97,7 @@ fn nothing_is_started_before_the_addresses_of_the_sandbox_are_read() {
 }
 
 #[test]
-fn container_of_another_hash_is_stopped_although_its_sandbox_is_unread() {
+fn changed_container_is_stopped_although_its_sandbox_is_unread() {
     let mut unread = ready(0);
     let error = CallError::new("PodSandboxStatus", CallErrorKind::Failed, "test");
     unread.error = Some(Arc::new(error));

@@ -8,12 +8,12 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{LocalObjectReference, Pod};
 use pleg::cri::{CriClient, v1::ContainerConfig};
 use pleg::{Consumer, ContainerState, Id, Pleg, PodHandle, PodUid};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::perform::{LastChanges, Performer};
+use pleg_kubelet::perform::{LastChanges, Performer, Sources};
 use pleg_kubelet::plan::Planner;
 use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::Sim;
@@ -138,6 +138,11 @@ impl LastChanges for Mark {
     }
 }
 
+/// Reads the pull secrets of a pod.
+struct Secrets;
+
+impl Sources for Secrets {}
+
 #[tokio::test]
 async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let (node, consumer, client) = Node::start();
@@ -145,9 +150,14 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let planner = Planner::new(BackOffSettings::default()).unwrap();
     let kubelet = Kubelet {
         planner: planner.consumer(consumer),
-        performer: Performer::new(client, config).last_changes(Mark),
+        performer: Performer::new(client, config)
+            .sources(Secrets)
+            .last_changes(Mark),
     };
-    let (uid, web) = web("shop:1");
+    let (uid, mut web) = web("shop:1");
+    // Without sources, the pod would be refused.
+    let secrets = Some(vec![LocalObjectReference::default()]);
+    web.spec.as_mut().unwrap().image_pull_secrets = secrets;
     let (delete, deleted) = oneshot::channel();
     let mut pod = node.pleg.pod(&uid);
     node.pleg.wait_until_synced().await.unwrap();

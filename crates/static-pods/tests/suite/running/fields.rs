@@ -71,7 +71,7 @@ async fn container_whose_post_start_hook_fails_is_restarted() {
 }
 
 #[tokio::test]
-async fn post_start_hook_that_hangs_does_not_keep_a_deleted_pod() {
+async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     let node = Node::up(Mode::Containerd2).await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
@@ -105,7 +105,7 @@ async fn pod_that_reaches_its_deadline_is_stopped_and_has_failed() {
 }
 
 #[tokio::test]
-async fn pod_that_the_node_rejects_has_failed_and_is_not_made() {
+async fn rejected_pod_has_failed_and_is_not_made() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set(
         "p",
@@ -119,7 +119,7 @@ async fn pod_that_the_node_rejects_has_failed_and_is_not_made() {
 
 /// A manifest with such a field is refused before.
 #[tokio::test]
-async fn pod_with_a_field_that_has_no_effect_does_not_start() {
+async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;
     let contents = "{apiVersion: v1, kind: Pod, metadata: {name: p},
         spec: {containers: [{name: c, image: 'app:1'}]}}";
