@@ -111,7 +111,7 @@ fn failed_status_withholds_nothing_but_its_details() {
         t.pass(5_000);
         assert_eq!(t.answered(worker, "web"), "Exited error");
         let web = t.view(worker).status.container("web").unwrap();
-        assert_eq!(web.details.image, "nginx");
+        assert_eq!(&*web.details.image, "nginx");
         assert_eq!(web.details.exit_code, None);
     }
 }

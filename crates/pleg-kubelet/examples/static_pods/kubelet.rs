@@ -182,7 +182,7 @@ impl Kubelet {
     fn report_ends(uid: &PodUid, ended: &[TerminalRecord]) {
         for record in ended.iter().filter(|r| r.kind == Kind::Container) {
             print(&json!({
-                "event": "ended", "pod": uid.as_str(), "container": record.name.as_str(),
+                "event": "ended", "pod": uid.as_str(), "container": &*record.name,
                 "id": record.id.as_str(), "attempt": record.attempt, "exitCode": record.exit_code,
             }));
         }
