@@ -20,6 +20,7 @@ use crate::sync::{mpsc, oneshot};
 ///
 /// Dropping it unregisters the consumer. Records that it did not acknowledge stay within the bounds.
 #[derive(Debug)]
+#[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
     registered: Registered,
     commands: mpsc::Sender<Command>,

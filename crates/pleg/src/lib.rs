@@ -150,7 +150,7 @@
 //!
 //! | what fails | what happens |
 //! | --- | --- |
-//! | a setting is invalid | [`Builder::spawn`] returns [`StartError`]; nothing was started |
+//! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
 //! | the runtime does not answer, or restarts | the generator goes on asking and reconnects, for ever. [`HealthWatch::degraded`] says so; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | it has a deadline (10 s, growing to 2 min); the next one follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names it; other pods and readiness are not affected |
@@ -158,12 +158,12 @@
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache is as it was |
 //! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | a task of a source panics | it is started again like a lost stream, and counted |
-//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], readiness fails at once |
+//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
 //!
-//! They go to the recorder of the [`metrics`](::metrics) crate, the global one or that of
-//! [`Builder::metrics`]. No label has the name or id of a pod or container. The most important ones:
+//! They go to the recorder of the crate `metrics`, the global one or that of [`Builder::metrics`], with the label `name`
+//! if there is a [`Builder::name`]. No label has the name or id of a pod or container. The most important ones:
 //!
 //! | metric | type | meaning |
 //! | --- | --- | --- |
@@ -228,8 +228,7 @@ pub use pleg_runtime::Runtime;
 pub use pleg_runtime::clock::Clock;
 pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
-pub use recorder::SharedRecorder;
-pub use subscription::{Delivery, Subscription};
+pub use subscription::{Delivery, Events, Subscription};
 
 /// The code of the pages about these crates.
 #[cfg(all(doctest, feature = "cri"))]

@@ -13,8 +13,9 @@ use crate::subscription::{Delivery, Subscription};
 /// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
 ///
 /// The pod need not exist. The handle stays valid if the pod is removed and created again with the
-/// same uid. It keeps the generator running, like a [`Pleg`].
+/// same uid. It does not keep the generator running: that needs a [`Pleg`].
 #[derive(Debug)]
+#[must_use]
 pub struct PodHandle {
     pleg: Pleg,
     uid: PodUid,
@@ -25,7 +26,10 @@ impl Pleg {
     /// A handle to one pod.
     pub fn pod(&self, uid: &PodUid) -> PodHandle {
         PodHandle {
-            pleg: self.clone(),
+            pleg: Self {
+                shared: self.shared.clone(),
+                _running: None,
+            },
             uid: uid.clone(),
             changes: self.subscribe_pod(uid),
         }

@@ -43,8 +43,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) health: &'a Health,
     /// The pods whose calls hang or fail.
     pub(crate) problems: &'a [Problem],
-    /// Why there is no subscription to events.
-    pub(crate) no_stream: Option<&'a str>,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [TerminalRecord],

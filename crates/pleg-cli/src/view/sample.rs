@@ -160,7 +160,6 @@ impl Sample {
             ready: self.ready.clone(),
             health: &self.health,
             problems: &self.problems,
-            no_stream: None,
             pods: &self.pods,
             ends: &self.ends,
             calls: &self.calls,

@@ -84,7 +84,6 @@ impl<S> Run<S> {
     }
 
     /// The generator.
-    #[must_use]
     pub const fn pleg(&self) -> &Pleg {
         &self.pleg
     }

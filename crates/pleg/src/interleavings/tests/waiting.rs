@@ -5,9 +5,9 @@ use std::time::Duration;
 use pleg_core::{Instant, PodUid};
 use shuttle_tokio::task::spawn;
 
-use super::explore;
-use super::node::{Node, generator};
 use crate::error::WaitError;
+use crate::interleavings::explore;
+use crate::interleavings::node::{Node, generator};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 

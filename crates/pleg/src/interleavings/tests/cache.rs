@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pleg_core::{Confirmed, PodStatus, PodUid, PodView};
 
-use super::explore;
-use super::samples::{at, something, something_like};
 use crate::cache::Published;
+use crate::interleavings::explore;
+use crate::interleavings::samples::{at, something, something_like};
 
 /// A reader never sees the `as_of` of a pod go back: not when its last id is gone, and not when a
 /// list removes its entry. A pod is in the cache until then.
