@@ -204,7 +204,7 @@ impl Decider {
                 Removal::StopContainer(id) => (id, Call::Stop, history.repeat_at(id, Call::Stop)),
                 Removal::Sandbox(id) => (id, Call::Remove, history.repeat_garbage_at(id)),
                 Removal::Container(id) => {
-                    let unread = history.unread_since(id, view.inspected, now);
+                    let unread = history.unread_since(id, view.details_as_of, now);
                     let unread = unread.filter(|_| is_startable(&view.status, id));
                     let again = unread.map(|since| since.max(inspect_again(since, now)));
                     (id, Call::Remove, again.max(history.repeat_garbage_at(id)))
@@ -254,7 +254,7 @@ impl Decider {
         memory.back_off.forget(&run.uid);
         let status = &run.view.status;
         let mut left = BTreeSet::new();
-        if !status.is_nothing() {
+        if status.exists() {
             left.extend(ids(status).cloned());
             let ends = ends(memory.forgotten.get(&run.uid), run);
             left.extend(ends.into_iter().map(|r| r.id));

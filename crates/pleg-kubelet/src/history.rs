@@ -374,7 +374,7 @@ impl PodHistory {
     pub(crate) fn is_final(&self, view: &PodView, record: &TerminalRecord) -> bool {
         let mut containers = view.status.containers.iter();
         record.exit_code.is_some()
-            || view.inspected > Some(record.detected)
+            || view.details_as_of > Some(record.detected)
             || !containers.any(|c| c.id == record.id)
             || self.is_given_up(record.detected)
     }

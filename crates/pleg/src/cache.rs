@@ -43,9 +43,9 @@ impl ReportedState {
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
         // A relist does not refresh a pod that has no sandbox and no container.
-        let written_after = match view.status.is_nothing() {
-            true => u64::MAX,
-            false => self.confirmed.load(Ordering::Acquire),
+        let written_after = match view.status.exists() {
+            true => self.confirmed.load(Ordering::Acquire),
+            false => u64::MAX,
         };
         self.pods.insert(
             uid,
@@ -61,8 +61,8 @@ impl Published {
         // Before the removals: a reader that no longer finds a pod must see that there was a list.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
-            let is_nothing = |_: &PodUid, shown: &ReportedState| shown.view.status.is_nothing();
-            self.pods.remove_if(uid, is_nothing);
+            let is_gone = |_: &PodUid, shown: &ReportedState| !shown.view.status.exists();
+            self.pods.remove_if(uid, is_gone);
         }
     }
 
@@ -118,7 +118,7 @@ impl Published {
         self.pods
             .iter()
             .map(|e| e.value().view(confirmed))
-            .filter(|v| !v.status.is_nothing())
+            .filter(|v| v.status.exists())
             .collect()
     }
 

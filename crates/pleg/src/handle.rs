@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 
 impl Pleg {
     /// The present status of the pod in the cache. A pod that does not exist is an answer, not an
-    /// error: its status [`is_nothing`](pleg_core::PodStatus::is_nothing), as of the last complete
+    /// error: its status does not [`exist`](pleg_core::PodStatus::exists), as of the last complete
     /// list.
     ///
     /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, the status is
@@ -82,7 +82,7 @@ impl Pleg {
     /// read when that instant comes. For an unknown uid the answer is that the pod does not exist.
     ///
     /// The states are newer than `after`. The details of an id that did not change may be older:
-    /// [`inspected`](PodView::inspected) is their instant, and
+    /// [`details_as_of`](PodView::details_as_of) is their instant, and
     /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
     /// an id failed, the error is beside that id; its state is the listed one.
     ///
@@ -100,7 +100,7 @@ impl Pleg {
     ) -> Result<PodView, WaitError> {
         let view = self.shared.published.get(uid);
         let is_over = self.shared.commands.is_closed();
-        if !is_over && !view.status.is_nothing() && view.as_of > Some(after) {
+        if !is_over && view.status.exists() && view.as_of > Some(after) {
             return Ok(view);
         }
         self.wait(uid, after, within, false).await
@@ -147,7 +147,7 @@ impl Pleg {
         };
         // A status that failed withholds only its details, but these were asked for.
         match &answer.status.error {
-            Some(error) if details && answer.inspected <= Some(after) => Err(WaitError::Read {
+            Some(error) if details && answer.details_as_of <= Some(after) => Err(WaitError::Read {
                 error: CallError::clone(error),
                 last_good: Box::new(answer),
             }),

@@ -37,7 +37,7 @@
 //! let changed = pleg.now();
 //! let uid = "8b9c7f0e-pod".into();
 //! let view = pleg.newer_than(&uid, changed, Duration::from_secs(10)).await?;
-//! assert!(view.status.is_nothing(), "a pod that does not exist is an answer, not an error");
+//! assert!(!view.status.exists(), "a pod that does not exist is an answer, not an error");
 //!
 //! pleg.health().ready()?;
 //! pleg.shutdown().await;

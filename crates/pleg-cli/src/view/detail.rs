@@ -73,7 +73,9 @@ impl Detail {
             row,
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
-            inspected_seconds: view.inspected.map(|at| inputs.now.since(at).as_secs_f64()),
+            inspected_seconds: view
+                .details_as_of
+                .map(|at| inputs.now.since(at).as_secs_f64()),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
             containers: containers

@@ -111,7 +111,7 @@ impl Reconcile for Kubelet {
     fn ended(&self, run: &Run<Manifest>) {
         let uid = &run.uid;
         // What is left of a pod that comes back is reported by its next worker.
-        if run.view.status.is_nothing() {
+        if !run.view.status.exists() {
             if run.last_spec.is_some() {
                 // Without a consumer's acknowledgement, these records go with the pod.
                 let ends = self.decider.ends(run);

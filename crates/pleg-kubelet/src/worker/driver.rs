@@ -357,7 +357,7 @@ impl<S: Send + Sync + 'static> Begun<S> {
         };
         // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
         let comes_back = || run.shared.specs().pods.contains_key(&run.uid);
-        let has_ended = run.view.status.is_nothing() || !run.may_run() && comes_back();
+        let has_ended = !run.view.status.exists() || !run.may_run() && comes_back();
         if run.spec.is_none() && has_ended {
             return Ok(Reconciled::Ended(run));
         }

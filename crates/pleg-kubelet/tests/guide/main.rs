@@ -88,7 +88,7 @@ async fn loop_starts_restarts_and_removes_a_pod() {
     node.sim.kill_container(first.as_str(), 1);
     running(&mut pod, 1).await;
     node.workers.delete(&uid);
-    while !pod.view().status.is_nothing() {
+    while pod.view().status.exists() {
         assert!(pod.changed().await);
     }
     node.pleg.shutdown().await;

@@ -34,7 +34,7 @@ impl Reconcile for Collector {
         let policy = GcPolicy::default();
         for removal in self.decider.removals(run, &mut decision, policy).await {
             run.changed(run.now());
-            let inspected = decision.view.inspected;
+            let inspected = decision.view.details_as_of;
             self.planned.lock().unwrap().push((removal, inspected));
         }
         Ok(decision.actions.due.into())

@@ -400,7 +400,7 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
     node.workers.delete(&"p".into());
     node.until(|s| !s.ended.is_empty()).await;
     let runs = node.runs_since(before, "p");
-    assert!(!runs[0].has_spec && !runs[0].view.status.is_nothing());
+    assert!(!runs[0].has_spec && runs[0].view.status.exists());
     assert_eq!(node.recorder.state().changed.len(), 1);
     assert_eq!(node.recorder.state().ends[..2], ["p-c", "p-s"]);
     let before = node.runs();
@@ -426,7 +426,7 @@ async fn start_waits_for_the_generator_and_runs_what_exists_or_has_a_specificati
     let told: BTreeMap<_, _> = {
         let state = node.recorder.state();
         let told = state.runs.iter();
-        told.map(|r| (r.uid.to_string(), (r.has_spec, r.view.status.is_nothing())))
+        told.map(|r| (r.uid.to_string(), (r.has_spec, !r.view.status.exists())))
             .collect()
     };
     assert_eq!(told["orphan"], (false, false));

@@ -122,5 +122,5 @@ async fn wait_works_on_every_executor() {
         }
     };
     let answer = std::thread::spawn(wait).join().unwrap();
-    assert!(answer.unwrap().status.is_nothing());
+    assert!(!answer.unwrap().status.exists());
 }
