@@ -30,7 +30,8 @@ ALLOWED = {
         ["latest", "manifests"],
         {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "hyper", "k8s_openapi"},
     ),
-    "pleg-sim": ([], {"pleg_cri", "tokio"}),
+    # Its faults are gRPC statuses, and its service is for a server of tonic.
+    "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),
 }
 
 
