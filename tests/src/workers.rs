@@ -303,8 +303,7 @@ impl<'a> Worker<'a> {
             .sleep_until(pleg.now().after(self.all.plan.keep))
             .await;
         kubelet.remove_pod(pod).await?;
-        self.until(pod, events, |view| view.status.is_nothing())
-            .await
+        self.until(pod, events, |view| !view.status.exists()).await
     }
 
     /// Waits until a state that is newer than now fulfils the condition.

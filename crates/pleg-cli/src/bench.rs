@@ -58,7 +58,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     ));
     let mut modes = vec![Mode::Evented, Mode::Polling];
     if node.is_none()
-        && let Some(why) = target.refusal().await?
+        && let Some(why) = target.stream_hazard().await?
     {
         notice(&format!("measuring only polling: {why}"));
         modes.remove(0);
@@ -146,7 +146,7 @@ async fn measure(
         Mode::Evented => EventsPolicy::Always,
         _ => EventsPolicy::Never,
     };
-    let (mut builder, _) = target.builder(events, Settings::default())?;
+    let mut builder = target.builder(events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     match tokio::time::timeout(START_TIMEOUT, pleg.wait_until_synced()).await {

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
+use pleg::runtime::Runtime as _;
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
@@ -15,17 +15,14 @@ use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
 use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
+use crate::kubelet::find_subscriber;
 use crate::log::notice;
 use crate::meter::Meter;
 use crate::runtime_calls::{CallObserver, ObservedRuntime};
 use crate::sim::{Embedded, control_path};
-use crate::stream::{Guarded, Reason};
 
 /// How long `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The runtime of a generator.
-type Observed<O> = Guarded<ObservedRuntime<CriRuntime, O>>;
 
 /// The selected runtime. Stops the embedded runtime, if it is in use.
 pub(crate) struct Target {
@@ -175,13 +172,12 @@ impl Target {
         self.timeout.saturating_sub(self.elapsed())
     }
 
-    /// The builder of a generator for this runtime, whose calls are measured, and why it does not subscribe to
-    /// events.
+    /// The builder of a generator for this runtime, whose calls are measured.
     pub(crate) fn builder(
         &self,
         events: EventsPolicy,
         settings: Settings,
-    ) -> anyhow::Result<(Builder<Observed<Meter>>, Reason)> {
+    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime, Meter>>> {
         self.builder_with(events, settings, self.meter.clone())
     }
 
@@ -189,23 +185,25 @@ impl Target {
     pub(crate) fn builder_with<O: CallObserver>(
         &self,
         events: EventsPolicy,
-        mut settings: Settings,
+        settings: Settings,
         observer: O,
-    ) -> anyhow::Result<(Builder<Observed<O>>, Reason)> {
-        settings.mode = match events {
+    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime, O>>> {
+        let mode = match events {
             EventsPolicy::Never => Mode::Polling,
-            EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
+            // No kubelet uses the embedded runtime.
+            EventsPolicy::Auto if self.is_embedded() => Mode::Evented,
+            EventsPolicy::Auto => Mode::Auto,
+            EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = ObservedRuntime::new(self.runtime(CriConfig::new)?, observer);
-        // No kubelet uses the embedded runtime.
-        let runtime = if events == EventsPolicy::Auto && self.embedded.is_none() {
-            Guarded::auto(runtime, self.socket(), self.clock)
-        } else {
-            Guarded::always(runtime)
-        };
-        let reason = runtime.reason();
-        let builder = Pleg::builder(runtime).settings(settings).clock(self.clock);
-        Ok((builder, reason))
+        let runtime = self.beside_a_kubelet(self.runtime(CriConfig::new)?);
+        let builder = Pleg::builder(ObservedRuntime::new(runtime, observer));
+        Ok(builder.settings(settings).mode(mode).clock(self.clock))
+    }
+
+    /// The client, which looks for a kubelet that subscribes to the events of the same socket.
+    fn beside_a_kubelet(&self, runtime: CriRuntime) -> CriRuntime {
+        let socket = self.socket();
+        runtime.with_subscriber_check(move || find_subscriber(Path::new("/"), socket.as_deref()))
     }
 
     /// A client for other calls, with this deadline.
@@ -221,11 +219,10 @@ impl Target {
         }
     }
 
-    /// Why the runtime's events must not be subscribed to, if there is a reason.
-    pub(crate) async fn refusal(&self) -> anyhow::Result<Option<Arc<str>>> {
+    /// Why a subscription to the runtime's events may do harm, if it may.
+    pub(crate) async fn stream_hazard(&self) -> anyhow::Result<Option<String>> {
         let runtime = CriRuntime::new(CriConfig::new(self.endpoint()?.clone()))?;
-        let guarded = Guarded::auto(runtime, self.socket(), self.clock);
-        Ok(guarded.refusal().await?)
+        Ok(self.beside_a_kubelet(runtime).stream_hazard().await?)
     }
 
     /// Waits until the runtime responds. Returns permanent errors at once.

@@ -172,7 +172,7 @@ impl Selected {
             return true;
         };
         let status = pleg.get(&PodUid::from(pod.uid.as_str())).status;
-        if status.is_nothing() {
+        if !status.exists() {
             // The cache may be ahead: more records of the pod may follow, until its sandbox is removed.
             let known = self.known.get(&pod.uid).copied().unwrap_or(false);
             let is_sandbox = record.kind.as_deref() == Some("sandbox");

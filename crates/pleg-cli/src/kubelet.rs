@@ -12,15 +12,6 @@ use serde::Deserialize;
 use crate::bounded;
 use crate::proc::{Belongs, Proc};
 
-/// Whether a kubelet on this node subscribes to the runtime's events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Subscriber {
-    /// No kubelet does.
-    None,
-    /// A kubelet does, or it cannot be ruled out. The text says why.
-    Possible(String),
-}
-
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 
@@ -32,9 +23,10 @@ const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
 /// Programs that are a kubelet.
 const KUBELET: [&str; 2] = ["kubelet", "hyperkube"];
 
-/// Checks the processes below `root`, which is `/` except in tests. A kubelet that uses another socket
-/// than `socket` does not count; `None`: the socket is not known.
-pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber {
+/// Why a kubelet on this node may subscribe to the runtime's events, if one may. Checks the processes below `root`,
+/// which is `/` except in tests. A kubelet that uses another socket than `socket` does not count; `None`: the
+/// socket is not known.
+pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let proc = Proc::below(root);
     let Ok(kubelets) = kubelets(&proc) else {
         return unknown(format!("{} cannot be read", proc.path("").display()));
@@ -51,11 +43,11 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Subscriber 
             continue;
         }
         if let Some(why) = subscribes(&kubelet.directory, &args) {
-            return Subscriber::Possible(format!("the kubelet (pid {pid}) {why}"));
+            return Some(format!("the kubelet (pid {pid}) {why}"));
         }
     }
     if found || proc.shows_host() {
-        Subscriber::None
+        None
     } else {
         unknown("the processes of the host are not visible from here".to_owned())
     }
@@ -130,8 +122,8 @@ fn kubelets(proc: &Proc) -> io::Result<impl Iterator<Item = Found>> {
     }))
 }
 
-fn unknown(why: String) -> Subscriber {
-    Subscriber::Possible(format!("a kubelet may use them: {why}"))
+fn unknown(why: String) -> Option<String> {
+    Some(format!("a kubelet may use them: {why}"))
 }
 
 enum Program<'a> {

@@ -32,7 +32,6 @@ mod record;
 mod runtime_calls;
 mod signals;
 mod sim;
-mod stream;
 mod table;
 mod text;
 mod top;

@@ -10,7 +10,6 @@ use crate::connect::Target;
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::record::Record;
-use crate::stream::Reason;
 use crate::view::{Inputs, Model, Problem, Query, View};
 
 /// The observer of one node. Clones share what is remembered.
@@ -20,7 +19,6 @@ pub(crate) struct Observer(Arc<Shared>);
 struct Shared {
     pleg: Pleg,
     meter: Meter,
-    no_stream: Reason,
     /// The name of the host.
     node: String,
     /// The socket of the runtime.
@@ -32,12 +30,11 @@ struct Shared {
 }
 
 impl Observer {
-    pub(crate) fn new(target: &Target, pleg: &Pleg, no_stream: Reason) -> Self {
+    pub(crate) fn new(target: &Target, pleg: &Pleg) -> Self {
         let clock = pleg.clock();
         Self(Arc::new(Shared {
             pleg: pleg.clone(),
             meter: target.meter(),
-            no_stream,
             node: host_name(),
             runtime: target.to_string(),
             is_simulated: Box::new(target.simulated()),
@@ -86,10 +83,9 @@ impl Observer {
     pub(crate) fn view(&self, query: &Query) -> View {
         let Shared { pleg, meter, .. } = &*self.0;
         let health = pleg.health();
-        let no_stream = self.0.no_stream.borrow().clone();
         let ends = match &*query.pod {
             "" => Arc::default(),
-            uid => pleg.terminal_records(&PodUid::from(uid)),
+            uid => pleg.exits(&PodUid::from(uid)),
         };
         let calls = meter.calls().clone();
         let problems: Vec<_> = health.pod_problems().iter().map(Problem::from).collect();
@@ -99,7 +95,6 @@ impl Observer {
             ready: health.ready(),
             health: &health.current(),
             problems: &problems,
-            no_stream: no_stream.as_deref(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &calls,

@@ -21,7 +21,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let target = Target::choose(&args.runtime).await?;
     target.wait_until_responding().await?;
     // One list suffices.
-    let (builder, _) = target.builder(EventsPolicy::Never, Settings::default())?;
+    let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;
     if tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced())

@@ -113,6 +113,10 @@ impl<R: Runtime, O: CallObserver> Runtime for ObservedRuntime<R, O> {
         self.runtime.subscribe()
     }
 
+    fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
+        self.runtime.stream_hazard()
+    }
+
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         observe(
             &self.observer,

@@ -31,7 +31,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
     let target = target.within(args.duration);
     target.wait_until_responding().await?;
-    let (mut builder, _) = target.builder(args.connection.events, Settings::default())?;
+    let mut builder = target.builder(args.connection.events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg).await?;

@@ -11,6 +11,7 @@ impl Reconciler {
     pub fn health(&self, now: Instant) -> Health {
         let slow = self.schedule.slow();
         let failing = self.failing_pods();
+        let profile = self.stream_check.profile();
         let pod_read = self.schedule.oldest();
         let pod_read = pod_read.map(|since| since.after(self.reads.deadline()));
         let due = [
@@ -37,10 +38,7 @@ impl Reconciler {
             unacknowledged: Vec::new(),
             missed: self.out.counters.missed.total(),
             loss: self.stream_check.loss(now),
-            splits_events_between_subscribers: self
-                .stream_check
-                .profile()
-                .splits_events_between_subscribers,
+            splits_events_between_subscribers: profile.splits_events_between_subscribers,
             synced: self.progress.is_synced(),
             unready_after: self.relist.unready_after(),
         }

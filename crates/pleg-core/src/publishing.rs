@@ -259,14 +259,14 @@ impl Reconciler {
         };
         let (before, view) = (publication.before, publication.view);
         let status = view.status.clone();
-        if before.is_none() && status.is_nothing() {
+        if before.is_none() && !status.exists() {
             if applied.needs_sync {
                 self.announce_sync(now, &status, source);
             }
             return;
         }
         match view.as_of {
-            Some(as_of) if status.is_nothing() => self.progress.emptied(uid.clone(), as_of),
+            Some(as_of) if !status.exists() => self.progress.emptied(uid.clone(), as_of),
             _ => self.progress.exists(uid),
         }
         let uid = uid.clone();

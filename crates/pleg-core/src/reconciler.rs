@@ -69,7 +69,7 @@ impl Reconciler {
     pub fn new(settings: Settings, now: Instant) -> Result<Self, InvalidSetting> {
         settings.validate()?;
         let stream = match settings.mode {
-            Mode::Evented => StreamState::Starting { since: now },
+            Mode::Auto | Mode::Evented => StreamState::Starting { since: now },
             Mode::Polling => StreamState::Off,
         };
         let mut machine = Self {

@@ -28,7 +28,7 @@ impl Reconciler {
         after: Instant,
     ) {
         let view = self.newer_view(uid, after);
-        match view.filter(|view| view.inspected > Some(after)) {
+        match view.filter(|view| view.details_as_of > Some(after)) {
             Some(view) => self.out.push(Output::Answer {
                 waiter,
                 answer: Ok(view),

@@ -18,7 +18,7 @@ use tonic::client::GrpcService;
 use tonic::codegen::http;
 use tower::{BoxError, ServiceExt as _};
 
-use crate::transport::CallService;
+use crate::transport::Transport;
 
 /// How many bytes one permit stands for. A smaller rest of a frame counts as one permit.
 const UNIT: usize = 1024;
@@ -62,10 +62,10 @@ impl ReceiveBudget {
         }
     }
 
-    /// The service, with responses that count against the budget.
-    pub(crate) fn limit(&self, service: CallService) -> impl Calls + use<> {
+    /// The transport, with responses that count against the budget.
+    pub(crate) fn limit(&self, transport: Transport) -> impl Calls + use<> {
         let budget = self.clone();
-        service.map_response(move |response: http::Response<_>| {
+        transport.map_response(move |response: http::Response<_>| {
             response.map(|body| Budgeted::new(body, budget))
         })
     }

@@ -78,6 +78,7 @@ use crate::metrics::Operation;
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct CriClient {
     connection: Connection,
 }

@@ -129,7 +129,7 @@ pub enum ConfigError {
     #[error("the receive budget is {0} bytes; it must be between 1 MiB and 1 GiB")]
     ReceiveBudget(usize),
     /// There is no tokio runtime. Connections run as tokio tasks.
-    #[error("a CRI client can only be created inside a tokio runtime")]
+    #[error("there is no tokio runtime: create the CRI client inside of one")]
     NoRuntime,
 }
 

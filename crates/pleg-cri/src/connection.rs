@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pleg_runtime::clock::Clock;
 use pleg_runtime::core::CallError;
+use tokio::runtime::Handle;
 use tonic::Status;
 use tonic::transport::Channel;
 use tracing::Instrument as _;
@@ -14,7 +15,7 @@ use crate::budget::{Calls, ReceiveBudget};
 use crate::config::{ConfigError, CriConfig};
 use crate::error::{call_error, timed_out};
 use crate::metrics::{Measurement, Operation};
-use crate::transport::{self, CallService, Connections, Connector, Layers};
+use crate::transport::{self, Connections, Connector, Layers, Transport};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
@@ -27,9 +28,11 @@ pub(crate) struct Connection {
     pub(crate) layers: Layers,
     pub(crate) connections: Connections,
     pub(crate) clock: Clock,
+    /// Where connections run.
+    tokio: Handle,
     channel: Channel,
     /// The channel within its layers.
-    service: CallService,
+    transport: Transport,
     /// For the responses of all calls but those of the generated clients.
     budget: ReceiveBudget,
 }
@@ -37,47 +40,49 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(connector: Connector, config: CriConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConfigError::NoRuntime);
-        }
-        let config = Arc::new(config);
-        Ok(Self::with(
-            connector,
-            config,
-            Layers::default(),
-            Clock::start(),
-        ))
+        let tokio = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
+        let (config, layers) = (Arc::new(config), Layers::default());
+        Ok(Self::with(connector, config, layers, Clock::start(), tokio))
     }
 
     /// A separate connection with the same settings, layers and clock, and a receive budget of its
-    /// own. Must be called inside a tokio runtime.
+    /// own.
     pub(crate) fn separate(&self) -> Self {
         Self::with(
             self.connector.clone(),
             self.config.clone(),
             self.layers.clone(),
             self.clock,
+            self.tokio.clone(),
         )
     }
 
-    fn with(connector: Connector, config: Arc<CriConfig>, layers: Layers, clock: Clock) -> Self {
+    fn with(
+        connector: Connector,
+        config: Arc<CriConfig>,
+        layers: Layers,
+        clock: Clock,
+        tokio: Handle,
+    ) -> Self {
+        let _entered = tokio.enter();
         let connections = Connections::default();
         let channel = transport::reconnecting(&connector, &connections);
         Self {
             budget: ReceiveBudget::new(config.receive_budget),
-            service: layers.around(channel.clone()),
+            transport: layers.around(channel.clone()),
             config,
             connector,
             layers,
             connections,
             clock,
             channel,
+            tokio: tokio.clone(),
         }
     }
 
     pub(crate) fn with_layers(self, layers: Layers) -> Self {
         Self {
-            service: layers.around(self.channel.clone()),
+            transport: layers.around(self.channel.clone()),
             layers,
             ..self
         }
@@ -90,7 +95,7 @@ impl Connection {
 
     /// The channel of all calls, within the layers and the budget for received bytes.
     pub(crate) fn channel(&self) -> impl Calls + use<> {
-        self.budget.limit(self.service.clone())
+        self.budget.limit(self.transport.clone())
     }
 
     pub(crate) fn runtime(&self) -> RuntimeServiceClient<impl Calls + use<>> {
@@ -113,7 +118,12 @@ impl Connection {
         let span = tracing::debug_span!("cri", operation = operation.name, id);
         let measured = async {
             let mut measurement = Measurement::begin(operation, self.clock);
-            let result = match tokio::time::timeout(deadline, calls).await {
+            let answered = {
+                // The caller's executor may have no timers.
+                let _entered = self.tokio.enter();
+                tokio::time::timeout(deadline, calls)
+            };
+            let result = match answered.await {
                 Ok(result) => result.map_err(|status| call_error(operation, &status)),
                 Err(_elapsed) => Err(timed_out(operation, deadline)),
             };

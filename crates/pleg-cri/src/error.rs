@@ -45,6 +45,10 @@ pub(crate) fn is_from_transport(status: &Status) -> bool {
 
 fn kind(status: &Status) -> CallErrorKind {
     if let Some(source) = status.source() {
+        // The error of a layer.
+        if let Some(error) = chain(source).find_map(|error| error.downcast_ref::<CallError>()) {
+            return error.kind;
+        }
         return chain(source)
             .find_map(|error| error.downcast_ref::<io::Error>())
             .map_or(CallErrorKind::Unavailable, io_kind);

@@ -50,6 +50,7 @@ mod metrics;
 pub mod quirks;
 pub mod rows;
 mod runtime;
+mod subscriber_check;
 mod transport;
 pub mod v1;
 
@@ -60,4 +61,4 @@ pub use endpoint::{Endpoint, EndpointError, WellKnown, find, well_known};
 pub use events::Events;
 pub use metrics::describe_metrics;
 pub use runtime::CriRuntime;
-pub use transport::{CallRequest, CallResponse, CallService};
+pub use transport::{CallBody, CallRequest, CallResponse, CallService};

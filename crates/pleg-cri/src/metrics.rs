@@ -80,6 +80,11 @@ impl Operation {
     pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
     pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
 
+    /// A call that the clients have no method for.
+    pub(crate) const fn other(name: &'static str) -> Self {
+        Self::new(name, "other")
+    }
+
     const fn new(name: &'static str, label: &'static str) -> Self {
         Self { name, label }
     }

@@ -59,6 +59,21 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     profile
 }
 
+/// Why a program must not subscribe to the events of this runtime, if there is a reason: the stream may crash it when
+/// it ends, or takes events from another subscriber. `other` says why there may be one. It follows the
+/// entries "competing subscribers" and "crash on disconnect" of the table.
+pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<String> {
+    let profile = event_profile(runtime);
+    let RuntimeVersion { name, version, .. } = runtime;
+    if profile.disconnect_may_crash {
+        let what = "may crash when a client ends its event stream";
+        return Some(format!("{name} {version} {what}"));
+    }
+    let other = other.filter(|_| profile.splits_events_between_subscribers)?;
+    let what = "gives each event to one subscriber only";
+    Some(format!("{name} {version} {what}, and {other}"))
+}
+
 /// Major and minor version of `1.7.24~ds1` or `v2.1.9`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version
@@ -148,8 +163,9 @@ pub const QUIRKS: &[Quirk] = &[
         "containerd; CRI-O",
         "1.7; <= 1.27",
         "every event goes to one subscriber only, so a second subscriber takes a share of them",
-        "missed events are counted; while the stream loses events, the node is relisted every \
-         second, and health names the likely cause",
+        "not subscribed to in Mode::Auto while another program may be; missed events are counted; \
+         while the stream loses events, the node is relisted every second, and health names the \
+         likely cause",
     ),
     quirk(
         "no event stream",
@@ -177,7 +193,8 @@ pub const QUIRKS: &[Quirk] = &[
         "CRI-O",
         "1.28 to 1.32 (cri-o#9004)",
         "a subscriber that disconnects may crash the runtime",
-        "one long-lived stream, renewed only if necessary",
+        "not subscribed to in Mode::Auto; otherwise one long-lived stream, renewed only if \
+         necessary",
     ),
     // The content of events.
     quirk(
@@ -362,6 +379,22 @@ mod tests {
             assert!(crio.removal_suppresses_stopped);
         }
         assert_eq!(profile("docker", "1"), EventProfile::UNKNOWN);
+    }
+
+    #[test]
+    fn hazard_follows_profile_and_other_subscribers() {
+        let hazard = |(name, version), other| {
+            stream_hazard(&RuntimeVersion::new(name, version), other).unwrap_or_default()
+        };
+        let (containerd, crio, other) = (("containerd", "1.7.24"), ("cri-o", "1.32.13"), Some("x"));
+        let crash = "cri-o 1.32.13 may crash when a client ends its event stream";
+        let shared = "containerd 1.7.24 gives each event to one subscriber only, and x";
+        assert_eq!(
+            [hazard(crio, None), hazard(containerd, other)],
+            [crash, shared]
+        );
+        let unharmed = [hazard(containerd, None), hazard(("cri-o", "1.33.0"), other)];
+        assert_eq!(unharmed, ["", ""]);
     }
 
     #[test]

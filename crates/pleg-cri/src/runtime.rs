@@ -25,8 +25,8 @@ use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{malformed, no_connection};
 use crate::events::Events;
 use crate::metrics::Operation;
+use crate::subscriber_check::SubscriberCheck;
 use crate::transport::{self, CallRequest, CallService, Connector, version_request};
-use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use crate::{convert, quirks, v1};
 
@@ -40,8 +40,10 @@ use crate::{convert, quirks, v1};
 /// Each call runs in a `tracing` span `cri` of level debug, with the fields `operation` (the name of
 /// the call) and `id` (the id that it reads, or the uid of the pod that it lists).
 #[derive(Clone)]
+#[must_use]
 pub struct CriRuntime {
     pub(crate) connection: Connection,
+    others: Option<SubscriberCheck>,
     /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
     /// list; 0 for none. On another connection the runtime may have another version.
     pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
@@ -78,6 +80,7 @@ impl CriRuntime {
     fn with(connector: Connector, config: CriConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             connection: Connection::new(connector, config)?,
+            others: None,
             unary_lists_on_connection: Arc::default(),
         })
     }
@@ -86,8 +89,8 @@ impl CriRuntime {
     /// applies to calls, lists and event streams, and to a [`client`](Self::client) that is made
     /// afterwards. The last layer is the outermost.
     ///
-    /// A deadline includes the time in the layers. An error of a layer fails the call; it is reported
-    /// as `Unavailable`, unless it is a [`tonic::Status`].
+    /// A deadline includes the time in the layers. An error of a layer fails the call: with the kind
+    /// of a [`CallError`], and with `Unavailable` if it is another error.
     ///
     /// The response headers of `GetContainerEvents` arrive with the first event, which may take hours:
     /// a layer must not set a timeout on that call.
@@ -96,11 +99,12 @@ impl CriRuntime {
     /// use pleg_cri::{CallRequest, CriConfig, CriRuntime};
     /// use tower::util::MapRequestLayer;
     ///
+    /// # use tonic::codegen::http;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     /// # let _entered = tokio.enter();
     /// let config = CriConfig::new("unix:///run/proxy.sock".parse()?);
-    /// let token = "Bearer 5a1f".parse::<tonic::codegen::http::HeaderValue>()?;
+    /// let token = "Bearer 5a1f".parse::<http::HeaderValue>()?;
     /// let authenticate = MapRequestLayer::new(move |mut call: CallRequest| {
     ///     call.headers_mut().insert("authorization", token.clone());
     ///     call
@@ -109,7 +113,6 @@ impl CriRuntime {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn with_layer<L, B>(mut self, layer: L) -> Self
     where
         L: Layer<CallService> + Send + Sync + 'static,
@@ -129,23 +132,33 @@ impl CriRuntime {
         self
     }
 
-    /// Uses this clock, also for each [`client`](Self::client) that is made afterwards. By default a
-    /// new one. For tests on paused time ([`Clock::start_at`]).
-    #[must_use]
+    /// Asks `check` whether another program may be subscribed to the events, and why, where the runtime
+    /// gives each event to one subscriber only
+    /// ([`quirks::stream_hazard`]). For a program beside a kubelet; by default none is expected.
+    ///
+    /// `check` may block. If it takes longer than 2 s, another program may be subscribed.
+    pub fn with_subscriber_check<F>(mut self, check: F) -> Self
+    where
+        F: Fn() -> Option<String> + Send + Sync + 'static,
+    {
+        self.others = Some(SubscriberCheck::new(check));
+        self
+    }
+
+    /// Uses this clock, also for each [`client`](Self::client) that is made afterwards. For tests on
+    /// paused time ([`Clock::start_at`]).
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.connection.clock = clock;
         self
     }
 
-    /// The clock of this client and of the clients that [`client`](Self::client) returns. A generator
-    /// that compares with their instants must use it.
+    /// The clock of this client and of the clients that [`client`](Self::client) returns.
     pub const fn clock(&self) -> Clock {
         self.connection.clock
     }
 
     /// A client for the write side of the CRI, with the same settings, layers and clock. It has its
-    /// own connection, so that neither side delays the other. Does not connect yet. Must be called
-    /// inside a tokio runtime.
+    /// own connection, so that neither side delays the other. Does not connect yet.
     pub fn client(&self) -> CriClient {
         CriClient::new(self.connection.separate())
     }
@@ -167,16 +180,10 @@ impl CriRuntime {
         &self.connection.config
     }
 
-    /// The generated client of the runtime service, for calls that [`CriClient`] does not have:
-    /// without deadlines, conversion, metrics and layers.
+    // For the tests of this workspace: without deadlines, conversion, metrics and layers.
+    #[doc(hidden)]
     pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(self.connection.raw_channel())
-            .max_decoding_message_size(self.config().message_limit)
-    }
-
-    /// The generated client of the image service, without deadlines, metrics and layers.
-    pub fn image_client(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.connection.raw_channel())
             .max_decoding_message_size(self.config().message_limit)
     }
 
@@ -252,6 +259,16 @@ impl Runtime for CriRuntime {
             .map_err(|error| no_connection(Operation::EVENTS, &error))?;
         let service = self.connection.layers.around(channel);
         Ok(Events::new(service, self.config(), self.connection.clock))
+    }
+
+    async fn stream_hazard(&self) -> Result<Option<String>, CallError> {
+        let version = self.version().await?;
+        let is_shared = quirks::event_profile(&version).splits_events_between_subscribers;
+        let other = match &self.others {
+            Some(check) if is_shared => check.run().await,
+            _ => None,
+        };
+        Ok(quirks::stream_hazard(&version, other.as_deref()))
     }
 
     async fn event_profile(&self) -> Result<EventProfile, CallError> {

@@ -6,13 +6,15 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http_body::Body as HttpBody;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -105,17 +107,45 @@ impl Connector {
 
 /// A call on its way to the runtime: its path is `/runtime.v1.RuntimeService/` or
 /// `/runtime.v1.ImageService/` and the name of the call, its body the encoded message in a gRPC frame.
-pub type CallRequest = http::Request<Body>;
+pub type CallRequest = http::Request<CallBody>;
 
 /// The response of a call: its body is the encoded message in a gRPC frame; the gRPC status is in the
 /// trailers, or in the headers if the call failed at once.
-pub type CallResponse = http::Response<Body>;
+pub type CallResponse = http::Response<CallBody>;
 
 /// The service that makes a call, which a tower layer wraps
 /// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
 pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
 
-type Wrap = dyn Fn(CallService) -> CallService + Send + Sync;
+/// The body of a call: gRPC frames, which a layer passes on as they are.
+#[derive(Debug)]
+pub struct CallBody(Body);
+
+impl HttpBody for CallBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// A channel, or a channel within layers, as the generated clients use it.
+pub(crate) type Transport =
+    BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
+
+type Wrap = dyn Fn(Transport) -> Transport + Send + Sync;
 
 /// The embedder's layers around every channel.
 #[derive(Clone, Default)]
@@ -123,8 +153,8 @@ pub(crate) struct Layers(Option<Arc<Wrap>>);
 
 impl Layers {
     /// The channel within the layers.
-    pub(crate) fn around(&self, channel: Channel) -> CallService {
-        self.apply(CallService::new(channel.map_err(BoxError::from)))
+    pub(crate) fn around(&self, channel: Channel) -> Transport {
+        self.apply(Transport::new(channel.map_err(BoxError::from)))
     }
 
     /// These layers within another one.
@@ -142,19 +172,24 @@ impl Layers {
             + 'static,
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        Self(Some(Arc::new(move |service| {
-            let service = layer
-                .layer(self.apply(service))
+        Self(Some(Arc::new(move |transport| {
+            let calls = self
+                .apply(transport)
+                .map_request(|request: CallRequest| request.map(|CallBody(body)| body))
+                .map_response(|response| response.map(CallBody));
+            let calls = layer
+                .layer(CallService::new(calls))
+                .map_request(|request: http::Request<Body>| request.map(CallBody))
                 .map_response(|response: http::Response<B>| response.map(Body::new))
                 .map_err(Into::into);
-            CallService::new(service)
+            Transport::new(calls)
         })))
     }
 
-    fn apply(&self, service: CallService) -> CallService {
+    fn apply(&self, transport: Transport) -> Transport {
         match &self.0 {
-            Some(wrap) => wrap(service),
-            None => service,
+            Some(wrap) => wrap(transport),
+            None => transport,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Backoff {
 
     /// A dial failed. Returns when to dial again.
     pub(crate) fn after_dial(&mut self, now: Instant, end: &StreamEnd) -> Instant {
-        if *end == StreamEnd::Declined {
+        if matches!(end, StreamEnd::Declined(_)) {
             return self.probe(now);
         }
         let dialing = self.dialing.get_or_insert(Dialing {
@@ -221,7 +221,9 @@ mod tests {
             pace.issued(at(0));
             assert_eq!(pace.after_call(at(0), at(5), &end), at(60_005));
         }
-        assert_eq!(pace.after_dial(at(7), &StreamEnd::Declined), at(60_007));
+        let declined = CallError::new("GetContainerEvents", CallErrorKind::Unimplemented, "no");
+        let declined = StreamEnd::Declined(declined);
+        assert_eq!(pace.after_dial(at(7), &declined), at(60_007));
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl Default for ReconnectSettings {
 
 /// Validated settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ReconnectPolicy(ReconnectSettings);
+pub struct ReconnectPolicy {
+    settings: ReconnectSettings,
+    avoids_harm: bool,
+}
 
 impl ReconnectPolicy {
     /// Checks the settings.
@@ -86,12 +89,27 @@ impl ReconnectPolicy {
         let (setting, given) = ("subscribes_per_minute", s.subscribes_per_minute);
         let rule = "it must be at least 1 and at most 600";
         check((1..=600).contains(&given), setting, given, rule)?;
-        Ok(Self(settings))
+        Ok(Self {
+            settings,
+            avoids_harm: false,
+        })
+    }
+
+    /// Whether to subscribe only while [`Runtime::stream_hazard`](pleg_runtime::Runtime::stream_hazard) is `None`.
+    /// Default: false.
+    #[must_use]
+    pub const fn avoid_harm(mut self, avoid: bool) -> Self {
+        self.avoids_harm = avoid;
+        self
+    }
+
+    pub(crate) const fn avoids_harm(&self) -> bool {
+        self.avoids_harm
     }
 
     /// The settings.
     pub const fn settings(&self) -> &ReconnectSettings {
-        &self.0
+        &self.settings
     }
 }
 

@@ -5,13 +5,14 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::mem::discriminant;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
-use futures::future::Either;
 use futures::{FutureExt as _, StreamExt as _};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
@@ -66,6 +67,9 @@ pub async fn run<R: Runtime>(
     }
 }
 
+/// How often a hazard is looked for while a stream is open: another subscriber may start later.
+const HAZARD_CHECK: Duration = Duration::from_secs(60);
+
 /// How many events are read before the task yields.
 const AT_ONCE: u64 = 16;
 
@@ -83,14 +87,19 @@ struct Reader<R> {
 
 impl<R: Runtime> Reader<R> {
     async fn read_for_ever(&mut self) -> Result<Infallible, Over> {
-        let mut down_already = false;
+        // How the last dial failed.
+        let mut failed = None;
         loop {
             let retry_at = match self.dial().await? {
                 Ok(events) => {
-                    down_already = false;
+                    failed = None;
                     self.drain(events).await?
                 }
-                Err(error) => self.no_connection(error, std::mem::replace(&mut down_already, true)),
+                Err(error) => {
+                    let why = stream_end::of_dial(error);
+                    let last = failed.replace(discriminant(&why));
+                    self.no_connection(last == failed, why)
+                }
             };
             self.outlet.during(self.clock.sleep_until(retry_at)).await?;
         }
@@ -99,7 +108,13 @@ impl<R: Runtime> Reader<R> {
     async fn dial(&mut self) -> Result<Result<R::Events, CallError>, Over> {
         let deadline = self.policy.settings().dial_deadline;
         let until = self.clock.tokio(self.clock.now().after(deadline));
-        let dial = tokio::time::timeout_at(until, self.runtime.subscribe());
+        let dial = async {
+            match self.hazard().await? {
+                Some(hazard) => Err(hazard),
+                None => self.runtime.subscribe().await,
+            }
+        };
+        let dial = tokio::time::timeout_at(until, dial);
         let events = self.outlet.during(dial).await?;
         Ok(events.unwrap_or_else(|_elapsed| {
             let message = format!("no connection within {deadline:?}");
@@ -111,17 +126,38 @@ impl<R: Runtime> Reader<R> {
         }))
     }
 
+    /// Why the policy forbids to subscribe, if it does.
+    async fn hazard(&self) -> Result<Option<CallError>, CallError> {
+        if !self.policy.avoids_harm() {
+            return Ok(None);
+        }
+        let declined = |why| CallError::new(OPERATION, CallErrorKind::Unimplemented, why);
+        Ok(self.runtime.stream_hazard().await?.map(declined))
+    }
+
+    /// Completes when the policy forbids the open stream.
+    async fn hazard_appears(&self) -> CallError {
+        if !self.policy.avoids_harm() {
+            return pending().await;
+        }
+        loop {
+            let next = self.clock.now().after(HAZARD_CHECK);
+            self.clock.sleep_until(next).await;
+            if let Ok(Some(hazard)) = self.hazard().await {
+                // The next dial declines, with the same reason.
+                return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
+            }
+        }
+    }
+
     /// Reports a failed dial. Returns when to dial again.
-    fn no_connection(&mut self, error: CallError, down_already: bool) -> Instant {
-        // There are 20 attempts a second; only the first is a warning. Not to subscribe is no failure.
+    fn no_connection(&mut self, is_known: bool, why: StreamEnd) -> Instant {
+        // There are 20 attempts a second; only the first is a warning.
         let at = self.clock.now();
-        let why = stream_end::of_dial(error.clone());
-        if why == StreamEnd::Declined {
-            tracing::debug!(%error, "no event stream");
-        } else if down_already {
-            tracing::debug!(%error, "still no connection for the event stream");
-        } else {
-            tracing::warn!(%error, "no connection for the event stream");
+        match &why {
+            _ if is_known => tracing::debug!(%why, "still no event stream"),
+            StreamEnd::Declined(_) => tracing::warn!("polling: {why}"),
+            why => tracing::warn!(%why, "no connection for the event stream"),
         }
         let retry_at = self.backoff.after_dial(at, &why);
         let ended = StreamChange::Ended { at, why, retry_at };
@@ -133,7 +169,7 @@ impl<R: Runtime> Reader<R> {
     async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
         // The first poll issues the call, so the subscribe is reported only after it.
-        let mut item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
+        let item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
         self.backoff.issued(at);
         self.outlet
             .out
@@ -142,16 +178,35 @@ impl<R: Runtime> Reader<R> {
 
         // Discards a notification that was for an earlier stream.
         let _ = self.renew.notified().now_or_never();
+        let (delivered, error) = self.read_to_end(&mut events, item).await?;
+        drop(events);
+        Ok(self.ended(at, delivered, error))
+    }
+
+    /// Hands over `item` and all events that follow. Returns true if there was one, and the error that ended the
+    /// stream.
+    async fn read_to_end(
+        &self,
+        events: &mut R::Events,
+        mut item: Poll<Option<Result<RuntimeEvent, CallError>>>,
+    ) -> Result<(bool, Option<CallError>), Over> {
         let (mut delivered, mut read) = (false, 0_u64);
-        let error = loop {
+        let mut hazard = pin!(self.hazard_appears());
+        loop {
             let next = match std::mem::replace(&mut item, Poll::Pending) {
                 Poll::Ready(next) => next,
                 Poll::Pending => {
-                    let renewed = pin!(self.renew.notified());
-                    let next = futures::future::select(renewed, events.next());
+                    let next = async {
+                        tokio::select! {
+                            biased;
+                            () = self.renew.notified() => Err(silent()),
+                            hazard = hazard.as_mut() => Err(hazard),
+                            next = events.next() => Ok(next),
+                        }
+                    };
                     match self.outlet.during(next).await? {
-                        Either::Left(_) => break Some(silent()),
-                        Either::Right((next, _)) => next,
+                        Err(ended) => return Ok((delivered, Some(ended))),
+                        Ok(next) => next,
                     }
                 }
             };
@@ -160,8 +215,8 @@ impl<R: Runtime> Reader<R> {
                     delivered = true;
                     self.arrived(event);
                 }
-                Some(Err(error)) => break Some(error),
-                None => break None,
+                Some(Err(error)) => return Ok((delivered, Some(error))),
+                None => return Ok((delivered, None)),
             }
             // A burst must not starve the writer, which may share this thread, or the transport:
             // tokio polls the sockets when every task has yielded, and otherwise every 61 polls.
@@ -171,9 +226,7 @@ impl<R: Runtime> Reader<R> {
             } else {
                 tokio::task::coop::consume_budget().await;
             }
-        };
-        drop(events);
-        Ok(self.ended(at, delivered, error))
+        }
     }
 
     /// The stream or the reader panicked. An event may be lost; the list that follows the next
@@ -194,7 +247,7 @@ impl<R: Runtime> Reader<R> {
         retry_at
     }
 
-    fn arrived(&mut self, event: RuntimeEvent) {
+    fn arrived(&self, event: RuntimeEvent) {
         let (arrived, wall) = (self.clock.now(), self.clock.wall());
         self.outlet.out.event(Arrival {
             event,

@@ -9,7 +9,7 @@ use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 /// No call was issued.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
-        CallErrorKind::Unimplemented => StreamEnd::Declined,
+        CallErrorKind::Unimplemented => StreamEnd::Declined(error),
         _ => StreamEnd::Refused(error),
     }
 }
@@ -70,6 +70,7 @@ mod tests {
             assert_eq!(of_call(delivered, at_once, kind.map(error)), end);
         }
         assert_eq!(of_dial(error(Failed)), StreamEnd::Refused(error(Failed)));
-        assert_eq!(of_dial(error(Unimplemented)), StreamEnd::Declined);
+        let declined = StreamEnd::Declined(error(Unimplemented));
+        assert_eq!(of_dial(error(Unimplemented)), declined);
     }
 }

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
-use pleg::{
-    ContainerState, ContainerStatus, Id, Instant, PodStatus, PodUid, PodView, TerminalRecord,
-};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodUid, PodView};
 
 use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
@@ -151,9 +149,9 @@ impl PodHistory {
         }
     }
 
-    /// Takes over what the view and the terminal records of the pod show. Call it before each
+    /// Takes over what the view and the exit records of the pod show. Call it before each
     /// decision.
-    pub(crate) fn observe(&mut self, status: &PodStatus, records: &[TerminalRecord], now: Instant) {
+    pub(crate) fn observe(&mut self, status: &PodStatus, records: &[Exit], now: Instant) {
         for sandbox in &status.sandboxes {
             self.tried_sandbox(sandbox.attempt);
         }
@@ -367,10 +365,10 @@ impl PodHistory {
 
     /// Returns true if this record is not going to show more: its exit code is known, or it was asked for after the end, or the
     /// container is gone, or the runtime does not give its status.
-    pub(crate) fn is_final(&self, view: &PodView, record: &TerminalRecord) -> bool {
+    pub(crate) fn is_final(&self, view: &PodView, record: &Exit) -> bool {
         let mut containers = view.status.containers.iter();
         record.exit_code.is_some()
-            || view.inspected > Some(record.detected)
+            || view.details_as_of > Some(record.detected)
             || !containers.any(|c| c.id == record.id)
             || self.is_given_up(record.detected)
     }

@@ -95,6 +95,16 @@ pub trait Runtime: Send + Sync + 'static {
     /// subscribe: the generator polls, which is no degraded reason, and tries again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
+    /// Why a subscription may do harm, if it may: to the runtime, or to another subscriber. In
+    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator then polls. It asks before each subscribe, and every
+    /// minute while a stream is open. By default `None`.
+    ///
+    /// # Errors
+    /// Any failure of a call that this makes.
+    fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
+        std::future::ready(Ok(None))
+    }
+
     /// The name and version of the runtime. It is also the cheapest check that the runtime answers.
     ///
     /// # Errors
@@ -141,6 +151,10 @@ impl<R: Runtime> Runtime for Arc<R> {
 
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
         R::subscribe(self)
+    }
+
+    fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
+        R::stream_hazard(self)
     }
 
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send {

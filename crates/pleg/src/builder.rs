@@ -8,6 +8,7 @@ use pleg_evented::{ReconnectPolicy, ReconnectSettings, handover};
 use pleg_generic::Reader;
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +24,7 @@ use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
 use crate::outputs::Outputs;
 use crate::reads::Reads;
-use crate::recorder::{Metrics, SharedRecorder};
+use crate::recorder::Metrics;
 use crate::requests::{Command, Requests};
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
@@ -32,9 +33,11 @@ use crate::sync::{mpsc, watch};
 const COMMAND_QUEUE: usize = 256;
 
 /// A generator that has not been started.
+#[must_use = "nothing runs before `spawn`"]
 pub struct Builder<R> {
     runtime: Arc<R>,
     settings: Settings,
+    mode: Option<Mode>,
     reconnect: ReconnectSettings,
     clock: Option<Clock>,
     subscribers: Announcer,
@@ -58,6 +61,7 @@ impl Pleg {
         Builder {
             runtime: Arc::new(runtime),
             settings: Settings::default(),
+            mode: None,
             reconnect: ReconnectSettings::default(),
             clock: None,
             subscribers: Announcer::default(),
@@ -70,44 +74,44 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// Which sources it uses: `Evented` by default.
-    #[must_use]
+    /// Which sources it uses, whatever the [`settings`](Self::settings) say. By default `Auto`: it polls while
+    /// [`Runtime::stream_hazard`] gives a reason. [`StreamState::declined`](pleg_core::StreamState::declined) of its
+    /// health is that reason.
     pub const fn mode(mut self, mode: Mode) -> Self {
-        self.settings.mode = mode;
+        self.mode = Some(mode);
         self
     }
 
-    /// All settings at once, including the mode.
-    #[must_use]
+    /// All settings at once.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
     /// How soon and how often a lost stream is subscribed again.
-    #[must_use]
     pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// The clock that it uses; by default a new one. A test on paused time needs one whose wall
-    /// clock advances with the paused time ([`Clock::start_at`]).
-    #[must_use]
+    /// The clock that it uses. A test on paused time needs one whose wall clock advances with the paused
+    /// time ([`Clock::start_at`]).
     pub const fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The recorder that gets every metric of this generator, including those of the calls that it
-    /// makes through `pleg-cri`; by default the global one. Generators in one process need one each,
-    /// because their metrics have the same names.
-    ///
-    /// Calls that other code makes through the same client are not recorded there, except inside
-    /// [`metrics::with_local_recorder`](::metrics::with_local_recorder).
-    #[must_use]
-    pub fn metrics(mut self, recorder: SharedRecorder) -> Self {
-        self.metrics = Metrics::to(recorder);
+    /// Its name: the label `name` of all of its metrics, including those of the calls that it makes. Generators in one
+    /// process need one each, because their metrics have the same names. By default none.
+    pub fn name(mut self, name: &str) -> Self {
+        self.metrics.name = Some(name.into());
+        self
+    }
+
+    /// Runs all work that records metrics within `scope`, which must call its argument once: to set a local recorder,
+    /// as in `|work| metrics::with_local_recorder(&recorder, work)`. By default they go to the global one.
+    pub fn metrics(mut self, scope: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        self.metrics.scope = Some(Arc::new(scope));
         self
     }
 
@@ -117,8 +121,8 @@ impl<R: Runtime> Builder<R> {
         self.subscribers.subscribe()
     }
 
-    /// Registers a consumer that acknowledges terminal records, from the start. Health and logs call it by that name if it
-    /// does not acknowledge an end within ten minutes.
+    /// Registers a consumer that acknowledges exit records, from the start. Health and logs call it by that name
+    /// if it does not acknowledge an end within ten minutes.
     pub fn register_consumer(&mut self, name: &str) -> Consumer {
         let registered = self.requests.consumers.add(name.into());
         Consumer::new(registered, self.commands.0.clone())
@@ -136,17 +140,20 @@ impl<R: Runtime> Builder<R> {
     /// running: the generator waits for it for ever.
     ///
     /// # Errors
-    /// If a setting is invalid.
+    /// If a setting is invalid, or outside of a tokio runtime.
     pub fn spawn(self) -> Result<Pleg, StartError> {
+        let tokio = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let metrics = self.metrics;
-        metrics.record(crate::metrics::describe_metrics);
+        metrics.record(&mut crate::metrics::describe_metrics);
         if self.fifo.is_some() {
-            metrics.record(crate::metrics::describe_queue);
+            metrics.record(&mut crate::metrics::describe_queue);
         }
         let clock = self.clock.unwrap_or_else(Clock::start);
-        let evented = self.settings.mode == Mode::Evented;
-        let machine = Reconciler::new(self.settings, clock.now())?;
-        let policy = ReconnectPolicy::new(self.reconnect)?;
+        let mut settings = self.settings;
+        settings.mode = self.mode.unwrap_or(settings.mode);
+        let mode = settings.mode;
+        let machine = Reconciler::new(settings, clock.now())?;
+        let policy = ReconnectPolicy::new(self.reconnect)?.avoid_harm(mode == Mode::Auto);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (observe, hints) = handover();
         let (commands, received) = self.commands;
@@ -158,7 +165,7 @@ impl<R: Runtime> Builder<R> {
         let gauges = hints.gauges();
         let published = Arc::new(Published::default());
         let renew = Arc::new(Notify::new());
-        if evented {
+        if mode != Mode::Polling {
             let (runtime, stop) = (self.runtime.clone(), stop.clone());
             let renew = renew.clone();
             let read = pleg_evented::run(runtime, clock, policy, observe, renew, stop);
@@ -193,11 +200,14 @@ impl<R: Runtime> Builder<R> {
             gauges,
             counters,
             commands,
-            stop,
+            metrics,
             tasks,
+            stop: stop.clone(),
+            tokio: Some(tokio),
         };
         Ok(Pleg {
             shared: Arc::new(shared),
+            _running: Some(Arc::new(stop.drop_guard())),
         })
     }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView};
 
-use crate::exit_records::TerminalRecord;
+use crate::exit_records::Exit;
 use crate::sync::{AtomicU64, DashMap};
 
 /// What the writer has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pods: DashMap<PodUid, ReportedState>,
-    ends: DashMap<PodUid, Arc<[TerminalRecord]>>,
+    ends: DashMap<PodUid, Arc<[Exit]>>,
     /// The begin of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
     /// The begin of the last list that confirmed every pod, in nanoseconds.
@@ -43,9 +43,9 @@ impl ReportedState {
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
         // A relist does not refresh a pod that has no sandbox and no container.
-        let written_after = match view.status.is_nothing() {
-            true => u64::MAX,
-            false => self.confirmed.load(Ordering::Acquire),
+        let written_after = match view.status.exists() {
+            true => self.confirmed.load(Ordering::Acquire),
+            false => u64::MAX,
         };
         self.pods.insert(
             uid,
@@ -61,8 +61,8 @@ impl Published {
         // Before the removals: a reader that no longer finds a pod must see that there was a list.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
-            let is_nothing = |_: &PodUid, shown: &ReportedState| shown.view.status.is_nothing();
-            self.pods.remove_if(uid, is_nothing);
+            let is_gone = |_: &PodUid, shown: &ReportedState| !shown.view.status.exists();
+            self.pods.remove_if(uid, is_gone);
         }
     }
 
@@ -88,7 +88,7 @@ impl Published {
         }
     }
 
-    pub(crate) fn set_ends(&self, uid: PodUid, records: Arc<[TerminalRecord]>) {
+    pub(crate) fn set_ends(&self, uid: PodUid, records: Arc<[Exit]>) {
         if records.is_empty() {
             self.ends.remove(&uid);
         } else {
@@ -118,11 +118,11 @@ impl Published {
         self.pods
             .iter()
             .map(|e| e.value().view(confirmed))
-            .filter(|v| !v.status.is_nothing())
+            .filter(|v| v.status.exists())
             .collect()
     }
 
-    pub(crate) fn ends(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
+    pub(crate) fn ends(&self, uid: &PodUid) -> Arc<[Exit]> {
         self.ends
             .get(uid)
             .map_or_else(|| [].into(), |e| e.value().clone())

@@ -25,11 +25,8 @@ impl Pleg {
     /// `unix:///run/containerd/containerd.sock`, and a client for the write side of that runtime.
     /// Needs a tokio runtime. Both connect with the first call, and reconnect when necessary.
     ///
-    /// Both have the same clock: the instant that a write returns ([`Written::ended`]) must be passed
-    /// to [`newer_than`](Self::newer_than). [`Builder::clock`] would replace the clock of the generator
-    /// only.
-    ///
-    /// [`Written::ended`]: pleg_cri::Written::ended
+    /// Its mode is [`Auto`](pleg_core::Mode::Auto): [`quirks::stream_hazard`](pleg_cri::quirks::stream_hazard) says which
+    /// runtimes' events it does not subscribe to.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -39,7 +36,7 @@ impl Pleg {
     /// let pleg = builder.spawn()?;
     ///
     /// let started = client.start_container(&id).await;
-    /// // Also if the call failed: it may have started the container.
+    /// // Even if the call failed: it may have started the container.
     /// let view = pleg.newer_than(&uid, started.ended, Duration::from_secs(10)).await?;
     /// # Ok(())
     /// # }

@@ -5,21 +5,22 @@ use std::convert::Infallible;
 
 use pleg_core::Text;
 
-use crate::exit_records::{ConsumerId, ExitRecords, TerminalRecord};
+use crate::exit_records::{ConsumerId, Exit, ExitRecords};
 use crate::requests::Command;
 use crate::sync::{mpsc, oneshot};
 
-/// A consumer for which terminal records are kept until it has acknowledged them. Made by
+/// A consumer for which exit records are kept until it has acknowledged them. Made by
 /// [`Builder::register_consumer`](crate::Builder::register_consumer) or
 /// [`Pleg::register_consumer`](crate::Pleg::register_consumer).
 ///
-/// The terminal record of each end that is announced while it is registered is kept until it, and
+/// The exit record of each end that is announced while it is registered is kept until it, and
 /// every other consumer that was registered then, has acknowledged the record. Consumers do not
 /// extend the bounds: the records of ids that exist, and the last three others per (pod, container
 /// name), at most 1,000 of a pod and until the pod has been gone for ten minutes.
 ///
 /// Dropping it unregisters the consumer. Records that it did not acknowledge stay within the bounds.
 #[derive(Debug)]
+#[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
     registered: Registered,
     commands: mpsc::Sender<Command>,
@@ -47,7 +48,7 @@ impl Consumer {
     ///
     /// # Cancel safety
     /// Dropping the future may leave the record in place.
-    pub async fn acknowledge(&self, record: &TerminalRecord) {
+    pub async fn acknowledge(&self, record: &Exit) {
         let acknowledge = Command::Acknowledge {
             consumer: self.registered.id,
             id: record.id.clone(),

@@ -15,6 +15,9 @@ pub enum StartError {
     /// A setting of the reconnect policy is invalid.
     #[error(transparent)]
     Reconnect(#[from] InvalidPolicy),
+    /// The generator runs as tokio tasks.
+    #[error("there is no tokio runtime: call `spawn` inside of one")]
+    NoRuntime,
 }
 
 /// Why there is no answer.

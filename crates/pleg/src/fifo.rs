@@ -27,6 +27,7 @@ pub struct FifoEvent {
 /// generated again). Prefer [`Subscription`](crate::Subscription), which loses nothing that
 /// matters.
 #[derive(Debug)]
+#[must_use]
 pub struct Fifo {
     queue: mpsc::Receiver<FifoEvent>,
 }

@@ -4,17 +4,21 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg_core::{CallError, Counters, Health, Id, Instant, NotReady, PodUid, PodView};
+use pleg_core::{
+    CallError, CallErrorKind, Counters, Health, Id, Instant, NotReady, PodUid, PodView,
+};
 use pleg_evented::ReaderGauges;
 use pleg_runtime::clock::Clock;
-use tokio_util::sync::CancellationToken;
+use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::cache::Published;
 use crate::consumer::Consumer;
 use crate::error::{RelistError, WaitError};
-use crate::exit_records::TerminalRecord;
+use crate::exit_records::Exit;
 use crate::problems::PodProblem;
+use crate::recorder::Metrics;
 use crate::requests::Command;
 use crate::subscription::{Subscribers, Subscription};
 use crate::sync::{mpsc, oneshot, timeout, watch};
@@ -24,8 +28,11 @@ use crate::sync::{mpsc, oneshot, timeout, watch};
 /// Cheap to clone. It stops when [`shutdown`](Self::shutdown) is called or the last handle is
 /// dropped.
 #[derive(Clone, Debug)]
+#[must_use = "the generator stops when its last handle is dropped"]
 pub struct Pleg {
     pub(crate) shared: Arc<Shared>,
+    /// Stops the generator when the last one is dropped.
+    pub(crate) _running: Option<Arc<DropGuard>>,
 }
 
 #[derive(Debug)]
@@ -38,24 +45,32 @@ pub(crate) struct Shared {
     pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) counters: watch::Receiver<Counters>,
     pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+    /// Has the timers of waits. `None` in the interleavings, which have no tokio runtime.
+    pub(crate) tokio: Option<Handle>,
 }
 
 impl Pleg {
     /// The present status of the pod in the cache. A pod that does not exist is an answer, not an
-    /// error: its status [`is_nothing`](pleg_core::PodStatus::is_nothing), as of the last complete
+    /// error: its status does not [`exist`](pleg_core::PodStatus::exists), as of the last complete
     /// list.
     ///
-    /// Never blocks and makes no call. The status is as old as its `as_of`.
+    /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, the status is
+    /// the last one, and its [`error`](pleg_core::PodStatus::error) says so.
     pub fn get(&self, uid: &PodUid) -> PodView {
-        self.shared.published.get(uid)
+        self.present(self.shared.published.get(uid))
+    }
+
+    /// The view, which has an error if the generator has ended: nothing will change it any more.
+    fn present(&self, mut view: PodView) -> PodView {
+        if self.shared.commands.is_closed() {
+            let kind = CallErrorKind::Unavailable;
+            let over = CallError::new("pleg", kind, WaitError::Closed.to_string());
+            Arc::make_mut(&mut view.status).error = Some(Arc::new(over));
+        }
+        view
     }
 
     /// A view that shows all that a read begun after `after` shows: for a caller that has changed
@@ -67,7 +82,7 @@ impl Pleg {
     /// read when that instant comes. For an unknown uid the answer is that the pod does not exist.
     ///
     /// The states are newer than `after`. The details of an id that did not change may be older:
-    /// [`inspected`](PodView::inspected) is their instant, and
+    /// [`details_as_of`](PodView::details_as_of) is their instant, and
     /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
     /// an id failed, the error is beside that id; its state is the listed one.
     ///
@@ -83,8 +98,9 @@ impl Pleg {
         after: Instant,
         within: Duration,
     ) -> Result<PodView, WaitError> {
-        let view = self.get(uid);
-        if !view.status.is_nothing() && view.as_of > Some(after) {
+        let view = self.shared.published.get(uid);
+        let is_over = self.shared.commands.is_closed();
+        if !is_over && view.status.exists() && view.as_of > Some(after) {
             return Ok(view);
         }
         self.wait(uid, after, within, false).await
@@ -120,13 +136,18 @@ impl Pleg {
             details,
             reply,
         };
-        let answer = match timeout(within, self.ask(ask)).await {
+        let answered = {
+            // The caller's executor may have no timers.
+            let _entered = self.shared.tokio.as_ref().map(Handle::enter);
+            timeout(within, self.ask(ask))
+        };
+        let answer = match answered.await {
             Err(_) => return Err(WaitError::DeadlineExceeded { within }),
             Ok(answer) => self.answer(uid, answer)?,
         };
         // A status that failed withholds only its details, but these were asked for.
         match &answer.status.error {
-            Some(error) if details && answer.inspected <= Some(after) => Err(WaitError::Read {
+            Some(error) if details && answer.details_as_of <= Some(after) => Err(WaitError::Read {
                 error: CallError::clone(error),
                 last_good: Box::new(answer),
             }),
@@ -183,9 +204,10 @@ impl Pleg {
         }
     }
 
-    /// All pods that exist, in no particular order.
+    /// All pods that exist, in no particular order. Each is what [`get`](Self::get) returns.
     pub fn snapshot(&self) -> Vec<PodView> {
-        self.shared.published.snapshot()
+        let pods = self.shared.published.snapshot().into_iter();
+        pods.map(|view| self.present(view)).collect()
     }
 
     /// How the pod's containers and sandboxes ended, oldest first, including removed ones.
@@ -194,11 +216,11 @@ impl Pleg {
     /// until the pod has been gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is
     /// removed earlier: when each of those that were registered when the end was announced has
     /// acknowledged it.
-    pub fn terminal_records(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
+    pub fn exits(&self, uid: &PodUid) -> Arc<[Exit]> {
         self.shared.published.ends(uid)
     }
 
-    /// Registers a consumer that acknowledges terminal records. The records of all ends that are
+    /// Registers a consumer that acknowledges exit records. The records of all ends that are
     /// announced after this has returned are kept for it.
     /// [`Builder::register_consumer`](crate::Builder::register_consumer) registers one for the ends
     /// that existed at the start, too. Health and logs call it by that name if it does not acknowledge an end within ten
@@ -221,7 +243,7 @@ impl Pleg {
     /// Without consumers it suffices that the end was announced.
     ///
     /// False if the id has not ended or is not known, and if the generator has shut down. True if the
-    /// record was dropped because of the bounds on [terminal records](Self::terminal_records).
+    /// record was dropped because of the bounds on [exit records](Self::exits).
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -257,12 +279,19 @@ impl Pleg {
             problems: self.shared.problems.clone(),
             gauges: self.shared.gauges.clone(),
             clock: self.shared.clock,
+            metrics: self.shared.metrics.clone(),
         }
     }
 
     /// The counters since the start: events, lists, pod reads, missed events.
     pub fn counters(&self) -> Counters {
         self.shared.counters.borrow().clone()
+    }
+
+    /// Records the metrics of `work` where those of this generator go, with its name: for calls of a client. (A local
+    /// recorder that the caller sets does not see a call that waits.)
+    pub fn record<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.shared.metrics.of(work)
     }
 
     /// Completes when the cache shows what exists: a complete list was read, and each pod in it was
@@ -327,11 +356,13 @@ impl Pleg {
 
 /// The generator's health, now and as it changes.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct HealthWatch {
     health: watch::Receiver<Health>,
     problems: watch::Receiver<Arc<[PodProblem]>>,
     gauges: Arc<ReaderGauges>,
     clock: Clock,
+    metrics: Metrics,
 }
 
 impl HealthWatch {
@@ -366,7 +397,9 @@ impl HealthWatch {
     /// Writes the metrics of readiness and of the degraded reasons. The generator writes them whenever it
     /// works, but they also change as time passes: call this before the metrics are read.
     pub fn show_metrics(&self) {
-        crate::metrics::reasons(&self.ready(), &self.degraded());
+        let (ready, degraded) = (self.ready(), self.degraded());
+        let mut show = || crate::metrics::reasons(&ready, &degraded);
+        self.metrics.record(&mut show);
     }
 
     /// Every pod whose calls hang or fail, the longest first. Health names only the first few.

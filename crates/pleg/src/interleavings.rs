@@ -4,11 +4,10 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod cache;
 mod node;
 mod samples;
 mod subscriptions;
-mod waiting;
+mod tests;
 
 /// Explores a scenario: half of the schedules are random, half use probabilistic concurrency
 /// testing (PCT), which finds bugs that need few switches at the right places.

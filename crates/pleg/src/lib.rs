@@ -37,7 +37,7 @@
 //! let changed = pleg.now();
 //! let uid = "8b9c7f0e-pod".into();
 //! let view = pleg.newer_than(&uid, changed, Duration::from_secs(10)).await?;
-//! assert!(view.status.is_nothing(), "a pod that does not exist is an answer, not an error");
+//! assert!(!view.status.exists(), "a pod that does not exist is an answer, not an error");
 //!
 //! pleg.health().ready()?;
 //! pleg.shutdown().await;
@@ -53,7 +53,7 @@
 //!
 //! use pleg::{
 //!     CallErrorKind, Consumer, ContainerState, ContainerStatus, Instant, PodHandle, SandboxState,
-//!     SandboxStatus, TerminalRecord, WaitError,
+//!     SandboxStatus, Exit, WaitError,
 //! };
 //!
 //! fn blocks_new_sandbox(sandbox: &SandboxStatus) -> bool {
@@ -65,7 +65,7 @@
 //!     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
 //! }
 //!
-//! fn restarts(records: &[TerminalRecord]) -> u32 {
+//! fn restarts(records: &[Exit]) -> u32 {
 //!     records.iter().map(|r| r.attempt + 1).max().unwrap_or(0)
 //! }
 //!
@@ -82,7 +82,7 @@
 //!                 continue;
 //!             }
 //!         };
-//!         let ends = pod.terminal_records();
+//!         let ends = pod.exits();
 //!         let restarts = restarts(&ends);
 //!         let failed = view.status.containers.iter().filter(|c| has_failed(c));
 //!         for container in failed {
@@ -150,7 +150,7 @@
 //!
 //! | what fails | what happens |
 //! | --- | --- |
-//! | a setting is invalid | [`Builder::spawn`] returns [`StartError`]; nothing was started |
+//! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
 //! | the runtime does not answer, or restarts | the generator goes on asking and reconnects, for ever. [`HealthWatch::degraded`] says so; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | it has a deadline (10 s, growing to 2 min); the next one follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names it; other pods and readiness are not affected |
@@ -158,12 +158,12 @@
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache is as it was |
 //! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | a task of a source panics | it is started again like a lost stream, and counted |
-//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], readiness fails at once |
+//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
 //!
-//! They go to the recorder of the [`metrics`](::metrics) crate, the global one or that of
-//! [`Builder::metrics`]. No label has the name or id of a pod or container. The most important ones:
+//! They go to the recorder of the crate `metrics`, the global one or that of [`Builder::metrics`], with the label `name`
+//! if there is a [`Builder::name`]. No label has the name or id of a pod or container. The most important ones:
 //!
 //! | metric | type | meaning |
 //! | --- | --- | --- |
@@ -208,7 +208,7 @@ pub use builder::Builder;
 pub use connect::ConnectError;
 pub use consumer::Consumer;
 pub use error::{RelistError, StartError, WaitError};
-pub use exit_records::TerminalRecord;
+pub use exit_records::Exit;
 pub use fifo::{Fifo, FifoEvent};
 pub use handle::{HealthWatch, Pleg};
 pub use metrics::describe_metrics;
@@ -228,8 +228,7 @@ pub use pleg_runtime::Runtime;
 pub use pleg_runtime::clock::Clock;
 pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
-pub use recorder::SharedRecorder;
-pub use subscription::{Delivery, Subscription};
+pub use subscription::{Delivery, Events, Subscription};
 
 /// The code of the pages about these crates.
 #[cfg(all(doctest, feature = "cri"))]

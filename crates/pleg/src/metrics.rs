@@ -14,143 +14,90 @@ use pleg_runtime::clock;
 
 use crate::cache::Published;
 
-const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
-const POD_RELIST_DURATION: &str = "kubelet_pleg_pod_relist_duration_seconds";
-const DISCARDED: &str = "kubelet_pleg_discard_events";
-const CONNECTED: &str = "kubelet_evented_pleg_connection_success_count";
-const CONNECTION_ERRORS: &str = "kubelet_evented_pleg_connection_error_count";
-const RUNNING_PODS: &str = "kubelet_running_pods";
-const RUNNING_CONTAINERS: &str = "kubelet_running_containers";
+/// Declares the names of metrics and a function that describes them.
+macro_rules! metrics {
+    ($(#[$doc:meta])* $visible:vis fn $describe:ident; $($name:ident: $kind:ident $key:literal $text:literal;)*) => {
+        $(const $name: &str = $key;)*
+
+        $(#[$doc])*
+        $visible fn $describe() {
+            $(describe!($kind $name $text);)*
+        }
+    };
+}
+
+macro_rules! describe {
+    (counter $name:ident $text:literal) => {
+        describe_counter!($name, $text)
+    };
+    (gauge $name:ident $text:literal) => {
+        describe_gauge!($name, $text)
+    };
+    (histogram $name:ident $text:literal) => {
+        describe_histogram!($name, $text)
+    };
+}
+
+metrics! {
+    /// The metric of the queue with upstream's semantics.
+    pub(crate) fn describe_queue;
+
+    DISCARDED: counter "kubelet_pleg_discard_events" "Events that did not fit into the upstream queue.";
+}
 
 // Upstream's kubelet_pleg_relist_interval_seconds, kubelet_pleg_last_seen_seconds and
 // kubelet_evented_pleg_connection_latency_seconds mean something else: upstream relists every second, sets
 // the second one whenever health is checked, and counts replayed events in the third.
-const LIST_INTERVAL: &str = "pleg_list_interval_seconds";
-const LAST_LIST: &str = "pleg_last_list_timestamp_seconds";
-const EVENT_LATENCY: &str = "pleg_event_latency_seconds";
-const MISSED: &str = "pleg_missed_events_total";
-const RECEIVED: &str = "pleg_notifications_received_total";
-const EVENTS_LOST: &str = "pleg_events_lost_total";
-const UNDONE: &str = "pleg_undone_total";
-const STATUSES: &str = "pleg_statuses_total";
-const LISTS: &str = "pleg_lists_total";
-const LISTS_FAILED: &str = "pleg_lists_failed_total";
-const INSPECTIONS: &str = "pleg_inspections_total";
-const INSPECTIONS_FAILED: &str = "pleg_inspections_failed_total";
-const PROBES: &str = "pleg_probes_total";
-const STREAMS_LOST: &str = "pleg_streams_lost_total";
-const STREAMS_RENEWED: &str = "pleg_streams_renewed_total";
-const STREAM_PANICS: &str = "pleg_stream_panics_total";
-const JOINED: &str = "pleg_events_joined_total";
-const PERIOD: &str = "pleg_relist_period_seconds";
-const LIST_IN_FLIGHT: &str = "pleg_list_in_flight_seconds";
-const STREAM_STATE: &str = "pleg_stream_state";
-const BACKLOG: &str = "pleg_backlog_events";
-const OVERDUE: &str = "pleg_inspections_overdue";
-const PODS_FAILING: &str = "pleg_pods_failing";
-const UNACKNOWLEDGED: &str = "pleg_unacknowledged_timestamp_seconds";
-const READY: &str = "pleg_ready";
-const NOT_READY: &str = "pleg_not_ready";
-const DEGRADED: &str = "pleg_degraded";
+metrics! {
+    /// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] also does it.
+    ///
+    /// [`Builder::spawn`]: crate::Builder::spawn
+    pub fn describe_metrics;
 
-/// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] also does it.
-///
-/// [`Builder::spawn`]: crate::Builder::spawn
-pub fn describe_metrics() {
-    describe_histogram!(
-        RELIST_DURATION,
-        "Duration of a full list, also of one that failed. Unlike the kubelet's, without the status calls for \
-         the pods that changed."
-    );
-    describe_histogram!(
-        LIST_INTERVAL,
-        "Time from the start of the last complete list to the start of the next list."
-    );
-    describe_histogram!(
-        POD_RELIST_DURATION,
-        "Duration of a read of one pod: its lists, and the status calls that follow."
-    );
-    describe_gauge!(
-        LAST_LIST,
-        "Unix time of the start of the last complete list."
-    );
-    describe_counter!(CONNECTED, "Event streams that were opened.");
-    describe_counter!(
-        CONNECTION_ERRORS,
-        "Event streams that ended or could not be opened."
-    );
-    describe_histogram!(
-        EVENT_LATENCY,
-        "Time from the runtime's timestamp of an event to its arrival. Events from before the subscribe, which \
-         the runtime sends again, do not count."
-    );
-    describe_gauge!(RUNNING_PODS, "Sandboxes that are ready.");
-    describe_gauge!(RUNNING_CONTAINERS, "Containers, by `container_state`.");
-    describe_counter!(MISSED, "Events that the stream did not deliver, by `kind`.");
-    describe_counter!(RECEIVED, "Events received, by `type`.");
-    describe_counter!(
-        EVENTS_LOST,
-        "Events about more than 100,000 ids at once; a list replaces them."
-    );
-    describe_counter!(UNDONE, "Ends and removals that later reads have undone.");
-    describe_counter!(STATUSES, "Status calls.");
-    describe_counter!(LISTS, "Full lists.");
-    describe_counter!(LISTS_FAILED, "Full lists that failed.");
-    describe_counter!(INSPECTIONS, "Reads of single pods.");
-    describe_counter!(INSPECTIONS_FAILED, "Reads of single pods that failed.");
-    describe_counter!(PROBES, "Status calls that probed the runtime.");
-    describe_counter!(STREAMS_LOST, "Event streams that were lost.");
-    describe_counter!(
-        STREAMS_RENEWED,
-        "Event streams that were ended because they reported no event while reads showed changes."
-    );
-    describe_counter!(
-        STREAM_PANICS,
-        "Panics of the event stream reader; each was followed by a new subscribe."
-    );
-    describe_counter!(
-        JOINED,
-        "Events joined with another event while the writer was slow."
-    );
-    describe_gauge!(PERIOD, "The present relist period.");
-    describe_gauge!(
-        LIST_IN_FLIGHT,
-        "How long the full list in flight has been running; 0 if there is none."
-    );
-    describe_gauge!(
-        STREAM_STATE,
-        "1 for the present `state` of the event stream, 0 for the others."
-    );
-    describe_gauge!(BACKLOG, "Events that wait for the writer.");
-    describe_gauge!(
-        OVERDUE,
-        "Reads of single pods that take longer than 250 ms and still run."
-    );
-    describe_gauge!(PODS_FAILING, "Pods that cannot be read.");
-    describe_gauge!(
-        UNACKNOWLEDGED,
-        "When the earliest end was detected that the registered `consumer` has not acknowledged; 0 if there is none."
-    );
-    describe_gauge!(
-        READY,
-        "1 if the generator is ready: the pods of the node are known."
-    );
-    describe_gauge!(
-        NOT_READY,
-        "1 for the `reason` why the generator is not ready, 0 for the others."
-    );
-    describe_gauge!(
-        DEGRADED,
-        "1 for each `reason` why the generator is degraded, 0 for the others."
-    );
-}
-
-/// The metric of the queue with upstream's semantics.
-pub(crate) fn describe_queue() {
-    describe_counter!(
-        DISCARDED,
-        "Events that did not fit into the upstream queue."
-    );
+    RELIST_DURATION: histogram "kubelet_pleg_relist_duration_seconds"
+        "Duration of a full list, also of one that failed. Unlike the kubelet's, without the status calls for the \
+         pods that changed.";
+    POD_RELIST_DURATION: histogram "kubelet_pleg_pod_relist_duration_seconds"
+        "Duration of a read of one pod: its lists, and the status calls that follow.";
+    CONNECTED: counter "kubelet_evented_pleg_connection_success_count" "Event streams that were opened.";
+    CONNECTION_ERRORS: counter "kubelet_evented_pleg_connection_error_count"
+        "Event streams that ended or could not be opened.";
+    RUNNING_PODS: gauge "kubelet_running_pods" "Sandboxes that are ready.";
+    RUNNING_CONTAINERS: gauge "kubelet_running_containers" "Containers, by `container_state`.";
+    LIST_INTERVAL: histogram "pleg_list_interval_seconds"
+        "Time from the start of the last complete list to the start of the next list.";
+    LAST_LIST: gauge "pleg_last_list_timestamp_seconds" "Unix time of the start of the last complete list.";
+    EVENT_LATENCY: histogram "pleg_event_latency_seconds"
+        "Time from the runtime's timestamp of an event to its arrival. Events from before the subscribe, which the \
+         runtime sends again, do not count.";
+    MISSED: counter "pleg_missed_events_total" "Events that the stream did not deliver, by `kind`.";
+    RECEIVED: counter "pleg_notifications_received_total" "Events received, by `type`.";
+    EVENTS_LOST: counter "pleg_events_lost_total" "Events about more than 100,000 ids at once; a list replaces them.";
+    UNDONE: counter "pleg_undone_total" "Ends and removals that later reads have undone.";
+    STATUSES: counter "pleg_statuses_total" "Status calls.";
+    LISTS: counter "pleg_lists_total" "Full lists.";
+    LISTS_FAILED: counter "pleg_lists_failed_total" "Full lists that failed.";
+    INSPECTIONS: counter "pleg_inspections_total" "Reads of single pods.";
+    INSPECTIONS_FAILED: counter "pleg_inspections_failed_total" "Reads of single pods that failed.";
+    PROBES: counter "pleg_probes_total" "Status calls that probed the runtime.";
+    STREAMS_LOST: counter "pleg_streams_lost_total" "Event streams that were lost.";
+    STREAMS_RENEWED: counter "pleg_streams_renewed_total"
+        "Event streams that were ended because they reported no event while reads showed changes.";
+    STREAM_PANICS: counter "pleg_stream_panics_total"
+        "Panics of the event stream reader; each was followed by a new subscribe.";
+    JOINED: counter "pleg_events_joined_total" "Events joined with another event while the writer was slow.";
+    PERIOD: gauge "pleg_relist_period_seconds" "The present relist period.";
+    LIST_IN_FLIGHT: gauge "pleg_list_in_flight_seconds"
+        "How long the full list in flight has been running; 0 if there is none.";
+    STREAM_STATE: gauge "pleg_stream_state" "1 for the present `state` of the event stream, 0 for the others.";
+    BACKLOG: gauge "pleg_backlog_events" "Events that wait for the writer.";
+    OVERDUE: gauge "pleg_inspections_overdue" "Reads of single pods that take longer than 250 ms and still run.";
+    PODS_FAILING: gauge "pleg_pods_failing" "Pods that cannot be read.";
+    UNACKNOWLEDGED: gauge "pleg_unacknowledged_timestamp_seconds"
+        "When the earliest end was detected that the registered `consumer` has not acknowledged; 0 if there is none.";
+    READY: gauge "pleg_ready" "1 if the generator is ready: the pods of the node are known.";
+    NOT_READY: gauge "pleg_not_ready" "1 for the `reason` why the generator is not ready, 0 for the others.";
+    DEGRADED: gauge "pleg_degraded" "1 for each `reason` why the generator is degraded, 0 for the others.";
 }
 
 /// Readiness and degraded reasons.
@@ -369,11 +316,8 @@ fn show_health(health: &Health) {
     gauge!(OVERDUE).set(health.overdue as f64);
     gauge!(PODS_FAILING).set(health.failing as f64);
     let state = match &health.stream {
-        StreamState::Off
-        | StreamState::Down {
-            why: StreamEnd::Declined,
-            ..
-        } => "off",
+        StreamState::Off => "off",
+        stream if stream.declined().is_some() => "off",
         StreamState::Subscribed {
             confirmed: true, ..
         } => "confirmed",

@@ -32,9 +32,9 @@ impl Outputs {
     pub(crate) fn perform(&mut self, output: Output, now: Instant) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => {
-                match view.status.is_nothing() {
-                    true => self.records.pod_is_gone(&uid, now),
-                    false => self.records.pod_exists(&uid),
+                match view.status.exists() {
+                    true => self.records.pod_exists(&uid),
+                    false => self.records.pod_is_gone(&uid, now),
                 }
                 self.published.put(uid, view);
             }
@@ -72,7 +72,7 @@ impl Outputs {
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
         // Before the announcement, like the cache.
         if self.records.announced(event) {
-            if self.published.get(&event.uid).status.is_nothing() {
+            if !self.published.get(&event.uid).status.exists() {
                 self.records.pod_is_gone(&event.uid, now);
             }
             let records = self.records.of(&event.uid);

@@ -6,15 +6,16 @@ use std::time::Duration;
 use pleg_core::{Instant, PodUid, PodView};
 
 use crate::error::WaitError;
-use crate::exit_records::TerminalRecord;
+use crate::exit_records::Exit;
 use crate::handle::Pleg;
 use crate::subscription::{Delivery, Subscription};
 
 /// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
 ///
 /// The pod need not exist. The handle stays valid if the pod is removed and created again with the
-/// same uid. It keeps the generator running, like a [`Pleg`].
+/// same uid. It does not keep the generator running: that needs a [`Pleg`].
 #[derive(Debug)]
+#[must_use]
 pub struct PodHandle {
     pleg: Pleg,
     uid: PodUid,
@@ -25,7 +26,10 @@ impl Pleg {
     /// A handle to one pod.
     pub fn pod(&self, uid: &PodUid) -> PodHandle {
         PodHandle {
-            pleg: self.clone(),
+            pleg: Self {
+                shared: self.shared.clone(),
+                _running: None,
+            },
             uid: uid.clone(),
             changes: self.subscribe_pod(uid),
         }
@@ -63,9 +67,9 @@ impl PodHandle {
         true
     }
 
-    /// How its containers and sandboxes ended: [`Pleg::terminal_records`].
-    pub fn terminal_records(&self) -> Arc<[TerminalRecord]> {
-        self.pleg.terminal_records(&self.uid)
+    /// How its containers and sandboxes ended: [`Pleg::exits`].
+    pub fn exits(&self) -> Arc<[Exit]> {
+        self.pleg.exits(&self.uid)
     }
 
     /// A view that is newer than `after`: [`Pleg::newer_than`].

@@ -257,9 +257,9 @@ impl PodProblems {
     fn log_end(&self, problem: &PodProblem, status: &PodStatus) {
         let seconds = self.clock.now().since(problem.since).as_secs();
         let pod = &problem.pod;
-        let end = match status.is_nothing() {
-            true => "the pod is gone",
-            false => "calls about a pod succeed again",
+        let end = match status.exists() {
+            true => "calls about a pod succeed again",
+            false => "the pod is gone",
         };
         tracing::info!(
             pod = %pod.uid,

@@ -1,60 +1,74 @@
-//! The recorder of one generator's metrics: several generators in one process need not share one.
+//! Where the metrics of one generator go: several generators in one process can be told apart.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::metrics::{Recorder, with_local_recorder};
+use ::metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
+    with_local_recorder, with_recorder,
+};
 use futures::future::Either;
 
-/// A recorder that threads can share.
-pub type SharedRecorder = Arc<dyn Recorder + Send + Sync>;
+/// Calls its argument, for example with a local recorder.
+type Scope = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
-/// Where the metrics of a generator go: its own recorder, or otherwise the global one.
+/// Where the metrics of a generator go: to the recorder that its scope sets, or otherwise to the global one.
 ///
-/// Metrics are recorded where the work is done, also by `pleg-evented`, `pleg-generic` and
-/// `pleg-cri`, and a thread has one local recorder at a time. So each task of the generator sets it
-/// whenever it runs.
+/// Metrics are recorded where the work is done, also by `pleg-evented`, `pleg-generic` and `pleg-cri`, and a thread
+/// has one local recorder at a time. So each task of the generator sets it whenever it runs.
 #[derive(Clone, Default)]
-pub(crate) struct Metrics(Option<SharedRecorder>);
+pub(crate) struct Metrics {
+    /// The label `name`.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) scope: Option<Arc<Scope>>,
+}
 
 impl Metrics {
-    pub(crate) fn to(recorder: SharedRecorder) -> Self {
-        Self(Some(recorder))
-    }
-
-    /// Runs `act`, and records its metrics.
-    pub(crate) fn record<T>(&self, act: impl FnOnce() -> T) -> T {
-        match &self.0 {
-            Some(recorder) => with_local_recorder(&**recorder, act),
-            None => act(),
+    /// Runs `work`, and records its metrics.
+    pub(crate) fn record(&self, work: &mut dyn FnMut()) {
+        let is_done = Cell::new(false);
+        let mut work = || {
+            is_done.set(true);
+            match &self.name {
+                Some(name) => {
+                    with_recorder(|to| with_local_recorder(&Named { name, to }, &mut *work));
+                }
+                None => work(),
+            }
+        };
+        if let Some(scope) = &self.scope {
+            scope(&mut work);
+        }
+        if !is_done.get() {
+            work();
         }
     }
 
     /// The same future, whose metrics are recorded, also those of its drop.
     pub(crate) fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        match &self.0 {
-            Some(recorder) => Either::Right(Recorded {
-                recorder: recorder.clone(),
-                work: Some(Box::pin(work)),
-            }),
-            None => Either::Left(work),
+        if self.name.is_none() && self.scope.is_none() {
+            return Either::Left(work);
         }
+        Either::Right(Recorded {
+            metrics: self.clone(),
+            work: Some(Box::pin(work)),
+        })
     }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let recorder = self.0.as_ref().map_or("global", |_| "own");
-        f.debug_tuple("Metrics").field(&recorder).finish()
+        f.debug_tuple("Metrics").field(&self.name).finish()
     }
 }
 
-/// A future that runs with a local recorder.
+/// A future whose metrics are recorded.
 struct Recorded<F> {
-    recorder: SharedRecorder,
+    metrics: Metrics,
     work: Option<Pin<Box<F>>>,
 }
 
@@ -62,18 +76,61 @@ impl<F: Future> Future for Recorded<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = &mut *self;
-        match &mut this.work {
-            Some(work) => with_local_recorder(&*this.recorder, || work.as_mut().poll(cx)),
-            None => Poll::Pending,
+        let Self { metrics, work } = &mut *self;
+        let mut polled = Poll::Pending;
+        if let Some(work) = work {
+            metrics.record(&mut || {
+                if polled.is_pending() {
+                    polled = work.as_mut().poll(cx);
+                }
+            });
         }
+        polled
     }
 }
 
 impl<F> Drop for Recorded<F> {
     fn drop(&mut self) {
         // A call that is cancelled also counts.
-        let work = self.work.take();
-        with_local_recorder(&*self.recorder, || drop(work));
+        let mut work = self.work.take();
+        self.metrics.record(&mut || drop(work.take()));
+    }
+}
+
+/// A recorder that adds the label `name` and passes on to another one.
+struct Named<'a> {
+    name: &'a Arc<str>,
+    to: &'a dyn Recorder,
+}
+
+impl Named<'_> {
+    fn key(&self, key: &Key) -> Key {
+        key.with_extra_labels(vec![Label::new("name", self.name.clone())])
+    }
+}
+
+impl Recorder for Named<'_> {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.to.describe_counter(key, unit, text);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.to.describe_gauge(key, unit, text);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.to.describe_histogram(key, unit, text);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.to.register_counter(&self.key(key), metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.to.register_gauge(&self.key(key), metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.to.register_histogram(&self.key(key), metadata)
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures::Stream;
 use pleg_core::{PodLifecycleEvent, PodUid};
@@ -42,6 +42,7 @@ pub enum Delivery {
 /// announcements are coalesced per id: it may miss a Started or Changed that a later state has
 /// overtaken, but never a Died or Removed without [`Delivery::Lagged`].
 #[derive(Debug)]
+#[must_use = "a subscription that is dropped delivers nothing"]
 pub struct Subscription {
     shared: Arc<Shared>,
 }
@@ -82,6 +83,11 @@ impl Subscription {
         self.shared.lock().take()
     }
 
+    /// The lifecycle events alone.
+    pub const fn events(self) -> Events {
+        Events(self)
+    }
+
     fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         let mut slot = self.shared.lock();
         if let Some(delivery) = slot.take() {
@@ -100,6 +106,40 @@ impl Stream for Subscription {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         self.poll_delivery(cx)
+    }
+}
+
+/// The lifecycle events of a [`Subscription`], in a loop that ends when the generator is gone. Made by
+/// [`Subscription::events`].
+///
+/// It hides [`Delivery::Synced`], so a caller recognises what existed at the start by
+/// [`initial`](PodLifecycleEvent::initial), and [`Delivery::Lagged`]: one that lags more than 100,000 ids behind does not
+/// learn that it must take a snapshot.
+#[derive(Debug)]
+#[must_use = "a subscription that is dropped delivers nothing"]
+pub struct Events(Subscription);
+
+impl Events {
+    /// The next event, or `None` once the generator is gone and everything was delivered.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<PodLifecycleEvent> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl Stream for Events {
+    type Item = PodLifecycleEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match ready!(self.0.poll_delivery(cx)) {
+                Some(Delivery::Event(event)) => return Poll::Ready(Some(event)),
+                Some(Delivery::Synced | Delivery::Lagged { .. }) => {}
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 

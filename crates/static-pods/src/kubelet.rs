@@ -9,7 +9,7 @@ use crate::manifest::Manifest;
 use crate::node_status::NodeStatus;
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Id, InvalidSetting, Pleg, PodStatus, PodUid, TerminalRecord, WaitError};
+use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::admission::{NodeFacts, admit};
@@ -178,7 +178,7 @@ impl Kubelet {
             !going.contains(*uid) && !matches!(phase, Some("Succeeded" | "Failed"))
         };
         let others = pods.iter().filter(counts).map(|(_, other)| other);
-        let result = match run.view.status.is_nothing() {
+        let result = match !run.view.status.exists() {
             true => admit(pod, &self.facts, others),
             false => Ok(()),
         };
@@ -261,10 +261,10 @@ impl Kubelet {
 }
 
 /// Reports how containers ended.
-fn report(uid: &PodUid, exits: &[TerminalRecord]) {
+fn report(uid: &PodUid, exits: &[Exit]) {
     for exit in exits.iter().filter(|exit| exit.kind == Kind::Container) {
         print(&json!({
-            "event": "ended", "pod": uid.as_str(), "container": exit.name.as_str(),
+            "event": "ended", "pod": uid.as_str(), "container": &*exit.name,
             "id": exit.id.as_str(), "attempt": exit.attempt, "exitCode": exit.exit_code,
         }));
     }

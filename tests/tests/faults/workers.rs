@@ -50,8 +50,10 @@ async fn run_workers(
 /// that, and every worker is answered.
 async fn not_found(runtime: Runtime, mode: Mode) -> anyhow::Result<()> {
     let seconds = number("PLEG_NOT_FOUND_SECONDS", 15)?;
-    let end = Duration::from_secs(seconds.into());
-    let more = |node: &InProcess, _| node.clock.now().since(pleg::Instant::ORIGIN) < end;
+    let end = pleg::Clock::start()
+        .now()
+        .after(Duration::from_secs(seconds.into()));
+    let more = |node: &InProcess, _| node.clock.now() < end;
     let (node, generator, observed) =
         run_workers((runtime, mode), "status.not_found=2%", more).await?;
     let denied = node.sim.fired().get("status.not_found").copied();

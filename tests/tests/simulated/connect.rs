@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg::cri::{ConfigError, CriConfig, CriRuntime, v1};
 use pleg::{ConnectError, ContainerState, Pleg};
-use pleg_sim::Sim;
+use pleg_sim::{Mode, Sim};
 
 const UID: &str = "uid-1";
 
@@ -33,9 +33,9 @@ fn container() -> v1::ContainerConfig {
     }
 }
 
-#[tokio::test]
-async fn view_newer_than_a_write_shows_it() {
-    let sim = Arc::new(Sim::builder().seed(7).build());
+/// A client of that simulated runtime, without a socket.
+#[allow(clippy::unwrap_used, reason = "a test")]
+fn in_process(sim: &Arc<Sim>) -> CriRuntime {
     let serving = sim.clone();
     let connect = move || {
         let (near, far) = tokio::io::duplex(64 << 10);
@@ -43,8 +43,13 @@ async fn view_newer_than_a_write_shows_it() {
         std::future::ready(Ok(near))
     };
     let config = CriConfig::new("/in/this/process".parse().unwrap());
-    let runtime = CriRuntime::with_connector(config, connect).unwrap();
-    let (builder, client) = Pleg::connect_with(runtime);
+    CriRuntime::with_connector(config, connect).unwrap()
+}
+
+#[tokio::test]
+async fn view_newer_than_a_write_shows_it() {
+    let sim = Arc::new(Sim::builder().seed(7).build());
+    let (builder, client) = Pleg::connect_with(in_process(&sim));
     let pleg = builder.spawn().unwrap();
 
     let sandbox_id = client.run_pod_sandbox(sandbox(), "").await.result.unwrap();
@@ -59,6 +64,21 @@ async fn view_newer_than_a_write_shows_it() {
     let container = view.status.containers.first().unwrap();
     assert_eq!(container.id, id);
     assert_eq!(container.state, ContainerState::Running);
+    pleg.shutdown().await;
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
+    let sim = Sim::builder().mode(Mode::Crio).runtime_version("1.31.0");
+    let sim = Arc::new(sim.build());
+    let pleg = Pleg::connect_with(in_process(&sim)).0.spawn().unwrap();
+    let mut health = pleg.health();
+    while health.current().stream.declined().is_none() {
+        assert!(health.changed().await);
+    }
+    let why = "cri-o 1.31.0 may crash when a client ends its event stream";
+    assert_eq!(health.current().stream.declined(), Some(why));
     pleg.shutdown().await;
     sim.shutdown().await;
 }
@@ -81,4 +101,16 @@ fn connect_names_its_reason() {
     assert!(matches!(error, ConnectError::Endpoint(_)), "{error:?}");
     let error = Pleg::connect("unix:///run/x.sock").unwrap_err();
     assert_eq!(error, ConnectError::Config(ConfigError::NoRuntime));
+    let advice = "there is no tokio runtime: create the CRI client inside of one";
+    assert_eq!(error.to_string(), advice);
+}
+
+/// Its tokio runtime is that of the first client.
+#[test]
+fn second_client_can_be_made_outside_of_tokio() {
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    let config = CriConfig::new("unix:///nowhere/at/all.sock".parse().unwrap());
+    let runtime = tokio.block_on(async { CriRuntime::new(config).unwrap() });
+    let (_builder, client) = Pleg::connect_with(runtime);
+    assert!(tokio.block_on(client.version()).is_err());
 }

@@ -59,8 +59,8 @@ async fn idle_subscriber_delays_no_call_and_misses_no_exit() -> anyhow::Result<(
     let announced: usize = generator.announced.sources().values().sum();
     assert!(events.len() < announced, "{} of {announced}", events.len());
 
-    // The terminal records contain the last three exits of each name.
-    let records = generator.pleg.terminal_records(&PodUid::from("uid-loop-0"));
+    // The exit records contain the last three exits of each name.
+    let records = generator.pleg.exits(&PodUid::from("uid-loop-0"));
     let codes: Vec<_> = records
         .iter()
         .filter(|r| &*r.name == "app")

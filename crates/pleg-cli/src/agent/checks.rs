@@ -20,8 +20,6 @@ pub(super) struct State<'a> {
     pub(super) ready: Result<(), NotReady>,
     pub(super) health: Health,
     pub(super) problems: &'a [PodProblem],
-    /// Why there is no subscription to events.
-    pub(super) no_stream: Option<&'a str>,
     pub(super) runtime: &'a RuntimeStatus,
 }
 
@@ -30,7 +28,6 @@ impl<'a> State<'a> {
         now: Instant,
         health: &HealthWatch,
         problems: &'a [PodProblem],
-        no_stream: Option<&'a str>,
         runtime: &'a RuntimeStatus,
     ) -> Self {
         Self {
@@ -38,7 +35,6 @@ impl<'a> State<'a> {
             ready: health.ready(),
             health: health.current(),
             problems,
-            no_stream,
             runtime,
         }
     }
@@ -61,7 +57,7 @@ impl<'a> State<'a> {
         for problem in self.problems.iter().take(Health::NAMED) {
             text.line(&format!("pod {}", self.pod(problem)));
         }
-        if let Some(reason) = self.no_stream {
+        if let Some(reason) = self.health.stream.declined() {
             text.line(&format!("polling: {reason}"));
         }
         text.0
@@ -122,7 +118,7 @@ impl<'a> State<'a> {
     }
 
     fn stream(&self) -> String {
-        match (&self.health.stream, self.no_stream) {
+        match (&self.health.stream, self.health.stream.declined()) {
             (_, Some(reason)) => format!("polling: {reason}"),
             (StreamState::Off, None) => "polling: --events never".to_owned(),
             (

@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let descriptors = limits::raise_open_files();
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime).await?;
-    let (mut builder, no_stream) = target.builder(args.connection.events, settings(&args)?)?;
+    let mut builder = target.builder(args.connection.events, settings(&args)?)?;
     let subscription = builder.subscribe();
     let listener = args.listen.bind().await;
     let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -63,14 +63,13 @@ pub(crate) async fn run(
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());
-    let observer = Observer::new(&target, &pleg, no_stream.clone());
+    let observer = Observer::new(&target, &pleg);
     let client = target.client(runtime_status::DEADLINE)?;
     let (show_status, runtime_status) = watch::channel(Default::default());
     let pages = Pages {
         clock,
         health: health.clone(),
         metrics: Rendered::new(metrics.clone()),
-        no_stream,
         runtime_status,
         events: events.clone(),
         observer: observer.clone(),

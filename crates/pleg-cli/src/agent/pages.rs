@@ -26,7 +26,6 @@ use crate::json;
 use crate::observer::Observer;
 use crate::page;
 use crate::record::Pod;
-use crate::stream::Reason;
 use crate::view;
 
 /// For how long a rendered response is used again, so that many requests cost no more than few.
@@ -45,7 +44,6 @@ pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
     pub(super) metrics: Rendered<PrometheusHandle>,
-    pub(super) no_stream: Reason,
     pub(super) runtime_status: watch::Receiver<RuntimeStatus>,
     pub(super) events: RecentEvents,
     pub(super) observer: Observer,
@@ -119,10 +117,9 @@ impl Pages {
     /// Readiness: the pods of the node are known. Degraded reasons do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
         let problems = self.health.pod_problems();
-        let no_stream = self.no_stream.borrow().clone();
         let runtime = self.runtime_status.borrow().clone();
         let now = self.clock.now();
-        let state = State::new(now, &self.health, &problems, no_stream.as_deref(), &runtime);
+        let state = State::new(now, &self.health, &problems, &runtime);
         let code = match state.ready {
             Ok(()) => StatusCode::OK,
             Err(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -106,10 +106,10 @@ impl Source {
 async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
     let runtime = &args.connection.runtime;
     let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table).await?;
-    let (mut builder, no_stream) = target.builder(args.connection.events, Settings::default())?;
+    let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    let observer = Observer::new(&target, &pleg, no_stream);
+    let observer = Observer::new(&target, &pleg);
     let observing = observer.clone();
     tokio::spawn(async move { observing.run(events, |_| ()).await });
     Ok((observer, (pleg, target)))

@@ -1,12 +1,12 @@
 //! One pod in detail: its sandboxes, containers and labels, how its containers ended, and its history.
 
-use pleg::TerminalRecord;
+use pleg::Exit;
 use pleg::core::{Labels, PodView};
 use serde::{Deserialize, Serialize};
 
 use super::model::Inputs;
 use super::pods::ago;
-use super::{ContainerRow, Exit, PodRow, long, name};
+use super::{ContainerRow, ExitRow, PodRow, long, name};
 use crate::record::Record;
 
 /// The most entries of each list.
@@ -39,7 +39,7 @@ pub(crate) struct Detail {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) more_labels: usize,
     /// How its containers ended, also removed ones, oldest first.
-    pub(crate) ends: Vec<Exit>,
+    pub(crate) ends: Vec<ExitRow>,
     /// Its recent records, oldest first.
     pub(crate) history: Vec<Record>,
 }
@@ -73,7 +73,9 @@ impl Detail {
             row,
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
-            inspected_seconds: view.inspected.map(|at| inputs.now.since(at).as_secs_f64()),
+            inspected_seconds: view
+                .details_as_of
+                .map(|at| inputs.now.since(at).as_secs_f64()),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
             containers: containers
@@ -124,7 +126,7 @@ fn pairs(labels: &Labels) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (name(key), name(value))).collect()
 }
 
-fn ends(inputs: &Inputs<'_>) -> Vec<Exit> {
+fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
     let newest = inputs.ends.iter().rev().take(MOST_ENDS);
     let mut ends: Vec<_> = newest.map(|end| exit(end, inputs)).collect();
     ends.reverse();
@@ -132,8 +134,8 @@ fn ends(inputs: &Inputs<'_>) -> Vec<Exit> {
 }
 
 /// Of a sandbox, the name is empty.
-fn exit(end: &TerminalRecord, inputs: &Inputs<'_>) -> Exit {
-    Exit {
+fn exit(end: &Exit, inputs: &Inputs<'_>) -> ExitRow {
+    ExitRow {
         container: name(&end.name),
         exit_code: end.exit_code,
         reason: long(&end.reason),

@@ -190,7 +190,7 @@ impl StreamView {
         let health = inputs.health;
         let degraded = health.degraded(inputs.now);
         let has = |code: &str| degraded.iter().any(|reason| reason.as_str() == code);
-        let (state, since, reason) = match (&health.stream, inputs.no_stream) {
+        let (state, since, reason) = match (&health.stream, health.stream.declined()) {
             (_, Some(reason)) => ("polling", None, Some(reason.to_owned())),
             (StreamState::Off, None) => ("polling", None, None),
             (StreamState::Starting { since }, None) => ("starting", Some(since), None),

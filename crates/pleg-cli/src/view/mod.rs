@@ -24,7 +24,7 @@ pub(crate) use cost::{About, CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
-pub(crate) use pods::{ContainerRow, Exit, PodRow, PodsPage};
+pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
 pub(crate) use query::{MOST_ROWS, Query, Sort};
 pub(crate) use series::Point;
 pub(crate) use state::{PodState, Problem};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use pleg::TerminalRecord;
+use pleg::Exit;
 use pleg::core::{Health, Instant, NotReady, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
@@ -43,11 +43,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) health: &'a Health,
     /// The pods whose calls hang or fail.
     pub(crate) problems: &'a [Problem],
-    /// Why there is no subscription to events.
-    pub(crate) no_stream: Option<&'a str>,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
-    pub(crate) ends: &'a [TerminalRecord],
+    pub(crate) ends: &'a [Exit],
     pub(crate) calls: &'a Calls,
     /// The name of the host.
     pub(crate) node: &'a str,

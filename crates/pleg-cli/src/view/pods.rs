@@ -49,7 +49,7 @@ pub(crate) struct PodRow {
     pub(crate) running: usize,
     pub(crate) restarts: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_exit: Option<Exit>,
+    pub(crate) last_exit: Option<ExitRow>,
     /// How long ago a state changed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed_seconds: Option<f64>,
@@ -86,7 +86,7 @@ pub(crate) struct ContainerRow {
     pub(crate) reason: Option<String>,
     /// How the last one of this name ended that still exists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_exit: Option<Exit>,
+    pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
     /// Its status is not settled, or could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub(crate) struct ContainerRow {
 /// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Exit {
+pub(crate) struct ExitRow {
     pub(crate) container: String,
     /// Absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ impl PodRow {
             names: newest.len(),
             running: running.count(),
             restarts: pod.restarts,
-            last_exit: Exit::last(pod.status.containers.iter(), inputs.wall),
+            last_exit: ExitRow::last(pod.status.containers.iter(), inputs.wall),
             changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
             fresh_seconds: pod.as_of.map(lasts),
             problem: pod.problem.and_then(|problem| long(&problem.text)),
@@ -196,14 +196,14 @@ impl ContainerRow {
             restarts: container.attempt,
             exit_code: details.exit_code,
             reason: long(&details.reason),
-            last_exit: Exit::last(all.iter().filter(|c| c.name == container.name), wall),
+            last_exit: ExitRow::last(all.iter().filter(|c| c.name == container.name), wall),
             image: name(&details.image),
             problem,
         }
     }
 }
 
-impl Exit {
+impl ExitRow {
     /// The last exit among these containers.
     fn last<'a>(
         containers: impl Iterator<Item = &'a ContainerStatus>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::TerminalRecord;
+use pleg::Exit;
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Health, Instant, NotReady, PodStatus,
     PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
@@ -23,7 +23,7 @@ pub(crate) struct Sample {
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
-    pub(crate) ends: Vec<TerminalRecord>,
+    pub(crate) ends: Vec<Exit>,
     pub(crate) model: Model,
     pub(crate) calls: Calls,
     pub(crate) simulated: bool,
@@ -160,7 +160,6 @@ impl Sample {
             ready: self.ready.clone(),
             health: &self.health,
             problems: &self.problems,
-            no_stream: None,
             pods: &self.pods,
             ends: &self.ends,
             calls: &self.calls,

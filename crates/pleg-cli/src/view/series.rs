@@ -14,8 +14,8 @@ const INTERVALS: usize = 90;
 pub(crate) struct Series {
     /// By the number of the interval, modulo the number of intervals.
     sums: Box<[Sum; INTERVALS]>,
-    /// The first interval that may have been measured.
-    first: u64,
+    /// Since when durations have been measured.
+    began: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ impl Series {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             sums: Box::new([Sum::default(); INTERVALS]),
-            first: interval(now),
+            began: now,
         }
     }
 
@@ -80,13 +80,13 @@ impl Series {
 
     /// The time that the kept intervals span up to now.
     pub(crate) fn span(&self, now: Instant) -> Duration {
-        let from = self.oldest(now) * INTERVAL.as_secs();
-        Duration::from_nanos(now.as_nanos()).saturating_sub(Duration::from_secs(from))
+        let from = Duration::from_secs(self.oldest(now) * INTERVAL.as_secs());
+        now.since(Instant::from_origin(from).max(self.began))
     }
 
     fn oldest(&self, now: Instant) -> u64 {
         let kept = INTERVALS as u64 - 1;
-        self.first.max(interval(now).saturating_sub(kept))
+        interval(self.began).max(interval(now).saturating_sub(kept))
     }
 
     fn kept(&self, now: Instant) -> impl Iterator<Item = Sum> + '_ {

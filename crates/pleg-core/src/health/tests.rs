@@ -1,5 +1,5 @@
 use super::*;
-use crate::types::CallErrorKind;
+use crate::types::{CallErrorKind, StreamEnd};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
@@ -60,7 +60,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
     let mut health = well();
     health.stream = StreamState::Down {
         since: BEGIN,
-        why: StreamEnd::Declined,
+        why: StreamEnd::Declined(CallError::new("Events", CallErrorKind::Unimplemented, "no")),
         retry_at: BEGIN,
     };
     assert_eq!(health.degraded(BEGIN.after(SECOND)), []);

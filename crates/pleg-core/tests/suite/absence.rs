@@ -44,7 +44,7 @@ fn pod_list_and_not_found_prove_absence() {
     t.node.remove("s");
     let request = t.request_read("p");
     t.expect(&["Died s", "Removed s"]);
-    assert!(t.view(request).status.is_nothing());
+    assert!(!t.view(request).status.exists());
 }
 
 #[test]

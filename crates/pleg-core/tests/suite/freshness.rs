@@ -89,11 +89,11 @@ fn pod_is_absent_only_when_its_relist_is_settled() {
     let (present, absent) = (t.read_since("q", before), t.read_since("r", before));
     assert!(!t.is_answered(present));
     assert!(t.calls().contains(&"list r".to_owned()));
-    assert!(t.view(absent).status.is_nothing());
+    assert!(!t.view(absent).status.exists());
     t.release();
     assert_eq!(t.answered(present, "q/web"), "Running");
     let absent = t.read_since("r2", before);
-    assert!(t.view(absent).status.is_nothing());
+    assert!(!t.view(absent).status.exists());
     assert!(!t.calls().contains(&"list r2".to_owned()));
 }
 
@@ -111,7 +111,7 @@ fn failed_status_withholds_nothing_but_its_details() {
         t.pass(5_000);
         assert_eq!(t.answered(worker, "web"), "Exited error");
         let web = t.view(worker).status.container("web").unwrap();
-        assert_eq!(web.details.image, "nginx");
+        assert_eq!(&*web.details.image, "nginx");
         assert_eq!(web.details.exit_code, None);
     }
 }
@@ -212,12 +212,12 @@ fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
 fn details_of_a_pod_are_as_of_its_oldest_status() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
-    let first = t.view(worker).inspected;
+    let first = t.view(worker).details_as_of;
     assert!(first.is_some() && first == t.view(worker).as_of);
     t.node.start("job");
     let worker = t.read();
     assert!(t.view(worker).as_of > first);
-    assert_eq!(t.view(worker).inspected, first);
+    assert_eq!(t.view(worker).details_as_of, first);
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn details_from_an_event_have_no_instant() {
     let before = t.now();
     t.starts("web");
     let worker = t.read();
-    assert_eq!(t.view(worker).inspected, None);
+    assert_eq!(t.view(worker).details_as_of, None);
     let worker = t.read_details_since(before);
-    assert!(t.view(worker).inspected > Some(before));
+    assert!(t.view(worker).details_as_of > Some(before));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn read_without_every_status_answers_no_details_waiter() {
     t.answer(PodLists);
     assert!(t.is_answered(plain) && !t.is_answered(details));
     t.release();
-    assert!(t.view(details).inspected.is_some());
+    assert!(t.view(details).details_as_of.is_some());
 }
 
 /// A worker takes newer details without code and without error for a lost exit code.
@@ -249,10 +249,10 @@ fn read_without_every_status_answers_no_details_waiter() {
 fn status_from_before_the_end_is_no_newer_detail() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
-    let before = t.view(worker).inspected;
+    let before = t.view(worker).details_as_of;
     t.node.set_row(exited("web", None));
     t.send(Event::of(Stopped, exited("web", None)));
     let worker = t.read_details();
     assert_eq!(t.answered(worker, "web"), "Exited");
-    assert_eq!(t.view(worker).inspected, before);
+    assert_eq!(t.view(worker).details_as_of, before);
 }

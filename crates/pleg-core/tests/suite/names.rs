@@ -18,8 +18,8 @@ fn lifecycle_types_have_upstreams_names() {
 fn labels_have_short_lower_case_names() {
     let sources = [Source::Stream, Source::Relist, Source::Inspection].map(Source::as_str);
     assert_eq!(sources, ["stream", "relist", "inspection"]);
-    let modes = [Mode::Evented, Mode::Polling].map(Mode::as_str);
-    assert_eq!(modes, ["evented", "polling"]);
+    let modes = [Mode::Auto, Mode::Evented, Mode::Polling].map(Mode::as_str);
+    assert_eq!(modes, ["auto", "evented", "polling"]);
     let kinds = [Kind::Sandbox, Kind::Container].map(Kind::as_str);
     assert_eq!(kinds, ["sandbox", "container"]);
     let errors = [

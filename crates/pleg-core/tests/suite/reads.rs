@@ -195,9 +195,9 @@ fn status_that_was_requested_later_gives_the_details() {
     let worker = t.read_details();
     t.answer_newest(StatusCalls);
     let of = |status: &PodStatus| status.containers[0].details.image.clone();
-    assert_eq!(of(&t.view(worker).status), "new");
+    assert_eq!(&*of(&t.view(worker).status), "new");
     t.release();
-    assert_eq!(of(&t.status("p")), "new");
+    assert_eq!(&*of(&t.status("p")), "new");
 }
 
 #[test]

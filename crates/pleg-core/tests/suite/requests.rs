@@ -63,7 +63,7 @@ fn requests_share_the_read_after_the_one_in_flight() {
     t.release();
     t.expect_calls(&["list p", "status s web"]);
     for request in requests {
-        assert!(t.view(request).inspected > Some(before));
+        assert!(t.view(request).details_as_of > Some(before));
     }
     assert_eq!(t.announced_all(), ["PodSync p"]);
 }
@@ -104,14 +104,14 @@ fn pod_that_is_gone_is_read_on_request_only() {
     assert!(t.cache.is_empty() && t.health().failing == 0);
     let request = t.request_reinspect("p");
     assert_eq!(t.announced_all(), ["PodSync p"]);
-    assert!(t.view(request).status.is_nothing());
+    assert!(!t.view(request).status.exists());
 }
 
 #[test]
 fn request_for_an_unknown_pod_leaves_no_state() {
     for mut t in [Script::with(&[]), Script::polled(&[])] {
         let request = t.request_reinspect("nobody");
-        assert!(t.view(request).status.is_nothing());
+        assert!(!t.view(request).status.exists());
         t.node.pod_lists_fail = Some(Failed);
         let request = t.request_reinspect("nobody");
         assert_eq!(t.error(request), Some(Failed));

@@ -401,7 +401,7 @@ impl Script {
                 Output::ListApplied { gone, .. } => {
                     for uid in gone {
                         let view = self.cache.remove(&uid).expect("it was published");
-                        assert!(view.status.is_nothing());
+                        assert!(!view.status.exists());
                     }
                 }
                 Output::Listed { outcome, .. } => self.listed.push(outcome),
@@ -422,7 +422,7 @@ impl Script {
         };
         for uid in pods {
             let view = self.cache.get_mut(&uid).expect("it is published");
-            if !view.status.is_nothing() {
+            if view.status.exists() {
                 view.as_of = view.as_of.max(Some(as_of));
             }
         }

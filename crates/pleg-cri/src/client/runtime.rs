@@ -3,6 +3,11 @@
 use futures::FutureExt as _;
 use pleg_runtime::RuntimeVersion;
 use pleg_runtime::core::CallError;
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 
 use super::CriClient;
 use crate::convert;
@@ -31,6 +36,30 @@ impl CriClient {
             return Err(malformed(operation, message));
         }
         Ok(response)
+    }
+
+    /// A call that this client has no method for, by its path, for example
+    /// `/runtime.v1.RuntimeService/ContainerStats`. Metrics count it as the operation `other`.
+    ///
+    /// # Errors
+    /// `Malformed` if the path is invalid; any failure of the call.
+    pub async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let operation = Operation::other(path.rsplit('/').next().unwrap_or(path));
+        let path = PathAndQuery::try_from(path)
+            .map_err(|error| malformed(operation, &error.to_string()))?;
+        let limit = self.config().message_limit;
+        let mut grpc = Grpc::new(self.connection.channel()).max_decoding_message_size(limit);
+        let call = async move {
+            grpc.ready().await.map_err(Status::from_error)?;
+            let codec = ProstCodec::default();
+            grpc.unary(Request::new(request), path, codec).await
+        };
+        self.read(operation, "", self.deadline(), call.boxed())
+            .await
     }
 
     /// `Version`: the name and the version of the runtime.

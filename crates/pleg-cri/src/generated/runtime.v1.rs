@@ -1544,6 +1544,7 @@ impl CgroupDriver {
     }
 }
 /// Generated client implementations.
+#[doc(hidden)]
 pub mod runtime_service_client {
     #![allow(
         unused_variables,
@@ -2177,6 +2178,7 @@ pub mod runtime_service_client {
 }
 /// Generated server implementations.
 #[cfg(feature = "server")]
+#[doc(hidden)]
 pub mod runtime_service_server {
     #![allow(
         unused_variables,
@@ -3531,6 +3533,7 @@ pub mod runtime_service_server {
     }
 }
 /// Generated client implementations.
+#[doc(hidden)]
 pub mod image_service_client {
     #![allow(
         unused_variables,
@@ -3735,6 +3738,7 @@ pub mod image_service_client {
 }
 /// Generated server implementations.
 #[cfg(feature = "server")]
+#[doc(hidden)]
 pub mod image_service_server {
     #![allow(
         unused_variables,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{Fake, FakeState, TestServer, config, container, failure, sandbox};
-use pleg_cri::{ConfigError, CriRuntime, v1};
+use pleg_cri::{CriRuntime, v1};
 use pleg_runtime::core::{CallError, CallErrorKind, Id, Kind};
 use pleg_runtime::{Row, Runtime, Scope};
 use tonic::Status;
@@ -306,10 +306,4 @@ async fn hanging_call_ends_at_deadline() {
         ("ContainerStatus", CallErrorKind::DeadlineExceeded)
     );
     runtime.version().await.unwrap();
-}
-
-#[test]
-fn client_outside_of_tokio_is_an_error() {
-    let error = CriRuntime::new(config("/run/x.sock".as_ref())).unwrap_err();
-    assert_eq!(error, ConfigError::NoRuntime);
 }

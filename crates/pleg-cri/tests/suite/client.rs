@@ -395,3 +395,14 @@ async fn dropped_pull_is_cancelled_in_the_runtime() {
     assert_eq!(pulls.recv().await, Some(Pull::Cancelled));
     drop(client);
 }
+
+#[tokio::test]
+async fn call_without_a_method_is_made_by_its_path() {
+    let sim = Arc::new(Sim::builder().build());
+    let client = simulated(&sim).client();
+    let version = "/runtime.v1.RuntimeService/Version";
+    let answer = client.call(version, v1::VersionRequest::default()).await;
+    let answer: v1::VersionResponse = answer.unwrap();
+    assert_eq!(answer.runtime_name, "containerd");
+    sim.shutdown().await;
+}

@@ -50,7 +50,10 @@ fn generate() -> String {
         .btree_map(".")
         // A server returns Unimplemented for calls that it does not define.
         .generate_default_stubs(true)
+        // tonic's types are no promise of this crate.
+        .client_mod_attribute("runtime.v1", "#[doc(hidden)]")
         .server_mod_attribute("runtime.v1", "#[cfg(feature = \"server\")]")
+        .server_mod_attribute("runtime.v1", "#[doc(hidden)]")
         .out_dir(dir.path())
         .compile_fds(descriptors)
         .expect("the code generates");

@@ -1,11 +1,13 @@
 //! The event stream: its start, its events and its end.
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Fake, TestServer, event, failure};
+use crate::common::{Fake, TestServer, event, failure, simulated};
 use futures::StreamExt;
 use pleg_cri::{CriRuntime, Events, v1};
 use pleg_runtime::Runtime;
 use pleg_runtime::core::{CallError, CallErrorKind, EventType, RuntimeEvent};
+use pleg_sim::{Mode, Sim};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;
@@ -170,4 +172,16 @@ async fn subscribe_without_connection_is_unavailable() {
         failure(&error),
         ("GetContainerEvents", CallErrorKind::Unavailable)
     );
+}
+
+#[tokio::test]
+async fn subscriber_check_decides_where_events_are_shared() {
+    for (mode, is_shared) in [(Mode::Containerd17, true), (Mode::Containerd2, false)] {
+        let sim = Arc::new(Sim::builder().mode(mode).build());
+        assert_eq!(simulated(&sim).stream_hazard().await, Ok(None));
+        let runtime = simulated(&sim).with_subscriber_check(|| Some("a kubelet runs".to_owned()));
+        let why = runtime.stream_hazard().await.unwrap().unwrap_or_default();
+        assert_eq!(why.ends_with("and a kubelet runs"), is_shared, "{why}");
+        sim.shutdown().await;
+    }
 }

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt as _, StreamExt as _};
 use pleg_cri::{CallRequest, CallService};
-use pleg_runtime::core::CallErrorKind;
+use pleg_runtime::core::{CallError, CallErrorKind};
 use pleg_runtime::{Runtime as _, Scope};
 use pleg_sim::Sim;
-use tonic::Status;
 use tower::layer::layer_fn;
 use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceExt as _, service_fn};
@@ -53,6 +52,10 @@ async fn layer_sees_every_call() {
     sim.shutdown().await;
 }
 
+fn missing() -> CallError {
+    CallError::new("ListImages", CallErrorKind::NotFound, "injected")
+}
+
 #[tokio::test]
 async fn error_of_a_layer_fails_the_call() {
     let sim = Arc::new(Sim::builder().build());
@@ -62,7 +65,7 @@ async fn error_of_a_layer_fails_the_call() {
             async move {
                 match request.uri().path().rsplit('/').next() {
                     Some("Version") => Err(BoxError::from(io::Error::other("no route"))),
-                    Some("ListImages") => Err(BoxError::from(Status::not_found("injected"))),
+                    Some("ListImages") => Err(BoxError::from(missing())),
                     _ => inner.oneshot(request).await,
                 }
             }

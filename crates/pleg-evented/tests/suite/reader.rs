@@ -293,3 +293,22 @@ async fn notified_reader_ends_the_stream_and_subscribes_again() {
     assert_eq!(reader.dialed().len(), 2);
     reader.stop().await;
 }
+
+/// Another program that subscribes may start later.
+#[tokio::test(start_paused = true)]
+async fn hazard_ends_the_open_stream_and_forbids_the_next() {
+    let mut reader = RunningReader::new(vec![silence(), silence()]);
+    assert!(is_subscribed(&reader.change().await));
+    reader.runtime.set_hazard(Some("a kubelet started"));
+    for is_open in [true, false] {
+        match why(reader.change().await) {
+            StreamEnd::Cut(error) if is_open => assert_eq!(&*error.message, "a kubelet started"),
+            StreamEnd::Declined(error) => assert_eq!(&*error.message, "a kubelet started"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(reader.dialed().len(), 1, "no call is made");
+    reader.runtime.set_hazard(None);
+    assert!(is_subscribed(&reader.change().await));
+    reader.stop().await;
+}

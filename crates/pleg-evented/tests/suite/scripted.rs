@@ -94,6 +94,7 @@ impl RunningReader {
         let clock = runtime.clock();
         let shutdown = CancellationToken::new();
         let policy = ReconnectPolicy::new(settings).unwrap();
+        let policy = policy.avoid_harm(true);
         let (to, out) = handover();
         let gauges = out.gauges();
         let (of, stop) = (Arc::new(runtime.clone()), shutdown.clone());

@@ -340,7 +340,9 @@ impl<'a> Decision<'a> {
 
     /// Returns true if the pod was read since a call for this id may be repeated. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
-        let since = self.history.unread_since(id, self.view.inspected, self.now);
+        let since = self
+            .history
+            .unread_since(id, self.view.details_as_of, self.now);
         match since.filter(|since| *since > self.now) {
             Some(since) => self.actions.due_by(since),
             None => self.actions.inspect_after = self.actions.inspect_after.max(since),
@@ -357,7 +359,7 @@ impl<'a> Decision<'a> {
         let Some(status) = containers.find(|c| end.exists && c.id == end.id) else {
             return ExitCode::Lost;
         };
-        let was_read = self.view.inspected > Some(end.detected);
+        let was_read = self.view.details_as_of > Some(end.detected);
         let is_lost = was_read && status.error.is_none() && !status.status_missing;
         if is_lost || self.history.is_given_up(end.detected) {
             return ExitCode::Lost;

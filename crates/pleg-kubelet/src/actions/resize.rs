@@ -16,7 +16,7 @@ impl Decision<'_> {
             return;
         }
         if let Some(resized) = self.history.resized(&status.id).filter(|r| r.to == *wanted) {
-            let is_unread = self.view.inspected <= Some(resized.at);
+            let is_unread = self.view.details_as_of <= Some(resized.at);
             if is_unread && !self.history.is_given_up(resized.at) {
                 // The status is from before the change.
                 let after = self.actions.inspect_after.max(Some(resized.at));

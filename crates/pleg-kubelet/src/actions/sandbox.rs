@@ -50,7 +50,7 @@ impl<'a> Decision<'a> {
             .actions
             .inspect_after
             .max(Some(since))
-            .max(self.view.inspected);
+            .max(self.view.details_as_of);
         self.actions.due_by(inspect_again(since, self.now));
         true
     }

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use pleg::{Id, Instant, Pleg, PodStatus, PodUid, TerminalRecord};
+use pleg::{Exit, Id, Instant, Pleg, PodStatus, PodUid};
 
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
@@ -90,10 +90,10 @@ impl Memory {
         self.back_off.forget(&uid);
         let status = &pleg.get(&uid).status;
         let mut left = BTreeSet::new();
-        if status.is_nothing() {
+        if !status.exists() {
             self.reported.remove(&uid);
         } else {
-            let records = pleg.terminal_records(&uid);
+            let records = pleg.exits(&uid);
             let exits = self.exits(&uid, status, &records);
             left.extend(exits.into_iter().map(|exit| exit.id));
             left.extend(ids(status).cloned());
@@ -108,55 +108,41 @@ impl Memory {
 
     /// The exits of this pod alone. An earlier one of the same uid has another history: a manifest
     /// may be removed and put back.
-    pub(super) fn own_exits(
-        &self,
-        uid: &PodUid,
-        records: &[TerminalRecord],
-    ) -> Vec<TerminalRecord> {
+    pub(super) fn own_exits(&self, uid: &PodUid, records: &[Exit]) -> Vec<Exit> {
         let earlier = self.forgotten.get(uid);
-        let is_own = |r: &&TerminalRecord| {
-            earlier.is_none_or(|e| r.detected > e.at && !e.left.contains(&r.id))
-        };
+        let is_own =
+            |r: &&Exit| earlier.is_none_or(|e| r.detected > e.at && !e.left.contains(&r.id));
         records.iter().filter(is_own).cloned().collect()
     }
 
     /// The exits of this pod, and of what an earlier one of the same uid left behind.
-    pub(super) fn exits(
-        &self,
-        uid: &PodUid,
-        status: &PodStatus,
-        records: &[TerminalRecord],
-    ) -> Vec<TerminalRecord> {
+    pub(super) fn exits(&self, uid: &PodUid, status: &PodStatus, records: &[Exit]) -> Vec<Exit> {
         let earlier = self.forgotten.get(uid);
         let exists = |id: &Id| ids(status).any(|other| other == id);
-        let counts = |r: &&TerminalRecord| {
+        let counts = |r: &&Exit| {
             earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id) || exists(&r.id))
         };
         records.iter().filter(counts).cloned().collect()
     }
 
     /// Those among these exits of a pod that were not reported yet.
-    pub(super) fn unreported(
-        &mut self,
-        uid: &PodUid,
-        exits: &[TerminalRecord],
-    ) -> Vec<TerminalRecord> {
+    pub(super) fn unreported(&mut self, uid: &PodUid, exits: &[Exit]) -> Vec<Exit> {
         let Some(reported) = self.reported.get_mut(uid) else {
             return exits.to_vec();
         };
         reported.retain(|key| exits.iter().any(|exit| key_of(exit) == *key));
-        let is_new = |exit: &&TerminalRecord| !reported.contains(&key_of(exit));
+        let is_new = |exit: &&Exit| !reported.contains(&key_of(exit));
         exits.iter().filter(is_new).cloned().collect()
     }
 
-    pub(super) fn reported(&mut self, uid: &PodUid, exit: &TerminalRecord) {
+    pub(super) fn reported(&mut self, uid: &PodUid, exit: &Exit) {
         let reported = self.reported.entry(uid.clone()).or_default();
         reported.insert(key_of(exit));
     }
 }
 
 /// An id may end twice, if the first report was wrong.
-fn key_of(exit: &TerminalRecord) -> (Id, Instant) {
+fn key_of(exit: &Exit) -> (Id, Instant) {
     (exit.id.clone(), exit.detected)
 }
 

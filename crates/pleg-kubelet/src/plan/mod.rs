@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use pleg::core::{Health, SandboxState};
 use pleg::{
-    Consumer, ContainerState, Id, Instant, InvalidSetting, PodStatus, PodView, TerminalRecord,
-    WaitError,
+    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
 };
 
 use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
@@ -127,7 +126,7 @@ impl Planner {
             ..desired
         };
         let memory = &mut *self.memory();
-        let records = run.terminal_records();
+        let records = run.exits();
         let ended = memory.own_exits(&run.uid, &records);
         let all_exits = memory.exits(&run.uid, &view.status, &records);
         let mut exits = memory.unreported(&run.uid, &all_exits);
@@ -136,7 +135,7 @@ impl Planner {
         if run.failures > 0 {
             history.stops_have_failed();
         }
-        let is_unread = |r: &&TerminalRecord| !history.is_final(&view, r);
+        let is_unread = |r: &&Exit| !history.is_final(&view, r);
         let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
         let unread: BTreeSet<_> = unread.collect();
         exits.retain(|exit| !unread.contains(&exit.id));
@@ -164,11 +163,11 @@ impl Planner {
     /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Of a pod that comes back there are
     /// none here: the plans of its next worker have them.
     #[must_use]
-    pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<TerminalRecord> {
-        if !run.view.status.is_nothing() {
+    pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
+        if run.view.status.exists() {
             return Vec::new();
         }
-        let (mut memory, records) = (self.memory(), run.terminal_records());
+        let (mut memory, records) = (self.memory(), run.exits());
         let exits = memory.exits(&run.uid, &run.view.status, &records);
         memory.unreported(&run.uid, &exits)
     }
@@ -187,7 +186,7 @@ pub struct Observed {
     /// What the probes say of it.
     pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended, including removed ones.
-    pub ended: Arc<[TerminalRecord]>,
+    pub ended: Arc<[Exit]>,
     /// The containers whose exit code is not known, and may still become known.
     pub unread: BTreeSet<Id>,
     /// Why containers wait, by name. The name of the sandbox is empty.
@@ -230,9 +229,9 @@ pub struct Plan<'a, S> {
     pub observed: Observed,
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
-    exits: Vec<TerminalRecord>,
+    exits: Vec<Exit>,
     /// The exits of this pod and of what an earlier one left behind.
-    all_exits: Vec<TerminalRecord>,
+    all_exits: Vec<Exit>,
     pub(crate) actions: Actions,
 }
 
@@ -241,7 +240,7 @@ impl<S> Plan<'_, S> {
     /// that acknowledges them. They come again if the plan is dropped. An exit whose code may still
     /// become known comes later.
     #[must_use]
-    pub fn exits(&self) -> &[TerminalRecord] {
+    pub fn exits(&self) -> &[Exit] {
         &self.exits
     }
 
@@ -362,7 +361,7 @@ fn garbage_at(
         Removal::StopContainer(id) => history.repeat_at(id, Call::Stop),
         Removal::Sandbox(id) => history.repeat_garbage_at(id),
         Removal::Container(id) => {
-            let unread = history.unread_since(id, view.inspected, now);
+            let unread = history.unread_since(id, view.details_as_of, now);
             let unread = unread.filter(|_| is_startable(&view.status, id));
             let again = unread.map(|since| since.max(inspect_again(since, now)));
             again.max(history.repeat_garbage_at(id))

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus, VolumeMountStatus,
 };
-use pleg::TerminalRecord;
+use pleg::Exit;
 use pleg::core;
 
 use crate::api_time::api_time;
@@ -116,10 +116,9 @@ impl<'a> One<'a> {
     }
 
     /// The last recorded end of a container of that name that is removed.
-    fn last_record(&self, except: Option<&str>) -> Option<&'a TerminalRecord> {
-        let of_this = |r: &&TerminalRecord| {
-            *r.name == *self.container.name && Some(&*self.id(&r.id)) != except
-        };
+    fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
+        let of_this =
+            |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;
         let ends = self.state.ended.iter().filter(of_this);
         ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
     }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
 use pleg::core::ContainerStatus;
-use pleg::{TerminalRecord, WallTime};
+use pleg::{Exit, WallTime};
 
 use crate::api_time::api_time;
 
@@ -30,7 +30,7 @@ pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStat
 }
 
 /// As the generator recorded it.
-pub(super) fn from_record(record: &TerminalRecord, id: String) -> ContainerStateTerminated {
+pub(super) fn from_record(record: &Exit, id: String) -> ContainerStateTerminated {
     ContainerStateTerminated {
         container_id: Some(id),
         finished_at: record.finished_at.map(api_time),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
 };
-use pleg::{Id, PodView, TerminalRecord, WallTime};
+use pleg::{Exit, Id, PodView, WallTime};
 
 use crate::api_time::api_time;
 use crate::pod_name::PodName;
@@ -70,7 +70,7 @@ pub struct PodState<'a> {
     /// What exists.
     pub view: &'a PodView,
     /// How containers of the pod ended, those that are removed too.
-    pub ended: &'a [TerminalRecord],
+    pub ended: &'a [Exit],
     /// The containers that have ended and whose exit code may still become known: those of
     /// [`Observed::unread`](crate::plan::Observed::unread).
     pub unread: &'a BTreeSet<Id>,
@@ -99,7 +99,7 @@ pub struct PodState<'a> {
 /// The status of a pod.
 ///
 /// It differs from upstream in three ways. The last state of a container whose predecessor was
-/// removed is taken from its terminal record or from the previous status; upstream loses it. An exited
+/// removed is taken from its exit record or from the previous status; upstream loses it. An exited
 /// container whose exit code is not known has the reason `ContainerStatusUnknown` and the code 137, as
 /// a container that is gone; upstream has the code that the runtime happens to send. While it may still become
 /// known, the container has the state of the previous status; upstream does not report one then. Probes are taken

@@ -112,14 +112,14 @@ impl<R: Reconcile> Worker<R> {
         refreshed.map_err(RunError::View)?;
         let run = &self.run;
         let status = &run.view.status;
-        let is_claimed = || !status.is_nothing() && self.reconciler.owns(status);
+        let is_claimed = || status.exists() && self.reconciler.owns(status);
         self.is_ours = self.is_ours || is_claimed();
         if !self.is_ours {
             return Ok(Outcome::End);
         }
         // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
         let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
-        let has_ended = status.is_nothing() || !run.may_run() && comes_back();
+        let has_ended = !status.exists() || !run.may_run() && comes_back();
         if run.spec.is_none() && has_ended {
             let finished = self.reconciler.finish(run).await;
             return finished.map(|()| Outcome::End).map_err(RunError::Reconcile);

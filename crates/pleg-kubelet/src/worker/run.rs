@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
-use pleg::{
-    ContainerState, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView, TerminalRecord, WaitError,
-};
+use pleg::{ContainerState, Exit, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView, WaitError};
 use pleg_cri::Written;
 
 use tokio::sync::Notify;
@@ -210,8 +208,8 @@ impl<S> Run<S> {
 
     /// How the containers of the pod ended, including removed ones.
     #[must_use]
-    pub fn terminal_records(&self) -> Arc<[TerminalRecord]> {
-        self.pleg.terminal_records(&self.uid)
+    pub fn exits(&self) -> Arc<[Exit]> {
+        self.pleg.exits(&self.uid)
     }
 
     /// A view whose details, exit codes among them, were read after `after`.
@@ -244,7 +242,6 @@ impl<S> Run<S> {
     }
 
     /// The generator.
-    #[must_use]
     pub const fn pleg(&self) -> &Pleg {
         &self.pleg
     }

@@ -299,7 +299,7 @@ async fn silent_consumer_is_named_and_delays_few_removals() {
     let reason =
         "dead containers wait for 10 min to be acknowledged by the registered consumer silent";
     assert_eq!(degraded(), [reason]);
-    let of_pod = node.pleg.terminal_records(&POD.into());
+    let of_pod = node.pleg.exits(&POD.into());
     assert!(of_pod.len() >= 3, "{of_pod:?}");
 
     let seconds = node.delete().await;

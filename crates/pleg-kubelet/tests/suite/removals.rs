@@ -28,7 +28,7 @@ impl Reconcile for Collector {
 
     async fn reconcile(&self, run: &Run<()>) -> Result<Action, WaitError> {
         let plan = self.planner.plan(run, Desired::of(run, None), None).await?;
-        let inspected = plan.observed.view.inspected;
+        let inspected = plan.observed.view.details_as_of;
         for removal in plan.begin().await.garbage {
             run.changed(run.now());
             self.planned.lock().unwrap().push((removal, inspected));
@@ -124,7 +124,7 @@ async fn exits_of_a_gone_pod_are_not_reported_again() {
     runtime.remove("p-c");
     runtime.remove("p-s");
     assert_eq!(exits().await, [""; 0]);
-    assert_eq!(pleg.terminal_records(&"p".into()).len(), 2);
+    assert_eq!(pleg.exits(&"p".into()).len(), 2);
     runtime.put(fake::sandbox("p", "s2", ReportedState::Running));
     assert_eq!(exits().await, [""; 0], "another pod");
     runtime.put(fake::sandbox("p", "s2", ReportedState::Exited));

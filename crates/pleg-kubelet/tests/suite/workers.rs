@@ -413,7 +413,7 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
     node.until(|s| s.finished_pods == [PodUid::from("p")]).await;
     assert_eq!(node.recorder.state().failures, [1, 2], "it was repeated");
     let runs = node.runs_since(before, "p");
-    assert!(!runs[0].has_spec && !runs[0].view.status.is_nothing());
+    assert!(!runs[0].has_spec && runs[0].view.status.exists());
     assert_eq!(runs[0].grace, Some(7 * SECOND));
     assert_eq!(node.recorder.state().changed.len(), 1);
     let before = node.runs();
@@ -457,7 +457,7 @@ async fn start_waits_for_the_generator_and_leaves_foreign_pods_alone() {
     let first = |uid| {
         let runs = node.runs_since(0, uid);
         let first = runs.first();
-        first.map(|r| (r.has_spec, r.view.status.is_nothing()))
+        first.map(|r| (r.has_spec, !r.view.status.exists()))
     };
     assert_eq!(first("orphan"), Some((false, false)));
     assert_eq!(first("p"), Some((true, false)));

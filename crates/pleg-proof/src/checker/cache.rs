@@ -39,7 +39,7 @@ impl Checker {
                 Confirmed::All => true,
                 Confirmed::These(pods) => pods.contains(uid),
             };
-            if is_meant && !view.status.is_nothing() {
+            if is_meant && view.status.exists() {
                 view.as_of = view.as_of.max(Some(as_of));
             }
         }
@@ -49,7 +49,7 @@ impl Checker {
     pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
         for uid in gone {
             let view = self.cache.views.remove(uid);
-            if view.is_some_and(|view| !view.status.is_nothing()) {
+            if view.is_some_and(|view| view.status.exists()) {
                 self.fail(format!("{uid} is dropped although it has ids"));
             }
         }

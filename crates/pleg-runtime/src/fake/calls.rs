@@ -220,6 +220,10 @@ impl Runtime for FakeRuntime {
         }
     }
 
+    async fn stream_hazard(&self) -> Result<Option<String>, CallError> {
+        Ok(self.state().hazard.clone())
+    }
+
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         let (_, result) = self.call("Version", None, None, |_| ()).await;
         result.map(|()| RuntimeVersion::new("fake", "1"))

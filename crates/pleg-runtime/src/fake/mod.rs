@@ -100,6 +100,7 @@ struct State {
     delays: BTreeMap<Op, Duration>,
     drop_time: Duration,
     ignores_filters: bool,
+    hazard: Option<String>,
     dials: VecDeque<Dial>,
     streams: Vec<UnboundedSender<stream::Item>>,
     in_flight: usize,
@@ -211,6 +212,11 @@ impl FakeRuntime {
     /// Makes the lists of a pod return every row of the node, as some runtimes do.
     pub fn ignore_filters(&self) {
         self.change(|s| s.ignores_filters = true);
+    }
+
+    /// Makes a subscription do harm from now on, or no more.
+    pub fn set_hazard(&self, why: Option<&str>) {
+        self.change(|s| s.hazard = why.map(str::to_owned));
     }
 
     /// All calls so far.

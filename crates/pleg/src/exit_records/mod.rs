@@ -27,7 +27,7 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct TerminalRecord {
+pub struct Exit {
     /// Its id.
     pub id: Id,
     /// Sandbox or container.
@@ -48,7 +48,7 @@ pub struct TerminalRecord {
     pub removed: bool,
 }
 
-impl TerminalRecord {
+impl Exit {
     /// How a container of that name ended, without details, for code that builds records, such as
     /// tests of consumers.
     pub fn new(id: impl Into<Id>, name: impl Into<Text>, detected: Instant) -> Self {
@@ -130,7 +130,7 @@ impl ExitRecords {
         let Some(subject) = &event.subject else {
             return false;
         };
-        let record = TerminalRecord {
+        let record = Exit {
             id: subject.id.clone(),
             kind: subject.kind,
             name: subject.name.clone(),
@@ -144,7 +144,7 @@ impl ExitRecords {
         match event.event {
             LifecycleType::ContainerDied => self.add(
                 &event.uid,
-                TerminalRecord {
+                Exit {
                     finished_at: event.happened_at,
                     ..record
                 },
@@ -162,13 +162,13 @@ impl ExitRecords {
     }
 
     /// Adds the record of a new end, or replaces that of an earlier end of the same id.
-    fn add(&mut self, uid: &PodUid, record: TerminalRecord) {
+    fn add(&mut self, uid: &PodUid, record: Exit) {
         self.remove(&record.id);
         self.awaited.add(&record.id, record.detected);
         self.put(uid, record);
     }
 
-    fn update(&mut self, uid: &PodUid, later: TerminalRecord) -> bool {
+    fn update(&mut self, uid: &PodUid, later: Exit) -> bool {
         let known = self.pods.get_mut(uid).and_then(|pod| pod.take(&later.id));
         let Some(mut record) = known else {
             return false;
@@ -178,7 +178,7 @@ impl ExitRecords {
         true
     }
 
-    fn put(&mut self, uid: &PodUid, record: TerminalRecord) {
+    fn put(&mut self, uid: &PodUid, record: Exit) {
         self.pod_of.insert(record.id.clone(), uid.clone());
         for dropped in self.pods.entry(uid.clone()).or_default().put(record) {
             self.pod_of.remove(&dropped);
@@ -258,7 +258,7 @@ impl ExitRecords {
     }
 
     /// The records of a pod, in the order in which the ends were detected.
-    pub(crate) fn of(&self, uid: &PodUid) -> Arc<[TerminalRecord]> {
+    pub(crate) fn of(&self, uid: &PodUid) -> Arc<[Exit]> {
         self.pods.get(uid).map(PodRecords::all).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pleg_core::{Id, Instant};
 
-use super::TerminalRecord;
+use super::Exit;
 
 /// How many exit records of removed ids are kept per name.
 const OF_NAME: usize = 3;
@@ -16,9 +16,9 @@ const OF_POD: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct PodRecords {
     /// Those of ids that exist.
-    existing: BTreeMap<Id, TerminalRecord>,
+    existing: BTreeMap<Id, Exit>,
     /// Those of ids that were removed; the last [`OF_NAME`] of each name.
-    removed: Vec<TerminalRecord>,
+    removed: Vec<Exit>,
     /// Since when nothing of the pod exists.
     pub(super) gone: Option<Instant>,
 }
@@ -28,7 +28,7 @@ impl PodRecords {
         self.existing.is_empty() && self.removed.is_empty()
     }
 
-    pub(super) fn get(&self, id: &Id) -> Option<&TerminalRecord> {
+    pub(super) fn get(&self, id: &Id) -> Option<&Exit> {
         let removed = || self.removed.iter().find(|record| record.id == *id);
         self.existing.get(id).or_else(removed)
     }
@@ -39,7 +39,7 @@ impl PodRecords {
     }
 
     /// Removes and returns the record of that id.
-    pub(super) fn take(&mut self, id: &Id) -> Option<TerminalRecord> {
+    pub(super) fn take(&mut self, id: &Id) -> Option<Exit> {
         if let Some(record) = self.existing.remove(id) {
             return Some(record);
         }
@@ -49,7 +49,7 @@ impl PodRecords {
 
     /// Adds the record of an id that has none. Returns the ids whose records exceed the bounds and
     /// were removed.
-    pub(super) fn put(&mut self, record: TerminalRecord) -> Vec<Id> {
+    pub(super) fn put(&mut self, record: Exit) -> Vec<Id> {
         let (kind, name) = (record.kind, record.name.clone());
         if record.removed {
             self.removed.push(record);
@@ -57,7 +57,7 @@ impl PodRecords {
             self.existing.insert(record.id.clone(), record);
         }
         let mut dropped = Vec::new();
-        let of_name = |r: &TerminalRecord| (r.kind, &r.name) == (kind, &name);
+        let of_name = |r: &Exit| (r.kind, &r.name) == (kind, &name);
         while self.removed.iter().filter(|r| of_name(r)).count() > OF_NAME {
             dropped.extend(self.drop_oldest(of_name));
         }
@@ -69,7 +69,7 @@ impl PodRecords {
 
     /// Removes the oldest record of a removed id for which `is_meant` is true; if there is none, the
     /// oldest of an id that exists.
-    fn drop_oldest(&mut self, is_meant: impl Fn(&TerminalRecord) -> bool) -> Option<Id> {
+    fn drop_oldest(&mut self, is_meant: impl Fn(&Exit) -> bool) -> Option<Id> {
         let removed = self.removed.iter().filter(|record| is_meant(record));
         let oldest = removed.min_by_key(|record| age(record));
         let oldest = oldest.or_else(|| self.existing.values().min_by_key(|record| age(record)));
@@ -79,7 +79,7 @@ impl PodRecords {
     }
 
     /// All of them, in the order in which the ends were detected.
-    pub(super) fn all(&self) -> Arc<[TerminalRecord]> {
+    pub(super) fn all(&self) -> Arc<[Exit]> {
         let mut all = self.removed.clone();
         all.extend(self.existing.values().cloned());
         all.sort_by_key(age);
@@ -88,6 +88,6 @@ impl PodRecords {
 }
 
 /// One read may detect several ends at once, in any order: they ended in the order of attempts.
-fn age(record: &TerminalRecord) -> (Instant, u32) {
+fn age(record: &Exit) -> (Instant, u32) {
     (record.detected, record.attempt)
 }

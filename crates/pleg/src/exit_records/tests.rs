@@ -32,7 +32,7 @@ fn removed(records: &mut ExitRecords, id: &str, name: &str, detected: u64) {
     announce(records, removed, container(id, name), detected);
 }
 
-fn of_p(records: &ExitRecords) -> Arc<[TerminalRecord]> {
+fn of_p(records: &ExitRecords) -> Arc<[Exit]> {
     records.of(&"p".into())
 }
 

@@ -20,6 +20,7 @@ use crate::exit_records::ExitRecords;
 use crate::handle::{Pleg, Shared};
 use crate::log::HealthLog;
 use crate::outputs::Outputs;
+use crate::recorder::Metrics;
 use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
@@ -94,9 +95,12 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
         gauges: handover().1.gauges(),
         counters,
         commands,
+        metrics: Metrics::default(),
         stop: stop.clone(),
         tasks,
+        tokio: None,
     };
+    let running = stop.clone().drop_guard();
     let writer = Writer {
         node: node.clone(),
         machine,
@@ -107,6 +111,7 @@ pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     };
     let pleg = Pleg {
         shared: Arc::new(shared),
+        _running: Some(Arc::new(running)),
     };
     (pleg, writer)
 }

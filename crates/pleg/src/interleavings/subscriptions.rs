@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pleg_core::LifecycleType;
 
-use super::explore;
-use super::samples::{announcement, something};
 use crate::cache::Published;
+use crate::interleavings::explore;
+use crate::interleavings::samples::{announcement, something};
 use crate::subscription::{Delivery, Subscribers};
 
 /// A consumer that subscribes and then takes a snapshot misses nothing: a change is in the snapshot

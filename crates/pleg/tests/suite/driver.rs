@@ -3,6 +3,7 @@ mod acknowledging;
 mod findings;
 mod life;
 mod metrics;
+mod misuse;
 mod pods;
 mod problems;
 mod requests;

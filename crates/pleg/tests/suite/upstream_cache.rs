@@ -37,15 +37,15 @@ async fn k1_cache_not_initialized() {
     let uid = PodUid::from("p");
     assert_eq!(if_newer_than(&pleg, &uid, Instant::ORIGIN).await, None);
     let view = pleg.get(&uid);
-    assert!(view.status.is_nothing());
-    assert_eq!(view.inspected, None);
+    assert!(!view.status.exists());
+    assert_eq!(view.details_as_of, None);
     // Deviation: invariant 4. The waiter has caused a read of the pod, which proves its status
     // although no list has succeeded.
     node.release(&Op::pod("p"));
     let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
         .await
         .unwrap();
-    assert!(view.status.is_nothing() && view.as_of > Some(Instant::ORIGIN));
+    assert!(!view.status.exists() && view.as_of > Some(Instant::ORIGIN));
     assert_eq!(pleg.health().current().last_list, None);
 }
 
@@ -112,7 +112,7 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
     let view = if_newer_than(&pleg, &uid, just_before(global))
         .await
         .expect("the default");
-    assert!(view.status.is_nothing());
+    assert!(!view.status.exists());
     assert_eq!(
         (view.status.uid.as_str(), view.as_of),
         ("nobody", Some(global))
@@ -125,7 +125,7 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
     assert_eq!(node.count(&Op::pod("nobody")), 1);
     node.release(&Op::pod("nobody"));
     let view = soon(pleg.newer_than(&uid, after, MINUTE)).await.unwrap();
-    assert!(view.status.is_nothing() && view.as_of > Some(after));
+    assert!(!view.status.exists() && view.as_of > Some(after));
     // A pod that no list has shown.
     node.run_pod("nobody");
     let read = pleg.newer_than(&uid, pleg.now(), MINUTE);
@@ -152,7 +152,7 @@ async fn k4_cache_set_and_get() {
     assert_eq!(error.kind, CallErrorKind::Failed);
     let state = view.status.container("c").unwrap().state;
     assert_eq!(state, ContainerState::Running);
-    assert_eq!(view.inspected, None);
+    assert_eq!(view.details_as_of, None);
     // A status without an error. A read without details would not repeat the status calls before
     // their retry is due.
     node.succeed(&Op::pod("p"));
@@ -172,8 +172,12 @@ async fn k4_cache_set_and_get() {
     for view in [view, last_good] {
         assert_eq!(view.status.containers, good.status.containers);
         assert_eq!(view.status.ips, good.status.ips);
-        let times = (view.as_of, view.inspected);
-        assert_eq!(times, (good.as_of, good.inspected), "no fresher for that");
+        let times = (view.as_of, view.details_as_of);
+        assert_eq!(
+            times,
+            (good.as_of, good.details_as_of),
+            "no fresher for that"
+        );
     }
     // The next waiter's read does not wait for the backoff.
     node.succeed(&Op::pod("p"));
@@ -188,7 +192,7 @@ async fn k5_cache_get_pod_does_not_exist() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let view = pleg.get(&"nobody".into());
-    assert!(view.status.is_nothing());
+    assert!(!view.status.exists());
     assert_eq!(
         (view.status.uid.as_str(), &view.status.error),
         ("nobody", &None)
@@ -202,13 +206,13 @@ async fn k6_delete() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
-    assert!(!pleg.get(&"p".into()).status.is_nothing());
+    assert!(pleg.get(&"p".into()).status.exists());
     node.remove("p-c");
     node.remove("p-s");
     pass(&pleg, SECOND).await;
     soon(pleg.relist_now()).await.unwrap();
     let status = pleg.get(&"p".into()).status;
-    assert!(status.is_nothing());
+    assert!(!status.exists());
     assert_eq!((status.uid.as_str(), &status.error), ("p", &None));
     assert!(pleg.snapshot().is_empty());
 }
@@ -280,7 +284,7 @@ async fn k8_get_newer_than() {
             assert!(is_now(&pleg, Some(min)), "{case}");
             assert_eq!(view.status.uid.as_str(), "p", "{case}");
             assert!(is_soon_after(view.as_of.unwrap(), min), "{case}");
-            assert_eq!(view.status.is_nothing(), !exists, "{case}");
+            assert_eq!(view.status.exists(), exists, "{case}");
             assert_eq!(node.count(&Op::pod("p")), reads + 1, "{case}");
             // At once, from the cache: a list at min + 1 s shows that the pod exists or does not.
             pass(&pleg, SECOND).await;

@@ -134,12 +134,13 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
 #[tokio::test]
 async fn this_host_is_examined_in_time() {
     let clock = Clock::start();
+    let began = clock.now();
     let target = HostTarget {
         ask_mount: vec!["true".into()],
         ..HostTarget::new(Some("/nonexistent/cri.sock".into()))
     };
     let host = Box::pin(collect(&target, Duration::from_millis(50))).await;
-    assert!(clock.now().since(Instant::ORIGIN) < Duration::from_secs(20));
+    assert!(clock.now().since(began) < Duration::from_secs(20));
     assert!(
         host.cpus > 0 && host.load.is_some() && host.files.is_some(),
         "{host:?}"

@@ -10,7 +10,7 @@ use pleg::core::{Id, Instant, Kind, PodView, SandboxState, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Runtime as _, Scope};
 use pleg::{Delivery, Pleg, Subscription};
-use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest};
+use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
 use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
 
 use super::lists::{self, RECEIVED};
@@ -23,7 +23,6 @@ use super::{Conditions, Evidence, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
 use crate::runtime_calls::{LIST_SANDBOXES, Subject};
-use crate::stream::Reason;
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -42,7 +41,6 @@ pub(crate) struct Session {
     clock: Clock,
     events: Subscription,
     log: Arc<CallLog>,
-    not_subscribed: Reason,
     runtime: CriRuntime,
     client: CriClient,
     began: Reading,
@@ -62,7 +60,7 @@ impl Session {
         settings.relist_period_unproven = RELIST;
         settings.probe_period = PROBE;
         let log = CallLog::new(began.clock);
-        let (mut builder, not_subscribed) = target.builder_with(events, settings, log.clone())?;
+        let mut builder = target.builder_with(events, settings, log.clone())?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
         let endpoint = target.endpoint()?;
@@ -76,7 +74,6 @@ impl Session {
             pleg,
             events,
             log,
-            not_subscribed,
             began,
             before: Vec::new(),
             evidence: Evidence {
@@ -134,9 +131,6 @@ impl Session {
         evidence
             .stream
             .end(&health.current(), &self.pleg.counters(), now);
-        let not_subscribed = self.not_subscribed.borrow();
-        evidence.stream.not_subscribed = not_subscribed.as_deref().map(str::to_owned);
-        drop(not_subscribed);
         evidence.wall_clock = WallClock::new(self.began, &views);
         evidence.pods = Pods::new(&self.before, &views);
         evidence.pods.without_address = self.without_address(&views).await;
@@ -194,14 +188,10 @@ impl Session {
             pod_sandbox_id: id.to_string(),
             verbose: false,
         };
-        let answer = self
-            .runtime
-            .runtime_client()
-            .pod_sandbox_status(request)
-            .await;
-        let Some(status) = answer.ok().and_then(|answer| answer.into_inner().status) else {
-            return false;
-        };
+        let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
+        let answer = self.client.call(path, request).await;
+        let status = answer.ok().and_then(|a: PodSandboxStatusResponse| a.status);
+        let Some(status) = status else { return false };
         let options = status.linux.and_then(|linux| linux.namespaces?.options);
         let on_host = options.is_some_and(|options| options.network() == NamespaceMode::Node);
         let has_address = status.network.is_some_and(|network| !network.ip.is_empty());

@@ -105,7 +105,7 @@ impl Stream {
             StreamState::Subscribed { proven: true, .. } => (State::Proven, None),
             StreamState::Subscribed { .. } | StreamState::Starting { .. } => (State::Open, None),
             StreamState::Down { why, .. } => match why {
-                StreamEnd::NeverOffered | StreamEnd::Declined | StreamEnd::Disabled => {
+                StreamEnd::NeverOffered | StreamEnd::Declined(_) | StreamEnd::Disabled => {
                     (State::NotOffered, Some(why.to_string()))
                 }
                 _ => (State::Down, Some(why.to_string())),
@@ -114,6 +114,7 @@ impl Stream {
         };
         self.state = state;
         self.why = why;
+        self.not_subscribed = health.stream.declined().map(str::to_owned);
     }
 
     pub(crate) fn reason(&self, code: &str) -> Option<&Reason> {

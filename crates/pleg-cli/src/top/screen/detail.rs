@@ -7,7 +7,7 @@ use super::list::{exited, tone_of};
 use super::text::{Theme, Tone, padded, seconds, wrapped};
 use crate::text::short;
 use crate::top::app::App;
-use crate::view::{ContainerRow, Detail, Exit, View};
+use crate::view::{ContainerRow, Detail, ExitRow, View};
 
 pub(super) fn lines(app: &App, view: &View, width: usize) -> Vec<Line<'static>> {
     let detail = view.detail.as_ref();
@@ -174,7 +174,7 @@ impl Lines {
     }
 }
 
-fn ended(end: &Exit) -> String {
+fn ended(end: &ExitRow) -> String {
     let ago = end.seconds.map(|ago| format!(", {} ago", seconds(ago)));
     exited(end) + &ago.unwrap_or_default()
 }

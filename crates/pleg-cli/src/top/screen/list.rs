@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use super::text::{Theme, Tone, cut, padded, padded_left, seconds};
 use crate::table;
 use crate::top::app::App;
-use crate::view::{ContainerRow, Exit, PodRow, PodState, View};
+use crate::view::{ContainerRow, ExitRow, PodRow, PodState, View};
 
 const HEADINGS: [&str; 7] = [
     "POD",
@@ -169,7 +169,7 @@ const fn look(row: &PodRow) -> (char, Tone) {
 }
 
 /// How a container ended, for example `1 Error`.
-pub(super) fn exited(exit: &Exit) -> String {
+pub(super) fn exited(exit: &ExitRow) -> String {
     let code = exit
         .exit_code
         .map_or_else(|| "?".to_owned(), |code| code.to_string());

@@ -1,5 +1,4 @@
 //! A fake runtime: gRPC on a unix socket, with configured behavior.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use crate::probe::{ProbeKind, ProbeResults};
 use crate::spec::PodSpec;
 use crate::spec::RestartPolicy::{Always, Never, OnFailure};
 use pleg::core::{CallError, CallErrorKind};
-use pleg::{ContainerState, PodView, TerminalRecord};
+use pleg::{ContainerState, Exit, PodView};
 
 use super::support::*;
 
@@ -58,7 +58,7 @@ fn attempt_of_a_create_without_effect_is_not_used_again() {
 #[test]
 fn attempt_of_a_removed_container_is_not_used_again() {
     let mut worker = Worker::new(spec(Always, &["a"]));
-    let mut record = TerminalRecord::new("a-4", "a", at(1));
+    let mut record = Exit::new("a-4", "a", at(1));
     record.attempt = 4;
     let pod = view(2, &[ready(0)], &[]);
     worker.history.observe(&pod.status, &[record], at(2));
@@ -69,7 +69,7 @@ fn attempt_of_a_removed_container_is_not_used_again() {
 fn newest_end_is_that_of_the_highest_attempt_whenever_it_was_detected() {
     let mut worker = Worker::new(spec(OnFailure, &["a"]));
     let record = |attempt: u32, code, detected| {
-        let mut record = TerminalRecord::new(format!("a-{attempt}"), "a", at(detected));
+        let mut record = Exit::new(format!("a-{attempt}"), "a", at(detected));
         (record.attempt, record.exit_code) = (attempt, Some(code));
         record
     };
@@ -516,7 +516,7 @@ fn removed_container_that_was_not_started_is_replaced_under_never() {
     assert_eq!(worker.run(5, &created(4)), "start existing a-0");
     assert_eq!(worker.run(15, &created(15)), "remove a-0");
     let gone = view(16, &[ready(0)], &[]);
-    let record = TerminalRecord::new("a-0", "a", at(16));
+    let record = Exit::new("a-0", "a", at(16));
     worker.history.observe(&gone.status, &[record], at(16));
     assert_eq!(worker.run(16, &gone), "start a 1");
 }

@@ -156,7 +156,7 @@ pub(super) fn view(
     let mut status = PodStatus::nothing("p".into());
     status.sandboxes = sandboxes.into();
     status.containers = containers.into();
-    let inspected = Some(at(seconds)).filter(|_| !status.is_nothing());
+    let inspected = Some(at(seconds)).filter(|_| status.exists());
     PodView::new(Arc::new(status), Some(at(seconds)), inspected)
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::{Consumer, InvalidSetting, Pleg, PodUid, TerminalRecord, WaitError, cri::CriClient};
+use pleg::{Consumer, Exit, InvalidSetting, Pleg, PodUid, WaitError, cri::CriClient};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
@@ -41,7 +41,7 @@ impl Reconcile for Kubelet {
     }
 }
 
-fn report(exits: &[TerminalRecord]) {
+fn report(exits: &[Exit]) {
     for exit in exits {
         tracing::info!(name = %exit.name, code = exit.exit_code, "exited");
     }

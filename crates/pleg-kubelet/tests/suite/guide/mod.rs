@@ -100,7 +100,7 @@ async fn loop_starts_restarts_and_removes_a_pod() {
     node.sim.kill_container(first.as_str(), 1);
     running(&mut pod, 1).await;
     workers.delete(&uid);
-    while !pod.view().status.is_nothing() {
+    while pod.view().status.exists() {
         assert!(pod.changed().await);
     }
     node.pleg.shutdown().await;
@@ -174,5 +174,5 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     };
     let (ended, ()) = tokio::join!(run, watched);
     ended.unwrap();
-    assert!(node.pleg.get(&uid).status.is_nothing());
+    assert!(!node.pleg.get(&uid).status.exists());
 }

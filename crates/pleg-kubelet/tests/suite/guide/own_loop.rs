@@ -16,7 +16,7 @@ pub(crate) async fn run_pod(
 ) -> Result<(), Error> {
     let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
     let mut run = Run::new(pleg, uid, pod);
-    while run.spec.is_some() || !run.view.status.is_nothing() {
+    while run.spec.is_some() || run.view.status.exists() {
         let result = kubelet.reconcile(&run).await;
         tokio::select! {
             next = run.next(result) => next?,

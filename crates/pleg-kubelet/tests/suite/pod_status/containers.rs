@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallError, CallErrorKind, ContainerDetails, Labels, Resources};
-use pleg::{ContainerState, Id, Instant, TerminalRecord};
+use pleg::{ContainerState, Exit, Id, Instant};
 use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn exit_code_that_may_still_become_known_is_not_reported() {
     }]});
     let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
     let mut node = Node::one("Never").with(ended()).before(before);
-    node.ended = vec![TerminalRecord::new("app-0", "app", at(5))];
+    node.ended = vec![Exit::new("app-0", "app", at(5))];
     node.unread = [Id::from("app-0")].into();
     assert_eq!(node.app()["state"], running);
     assert_eq!(node.phase(), "Running");
@@ -193,8 +193,8 @@ fn last_state_is_that_of_the_second_newest_container() {
     assert_eq!(app["restartCount"], 2);
 }
 
-fn record(id: &str, detected: u64, code: Option<i32>) -> TerminalRecord {
-    let mut record = TerminalRecord::new(id, "app", Instant::from_nanos(detected));
+fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
+    let mut record = Exit::new(id, "app", Instant::from_nanos(detected));
     record.exit_code = code;
     record.reason = "Error".into();
     record.finished_at = ago(30);

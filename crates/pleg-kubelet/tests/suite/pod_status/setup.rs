@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxState, SandboxStatus, Text};
-use pleg::{ContainerState, ContainerStatus, Id, PodUid, PodView, TerminalRecord, WallTime};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
 use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) sandboxes: Vec<SandboxStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
     pub(crate) ips: Vec<&'static str>,
-    pub(crate) ended: Vec<TerminalRecord>,
+    pub(crate) ended: Vec<Exit>,
     pub(crate) previous: Option<Value>,
     pub(crate) messages: BTreeMap<Id, String>,
     pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,

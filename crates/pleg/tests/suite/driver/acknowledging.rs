@@ -1,7 +1,7 @@
 //! Consumers that acknowledge exit records.
 
 use pleg::core::{EventType, Settings};
-use pleg::{Consumer, Id, Pleg, TerminalRecord, WaitError};
+use pleg::{Consumer, Exit, Id, Pleg, WaitError};
 
 use crate::support::{FakeRuntime, exited, next, soon, synced};
 
@@ -11,7 +11,7 @@ fn c() -> Id {
 
 /// Acknowledges every exit record of the pod `p`.
 async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
-    for record in pleg.terminal_records(&"p".into()).iter() {
+    for record in pleg.exits(&"p".into()).iter() {
         consumer.acknowledge(record).await;
     }
 }
@@ -29,7 +29,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     assert!(!pleg.is_acknowledged(&c()).await);
     acknowledge(&worker, &pleg).await;
     assert!(pleg.is_acknowledged(&c()).await);
-    assert!(pleg.terminal_records(&"p".into()).is_empty());
+    assert!(pleg.exits(&"p".into()).is_empty());
 }
 
 /// Garbage collection waits for every consumer. A dropped one is not awaited.
@@ -57,7 +57,7 @@ async fn registration_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     soon(pleg.shutdown()).await;
-    let record = TerminalRecord::new("p-c", "c", pleg.now());
+    let record = Exit::new("p-c", "c", pleg.now());
     worker.acknowledge(&record).await;
     let late = pleg.register_consumer("worker").await;
     assert_eq!(late.unwrap_err(), WaitError::Closed);

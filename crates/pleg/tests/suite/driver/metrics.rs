@@ -3,19 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use pleg::core::{EventType, ReportedState};
-use pleg::{Mode, Pleg};
+use pleg::{Builder, Mode, Pleg};
 
 use crate::support::{FakeRuntime, SECOND, next, pass, sandbox, soon};
 
+/// A builder whose metrics go to this recorder.
+fn builder(node: &FakeRuntime, recorder: &Arc<DebuggingRecorder>) -> Builder<FakeRuntime> {
+    let recorder = recorder.clone();
+    Pleg::builder(node.clone()).metrics(move |work| with_local_recorder(&*recorder, work))
+}
+
 /// A generator with a recorder of its own.
 fn generator(node: &FakeRuntime, mode: Mode) -> (Pleg, Snapshotter) {
-    let recorder = DebuggingRecorder::new();
-    let shown = recorder.snapshotter();
-    let builder = Pleg::builder(node.clone()).mode(mode);
-    let pleg = builder.metrics(Arc::new(recorder)).spawn().unwrap();
-    (pleg, shown)
+    let recorder = Arc::new(DebuggingRecorder::new());
+    let pleg = builder(node, &recorder).mode(mode).spawn().unwrap();
+    (pleg, recorder.snapshotter())
 }
 
 /// The counters, summed over labels, and the gauges.
@@ -72,4 +77,32 @@ async fn two_generators_with_two_recorders_record_apart() {
         "{counted} of {counters}"
     );
     assert_eq!(of_evented["pleg_lists_total"], evented.counters().lists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_of_a_generator_is_a_label_of_its_metrics() {
+    let (node, recorder) = (FakeRuntime::new(), Arc::new(DebuggingRecorder::new()));
+    let named = |name| builder(&node, &recorder).name(name).spawn().unwrap();
+    let [a, b] = ["a", "b"].map(named);
+    for pleg in [&a, &b] {
+        soon(pleg.wait_until_synced()).await.unwrap();
+        pleg.health().show_metrics();
+    }
+    // A call of a client of its runtime.
+    let call = async {
+        pass(&a, SECOND).await;
+        metrics::counter!("calls").increment(1);
+    };
+    soon(a.record(call)).await;
+    let names = |metric: &str| {
+        let all = recorder.snapshotter().snapshot().into_vec().into_iter();
+        let of_metric = all.filter(|(key, ..)| key.key().name() == metric);
+        let name = |key: &metrics::Key| key.labels().map(|l| l.value().to_owned()).collect();
+        let mut names: Vec<String> = of_metric.map(|(key, ..)| name(key.key())).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("calls"), ["a"]);
+    assert_eq!(names("pleg_ready"), ["a", "b"]);
+    assert_eq!(names("pleg_lists_total"), ["a", "b"]);
 }

@@ -12,7 +12,7 @@ async fn handle_reports_changes_of_its_pod_only() {
     let pleg = synced(&node, Settings::default()).await;
     let mut p = pleg.pod(&"p".into());
     let mut of_all = pleg.subscribe();
-    assert!(p.view().status.is_nothing());
+    assert!(!p.view().status.exists());
     assert!(p.changed().now_or_never().is_none(), "Synced is no change");
     for uid in ["q", "p"] {
         node.put_and_emit(ready(uid), EventType::Started);
@@ -53,5 +53,5 @@ async fn handle_reads_its_pod() {
     let view = p.newer_than(now, SECOND).await.unwrap();
     assert!(view.as_of >= Some(now) && view.status.uid == *p.uid());
     let view = p.details_newer_than(pleg.now(), SECOND).await.unwrap();
-    assert!(view.inspected >= Some(now));
+    assert!(view.details_as_of >= Some(now));
 }

@@ -30,7 +30,7 @@ async fn requested_pods_are_read() {
         soon(pleg.request_relist(&"new".into())).await.unwrap(),
         soon(pleg.request_reinspect(&"new".into())).await.unwrap(),
     ] {
-        assert!(view.status.is_nothing());
+        assert!(!view.status.exists());
         assert!(is_now(&pleg, view.as_of));
     }
     assert_eq!(node.count(&Op::List), lists, "no full list for that");

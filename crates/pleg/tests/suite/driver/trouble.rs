@@ -42,7 +42,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
             pleg.health().ready().is_ok() && degraded(&pleg).is_empty()
         })
         .await;
-        assert!(!pleg.get(&"p".into()).status.is_nothing());
+        assert!(pleg.get(&"p".into()).status.exists());
     }
 }
 
@@ -214,6 +214,37 @@ async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
     );
 }
 
+/// In the default mode the generator polls, and says why. `Evented` subscribes anyway.
+#[tokio::test(start_paused = true)]
+async fn auto_polls_while_a_subscription_may_do_harm() {
+    let node = FakeRuntime::new();
+    node.set_hazard(Some("fake 1 may crash"));
+    let pleg = synced(&node, settings(|_| ())).await;
+    pass(&pleg, MINUTE / 2).await;
+    let stream = pleg.health().current().stream;
+    assert_eq!(stream.declined(), Some("fake 1 may crash"));
+    assert_eq!(node.count(&Op::Subscribe), 0);
+    let evented = Pleg::builder(node.clone()).mode(Mode::Evented);
+    let evented = evented.spawn().unwrap();
+    until(&evented, || is_confirmed(&evented)).await;
+    node.set_hazard(None);
+    until(&pleg, || is_confirmed(&pleg)).await;
+}
+
+/// Whichever comes first.
+#[tokio::test(start_paused = true)]
+async fn mode_is_not_overwritten_by_settings() {
+    let builder = || Pleg::builder(FakeRuntime::new());
+    for builder in [
+        builder().mode(Mode::Polling).settings(settings(|_| ())),
+        builder().settings(settings(|_| ())).mode(Mode::Polling),
+        builder().settings(polling()),
+    ] {
+        let stream = builder.spawn().unwrap().health().current().stream;
+        assert_eq!(stream, StreamState::Off);
+    }
+}
+
 /// The runtime's implementation declines to subscribe: lists run every second, which is no degraded reason,
 /// and the reader tries again every 60 s.
 #[tokio::test(start_paused = true)]
@@ -223,7 +254,7 @@ async fn declined_stream_is_polled_and_tried_again() {
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);
     let pleg = synced(&node, settings(|_| ())).await;
     pass(&pleg, 10 * MINUTE).await;
-    assert_eq!(why_down(&pleg), StreamEnd::Declined);
+    assert!(matches!(why_down(&pleg), StreamEnd::Declined(_)));
     assert!(!is_degraded(&pleg, "stream_down"));
     let calls = node.count(&Op::Subscribe);
     assert!((10..=11).contains(&calls), "{calls}");

@@ -40,7 +40,7 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     assert!(is_soon_after(oldest, began));
     let (why, last_good) = failed_read(soon(worker).await.unwrap());
     assert_eq!(why.kind, CallErrorKind::DeadlineExceeded);
-    assert!(last_good.as_of >= good.as_of && !last_good.status.is_nothing());
+    assert!(last_good.as_of >= good.as_of && last_good.status.exists());
     let took = pleg.now().since(began);
     assert!(took <= 5 * SECOND + 510 * MS, "{took:?}");
     // Far beyond the threshold of a node that is not ready.
@@ -91,7 +91,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         assert!(view.unwrap().status.containers.is_empty(), "it is gone");
         let died = expect(&mut subscription, "p Died p-c").await;
         assert_eq!(died.subject.unwrap().exit_code, Some(7));
-        let ends = || pleg.terminal_records(&uid);
+        let ends = || pleg.exits(&uid);
         let (code, removed) = (ends()[0].exit_code, ends()[0].removed);
         assert_eq!((code, removed), (Some(7), true), "{mode:?}");
         pass(&pleg, 20 * MINUTE).await;
@@ -111,7 +111,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         worker.acknowledge(&of_sandbox.unwrap()).await;
         node.remove("p-s");
         relisted().await;
-        until(&pleg, || pleg.get(&uid).status.is_nothing()).await;
+        until(&pleg, || !pleg.get(&uid).status.exists()).await;
         pass(&pleg, 10 * MINUTE - SECOND).await;
         assert_eq!(ends().len(), 1, "{mode:?}");
         pass(&pleg, 2 * SECOND).await;
@@ -322,7 +322,7 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
     let late = soon(pleg.newer_than(&uid, pleg.now(), MINUTE)).await;
     assert_eq!(late, Err(WaitError::Closed));
     assert!(is_now(&pleg, Some(at)), "at once");
-    assert!(!pleg.get(&uid).status.is_nothing(), "the cache stays");
+    assert!(pleg.get(&uid).status.exists(), "the cache stays");
 }
 
 /// Upstream: termination messages are read from disk inside the relist.

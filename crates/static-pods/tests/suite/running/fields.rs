@@ -54,7 +54,7 @@ async fn hooks_run_after_the_start_and_before_the_stop() {
     assert_eq!(containers[0].state(), ContainerState::ContainerRunning);
     // Any response will do.
     respond(stream, "500 Error").await;
-    let gone = |node: &Node| node.kubelet.pleg.get(&uid).status.is_nothing();
+    let gone = |node: &Node| !node.kubelet.pleg.get(&uid).status.exists();
     node.until(&uid, "gone", gone).await;
 }
 
@@ -84,7 +84,7 @@ async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     );
     let _unanswered = request(&server).await;
     node.workers.delete(&uid);
-    let gone = |node: &Node| node.kubelet.pleg.get(&uid).status.is_nothing();
+    let gone = |node: &Node| !node.kubelet.pleg.get(&uid).status.exists();
     node.until(&uid, "gone", gone).await;
 }
 
@@ -114,7 +114,7 @@ async fn rejected_pod_has_failed_and_is_not_made() {
     let rejected = |node: &Node| node.status(&uid)["reason"] == "NodeAffinity";
     node.until(&uid, "rejected", rejected).await;
     assert_eq!(node.status(&uid)["phase"], "Failed");
-    assert!(node.kubelet.pleg.get(&uid).status.is_nothing());
+    assert!(!node.kubelet.pleg.get(&uid).status.exists());
 }
 
 /// A manifest with such a field is refused before.
@@ -133,5 +133,5 @@ async fn pod_with_an_unsupported_field_does_not_start() {
         message.contains("spec.hostUsers: ")
     };
     node.until(&uid, "refused", names_field).await;
-    assert!(node.kubelet.pleg.get(&uid).status.is_nothing());
+    assert!(!node.kubelet.pleg.get(&uid).status.exists());
 }

@@ -37,7 +37,7 @@ async fn crash(mode: Mode) {
     assert!(!watched.is_finished(), "two containers of one name ran");
     for uid in &uids {
         node.workers.delete(uid);
-        let gone = |node: &Node| node.kubelet.pleg.get(uid).status.is_nothing();
+        let gone = |node: &Node| !node.kubelet.pleg.get(uid).status.exists();
         node.until(uid, "gone", gone).await;
     }
     assert!(!watched.is_finished(), "two containers of one name ran");

@@ -167,7 +167,7 @@ async fn deleted_pod_leaves_nothing() {
     let gone = |node: &Node| {
         let status = node.kubelet.pleg.get(&uid).status;
         let is_left = files.exists() || logs.exists();
-        status.is_nothing() && node.status(&uid).is_null() && !is_left
+        !status.exists() && node.status(&uid).is_null() && !is_left
     };
     node.until(&uid, "gone", gone).await;
 }
@@ -309,9 +309,8 @@ async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
     // What the earlier pod has left is acknowledged, so it can be removed now.
     node.sim.set_fault_profile(FaultProfile::default());
     node.workers.delete(&uid);
-    let gone = |node: &Node| {
-        node.status(&uid).is_null() && node.kubelet.pleg.get(&uid).status.is_nothing()
-    };
+    let gone =
+        |node: &Node| node.status(&uid).is_null() && !node.kubelet.pleg.get(&uid).status.exists();
     node.until(&uid, "gone", gone).await;
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pleg_core::{Confirmed, PodStatus, PodUid, PodView};
 
-use super::explore;
-use super::samples::{at, something, something_like};
 use crate::cache::Published;
+use crate::interleavings::explore;
+use crate::interleavings::samples::{at, something, something_like};
 
 /// A reader never sees the `as_of` of a pod go back: not when its last id is gone, and not when a
 /// list removes its entry. A pod is in the cache until then.
@@ -40,7 +40,7 @@ fn as_of_never_goes_back() {
                     before = view.as_of;
                 }
                 let other = published.get(&"q".into());
-                let absent = other.status.is_nothing() && other.as_of >= Some(at(12));
+                let absent = !other.status.exists() && other.as_of >= Some(at(12));
                 assert!(!absent, "swept as of 12, and q was listed then");
             })
         });
@@ -77,7 +77,7 @@ fn list_does_not_confirm_a_later_pod() {
                 let mut before = (None, None);
                 for _ in 0..3 {
                     let p = published.get(&"p".into());
-                    assert!(p.status.is_nothing() || p.as_of <= Some(at(9)), "{p:?}");
+                    assert!(!p.status.exists() || p.as_of <= Some(at(9)), "{p:?}");
                     let p = p.as_of;
                     let q = published.get(&"q".into()).as_of;
                     assert!([None, Some(at(14))].contains(&q), "{q:?} was never proved");

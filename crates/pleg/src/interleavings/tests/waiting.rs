@@ -5,9 +5,9 @@ use std::time::Duration;
 use pleg_core::{Instant, PodUid};
 use shuttle_tokio::task::spawn;
 
-use super::explore;
-use super::node::{Node, generator};
 use crate::error::WaitError;
+use crate::interleavings::explore;
+use crate::interleavings::node::{Node, generator};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -126,7 +126,7 @@ fn wait_until_synced_returns_with_a_complete_cache() {
                     pleg.wait_until_synced().await.expect("it is synced");
                     let view = pleg.get(&"p".into());
                     assert!(view.status.container("a").is_some());
-                    assert!(view.inspected.is_some(), "with its details");
+                    assert!(view.details_as_of.is_some(), "with its details");
                     assert_eq!(pleg.snapshot().len(), 1);
                 }
             });

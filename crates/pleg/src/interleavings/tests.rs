@@ -1,0 +1,4 @@
+//! Cache and waits, in every interleaving.
+
+mod cache;
+mod waiting;
