@@ -7,20 +7,21 @@
 //! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
 //! messages from another source: a proxy, a recording or a fuzzer.
 
+mod event;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pleg_runtime::core::{
-    ContainerDetails, EventType, Id, Identity, Kind, Labels, PodUid, Report, ReportedState,
-    Resources, RuntimeEvent, SandboxDetails, Text, WallTime,
-};
-use pleg_runtime::{RuntimeVersion, Scope};
-use prost::bytes::Bytes;
-use prost::{DecodeError, Message};
-
 use crate::metrics::Irregular;
 use crate::v1;
+use pleg_runtime::core::{
+    ContainerDetails, Id, Identity, Kind, Labels, PodUid, Report, ReportedState, Resources,
+    SandboxDetails, Text, WallTime,
+};
+use pleg_runtime::{RuntimeVersion, Scope};
+
+pub use event::{EncodedEvent, EventError, event};
 
 /// The labels with which the kubelet identifies the pod of a container. The metadata of a container
 /// does not contain the pod.
@@ -34,103 +35,6 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const MAX_LABELS: usize = 320 << 10;
 /// The maximum size of a label that is kept when the labels of the object are too large.
 const MAX_SHORT_LABEL: usize = 512;
-
-/// A message of the event stream. Its statuses are parts of the message and are not decoded.
-#[derive(Clone, PartialEq, Message)]
-pub struct EncodedEvent {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(int32, tag = "2")]
-    kind: i32,
-    #[prost(int64, tag = "3")]
-    created_at: i64,
-    #[prost(bytes = "bytes", optional, tag = "4")]
-    sandbox: Option<Bytes>,
-    #[prost(bytes = "bytes", repeated, tag = "5")]
-    containers: Vec<Bytes>,
-}
-
-/// What identifies a status and its pod.
-#[derive(Clone, PartialEq, Message)]
-struct BriefStatus {
-    #[prost(string, tag = "1")]
-    id: String,
-    /// Of a sandbox: that of a container has other fields.
-    #[prost(bytes = "bytes", tag = "2")]
-    metadata: Bytes,
-}
-
-/// Converts a message of the event stream. `None` if it has no id. Unless `whole`, only the status of that id is decoded,
-/// and the identity of its pod.
-///
-/// # Errors
-/// If a status that is decoded is malformed.
-pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, DecodeError> {
-    let Some(id) = id(event.id) else {
-        return Ok(None);
-    };
-    let kind = event_type(event.kind);
-    let mut containers = Vec::new();
-    for encoded in event.containers {
-        if whole || BriefStatus::decode(&*encoded)?.id == id.as_str() {
-            // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-            containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
-        }
-    }
-    let sandbox = match event.sandbox {
-        Some(encoded) if whole || containers.is_empty() => {
-            sandbox_status(v1::PodSandboxStatus::decode(encoded)?)
-        }
-        Some(encoded) => sandbox_of(BriefStatus::decode(encoded)?)?,
-        None => None,
-    };
-    // Quirk `nil sandbox status`: normal for DELETED of a sandbox in containerd 1.7.
-    if sandbox.is_none() {
-        Irregular::NoSandboxStatus.count();
-    }
-    let mut shown = sandbox.iter().chain(&containers);
-    if kind != EventType::Deleted && !shown.any(|report| report.id == id) {
-        Irregular::NoSubjectStatus.count();
-    }
-    let mut converted = RuntimeEvent::new(id, kind);
-    converted.created_at = event.created_at;
-    converted.sandbox = sandbox;
-    converted.containers = containers;
-    Ok(Some(converted))
-}
-
-/// The pod of a container whose status an event contains.
-fn sandbox_of(brief: BriefStatus) -> Result<Option<Report>, DecodeError> {
-    let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
-    let Some(id) = id(brief.id) else {
-        return Ok(None);
-    };
-    let mut identity = Identity::new(Kind::Sandbox);
-    identity.pod = non_empty(metadata.uid);
-    identity.namespace = non_empty(metadata.namespace);
-    identity.pod_name = non_empty(metadata.name);
-    identity.attempt = metadata.attempt;
-    let details = SandboxDetails::default();
-    Ok(Some(Report::new(
-        id,
-        ReportedState::Unknown,
-        identity,
-        details,
-    )))
-}
-
-fn event_type(number: i32) -> EventType {
-    match v1::ContainerEventType::try_from(number) {
-        Ok(v1::ContainerEventType::ContainerCreatedEvent) => EventType::Created,
-        Ok(v1::ContainerEventType::ContainerStartedEvent) => EventType::Started,
-        Ok(v1::ContainerEventType::ContainerStoppedEvent) => EventType::Stopped,
-        Ok(v1::ContainerEventType::ContainerDeletedEvent) => EventType::Deleted,
-        Err(_) => {
-            Irregular::UnknownEnumValue.count();
-            EventType::Other(number)
-        }
-    }
-}
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
 pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
@@ -178,7 +82,16 @@ pub fn container_row(row: v1::Container) -> Option<Report> {
 /// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
 /// has no such field in a container status.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    let labels = labels(&status.labels);
+    let (labels, annotations) = (labels(&status.labels), labels(&status.annotations));
+    container_report(status, labels, annotations)
+}
+
+/// Converts the status of a container without the labels and annotations in it.
+fn container_report(
+    status: v1::ContainerStatus,
+    labels: Labels,
+    annotations: Labels,
+) -> Option<Report> {
     let shown = container_state_or_unknown(status.state);
     let id = id(status.id)?;
     let identity = container_identity(status.metadata, &labels, status.created_at);
@@ -195,7 +108,7 @@ pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
     details.log_path = text(status.log_path);
     details.resources = linux.map(resources);
     details.labels = labels;
-    details.annotations = self::labels(&status.annotations);
+    details.annotations = annotations;
     Some(Report::new(id, shown, identity, details))
 }
 
@@ -358,7 +271,11 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
 }
 
 fn labels(map: &BTreeMap<String, String>) -> Labels {
-    let pairs = map.iter().map(|(key, value)| (&**key, &**value));
+    kept(map.iter().map(|(key, value)| (&**key, &**value)))
+}
+
+/// The labels without those that are too large.
+fn kept<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
     if size(pairs.clone()) <= MAX_LABELS {
         return pairs.collect();
     }

@@ -105,7 +105,7 @@ impl InProcess {
 
     /// A generator that has synced, and whose stream, if it has one, is confirmed.
     pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
-        let evented = settings.mode == Mode::Evented;
+        let evented = settings.mode != Mode::Polling;
         let generator = self.spawn(settings)?;
         generator.pleg.wait_until_synced().await?;
         if evented {

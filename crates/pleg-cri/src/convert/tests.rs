@@ -3,6 +3,9 @@
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use pleg_runtime::core::{Arrival, Details, Hint, Instant};
 
+use pleg_runtime::core::{EventType, RuntimeEvent};
+use prost::Message;
+
 use super::*;
 
 const T: i64 = 1_700_000_000_000_000_000;

@@ -1,0 +1,197 @@
+//! Converts a message of the event stream.
+
+use std::str::{Utf8Error, from_utf8};
+
+use pleg_runtime::core::{
+    EventType, Identity, Kind, Labels, Report, ReportedState, RuntimeEvent, SandboxDetails,
+};
+use prost::bytes::Bytes;
+use prost::{DecodeError, Message};
+
+use super::{container_report, id, kept, non_empty, sandbox_status};
+use crate::metrics::Irregular;
+use crate::v1;
+
+/// A status in an event is malformed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// It is not a message.
+    #[error("a status in an event is malformed: {0}")]
+    Message(#[from] DecodeError),
+    /// A label is not a text.
+    #[error("a label in an event is malformed: {0}")]
+    Label(#[from] Utf8Error),
+}
+
+/// A message of the event stream. Its statuses are parts of the message and are not decoded.
+#[derive(Clone, PartialEq, Message)]
+pub struct EncodedEvent {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int32, tag = "2")]
+    kind: i32,
+    #[prost(int64, tag = "3")]
+    created_at: i64,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    sandbox: Option<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    containers: Vec<Bytes>,
+}
+
+/// What identifies a status and its pod.
+#[derive(Clone, PartialEq, Message)]
+struct BriefStatus {
+    #[prost(string, tag = "1")]
+    id: String,
+    /// Of a sandbox: that of a container has other fields.
+    #[prost(bytes = "bytes", tag = "2")]
+    metadata: Bytes,
+}
+
+/// The status of a container in an event: [`v1::ContainerStatus`] without the mounts. Keys and values of labels
+/// are parts of the message, because to copy each of them costs more than the rest of the event.
+#[derive(Clone, PartialEq, Message)]
+struct EventStatus {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "2")]
+    metadata: Option<v1::ContainerMetadata>,
+    #[prost(int32, tag = "3")]
+    state: i32,
+    #[prost(int64, tag = "4")]
+    created_at: i64,
+    #[prost(int64, tag = "5")]
+    started_at: i64,
+    #[prost(int64, tag = "6")]
+    finished_at: i64,
+    #[prost(int32, tag = "7")]
+    exit_code: i32,
+    #[prost(message, optional, tag = "8")]
+    image: Option<v1::ImageSpec>,
+    #[prost(string, tag = "9")]
+    image_ref: String,
+    #[prost(string, tag = "10")]
+    reason: String,
+    #[prost(string, tag = "11")]
+    message: String,
+    #[prost(message, repeated, tag = "12")]
+    labels: Vec<Pair>,
+    #[prost(message, repeated, tag = "13")]
+    annotations: Vec<Pair>,
+    #[prost(string, tag = "15")]
+    log_path: String,
+    #[prost(message, optional, tag = "16")]
+    resources: Option<v1::ContainerResources>,
+    #[prost(string, tag = "17")]
+    image_id: String,
+}
+
+/// A label or an annotation.
+#[derive(Clone, PartialEq, Message)]
+struct Pair {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+}
+
+/// Converts a message of the event stream. `None` if it has no id. Unless `whole`, only the status of that id is decoded,
+/// and the identity of its pod.
+///
+/// # Errors
+/// If a status that is decoded is malformed.
+pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, EventError> {
+    let Some(id) = id(event.id) else {
+        return Ok(None);
+    };
+    let kind = event_type(event.kind);
+    let mut containers = Vec::new();
+    for encoded in event.containers {
+        if whole || BriefStatus::decode(&*encoded)?.id == id.as_str() {
+            // Quirk `empty container statuses`: elements without an id (cri-o#9663).
+            containers.extend(container_status(EventStatus::decode(encoded)?)?);
+        }
+    }
+    let sandbox = match event.sandbox {
+        Some(encoded) if whole || containers.is_empty() => {
+            sandbox_status(v1::PodSandboxStatus::decode(encoded)?)
+        }
+        Some(encoded) => sandbox_of(BriefStatus::decode(encoded)?)?,
+        None => None,
+    };
+    // Quirk `nil sandbox status`: normal for DELETED of a sandbox in containerd 1.7.
+    if sandbox.is_none() {
+        Irregular::NoSandboxStatus.count();
+    }
+    let mut shown = sandbox.iter().chain(&containers);
+    if kind != EventType::Deleted && !shown.any(|report| report.id == id) {
+        Irregular::NoSubjectStatus.count();
+    }
+    let mut converted = RuntimeEvent::new(id, kind);
+    converted.created_at = event.created_at;
+    converted.sandbox = sandbox;
+    converted.containers = containers;
+    Ok(Some(converted))
+}
+
+fn container_status(status: EventStatus) -> Result<Option<Report>, EventError> {
+    let (labels, annotations) = (labels(&status.labels)?, labels(&status.annotations)?);
+    let status = v1::ContainerStatus {
+        id: status.id,
+        metadata: status.metadata,
+        state: status.state,
+        created_at: status.created_at,
+        started_at: status.started_at,
+        finished_at: status.finished_at,
+        exit_code: status.exit_code,
+        image: status.image,
+        image_ref: status.image_ref,
+        reason: status.reason,
+        message: status.message,
+        log_path: status.log_path,
+        resources: status.resources,
+        image_id: status.image_id,
+        ..v1::ContainerStatus::default()
+    };
+    Ok(container_report(status, labels, annotations))
+}
+
+fn labels(pairs: &[Pair]) -> Result<Labels, Utf8Error> {
+    let pairs = pairs.iter();
+    let texts = pairs.map(|pair| Ok((from_utf8(&pair.key)?, from_utf8(&pair.value)?)));
+    Ok(kept(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
+}
+
+/// The pod of a container whose status an event contains.
+fn sandbox_of(brief: BriefStatus) -> Result<Option<Report>, EventError> {
+    let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
+    let Some(id) = id(brief.id) else {
+        return Ok(None);
+    };
+    let mut identity = Identity::new(Kind::Sandbox);
+    identity.pod = non_empty(metadata.uid);
+    identity.namespace = non_empty(metadata.namespace);
+    identity.pod_name = non_empty(metadata.name);
+    identity.attempt = metadata.attempt;
+    let details = SandboxDetails::default();
+    Ok(Some(Report::new(
+        id,
+        ReportedState::Unknown,
+        identity,
+        details,
+    )))
+}
+
+fn event_type(number: i32) -> EventType {
+    match v1::ContainerEventType::try_from(number) {
+        Ok(v1::ContainerEventType::ContainerCreatedEvent) => EventType::Created,
+        Ok(v1::ContainerEventType::ContainerStartedEvent) => EventType::Started,
+        Ok(v1::ContainerEventType::ContainerStoppedEvent) => EventType::Stopped,
+        Ok(v1::ContainerEventType::ContainerDeletedEvent) => EventType::Deleted,
+        Err(_) => {
+            Irregular::UnknownEnumValue.count();
+            EventType::Other(number)
+        }
+    }
+}
