@@ -94,6 +94,8 @@ pub struct Settings {
     pub cgroup: String,
     /// How it observes the runtime.
     pub mode: Mode,
+    /// Whether it runs pods with fields that the API does not have.
+    pub ignore_unknown_fields: bool,
 }
 
 impl Settings {
@@ -104,6 +106,7 @@ impl Settings {
             dir: daemon.dir.join("static-pods"),
             cgroup: daemon.cgroup.clone(),
             mode,
+            ignore_unknown_fields: false,
         }
     }
 
@@ -186,6 +189,7 @@ impl StaticPods {
             dir,
             cgroup,
             mode,
+            ignore_unknown_fields,
         } = &self.settings;
         let mode = match mode {
             Mode::Polling => "polling",
@@ -202,6 +206,9 @@ impl StaticPods {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
+        if *ignore_unknown_fields {
+            command.arg("--ignore-unknown-fields");
+        }
         Ok(command)
     }
 

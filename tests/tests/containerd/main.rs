@@ -44,6 +44,7 @@ mod doctor;
 mod fresh;
 mod image;
 mod kep3386;
+mod manifests;
 mod outages;
 mod second_subscriber;
 mod sequences;
