@@ -37,7 +37,6 @@ Examples:
   pleg pods                        show all sandboxes and containers
   pleg agent                       serve metrics, liveness and readiness on port 9394
   pleg check                       ask the agent whether there is a problem
-  pleg bench                       compare both modes on this node, for two minutes
   pleg sim --socket /tmp/cri.sock  run a simulated runtime for other tools")]
 pub(crate) struct Args {
     /// Log more to standard error (-v: info, -vv: debug); PLEG_LOG sets a filter
@@ -64,8 +63,6 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Find out whether PLEG is unhealthy or will be, why, and what to do
     Doctor(DoctorArgs),
-    /// Measure the cost and the latency of each mode on this node
-    Bench(BenchArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
     /// Ask one mount: a process of its own, because the mount may hang
@@ -315,30 +312,6 @@ pub(crate) struct AccessArgs {
     /// Accept only clients with a certificate that one of these authorities has signed (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-The benchmark only reads lists, statuses and the event stream. Where the evented mode would take events
-from a kubelet, only polling is measured (see --events of watch). The CPU time of the runtime includes the work for its other clients. The first minute is
-the worst case of the evented mode: its relist period grows only while no event is missed.
-
-Examples:
-  pleg bench                       the runtime of this node, one minute in each mode
-  pleg bench --for 10m -o json     ten minutes in each mode, one JSON object per mode
-  pleg bench --sim --pods 1000     a simulated node, in a separate process")]
-pub(crate) struct BenchArgs {
-    #[command(flatten)]
-    pub(crate) runtime: RuntimeArgs,
-    /// How long to measure each mode
-    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    pub(crate) duration: Duration,
-    /// The number of pods on the simulated node
-    #[arg(long, value_name = "NUMBER", default_value_t = 110)]
-    pub(crate) pods: usize,
-    /// The output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
-use pleg::runtime::Runtime as _;
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
 use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
@@ -217,12 +216,6 @@ impl Target {
             Socket::At(endpoint) => Ok(CriRuntime::new(config(endpoint.clone()))?),
             Socket::Searched(_) => searching(config),
         }
-    }
-
-    /// Why a subscription to the runtime's events may do harm, if it may.
-    pub(crate) async fn stream_hazard(&self) -> anyhow::Result<Option<String>> {
-        let runtime = CriRuntime::new(CriConfig::new(self.endpoint()?.clone()))?;
-        Ok(self.beside_a_kubelet(runtime).stream_hazard().await?)
     }
 
     /// Waits until the runtime responds. Returns permanent errors at once.

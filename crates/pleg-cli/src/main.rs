@@ -1,11 +1,10 @@
 //! The `pleg` command: `watch`, `top` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `check` asks the agent, `doctor` finds out what is wrong, `bench` measures events and polling on this node,
-//! `sim` runs a simulated runtime, and `config` checks the agent's configuration file. `completions` and `man` are for packages.
+//! `check` asks the agent, `doctor` finds out what is wrong, `sim` runs a simulated runtime, and `config` checks the agent's
+//! configuration file. `completions` and `man` are for packages.
 
 mod agent;
 mod agent_client;
 mod args;
-mod bench;
 mod bounded;
 mod check;
 mod config;
@@ -35,7 +34,6 @@ mod sim;
 mod table;
 mod text;
 mod top;
-mod usage;
 mod view;
 mod watch;
 
@@ -94,7 +92,6 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             result = check::run(args) => result,
             signal = signal => Ok(signal.exit_code()),
         },
-        Command::Bench(args) => show(bench::run(args), signal).await,
         Command::Sim(args) => sim::run(args, signal).await,
         Command::Doctor(args) => tokio::select! {
             code = doctor::run(args) => Ok(code),

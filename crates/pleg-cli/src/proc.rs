@@ -71,11 +71,6 @@ impl Process {
         self.pid == other.pid && self.started == other.started
     }
 
-    /// The CPU time that it has used, with the resolution of a clock tick.
-    pub(crate) fn cpu(&self) -> Duration {
-        Duration::from_secs_f64(seconds(self.ticks))
-    }
-
     /// The CPU time that it has used since an earlier sample, in seconds.
     pub(crate) fn cpu_since(&self, before: &Self) -> f64 {
         seconds(self.ticks.saturating_sub(before.ticks))
@@ -326,7 +321,6 @@ mod tests {
             (process.started_at(1000.0) - 1009.0).abs() < 1e-9,
             "{process:?}"
         );
-        assert_eq!(process.cpu(), Duration::from_secs(3));
         assert_eq!((process.memory, process.resident() % 16), (4_096_000, 0));
     }
 

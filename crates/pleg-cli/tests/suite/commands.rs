@@ -13,7 +13,6 @@ mod agent_metrics;
 mod agent_problems;
 mod agent_service;
 mod alerts;
-mod bench;
 mod doctor;
 mod doctor_host;
 mod doctor_mount;

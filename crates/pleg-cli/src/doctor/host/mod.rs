@@ -1,10 +1,9 @@
-//! What the host shows: the runtime's process, shims, pressure, mounts, systemd's bus, the kubelet.
+//! What the host shows: the runtime's process, shims, pressure, mounts, systemd, the kubelet.
 //!
 //! [`collect`] reads it, with a deadline for each part: whatever hangs is abandoned. What it returns is plain
 //! data, so [`check`] finds the same in a recording.
 
 mod bundles;
-mod bus;
 mod daemon;
 #[cfg(test)]
 mod fake;
@@ -13,6 +12,7 @@ mod mounts;
 mod pressure;
 mod sample;
 mod shims;
+mod systemd;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,7 +25,6 @@ use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use self::bus::Bus;
 use self::daemon::{Daemon, Descriptors};
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
@@ -33,6 +32,7 @@ pub(crate) use self::mounts::answers as mount_answers;
 use self::pressure::{BlockedProcess, Pressure};
 use self::sample::{Sample, Samples};
 use self::shims::Shims;
+use self::systemd::Systemd;
 use super::finding::Finding;
 
 /// The hidden command that asks one mount.
@@ -65,7 +65,7 @@ pub(crate) struct Host {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) shims: Shims,
     pub(crate) mounts: Mounts,
-    pub(crate) bus: Option<Bus>,
+    pub(crate) systemd: Option<Systemd>,
     pub(crate) kubelet: Option<Kubelet>,
     /// What could not be read, and why.
     pub(crate) unreadable: Vec<String>,
@@ -113,6 +113,8 @@ pub(crate) struct HostTarget {
     /// The program and arguments that ask the mount whose path follows.
     ask_mount: Vec<OsString>,
     journalctl: OsString,
+    /// The program that asks systemd.
+    busctl: PathBuf,
     /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
@@ -126,6 +128,7 @@ impl HostTarget {
             root: "/".into(),
             ask_mount: vec![own.into(), ASK_MOUNT.into()],
             journalctl: "journalctl".into(),
+            busctl: "busctl".into(),
             read_only: SocketAddr::from(([127, 0, 0, 1], 10255)),
         }
     }
@@ -135,10 +138,10 @@ impl HostTarget {
 pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     let clock = Clock::start();
     let until = clock.now().after(duration);
-    let (processes, mounts, bus, kubelet) = tokio::join!(
+    let (processes, mounts, systemd, kubelet) = tokio::join!(
         processes(target, clock, until),
         mounts::collect(target, clock),
-        bus::collect(target, clock, until),
+        systemd::collect(target),
         kubelet::collect(target, clock, until),
     );
     let mut host = Host {
@@ -149,7 +152,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     let mut note = |why: Option<String>| unreadable.extend(why);
     let (mounts, why) = mounts;
     note(why);
-    let (bus, why) = bus;
+    let (systemd, why) = systemd;
     note(why);
     let (kubelet, why) = kubelet;
     note(why);
@@ -178,7 +181,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
         Err(why) => note(Some(format!("processes: {why}"))),
     }
     host.mounts = mounts;
-    host.bus = bus;
+    host.systemd = systemd;
     host.kubelet = kubelet;
     host
 }
@@ -242,7 +245,7 @@ pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     let mut findings = mounts::check(&host.mounts, calls);
     findings.extend(daemon::check(daemon, host.files));
     findings.extend(shims::check(&host.shims, daemon, calls));
-    findings.extend(bus::check(host.bus.as_ref()));
+    findings.extend(systemd::check(host.systemd.as_ref()));
     // What names one process or mount is the more likely cause of slow calls.
     let explained = findings.iter().any(|finding| !finding.explains.is_empty());
     findings.extend(pressure::check(host, calls, explained));

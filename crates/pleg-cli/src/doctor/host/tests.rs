@@ -29,7 +29,7 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Host {
             "deadInits": [{ "container": "c1", "pid": 14 }],
         },
         "mounts": { "asked": 2, "hanging": [{ "path": "/b", "fs": "nfs" }], "slow": [mount] },
-        "bus": { "version": "219", "serial": 4_290_000_000_u32, "perSecond": 1.0 },
+        "systemd": { "version": "219" },
         "kubelet": {
             "healthz": { "failed": ["pleg", "syncloop"] },
             "relists": { "count": 1, "meanSeconds": 3.0 },
@@ -71,7 +71,7 @@ fn runbook_explains_every_finding() {
         recorded(|host| {
             host["daemon"]["stopped"] = false.into();
             host["daemon"]["blocked"] = json!(["nfs"]);
-            host["bus"] = json!({ "silent": true });
+            host["systemd"] = json!({ "silent": true });
             host["kubelet"]["stopped"] = true.into();
         }),
     ];

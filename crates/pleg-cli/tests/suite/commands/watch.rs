@@ -335,12 +335,7 @@ async fn missing_runtime_is_an_error_in_a_pipe() {
         println!("skipped: this machine has {found}");
         return;
     }
-    for args in [
-        &["watch"][..],
-        &["watch", "-o", "json"],
-        &["pods"],
-        &["bench"],
-    ] {
+    for args in [&["watch"][..], &["watch", "-o", "json"], &["pods"]] {
         let mut command = pleg(args);
         command.env("CONTAINER_RUNTIME_ENDPOINT", "");
         let end = Running::spawn(command).end().await;
