@@ -1,10 +1,9 @@
 //! The worker of a pod: decides what it needs, tells the API server how it is, and performs that.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{Consumer, InvalidSetting, Pleg, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
@@ -12,12 +11,13 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::{Probe, Prober};
+use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
+use static_pods::credentials::DockerConfig;
 use static_pods::node_status::NodeStatus;
 
-use crate::pods::ApiPod;
+use crate::pods::is_to_run;
 use crate::status::Statuses;
 
 /// How long a run waits for the API server.
@@ -64,42 +64,44 @@ impl From<kube::Error> for Error {
 }
 
 impl Reconcile for Kubelet {
-    type Spec = ApiPod;
+    type Spec = Pod;
     type Error = Error;
 
-    async fn reconcile(&self, run: &Run<ApiPod>) -> Result<Action, Error> {
-        let Some(ApiPod { pod, spec, .. }) = run.last_spec.as_deref() else {
+    async fn reconcile(&self, run: &Run<Pod>) -> Result<Action, Error> {
+        let Some(pod) = run.last_spec.as_deref() else {
             return Ok(Action::await_change());
         };
-        let is_to_run = run.spec.as_ref().is_some_and(|pod| pod.is_to_run());
+        let spec = &PodSpec::from_pod(pod);
+        let is_to_run = run.spec.as_deref().is_some_and(is_to_run);
         if is_to_run {
-            let probes = Probe::of_pod(pod);
-            self.prober.set(&run.uid, &probes, run.waker())?;
+            self.prober
+                .set(&run.uid, &Probe::of_pod(pod), run.waker())?;
         }
         let desired = match is_to_run {
             true => Desired::of(run, Some(spec)),
             false => Desired::terminate(Some(spec), run.grace),
         };
+        let status = self.statuses.last(&run.uid, pod);
+        let desired = desired.until_deadline(run, pod, status.as_ref());
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
         // First, so that the API server knows of an exit before its container is restarted or removed. If it does not
         // answer, the pod runs on, and the next status has the last exit of each container.
-        let waiting = self.performer.waiting(&run.uid);
-        if let Err(error) = self.tell(run, pod, &observed, &waiting).await {
+        if let Err(error) = self.tell(run, pod, &observed).await {
             tracing::debug!(pod = %run.uid, %error, "told after the actions of the plan");
         }
-        let runs = Some(pod).filter(|_| is_to_run);
+        let runs = is_to_run.then_some(pod);
         self.node.usable(runs).map_err(Error::Runtime)?;
         let performed = self.performer.perform(Some(pod), plan).await;
-        self.tell(run, pod, &observed, &performed.waiting).await?;
+        self.tell(run, pod, &observed).await?;
         Ok(performed.into_action()?)
     }
 
-    async fn finish(&self, run: &Run<ApiPod>) -> Result<(), Error> {
+    async fn finish(&self, run: &Run<Pod>) -> Result<(), Error> {
         self.prober.remove(&run.uid);
         self.performer.remove_pod(run).await?;
-        if let Some(ApiPod { pod, .. }) = run.last_spec.as_deref()
+        if let Some(pod) = run.last_spec.as_deref()
             && pod.metadata.deletion_timestamp.is_some()
         {
             self.statuses.remove(pod).await?;
@@ -130,37 +132,21 @@ impl Kubelet {
         let address = config.host_ips.first().map(ToString::to_string);
         Ok(Self {
             prober: Prober::new(pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config).image_back_off(back_off)?,
+            performer: Performer::new(client, config)
+                .image_back_off(back_off)?
+                .sources(DockerConfig::default()),
             planner: Planner::new(back_off)?.consumer(consumer),
             node,
             statuses,
         })
     }
 
-    async fn tell(
-        &self,
-        run: &Run<ApiPod>,
-        pod: &Pod,
-        observed: &Observed,
-        waiting: &BTreeMap<String, ContainerStateWaiting>,
-    ) -> Result<(), Error> {
-        let messages = self.performer.termination_messages(run, observed).await;
-        let previous = self.statuses.last(&run.uid, pod);
-        let status = pod_status(&PodState {
-            pod,
-            view: &observed.view,
-            ended: &observed.ended,
-            unread: &observed.unread,
-            previous: previous.as_ref(),
-            messages: &messages,
-            waiting,
-            replaced: &observed.replaced,
-            probes: observed.probes.as_ref(),
-            runtime: &self.node.runtime(),
-            host_ips: &self.performer.node().host_ips,
-            terminal: observed.phase.is_some(),
-            now: run.clock().wall(),
-        });
+    async fn tell(&self, run: &Run<Pod>, pod: &Pod, observed: &Observed) -> Result<(), Error> {
+        let (previous, runtime) = (self.statuses.last(&run.uid, pod), self.node.runtime());
+        let status = self
+            .performer
+            .status(run, pod, observed, previous.as_ref(), &runtime);
+        let status = status.await;
         let told = self.statuses.tell(&run.uid, pod, status);
         let told = tokio::time::timeout(API_WITHIN, told).await;
         Ok(told.map_err(|_| Error::ApiTimeout)??)

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api_kubelet::kubelet::Kubelet;
-use api_kubelet::node::{Capacity, register, report};
-use api_kubelet::pods::{changes, first, follow};
+use api_kubelet::node::{register, report};
+use api_kubelet::pods::{changes, follow};
 use api_kubelet::status::Statuses;
 use clap::Parser;
 use kube::{Client, Config};
@@ -23,14 +23,13 @@ use pleg::Pleg;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// How long runs in progress may take when it is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
-/// Upstream's default.
-const MAX_PODS: u32 = 110;
 
 /// Runs the pods of a node.
 #[derive(Debug, Parser)]
@@ -69,23 +68,26 @@ fn main() -> anyhow::Result<()> {
     result
 }
 
+/// A client of the API server; without a URL, of that of the kubeconfig.
+async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
+    let config = match server {
+        Some(url) => Config::new(url.parse().context("--server is not a URL")?),
+        None => Config::infer()
+            .await
+            .context("there is no kubeconfig: give --server")?,
+    };
+    Ok(Client::try_from(config)?)
+}
+
 async fn run(args: Args) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    let (mut term, mut int) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
-    let config = match &args.server {
-        Some(url) => Config::new(url.parse().context("--server is not a URL")?),
-        None => Config::infer()
-            .await
-            .context("there is no kubeconfig: give --server")?,
-    };
-    let api = Client::try_from(config)?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let api = connect(args.server.as_deref()).await?;
     let (mut builder, client) = Pleg::connect(&args.endpoint)?;
     // Before it starts, so that no end is missed.
     let consumer = builder.register_consumer("api-kubelet");
@@ -93,35 +95,19 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let node = Arc::new(NodeStatus::new(&args.node, pleg.clone(), client.clone()));
     let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
     config.cgroup_parent = args.cgroup_parent;
-    let capacity = Capacity {
-        cpus: std::thread::available_parallelism()?.get(),
-        memory: config.memory,
-        pods: MAX_PODS,
-    };
+    let facts = NodeFacts::new(&args.node, &config);
     let mut back_off = BackOffSettings::default();
     back_off.initial = Duration::from_millis(args.back_off_initial);
     back_off.max = Duration::from_millis(args.back_off_max);
-    let statuses = Statuses::new(api.clone());
-    let kubelet = Kubelet::new(
-        &pleg,
-        client,
-        node.clone(),
-        consumer,
-        config,
-        statuses,
-        back_off,
-    )?;
-    let mut changes = Box::pin(changes(api.clone(), &args.node));
+    let (status, statuses) = (node.clone(), Statuses::new(api.clone()));
+    let kubelet = Kubelet::new(&pleg, client, status, consumer, config, statuses, back_off)?;
+    let changes = Box::pin(changes(api.clone(), &args.node));
     let work = async {
         node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;
-        register(&api, &args.node, &capacity).await?;
-        // All pods that exist are known before the workers start, so that none is taken for another's.
-        let pods = first(&mut changes).await;
+        register(&api, &facts).await?;
+        // It owns no pod whose object it has not seen: the list need not be complete yet.
         let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), [])?;
-        for pod in pods.into_values() {
-            api_kubelet::pods::tell(&workers, pod);
-        }
         tracing::info!(node = args.node, "running");
         tokio::select! {
             () = node.watch() => {}

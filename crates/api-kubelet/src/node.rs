@@ -1,6 +1,5 @@
 //! The node as the API server sees it: its object, its Ready condition and its lease.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -10,7 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use pleg::runtime::clock::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
+use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
 /// How often the lease is renewed, as upstream: the control plane takes a node for lost 40 s after the last renewal.
@@ -20,32 +20,16 @@ const LEASE_SECONDS: i32 = 40;
 /// The namespace of the leases of nodes.
 const LEASES: &str = "kube-node-lease";
 
-/// What this node has.
-#[derive(Clone, Debug)]
-pub struct Capacity {
-    /// Processors.
-    pub cpus: usize,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// How many pods may run: 110 by upstream's default.
-    pub pods: u32,
-}
-
 /// Registers the node: creates its object, or adopts the one that an earlier kubelet of this name has created.
 ///
 /// # Errors
 /// If the API server does not answer, or refuses the object.
-pub async fn register(client: &Client, name: &str, capacity: &Capacity) -> Result<(), Error> {
-    let labels = [
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", architecture()),
-    ];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+pub async fn register(client: &Client, facts: &NodeFacts) -> Result<(), Error> {
+    let name = &facts.name;
     let node = Node {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from(labels)),
+            name: Some(name.clone()),
+            labels: Some(facts.labels.clone()),
             ..ObjectMeta::default()
         },
         ..Node::default()
@@ -56,24 +40,15 @@ pub async fn register(client: &Client, name: &str, capacity: &Capacity) -> Resul
         Err(Error::Api(status)) if status.is_already_exists() => {}
         Err(error) => return Err(error),
     }
-    let resources = json!({
-        "cpu": capacity.cpus.to_string(), "memory": capacity.memory.to_string(), "pods": capacity.pods.to_string(),
-    });
+    let resources = &facts.allocatable;
     let status = json!({"status": {"capacity": resources, "allocatable": resources}});
-    let patch = Patch::Merge(&status);
-    nodes
-        .patch_status(name, &PatchParams::default(), &patch)
-        .await?;
-    Ok(())
+    patch_status(client, name, &status).await
 }
 
-/// The architecture in the words of the API.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+async fn patch_status(client: &Client, node: &str, status: &Value) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let (params, patch) = (PatchParams::default(), Patch::Merge(status));
+    nodes.patch_status(node, &params, &patch).await.map(drop)
 }
 
 /// Renews the lease and reports the Ready condition until it is dropped. What fails is tried again after 10 s.
@@ -86,18 +61,14 @@ pub async fn report(client: &Client, name: &str, node: &NodeStatus, clock: Clock
         let result = async {
             renew(client, name).await?;
             let status = json!({"status": {"conditions": [node.ready()]}});
-            let nodes: Api<Node> = Api::all(client.clone());
-            let patch = Patch::Merge(&status);
-            nodes
-                .patch_status(name, &PatchParams::default(), &patch)
-                .await
+            patch_status(client, name, &status).await
         };
         match result.await {
             Err(error) if !failing => {
                 tracing::warn!(%error, "the node cannot be reported: is the API server reachable?");
                 failing = true;
             }
-            Ok(_) if failing => {
+            Ok(()) if failing => {
                 tracing::info!("the node is reported again");
                 failing = false;
             }

@@ -8,8 +8,8 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt as _};
 use pleg::PodUid;
 
-/// How often an update that was a conflict is made again in one run.
-const ATTEMPTS: u32 = 5;
+/// How often an update that is a conflict is tried in one run.
+const ATTEMPTS: u32 = 6;
 
 /// The statuses of pods as the API server knows them.
 pub struct Statuses {
@@ -52,8 +52,7 @@ impl Statuses {
             return Ok(());
         }
         let pods = self.pods(pod);
-        let mut attempts = 0;
-        loop {
+        for attempt in 1.. {
             let live = pods.get_opt(&pod.name_any()).await?;
             let Some(mut live) = live.filter(|live| live.uid() == pod.uid()) else {
                 return Ok(());
@@ -61,9 +60,7 @@ impl Statuses {
             live.status = Some(merged(&status, live.status.as_ref()));
             let params = PostParams::default();
             match pods.replace_status(&pod.name_any(), &params, &live).await {
-                Err(Error::Api(error)) if error.is_conflict() && attempts < ATTEMPTS => {
-                    attempts += 1;
-                }
+                Err(Error::Api(error)) if error.is_conflict() && attempt < ATTEMPTS => {}
                 Err(error) => return Err(error),
                 Ok(_) => break,
             }
@@ -77,18 +74,15 @@ impl Statuses {
     /// # Errors
     /// If the API server does not answer.
     pub async fn remove(&self, pod: &Pod) -> Result<(), Error> {
-        let preconditions = Preconditions {
+        let params = DeleteParams::default().grace_period(0);
+        let params = params.preconditions(Preconditions {
             uid: pod.uid(),
             resource_version: None,
-        };
-        let params = DeleteParams::default()
-            .grace_period(0)
-            .preconditions(preconditions);
+        });
         match self.pods(pod).delete(&pod.name_any(), &params).await {
             // Somebody else has removed it, or its name is another pod's.
             Err(Error::Api(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Ok(()),
+            removed => removed.map(drop),
         }
     }
 

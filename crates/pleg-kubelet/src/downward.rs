@@ -5,13 +5,21 @@ use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, ResourceFieldSelector,
+    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, PodSpec, ResourceFieldSelector,
 };
 
 use crate::cri_config::NodeConfig;
+use crate::perform::container_of;
 use crate::pod_name::PodName;
 use crate::quantity::Amount;
-use crate::volumes::VolumeFile;
+
+/// A file in a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeFile {
+    pub(crate) text: String,
+    /// Its permissions, such as `0o644`.
+    pub(crate) mode: u32,
+}
 
 /// The values of the fields of one pod.
 #[derive(Clone, Copy)]
@@ -29,13 +37,14 @@ impl Fields<'_> {
     /// What to do if there is no such field.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
         let metadata = &self.pod.metadata;
-        let spec = self.pod.spec.as_ref();
+        let of_spec = |field: fn(&PodSpec) -> &Option<String>| {
+            let value = self.pod.spec.as_ref().and_then(|spec| field(spec).clone());
+            value.unwrap_or_default()
+        };
         let name = PodName::of(self.pod);
-        let joined = |ips: &[IpAddr]| {
-            ips.iter()
-                .map(IpAddr::to_string)
-                .collect::<Vec<_>>()
-                .join(",")
+        let joined = |ips: &[IpAddr]| -> String {
+            let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
+            ips.join(",")
         };
         let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
         for (map, of) in [
@@ -45,10 +54,10 @@ impl Fields<'_> {
             let Some(rest) = path.strip_prefix(map) else {
                 continue;
             };
-            if let Some(key) = rest
+            let key = rest
                 .strip_prefix("['")
-                .and_then(|rest| rest.strip_suffix("']"))
-            {
+                .and_then(|rest| rest.strip_suffix("']"));
+            if let Some(key) = key {
                 let value = of.as_ref().and_then(|of| of.get(key).cloned());
                 return Ok(value.unwrap_or_default());
             }
@@ -64,10 +73,8 @@ impl Fields<'_> {
             "metadata.name" => Ok(name.name.to_owned()),
             "metadata.namespace" => Ok(name.namespace.to_owned()),
             "metadata.uid" => Ok(name.uid.to_owned()),
-            "spec.nodeName" => Ok(spec.and_then(|s| s.node_name.clone()).unwrap_or_default()),
-            "spec.serviceAccountName" => Ok(spec
-                .and_then(|s| s.service_account_name.clone())
-                .unwrap_or_default()),
+            "spec.nodeName" => Ok(of_spec(|spec| &spec.node_name)),
+            "spec.serviceAccountName" => Ok(of_spec(|spec| &spec.service_account_name)),
             "status.hostIP" => Ok(first(&self.node.host_ips)),
             "status.hostIPs" => Ok(joined(&self.node.host_ips)),
             "status.podIP" => Ok(first(self.pod_ips)),
@@ -126,28 +133,21 @@ impl Fields<'_> {
             .to_string())
     }
 
-    /// The files of a volume.
+    /// The files of a volume, by path.
     ///
     /// # Errors
-    /// The number of the item that has no value, and what to do.
+    /// The item that has no value, and what to do.
     pub(crate) fn files(
         &self,
         source: &DownwardAPIVolumeSource,
-    ) -> Result<BTreeMap<PathBuf, VolumeFile>, (usize, String)> {
-        let items = source.items.iter().flatten().enumerate();
-        let files = items.map(|(at, item)| {
-            let text = self.text(item).map_err(|problem| (at, problem))?;
+    ) -> Result<BTreeMap<PathBuf, VolumeFile>, String> {
+        let files = source.items.iter().flatten().map(|item| {
+            let text = self.text(item);
+            let text = text.map_err(|problem| format!("{}: {problem}", item.path))?;
             let mode = item.mode.or(source.default_mode);
-            let mode = mode
-                .and_then(|mode| u32::try_from(mode).ok())
-                .unwrap_or(0o644);
-            Ok((
-                PathBuf::from(&item.path),
-                VolumeFile {
-                    text,
-                    mode: mode & 0o777,
-                },
-            ))
+            let mode = mode.and_then(|mode| u32::try_from(mode).ok());
+            let mode = mode.unwrap_or(0o644) & 0o777;
+            Ok((PathBuf::from(&item.path), VolumeFile { text, mode }))
         });
         files.collect()
     }
@@ -161,14 +161,7 @@ impl Fields<'_> {
         }
         let selector = item.resource_field_ref.as_ref();
         let found = selector.and_then(|selector| {
-            let spec = self.pod.spec.as_ref()?;
-            let mut containers = spec
-                .init_containers
-                .iter()
-                .flatten()
-                .chain(&spec.containers);
-            let container =
-                containers.find(|c| Some(&c.name) == selector.container_name.as_ref())?;
+            let container = container_of(self.pod, selector.container_name.as_ref()?)?;
             Some((container, selector))
         });
         match found {

@@ -1,25 +1,19 @@
 //! What pod workers, volumes and probes use, from a `v1.Pod`.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeSource, EmptyDirVolumeSource, HTTPGetAction, HostPathVolumeSource,
-    LifecycleHandler, Pod, PodSpec as ApiSpec, Probe as ApiProbe, Volume as ApiVolume,
+    Container, HTTPGetAction, LifecycleHandler, Pod, PodSpec as ApiSpec, Probe as ApiProbe,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::serde_json;
 
 use pleg::core::Resources;
 
-use crate::cri_config::{FieldError, NodeConfig, linux_resources};
-use crate::downward::Fields;
+use crate::cri_config::{FieldError, linux_resources};
+use crate::perform::containers_of;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
-use crate::quantity::Amount;
 use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolicy};
-use crate::volumes::{HostPathKind, Volume};
 
 impl PodSpec {
     /// The specification of a pod. What is left out has the API's default.
@@ -29,18 +23,14 @@ impl PodSpec {
             return Self::new(Vec::new());
         };
         let init = spec.init_containers.iter().flatten().map(|c| {
-            let sidecar = c.restart_policy.as_deref() == Some("Always");
-            let role = if sidecar {
-                ContainerRole::Sidecar
-            } else {
-                ContainerRole::Init
+            let role = match is_sidecar(c) {
+                true => ContainerRole::Sidecar,
+                false => ContainerRole::Init,
             };
             container_spec(spec, c, role)
         });
-        let regular = spec
-            .containers
-            .iter()
-            .map(|c| container_spec(spec, c, ContainerRole::Regular));
+        let regular = spec.containers.iter();
+        let regular = regular.map(|c| container_spec(spec, c, ContainerRole::Regular));
         // A deletion may shorten the grace period.
         let grace = pod.metadata.deletion_grace_period_seconds;
         let grace = grace
@@ -54,8 +44,19 @@ impl PodSpec {
     }
 }
 
-/// The restart policy of a pod.
-pub(crate) fn restart_policy(pod: &ApiSpec) -> RestartPolicy {
+/// Returns true if an init container is restartable: it runs as long as the pod (a sidecar).
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Returns true if the container is restarted after it exited with that code.
+pub(crate) fn restarts(container: &Container, spec: &ApiSpec, exit_code: i32) -> bool {
+    let mut made = ContainerSpec::new(&*container.name);
+    set_restart_rule(&mut made, container);
+    made.restarts(restart_policy(spec), exit_code)
+}
+
+fn restart_policy(pod: &ApiSpec) -> RestartPolicy {
     policy(pod.restart_policy.as_deref().unwrap_or_default())
 }
 
@@ -68,7 +69,7 @@ fn policy(name: &str) -> RestartPolicy {
 }
 
 /// The restart rule of a container: its own policy, and exit codes.
-pub(crate) fn set_restart_rule(made: &mut ContainerSpec, container: &Container) {
+fn set_restart_rule(made: &mut ContainerSpec, container: &Container) {
     made.restart_policy = container.restart_policy.as_deref().map(policy);
     let rules = container.restart_policy_rules.iter().flatten();
     let codes = rules.filter(|rule| rule.action == "Restart");
@@ -120,122 +121,12 @@ pub fn container_hash(container: &Container) -> String {
     format!("{hash:x}")
 }
 
-/// The volumes of a pod that the node provides.
-///
-/// # Errors
-/// A file of a volume that has no value.
-pub(crate) fn volumes(
-    pod: &Pod,
-    node: &NodeConfig,
-) -> Result<BTreeMap<String, Volume>, FieldError> {
-    let Some(spec) = &pod.spec else {
-        return Ok(BTreeMap::new());
-    };
-    let group = spec
-        .security_context
-        .as_ref()
-        .and_then(|context| context.fs_group);
-    let group = group.and_then(|group| u32::try_from(group).ok());
-    let mut volumes = BTreeMap::new();
-    for (at, volume) in spec.volumes.iter().flatten().enumerate() {
-        let made = match VolumeKind::of(volume) {
-            Some(VolumeKind::HostPath(path)) => Volume::HostPath {
-                path: PathBuf::from(&path.path),
-                kind: kind_of(path),
-            },
-            Some(VolumeKind::EmptyDir(source)) => Volume::EmptyDir {
-                memory: source.and_then(|source| memory_size(spec, source, node.memory)),
-                group,
-            },
-            Some(VolumeKind::DownwardApi(source)) => {
-                let fields = Fields {
-                    pod,
-                    node,
-                    pod_ips: &[],
-                };
-                let files = fields.files(source).map_err(|(item, problem)| {
-                    FieldError::new(
-                        format!("spec.volumes[{at}].downwardAPI.items[{item}]"),
-                        problem,
-                    )
-                })?;
-                Volume::Files { files, group }
-            }
-            None => continue,
-        };
-        volumes.insert(volume.name.clone(), made);
-    }
-    Ok(volumes)
-}
-
-/// A volume that the node provides.
-pub(crate) enum VolumeKind<'a> {
-    HostPath(&'a HostPathVolumeSource),
-    EmptyDir(Option<&'a EmptyDirVolumeSource>),
-    DownwardApi(&'a DownwardAPIVolumeSource),
-}
-
-impl<'a> VolumeKind<'a> {
-    /// `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
-    pub(crate) fn of(volume: &'a ApiVolume) -> Option<Self> {
-        let bare = ApiVolume {
-            name: volume.name.clone(),
-            ..ApiVolume::default()
-        };
-        match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
-            (Some(path), ..) => Some(Self::HostPath(path)),
-            (_, Some(source), _) => Some(Self::EmptyDir(Some(source))),
-            (.., Some(source)) => Some(Self::DownwardApi(source)),
-            _ if *volume == bare => Some(Self::EmptyDir(None)),
-            _ => None,
-        }
-    }
-}
-
-/// The size of an `emptyDir` in memory: the least of its limit, the pod's limit of memory and the node's memory.
-fn memory_size(spec: &ApiSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
-    if source.medium.as_deref() != Some("Memory") {
-        return None;
-    }
-    let bytes = |quantity: &Quantity| {
-        let amount = Amount::try_from(quantity).ok()?;
-        u64::try_from(amount.value()).ok()
-    };
-    let limits = spec
-        .containers
-        .iter()
-        .map(|c| bytes(c.resources.as_ref()?.limits.as_ref()?.get("memory")?));
-    let of_pod: Option<u64> = limits.sum();
-    let own = source.size_limit.as_ref().and_then(bytes);
-    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
-    // The kernel takes zero for no limit.
-    sizes.filter(|size| *size > 0).min().or(Some(0))
-}
-
-fn kind_of(path: &HostPathVolumeSource) -> HostPathKind {
-    match path.type_.as_deref() {
-        Some("DirectoryOrCreate") => HostPathKind::DirectoryOrCreate,
-        Some("Directory") => HostPathKind::Directory,
-        Some("FileOrCreate") => HostPathKind::FileOrCreate,
-        Some("File") => HostPathKind::File,
-        Some("Socket") => HostPathKind::Socket,
-        Some("CharDevice") => HostPathKind::CharDevice,
-        Some("BlockDevice") => HostPathKind::BlockDevice,
-        _ => HostPathKind::Any,
-    }
-}
-
 impl Probe {
     /// The probes of a pod's containers, in their order. What is left out has the API's default.
     /// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
     #[must_use]
     pub fn of_pod(pod: &Pod) -> Vec<Self> {
-        let Some(spec) = &pod.spec else {
-            return Vec::new();
-        };
-        let init = spec.init_containers.iter().flatten();
-        let containers = init.chain(&spec.containers);
-        containers.flat_map(probes_of).collect()
+        containers_of(pod).flat_map(probes_of).collect()
     }
 }
 
@@ -391,34 +282,6 @@ mod tests {
         );
         assert_eq!(spec.restart_policy, RestartPolicy::Always);
         assert_eq!(spec.termination_grace_period, Duration::from_secs(30));
-    }
-
-    #[test]
-    fn volume_in_memory_has_the_least_size_of_three() {
-        for (size_limit, memory_limits, expected) in [
-            (json!(null), [json!(null), json!(null)], 1000),
-            (json!("300"), [json!("100"), json!(null)], 300),
-            (json!("300"), [json!("100"), json!("50")], 150),
-            (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
-        ] {
-            let containers = memory_limits.map(|limit| {
-                let limits: BTreeMap<_, _> = limit
-                    .as_str()
-                    .map(|limit| ("memory", limit))
-                    .into_iter()
-                    .collect();
-                json!({"name": "c", "resources": {"limits": limits}})
-            });
-            let volume =
-                json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
-            let spec = json!({"containers": containers, "volumes": [volume]});
-            let spec: ApiSpec = serde_json::from_value(spec).unwrap();
-            let source = spec
-                .volumes
-                .as_ref()
-                .and_then(|volumes| volumes[0].empty_dir.as_ref());
-            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
-        }
     }
 
     #[test]

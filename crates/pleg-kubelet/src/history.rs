@@ -54,13 +54,8 @@ pub(crate) struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
     /// When another sandbox was last created after one that existed or was tried.
-    sandbox_replaced: Option<Instant>,
-    /// The same by container name.
-    attempts: BTreeMap<String, u32>,
-    /// The highest restart count that was noted of a container of each name.
-    restart_counts: BTreeMap<String, u32>,
-    /// How the last container of each name ended, also after its removal.
-    ends: BTreeMap<String, End>,
+    pub(crate) sandbox_replaced: Option<Instant>,
+    names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that a container that still exists was given last.
@@ -69,13 +64,25 @@ pub(crate) struct PodHistory {
     replaced: BTreeMap<Id, Replaced>,
     /// When the containers of the pod that is being terminated were last stopped.
     terminating: BTreeMap<Id, Instant>,
-    phase: Option<PodPhase>,
+    /// How the pod ended, once that is decided. It is never started again.
+    pub(crate) phase: Option<PodPhase>,
     /// When the runtime listed the pod last before an inspection that failed.
-    unanswered: Option<Instant>,
+    pub(crate) unanswered: Option<Instant>,
     /// Since when the status of the newest sandbox, which would show its addresses, fails.
-    addresses_missing: Option<Instant>,
+    pub(crate) addresses_missing: Option<Instant>,
     /// What an earlier pod of the same uid left behind. Only attempts and restart counts of its containers count.
     earlier: BTreeSet<Id>,
+}
+
+/// What is known of the containers of one name.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    /// The highest attempt that exists, existed or was tried.
+    attempt: Option<u32>,
+    /// The highest restart count that was noted of a container that was seen.
+    restart_count: Option<u32>,
+    /// How the last container ended, kept after its removal.
+    end: Option<End>,
 }
 
 /// A container was stopped or removed to be replaced, so its exit code does not decide whether it runs
@@ -159,46 +166,39 @@ impl PodHistory {
         let is_missing = status.ips.is_empty() && sandbox.is_some_and(|s| s.error.is_some());
         let since = self.addresses_missing.unwrap_or(now);
         self.addresses_missing = is_missing.then_some(since);
-        for end in self.ends.values_mut() {
+        for end in self.names.values_mut().filter_map(|n| n.end.as_mut()) {
             end.exists = false;
         }
         for record in records {
             match record.kind {
                 Kind::Sandbox => self.tried_sandbox(record.attempt),
                 Kind::Container => {
-                    self.tried_container(&record.name, record.attempt);
-                    self.ended(
-                        End {
-                            id: record.id.clone(),
-                            attempt: record.attempt,
-                            exit_code: record.exit_code,
-                            detected: record.detected,
-                            sandbox: None,
-                            exists: false,
-                        },
-                        &record.name,
-                    );
+                    let end = End {
+                        id: record.id.clone(),
+                        attempt: record.attempt,
+                        exit_code: record.exit_code,
+                        detected: record.detected,
+                        sandbox: None,
+                        exists: false,
+                    };
+                    self.tried(&record.name, record.attempt).ended(end);
                 }
             }
         }
         for container in &*status.containers {
-            self.tried_container(&container.name, container.attempt);
-            let count = restart_count(container);
-            let counts = &mut self.restart_counts;
-            let highest = counts.entry(container.name.to_string()).or_default();
-            *highest = (*highest).max(count);
-            if container.state == ContainerState::Exited && !self.is_earlier(&container.id) {
-                self.ended(
-                    End {
-                        id: container.id.clone(),
-                        attempt: container.attempt,
-                        exit_code: container.details.exit_code,
-                        detected: now,
-                        sandbox: container.sandbox.clone(),
-                        exists: true,
-                    },
-                    &container.name,
-                );
+            let has_ended = container.state == ContainerState::Exited;
+            let counts = has_ended && !self.is_earlier(&container.id);
+            let name = self.tried(&container.name, container.attempt);
+            name.restart_count = name.restart_count.max(Some(restart_count(container)));
+            if counts {
+                name.ended(End {
+                    id: container.id.clone(),
+                    attempt: container.attempt,
+                    exit_code: container.details.exit_code,
+                    detected: now,
+                    sandbox: container.sandbox.clone(),
+                    exists: true,
+                });
             }
         }
         let sandboxes = status.sandboxes.iter().map(|s| &s.id);
@@ -207,25 +207,9 @@ impl PodHistory {
         self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
         self.earlier.retain(|id| exist.contains(&id));
-        let ends = &self.ends;
+        let ends: Vec<_> = self.names.values().filter_map(|n| n.end.as_ref()).collect();
         self.replaced
-            .retain(|id, _| exist.contains(&id) || ends.values().any(|end| end.id == *id));
-    }
-
-    /// Keeps one end per container name: the highest attempt. Fills in missing fields of the end
-    /// already stored.
-    fn ended(&mut self, end: End, name: &str) {
-        let Some(known) = self.ends.get_mut(name) else {
-            self.ends.insert(name.to_owned(), end);
-            return;
-        };
-        if known.id == end.id {
-            known.exit_code = end.exit_code.or(known.exit_code);
-            known.sandbox = end.sandbox.or(known.sandbox.take());
-            known.exists |= end.exists;
-        } else if (end.attempt, end.detected) > (known.attempt, known.detected) {
-            *known = end;
-        }
+            .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
     /// Records what is about to be tried, and counts restarts in the back-off: an attempt whose create
@@ -244,22 +228,17 @@ impl PodHistory {
             self.tried_sandbox(attempt);
         }
         for start in &actions.start {
-            self.tried_container(&start.name, start.attempt);
-            if let Some(id) = &start.existing {
-                self.called(id, Call::Start, now);
-            } else if let Some(end) = self.ends.get(&start.name) {
-                back_off.restarted(uid, &start.back_off_key, end.detected, now);
+            let name = self.tried(&start.name, start.attempt);
+            match (&start.existing, &name.end) {
+                (Some(id), _) => self.called(id, Call::Start, now),
+                (None, Some(end)) => {
+                    back_off.restarted(uid, &start.back_off_key, end.detected, now);
+                }
+                (None, None) => {}
             }
         }
         for resize in &actions.resize {
-            let before = self.resized.get(&resize.id);
-            let before = before.filter(|before| before.to == resize.to);
-            let resized = Resized {
-                to: resize.to.clone(),
-                at: now,
-                tries: before.map_or(1, |before| before.tries.saturating_add(1)),
-            };
-            self.resized.insert(resize.id.clone(), resized);
+            self.resizes(&resize.id, &resize.to, now);
         }
         // A stop that failed, and whose reason is gone, no longer decides what an end means.
         for id in &actions.keep {
@@ -284,18 +263,24 @@ impl PodHistory {
             }
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
-        for id in stopped.chain(&actions.stop_sandboxes) {
-            self.called(id, Call::Stop, now);
-        }
-        for id in &actions.remove {
-            self.called(id, Call::Remove, now);
-        }
+        let stopped = stopped
+            .chain(&actions.stop_sandboxes)
+            .map(|id| (id, Call::Stop));
+        let removed = actions.remove.iter().map(|id| (id, Call::Remove));
+        stopped
+            .chain(removed)
+            .for_each(|(id, call)| self.called(id, call, now));
         self.phase = self.phase.or(actions.phase);
     }
 
-    /// How the pod ended, once that is decided. It is never started again.
-    pub(crate) const fn phase(&self) -> Option<PodPhase> {
-        self.phase
+    fn resizes(&mut self, id: &Id, to: &Resources, now: Instant) {
+        let before = self.resized.get(id).filter(|before| before.to == *to);
+        let resized = Resized {
+            to: to.clone(),
+            at: now,
+            tries: before.map_or(1, |before| before.tries.saturating_add(1)),
+        };
+        self.resized.insert(id.clone(), resized);
     }
 
     /// The attempt for the next sandbox.
@@ -303,25 +288,24 @@ impl PodHistory {
         self.sandbox_attempt.map_or(0, |a| a.saturating_add(1))
     }
 
-    pub(crate) const fn sandbox_replaced(&self) -> Option<Instant> {
-        self.sandbox_replaced
-    }
-
     /// The attempt for the next container of that name.
     pub(crate) fn next_attempt(&self, name: &str) -> u32 {
-        self.attempts.get(name).map_or(0, |a| a.saturating_add(1))
+        let attempt = self.names.get(name).and_then(|name| name.attempt);
+        attempt.map_or(0, |a| a.saturating_add(1))
     }
 
     /// The restart count for the next container of that name. An attempt whose create failed does not
     /// count.
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
-        let ended = || self.ends.get(name).map(|end| end.attempt);
-        let last = self.restart_counts.get(name).copied().or_else(ended);
-        last.map_or(0, |count| count.saturating_add(1))
+        let of_end = || Some(self.end(name)?.attempt);
+        let last = self.names.get(name).and_then(|name| name.restart_count);
+        last.or_else(of_end)
+            .map_or(0, |count| count.saturating_add(1))
     }
 
+    /// How the last container of that name ended.
     pub(crate) fn end(&self, name: &str) -> Option<&End> {
-        self.ends.get(name)
+        self.names.get(name)?.end.as_ref()
     }
 
     /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
@@ -353,10 +337,6 @@ impl PodHistory {
         self.unanswered = self.unanswered.max(listed);
     }
 
-    pub(crate) const fn last_unanswered(&self) -> Option<Instant> {
-        self.unanswered
-    }
-
     /// Returns true if a status from after `since` is no longer waited for: an inspection failed although the runtime had
     /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
@@ -371,11 +351,6 @@ impl PodHistory {
             || view.details_as_of > Some(record.detected)
             || !containers.any(|c| c.id == record.id)
             || self.is_given_up(record.detected)
-    }
-
-    /// Since when the addresses of the pod cannot be read.
-    pub(crate) const fn addresses_missing(&self) -> Option<Instant> {
-        self.addresses_missing
     }
 
     /// The instant after which a created container must be read before it is removed: when the last calls for it may be
@@ -440,9 +415,26 @@ impl PodHistory {
         self.sandbox_attempt = self.sandbox_attempt.max(Some(attempt));
     }
 
-    fn tried_container(&mut self, name: &str, attempt: u32) {
-        let highest = self.attempts.entry(name.to_owned()).or_default();
-        *highest = (*highest).max(attempt);
+    /// Takes over that this attempt of a container exists, existed or is tried.
+    fn tried(&mut self, name: &str, attempt: u32) -> &mut Name {
+        let name = self.names.entry(name.to_owned()).or_default();
+        name.attempt = name.attempt.max(Some(attempt));
+        name
+    }
+}
+
+impl Name {
+    /// Keeps the end of the highest attempt. Fills in missing fields of the end already stored.
+    fn ended(&mut self, end: End) {
+        match &mut self.end {
+            Some(known) if known.id == end.id => {
+                known.exit_code = end.exit_code.or(known.exit_code);
+                known.sandbox = end.sandbox.or(known.sandbox.take());
+                known.exists |= end.exists;
+            }
+            Some(known) if (end.attempt, end.detected) <= (known.attempt, known.detected) => {}
+            known => *known = Some(end),
+        }
     }
 }
 

@@ -39,22 +39,19 @@ pub(crate) fn unmount(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
     use super::*;
+    use crate::pod_volumes::make_empty_dir;
     use crate::removal::tests::in_mount_namespace;
-    use crate::volumes::{PodDirectories, Volume};
+    use crate::volumes::PodDirectories;
 
     #[test]
     fn volume_in_memory_lives_as_long_as_its_pod() {
         in_mount_namespace(|root| {
-            let (memory, group) = (Some(1 << 20), Some(7));
-            let volumes = BTreeMap::from([("m".to_owned(), Volume::EmptyDir { memory, group })]);
-            let uid = "u".into();
-            let pods = PodDirectories::new(root);
-            let path = pods.prepare(&uid, &volumes)?["m"].clone();
+            let (uid, pods) = ("u".into(), PodDirectories::new(root));
+            let path = pods.empty_dir(&uid, "m")?;
+            make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(statfs(&path)?.filesystem_type(), TMPFS_MAGIC);
             let made = fs::metadata(&path)?;
             assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
@@ -63,7 +60,7 @@ mod tests {
             fs::write(&large, vec![0; 2 << 20]).expect_err("it is larger than the volume");
             fs::remove_file(&large)?;
             // A kubelet that was restarted does the same.
-            PodDirectories::new(root).prepare(&uid, &volumes)?;
+            make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::read_to_string(path.join("kept"))?, "x");
             // What a container has mounted is not unmounted.
             let other = path.join("mounted");

@@ -1,5 +1,7 @@
 //! Quantities of resources (`500m`, `1.5Gi`), as numbers.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Billionths: the finest that the API has.
@@ -64,13 +66,13 @@ impl Amount {
         i64::try_from(self.0 / unit + up).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Whether it is zero.
+    /// Returns true if it is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is less than zero.
+    /// Returns true if it is less than zero.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
@@ -139,6 +141,11 @@ impl TryFrom<&Quantity> for Amount {
     fn try_from(quantity: &Quantity) -> Result<Self, InvalidQuantity> {
         parse(&quantity.0).ok_or_else(|| InvalidQuantity(quantity.0.clone()))
     }
+}
+
+/// The amount of a resource among requests or limits; `None` if it is missing, or is not a quantity.
+pub(crate) fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) -> Option<Amount> {
+    Amount::try_from(of?.get(resource)?).ok()
 }
 
 /// The grammar of the API: a signed decimal number, and a suffix or an exponent.

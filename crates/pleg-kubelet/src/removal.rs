@@ -31,14 +31,11 @@ pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(VolumeError::Name(path.display().to_string()));
     };
-    let failed = |errno: Errno| VolumeError::Directory {
-        path: path.to_owned(),
-        source: errno.into(),
-    };
+    let failed = VolumeError::at(path);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let parent = match nix::fcntl::open(parent, flags, Mode::empty()) {
         Err(Errno::ENOENT) => return Ok(()),
-        opened => opened.map_err(failed)?,
+        opened => opened.map_err(&failed)?,
     };
     let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::EINVAL))?;
     let top = match open_directory(parent.as_fd(), &name) {
@@ -47,7 +44,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
             let paths = vec![path.to_owned()];
             return Err(VolumeError::Mounted { paths });
         }
-        opened => opened.map_err(failed)?,
+        opened => opened.map_err(&failed)?,
     };
     let mut walk = Walk {
         top: top.as_fd(),
@@ -59,10 +56,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
         let before = walk.moved;
         walk.mounted.clear();
         walk.remove_contents(top.as_fd(), path, 0)
-            .map_err(|(path, errno)| VolumeError::Directory {
-                path,
-                source: errno.into(),
-            })?;
+            .map_err(|(path, errno)| VolumeError::at(&path)(errno))?;
         // Directories that were moved to the top may come after the end of the listing.
         if walk.moved == before {
             break;

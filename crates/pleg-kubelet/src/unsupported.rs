@@ -5,13 +5,14 @@ use k8s_openapi::serde_json::{self, Value};
 
 use crate::cri_config::FieldError;
 use crate::downward;
-use crate::from_pod::{VolumeKind, check_of, hook_of};
+use crate::from_pod::{check_of, hook_of};
+use crate::pod_volumes::Volume as Kind;
 
 /// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`.
 ///
 /// In a path, each element of a list is looked at, `@` is `initContainers` and `containers`, and `*Probe` is every
 /// field with that ending.
-const FIELDS: &str = "\
+const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
 spec.hostUsers=false: user namespaces are not made: remove it
@@ -26,10 +27,6 @@ spec.setHostnameAsFQDN=true: the node has no cluster domain: remove it
 spec.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
 spec.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.securityContext.windowsOptions: containers run on Linux: remove them
-spec.@.env.valueFrom.configMapKeyRef: config maps are not read: write the value
-spec.@.env.valueFrom.fileKeyRef: files of containers are not read: write the value
-spec.@.env.valueFrom.secretKeyRef: secrets are not read: write the value
-spec.@.envFrom: config maps and secrets are not read: write the variables in env
 spec.@.*Probe.grpc.mode=TLS: gRPC probes have no TLS: use httpGet, tcpSocket or exec
 spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
@@ -48,47 +45,86 @@ spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
 spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
 
+/// The same in the environment of a container.
+const OF_ENVIRONMENT: &str = "\
+env.valueFrom.configMapKeyRef: config maps are not read: write the value
+env.valueFrom.fileKeyRef: files of containers are not read: write the value
+env.valueFrom.secretKeyRef: secrets are not read: write the value
+envFrom: config maps and secrets are not read: write the variables in env";
+
+/// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
+pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
+
 /// Finds all fields that this crate does not act on. A pod without such fields runs as it is written.
 ///
 /// Each error has the path of the field, and says what to do. Fields that only a scheduler, a controller or a name server acts on
-/// are not errors, nor are those that [`admit`](crate::admission::admit) judges. Limits of local storage are not enforced, and
-/// are no errors either.
-/// [`Performer::prepare`](crate::perform::Performer::prepare) refuses pods that have errors.
+/// are not errors, nor are those of admission: node selectors, host ports, sysctls. Limits of local storage are not
+/// enforced, and are no errors either.
+/// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
+    let mut errors = of_pod(pod);
+    for (path, container) in containers(pod) {
+        let found = of_environment(container).into_iter();
+        errors.extend(found.map(|error| error.below(&path)));
+    }
+    errors
+}
+
+/// The fields apart from the environment of containers.
+pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
+    let mut errors = in_table(OF_POD, &value);
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    for (at, volume) in volumes.enumerate() {
+        of_volume(&format!("spec.volumes[{at}]"), volume, &mut errors);
+    }
+    for (path, container) in containers(pod) {
+        of_container(&path, container, &mut errors);
+    }
+    errors
+}
+
+/// The fields in the environment of a container. Their paths begin at the container.
+pub(crate) fn of_environment(container: &Container) -> Vec<FieldError> {
+    let value = serde_json::to_value(container).unwrap_or_default();
+    in_table(OF_ENVIRONMENT, &value)
+}
+
+fn in_table(table: &str, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (path, problem) in FIELDS.lines().filter_map(|line| line.split_once(": ")) {
+    for (path, problem) in table.lines().filter_map(|line| line.split_once(": ")) {
         let (path, refused) = match path.split_once('=') {
             Some((path, refused)) => (path, Some(refused)),
             None => (path, None),
         };
         let mut found = Vec::new();
-        find(&value, path, String::new(), &mut found);
+        find(value, path, String::new(), &mut found);
         found.retain(|(_, value)| {
             refused.map_or_else(|| is_set(value), |refused| is(value, refused))
         });
-        let found = found
-            .into_iter()
-            .map(|(field, _)| FieldError::new(field, problem));
-        errors.extend(found);
+        let found = found.into_iter();
+        errors.extend(found.map(|(field, _)| FieldError::new(field, problem)));
     }
-    let Some(spec) = &pod.spec else { return errors };
-    for (at, volume) in spec.volumes.iter().flatten().enumerate() {
-        of_volume(&format!("spec.volumes[{at}]"), volume, &mut errors);
-    }
-    let init = spec.init_containers.iter().flatten().enumerate();
-    let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
-    let regular = spec.containers.iter().enumerate();
-    let regular = regular.map(|(at, container)| (format!("spec.containers[{at}]"), container));
-    init.chain(regular)
-        .for_each(|(path, container)| of_container(&path, container, &mut errors));
     errors
 }
 
+/// The containers with their paths.
+fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
+    pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten().enumerate();
+        let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
+        let regular = spec.containers.iter().enumerate();
+        init.chain(regular.map(|(at, container)| (format!("spec.containers[{at}]"), container)))
+    })
+}
+
 fn of_volume(path: &str, volume: &Volume, errors: &mut Vec<FieldError>) {
-    match VolumeKind::of(volume) {
-        Some(VolumeKind::DownwardApi(source)) => {
+    match Kind::of(volume) {
+        Some(Kind::DownwardApi(source)) => {
             let items = source.items.iter().flatten().enumerate();
             let problems = items.filter_map(|(at, item)| Some((at, downward::problem(item)?)));
             errors.extend(problems.map(|(at, problem)| {
@@ -130,15 +166,10 @@ fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>)
             hook(lifecycle.and_then(|l| l.pre_stop.as_ref())),
         ),
     ];
-    for (name, FieldError { field, problem }) in
-        found.into_iter().filter_map(|(n, e)| Some((n, e?)))
-    {
-        let separator = if field.is_empty() { "" } else { "." };
-        errors.push(FieldError::new(
-            format!("{path}.{name}{separator}{field}"),
-            problem,
-        ));
-    }
+    let found = found
+        .into_iter()
+        .filter_map(|(name, error)| Some((name, error?)));
+    errors.extend(found.map(|(name, error)| error.below(&format!("{path}.{name}"))));
 }
 
 /// Adds the values at a path. `at` is where `value` was found.
@@ -221,13 +252,13 @@ mod tests {
             fields(spec),
             [
                 "spec.hostUsers",
-                "spec.containers[0].env[1].valueFrom.secretKeyRef",
                 "spec.containers[0].livenessProbe.terminationGracePeriodSeconds",
                 "spec.initContainers[0].restartPolicy",
                 "spec.volumes[1].configMap",
                 "spec.volumes[2].downwardAPI.items[0]",
                 "spec.containers[0].livenessProbe.tcpSocket.port",
                 "spec.containers[0].lifecycle.preStop",
+                "spec.containers[0].env[1].valueFrom.secretKeyRef",
             ]
         );
     }

@@ -5,22 +5,22 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::admission::{NodeFacts, admit};
+use crate::credentials::DockerConfig;
 use crate::manifest::Manifest;
 use crate::node_status::NodeStatus;
-use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
+use crate::runtime_state::sync_loop_pause;
+use k8s_openapi::api::core::v1::{self, Pod};
 use pleg::core::Kind;
 use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid, WaitError};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
-use pleg_kubelet::admission::{NodeFacts, admit};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::names;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::pod_status::{PodState, pod_status, time_left};
 use pleg_kubelet::probe::{Probe, Prober};
-use pleg_kubelet::runtime_state::SyncLoopBackoff;
 use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
@@ -73,17 +73,15 @@ impl Reconcile for Kubelet {
                 return Ok(Action::await_change());
             }
         }
-        let spec = manifest.map(|manifest| &manifest.spec);
-        let desired = match self.time_left(run) {
-            Some(Duration::ZERO) => Desired::terminate(spec, run.grace),
-            _ => Desired::of(run, spec),
-        };
+        let mut desired = Desired::of(run, manifest.map(|manifest| &manifest.spec));
+        if let Some(pod) = pod {
+            let status = self.last_status(&run.uid);
+            desired = desired.until_deadline(run, pod, status.as_ref());
+        }
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        let messages = self.performer.termination_messages(run, &observed).await;
-        let waiting = self.performer.waiting(&run.uid);
-        self.update_status(run, pod, &observed, &messages, &waiting);
+        self.update_status(run, pod, &observed).await;
 
         let runs = pod.filter(|_| run.spec.is_some());
         self.node.usable(runs).map_err(Error::Runtime)?;
@@ -92,13 +90,10 @@ impl Reconcile for Kubelet {
         for started in &performed.started {
             print(&json!({
                 "event": "started", "pod": run.uid.as_str(), "container": started.name,
-                "id": started.id.as_str(), "attempt": started.attempt,
+                "id": started.existing.as_ref().map(Id::as_str), "attempt": started.attempt,
             }));
         }
-        self.update_status(run, pod, &observed, &messages, &performed.waiting);
-        if let Some(left) = self.time_left(run).filter(|left| !left.is_zero()) {
-            run.due_by(run.now().after(left));
-        }
+        self.update_status(run, pod, &observed).await;
         Ok(performed.into_action()?)
     }
 
@@ -119,7 +114,7 @@ impl Reconcile for Kubelet {
 
     fn error_policy(&self, _: &PodUid, error: &RunError<Error>, failures: u32) -> Duration {
         match error {
-            RunError::Reconcile(Error::Runtime(_)) => SyncLoopBackoff::nth(failures),
+            RunError::Reconcile(Error::Runtime(_)) => sync_loop_pause(failures),
             _ => Duration::from_secs(u64::from(failures).clamp(1, 10)),
         }
     }
@@ -142,7 +137,9 @@ impl Kubelet {
         let address = config.host_ips.first().map(ToString::to_string);
         Ok(Self {
             prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config).image_back_off(back_off)?,
+            performer: Performer::new(client, config)
+                .image_back_off(back_off)?
+                .sources(DockerConfig::default()),
             planner: Planner::new(back_off)?.consumer(consumer),
             node,
             pleg,
@@ -152,11 +149,8 @@ impl Kubelet {
         })
     }
 
-    /// How much of its deadline a pod that is to run has left; `None` if it has none.
-    fn time_left(&self, run: &Run<Manifest>) -> Option<Duration> {
-        run.spec.as_ref()?;
-        let pods = self.pods();
-        time_left(pods.get(&run.uid)?, run.clock().wall())
+    fn last_status(&self, uid: &PodUid) -> Option<v1::PodStatus> {
+        self.pods().get(uid).and_then(|pod| pod.status.clone())
     }
 
     /// Returns false if the node does not run the pod. A pod that runs already was admitted before a restart.
@@ -217,31 +211,13 @@ impl Kubelet {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update_status(
-        &self,
-        run: &Run<Manifest>,
-        pod: Option<&Pod>,
-        observed: &Observed,
-        messages: &BTreeMap<Id, String>,
-        waiting: &BTreeMap<String, ContainerStateWaiting>,
-    ) {
+    async fn update_status(&self, run: &Run<Manifest>, pod: Option<&Pod>, observed: &Observed) {
         let Some(pod) = pod else { return };
-        let previous = self.pods().get(&run.uid).and_then(|pod| pod.status.clone());
-        let status = pod_status(&PodState {
-            pod,
-            view: &observed.view,
-            ended: &observed.ended,
-            unread: &observed.unread,
-            previous: previous.as_ref(),
-            messages,
-            waiting,
-            replaced: &observed.replaced,
-            probes: observed.probes.as_ref(),
-            runtime: &self.node.runtime(),
-            host_ips: &self.performer.node().host_ips,
-            terminal: observed.phase.is_some(),
-            now: run.clock().wall(),
-        });
+        let (previous, runtime) = (self.last_status(&run.uid), self.node.runtime());
+        let status = self
+            .performer
+            .status(run, pod, observed, previous.as_ref(), &runtime);
+        let status = status.await;
         let mut pod = pod.clone();
         pod.status = Some(status);
         let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());

@@ -21,11 +21,11 @@ use clap::{Parser, ValueEnum};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use pleg::Pleg;
 use pleg::core::Mode;
-use pleg_kubelet::admission::NodeFacts;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
 use serde_json::json;
+use static_pods::admission::NodeFacts;
 use static_pods::manifest::ManifestSource;
 use static_pods::node_status::NodeStatus;
 use tokio::net::TcpListener;
@@ -114,8 +114,7 @@ fn main() -> anyhow::Result<()> {
     result
 }
 
-async fn run() -> anyhow::Result<()> {
-    let args = Args::parse();
+fn init_log() -> anyhow::Result<()> {
     let filter = match std::env::var("PLEG_LOG") {
         Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
         Err(_) => EnvFilter::new("info"),
@@ -125,6 +124,25 @@ async fn run() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    Ok(())
+}
+
+/// What the node provides and offers, and the delays of restarts.
+fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
+    let mut back_off = BackOffSettings::default();
+    back_off.initial = args.back_off_initial;
+    back_off.max = args.back_off_max;
+    let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
+    config.cgroup_parent.clone_from(&args.cgroup_parent);
+    let mut facts = NodeFacts::new(&args.node, &config);
+    facts.labels.extend(args.node_label.iter().cloned());
+    facts.unsafe_sysctls.clone_from(&args.allowed_unsafe_sysctl);
+    (config, facts, back_off)
+}
+
+async fn run() -> anyhow::Result<()> {
+    let args = Args::parse();
+    init_log()?;
     let mut stop = std::pin::pin!(stop_signal()?);
     let metrics = PrometheusBuilder::new().install_recorder()?;
     pleg_cri::describe_metrics();
@@ -142,23 +160,9 @@ async fn run() -> anyhow::Result<()> {
     let consumer = builder.register_consumer("static_pods");
     let pleg = builder.spawn()?;
     let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());
-    let mut back_off = BackOffSettings::default();
-    back_off.initial = args.back_off_initial;
-    back_off.max = args.back_off_max;
-    let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
-    config.cgroup_parent = args.cgroup_parent;
-    let mut facts = NodeFacts::new(&args.node, &config);
-    facts.labels.extend(args.node_label);
-    facts.unsafe_sysctls = args.allowed_unsafe_sysctl;
-    let kubelet = Kubelet::new(
-        pleg.clone(),
-        client,
-        node,
-        consumer,
-        config,
-        facts,
-        back_off,
-    )?;
+    let (config, facts, back_off) = settings(&args);
+    let of_pleg = pleg.clone();
+    let kubelet = Kubelet::new(of_pleg, client, node, consumer, config, facts, back_off)?;
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());

@@ -7,9 +7,9 @@ use pleg::Pleg;
 use pleg::core::NotReady;
 use pleg_cri::CriClient;
 
-use pleg_kubelet::node_condition::{NodeErrors, node_ready};
-use pleg_kubelet::runtime_state::{
-    HealthCheck, RuntimeErrors, RuntimeState, STATUS_PERIOD, SyncLoopBackoff, aggregate,
+use crate::node_condition::{NodeErrors, node_ready};
+use crate::runtime_state::{
+    HealthCheck, RuntimeErrors, RuntimeState, STATUS_PERIOD, aggregate, sync_loop_pause,
 };
 
 /// The status of a node's runtime, and what follows from it.
@@ -61,9 +61,11 @@ impl NodeStatus {
     /// # Cancel safety
     /// Dropping the future cancels the call in flight; call it again.
     pub async fn wait_for_runtime(&self) {
-        let (clock, mut pause) = (self.pleg.clock(), SyncLoopBackoff::new());
+        let (clock, mut failures) = (self.pleg.clock(), 0);
         while !self.update().await {
-            clock.sleep_until(clock.now().after(pause.failed())).await;
+            failures += 1;
+            let pause = sync_loop_pause(failures);
+            clock.sleep_until(clock.now().after(pause)).await;
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_kubelet::kubelet::Kubelet;
-use api_kubelet::node::{Capacity, register, report};
-use api_kubelet::pods::{changes, first, follow};
+use api_kubelet::node::{register, report};
+use api_kubelet::pods::{changes, follow};
 use api_kubelet::status::Statuses;
 use axum::http::Method;
 use kube::{Client, Config};
@@ -18,6 +18,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
 use pleg_sim::{Serving, Sim};
 use serde_json::{Value, json};
+use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -66,6 +67,7 @@ impl Node {
             let pleg = builder.spawn().unwrap();
             let status = Arc::new(NodeStatus::new("n", pleg.clone(), client.clone()));
             let config = NodeConfig::of_host(&root, vec![[127, 0, 0, 1].into()]);
+            let facts = NodeFacts::new("n", &config);
             let statuses = Statuses::new(api.clone());
             let mut back_off = BackOffSettings::default();
             back_off.initial = Duration::from_millis(5);
@@ -80,18 +82,10 @@ impl Node {
             );
             status.wait_for_runtime().await;
             pleg.wait_until_synced().await.unwrap();
-            let capacity = Capacity {
-                cpus: 2,
-                memory: 1 << 30,
-                pods: 110,
-            };
-            register(&api, "n", &capacity).await.unwrap();
-            let mut changes = Box::pin(changes(api.clone(), "n"));
-            let pods = first(&mut changes).await;
+            register(&api, &facts).await.unwrap();
+            let changes = Box::pin(changes(api.clone(), "n"));
             let settings = WorkerSettings::default();
             let workers = PodWorkers::spawn(pleg.clone(), kubelet.unwrap(), settings, []).unwrap();
-            pods.into_values()
-                .for_each(|pod| api_kubelet::pods::tell(&workers, pod));
             let clock = pleg.clock();
             futures::join!(report(&api, "n", &status, clock), follow(changes, &workers));
         }));

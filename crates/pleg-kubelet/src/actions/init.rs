@@ -6,13 +6,6 @@ use super::{Decision, Live};
 use crate::history::End;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 
-/// What the next container waits for.
-enum Turn {
-    /// This one.
-    This,
-    Next,
-}
-
 impl<'a> Decision<'a> {
     /// Decides about the init containers and sidecars. Returns true if the regular containers may
     /// run.
@@ -22,12 +15,10 @@ impl<'a> Decision<'a> {
     pub(super) fn init_containers(&mut self, spec: &'a PodSpec, sandbox: &Id) -> bool {
         let is_initialized = spec.regular().any(|c| self.has_run(c, sandbox));
         let init: Vec<&ContainerSpec> = spec.init().collect();
+        let last = || init.iter().rposition(|c| self.has_run(c, sandbox));
         let reached = match is_initialized {
             true => init.len(),
-            false => {
-                let last = init.iter().rposition(|c| self.has_run(c, sandbox));
-                last.unwrap_or(0)
-            }
+            false => last().unwrap_or(0),
         };
         for container in init.iter().take(reached) {
             if container.role == ContainerRole::Sidecar {
@@ -37,7 +28,7 @@ impl<'a> Decision<'a> {
         let Some(container) = init.get(reached) else {
             return true;
         };
-        if matches!(self.turn(spec, container, sandbox), Turn::This) {
+        if !self.is_past(spec, container, sandbox) {
             return false;
         }
         match init.get(reached + 1) {
@@ -69,42 +60,39 @@ impl<'a> Decision<'a> {
         is_here.then_some(end)
     }
 
-    /// Decides about the container whose turn it is.
-    fn turn(&mut self, spec: &'a PodSpec, container: &'a ContainerSpec, sandbox: &Id) -> Turn {
+    /// Decides about the container whose turn it is. Returns true if it is the next one's.
+    fn is_past(&mut self, spec: &'a PodSpec, container: &'a ContainerSpec, sandbox: &Id) -> bool {
         if container.role == ContainerRole::Sidecar {
             return self.sidecar(spec, container, sandbox);
         }
         if self.live(spec, container, sandbox) != Live::Nothing {
-            return Turn::This;
+            return false;
         }
         let end = self.end_here(container, sandbox);
         let Some(end) = end.filter(|end| !self.is_replaced(spec, container, end)) else {
             self.start(container);
-            return Turn::This;
+            return false;
         };
-        match self.exit_code(end).code() {
-            Some(0) => return Turn::Next,
+        match self.exit_code(end) {
+            Some(0) => return true,
             Some(code) if container.restarts(spec.restart_policy, code) => self.start(container),
             Some(_) => self.end(spec),
             None => {}
         }
-        Turn::This
+        false
     }
 
-    /// Keeps a sidecar running. It is the next container's turn when it has started.
-    fn sidecar(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Turn {
+    /// Keeps a sidecar running. Returns true if it has started.
+    fn sidecar(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> bool {
         match self.live(spec, container, sandbox) {
             Live::Running => {
                 let probes = self.desired.probes;
-                match probes.is_none_or(|probes| probes.started.contains(&container.name)) {
-                    true => Turn::Next,
-                    false => Turn::This,
-                }
+                probes.is_none_or(|probes| probes.started.contains(&container.name))
             }
-            Live::Unresolved => Turn::This,
+            Live::Unresolved => false,
             Live::Nothing => {
                 self.start(container);
-                Turn::This
+                false
             }
         }
     }

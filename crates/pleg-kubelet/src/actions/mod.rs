@@ -58,7 +58,7 @@ pub(crate) fn pod_actions(
         actions: Actions::default(),
     };
     match desired.spec {
-        Some(spec) if !desired.terminating && history.phase().is_none() => {
+        Some(spec) if !desired.terminating && history.phase.is_none() => {
             decision.actions.replaced = decision.replaced(spec);
             decision.run(spec);
         }
@@ -87,26 +87,6 @@ enum Live {
     Running,
     /// Something that must settle, start or go first.
     Unresolved,
-}
-
-/// What follows from an exit code.
-enum ExitCode {
-    Known(i32),
-    /// It stays unknown, which counts as failure.
-    Lost,
-    /// It may still become known.
-    Undecided,
-}
-
-impl ExitCode {
-    /// The code, or one that counts as failure. `None` if it may still become known.
-    const fn code(&self) -> Option<i32> {
-        match self {
-            Self::Known(code) => Some(*code),
-            Self::Lost => Some(UNKNOWN_EXIT_CODE),
-            Self::Undecided => None,
-        }
-    }
 }
 
 impl<'a> Decision<'a> {
@@ -154,7 +134,7 @@ impl<'a> Decision<'a> {
     fn restarts(&mut self, spec: &PodSpec, container: &ContainerSpec, end: &End) -> Option<bool> {
         let policy = spec.restart_policy;
         container.restarts_always_or_never(policy).or_else(|| {
-            let code = self.exit_code(end).code()?;
+            let code = self.exit_code(end)?;
             Some(container.restarts(policy, code))
         })
     }
@@ -345,29 +325,34 @@ impl<'a> Decision<'a> {
             .unread_since(id, self.view.details_as_of, self.now);
         match since.filter(|since| *since > self.now) {
             Some(since) => self.actions.due_by(since),
-            None => self.actions.inspect_after = self.actions.inspect_after.max(since),
+            None => self.inspect(since),
         }
         since.is_none()
     }
 
-    /// The exit code of an ended container. If it is undecided, requests an inspection.
-    fn exit_code(&mut self, end: &End) -> ExitCode {
-        if let Some(code) = end.exit_code {
-            return ExitCode::Known(code);
+    /// The exit code of an ended container, or one that counts as failure if it stays unknown. `None` if it may still
+    /// become known; requests an inspection.
+    fn exit_code(&mut self, end: &End) -> Option<i32> {
+        if end.exit_code.is_some() {
+            return end.exit_code;
         }
         let mut containers = self.view.status.containers.iter();
         let Some(status) = containers.find(|c| end.exists && c.id == end.id) else {
-            return ExitCode::Lost;
+            return Some(UNKNOWN_EXIT_CODE);
         };
         let was_read = self.view.details_as_of > Some(end.detected);
         let is_lost = was_read && status.error.is_none() && !status.status_missing;
         if is_lost || self.history.is_given_up(end.detected) {
-            return ExitCode::Lost;
+            return Some(UNKNOWN_EXIT_CODE);
         }
-        let after = self.actions.inspect_after.max(Some(end.detected));
-        self.actions.inspect_after = after;
+        self.inspect(Some(end.detected));
         self.waits(&status.name, WaitReason::ExitCode);
-        ExitCode::Undecided
+        None
+    }
+
+    /// Requests details that were read after this instant.
+    fn inspect(&mut self, after: Option<Instant>) {
+        self.actions.inspect_after = self.actions.inspect_after.max(after);
     }
 
     fn waits(&mut self, name: &str, reason: WaitReason) {

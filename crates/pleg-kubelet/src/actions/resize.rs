@@ -19,8 +19,7 @@ impl Decision<'_> {
             let is_unread = self.view.details_as_of <= Some(resized.at);
             if is_unread && !self.history.is_given_up(resized.at) {
                 // The status is from before the change.
-                let after = self.actions.inspect_after.max(Some(resized.at));
-                self.actions.inspect_after = after;
+                self.inspect(Some(resized.at));
                 return;
             }
             // The call failed, or the runtime rounds what it is given.

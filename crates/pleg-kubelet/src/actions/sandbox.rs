@@ -43,14 +43,10 @@ impl<'a> Decision<'a> {
     /// in their environment when they are created. Requests an inspection.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
-        let Some(since) = self.history.addresses_missing().filter(|_| has_own) else {
+        let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
             return false;
         };
-        self.actions.inspect_after = self
-            .actions
-            .inspect_after
-            .max(Some(since))
-            .max(self.view.details_as_of);
+        self.inspect(self.view.details_as_of.max(Some(since)));
         self.actions.due_by(inspect_again(since, self.now));
         true
     }
@@ -70,7 +66,7 @@ impl<'a> Decision<'a> {
 
     /// Creates a sandbox, unless the last one was a replacement made just now.
     fn create_sandbox(&mut self) {
-        let replaced = self.history.sandbox_replaced();
+        let replaced = self.history.sandbox_replaced;
         let again = replaced.map(|at| at.after(self.back_off.initial()));
         match again.filter(|at| *at > self.now) {
             Some(at) => self.actions.due_by(at),

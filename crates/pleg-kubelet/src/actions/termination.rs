@@ -38,7 +38,7 @@ impl Decision<'_> {
             self.is_read_since_calls(&c.id);
         }
         self.actions.terminated = true;
-        let known = self.actions.phase.or(self.history.phase());
+        let known = self.actions.phase.or(self.history.phase);
         let phase = || self.desired.spec.and_then(|spec| self.phase(spec));
         self.actions.phase = known.or_else(phase);
     }
@@ -115,7 +115,7 @@ impl Decision<'_> {
                 phase = PodPhase::Failed;
                 continue;
             };
-            if self.exit_code(end).code()? != 0 {
+            if self.exit_code(end)? != 0 {
                 phase = PodPhase::Failed;
             }
         }

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+#[cfg(feature = "k8s-openapi")]
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pleg::core::Resources;
 use pleg::{Id, Instant};
 
 use crate::gc::Removal;
+#[cfg(feature = "k8s-openapi")]
+use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
 use crate::spec::PodSpec;
 use crate::worker::Run;
@@ -34,8 +38,18 @@ impl<'a> Desired<'a> {
         }
     }
 
-    /// A pod that is terminated although it has a specification, for example because its deadline
-    /// has passed. `grace` replaces the pod's grace period.
+    /// The same, but a pod whose `activeDeadlineSeconds` have passed is terminated. `status` is the one that was
+    /// reported last.
+    #[cfg(feature = "k8s-openapi")]
+    pub fn until_deadline<S>(self, run: &Run<S>, pod: &Pod, status: Option<&PodStatus>) -> Self {
+        let left = status.and_then(|status| time_left(pod, status, run.clock().wall()));
+        Self {
+            terminating: self.terminating || left == Some(Duration::ZERO),
+            ..self
+        }
+    }
+
+    /// A pod that is terminated although it has a specification. `grace` replaces the pod's grace period.
     pub const fn terminate(spec: Option<&'a PodSpec>, grace: Option<Duration>) -> Self {
         Self {
             spec,

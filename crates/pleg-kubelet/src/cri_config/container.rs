@@ -15,7 +15,10 @@ use crate::downward::Fields;
 use crate::from_pod::container_hash;
 use crate::names;
 use crate::pod_name::PodName;
+use crate::pod_volumes::Volume;
 use crate::sub_path::SubPath;
+use crate::unsupported::of_environment;
+use crate::volumes::VolumeError;
 
 use super::{FieldError, NodeConfig, expand, linux_resources, log_path, security, text};
 
@@ -55,32 +58,32 @@ pub(crate) fn with_sub_paths(
     input: &ContainerInput<'_>,
     node: &NodeConfig,
 ) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
-    let ContainerInput {
-        pod,
-        container,
-        attempt,
-        ..
-    } = *input;
+    let container = input.container;
     let default = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let spec = input.pod.spec.as_ref().unwrap_or(&default);
     security::check_user(spec, container)?;
     let environment = environment(input, node)?;
     let variables = environment.iter().cloned().collect();
-    let (mounts, sub_paths) = mounts(input, spec, node, &variables)?;
+    let (mounts, sub_paths) = mounts(input, node, &variables)?;
     let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
-        texts
-            .iter()
-            .flatten()
-            .map(|text| expand(text, &variables))
-            .collect()
+        let texts = texts.iter().flatten();
+        texts.map(|text| expand(text, &variables)).collect()
     };
-    let lifecycle = container.lifecycle.as_ref();
-    let signal = lifecycle
-        .and_then(|l| Signal::from_str_name(&format!("SIGNAL_{}", l.stop_signal.as_ref()?)));
+    let signal = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_ref());
+    let signal = signal.and_then(|name| Signal::from_str_name(&format!("SIGNAL_{name}")));
+    let (resources, name) = (container.resources.as_ref(), container.name.clone());
+    let labels = PodName::of(input.pod).labels().into_iter();
+    let variables = environment.into_iter().map(|(key, value)| KeyValue {
+        key,
+        value: value.into(),
+    });
     let config = ContainerConfig {
         metadata: Some(ContainerMetadata {
-            name: container.name.clone(),
-            attempt,
+            name: name.clone(),
+            attempt: input.attempt,
         }),
         image: Some(ImageSpec {
             image: input.image_ref.to_owned(),
@@ -90,33 +93,18 @@ pub(crate) fn with_sub_paths(
         command: expanded(&container.command),
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: environment
-            .into_iter()
-            .map(|(key, value)| KeyValue {
-                key,
-                value: value.into(),
-            })
-            .collect(),
+        envs: variables.collect(),
         mounts,
-        labels: {
-            let name = (names::CONTAINER_NAME.to_owned(), container.name.clone());
-            PodName::of(pod)
-                .labels()
-                .into_iter()
-                .chain([name])
-                .collect()
-        },
+        labels: labels
+            .chain([(names::CONTAINER_NAME.to_owned(), name)])
+            .collect(),
         annotations: annotations(input, spec),
-        log_path: log_path(&container.name, attempt),
+        log_path: log_path(&container.name, input.attempt),
         stdin: container.stdin.unwrap_or_default(),
         stdin_once: container.stdin_once.unwrap_or_default(),
         tty: container.tty.unwrap_or_default(),
         linux: Some(LinuxContainerConfig {
-            resources: Some(linux_resources(
-                spec,
-                container.resources.as_ref(),
-                node.memory,
-            )),
+            resources: Some(linux_resources(spec, resources, node.memory)),
             security_context: Some(security::of_container(spec, container)),
         }),
         stop_signal: signal.unwrap_or(Signal::RuntimeDefault).into(),
@@ -142,32 +130,26 @@ fn absolute(path: &str) -> String {
 fn annotations(input: &ContainerInput<'_>, spec: &PodSpec) -> BTreeMap<String, String> {
     let container = input.container;
     let policy = container.termination_message_policy.as_deref();
-    let mut annotations = BTreeMap::from([
-        (names::CONTAINER_HASH, container_hash(container)),
-        (names::RESTART_COUNT, input.restart_count.to_string()),
+    let grace = spec.termination_grace_period_seconds.unwrap_or(30);
+    let ports = container.ports.as_ref().filter(|ports| !ports.is_empty());
+    let ports = ports.and_then(|ports| serde_json::to_string(ports).ok());
+    let annotations = [
+        (names::CONTAINER_HASH, Some(container_hash(container))),
+        (names::RESTART_COUNT, Some(input.restart_count.to_string())),
         (
             names::TERMINATION_MESSAGE_PATH,
-            message_path(container).to_owned(),
+            Some(message_path(container).to_owned()),
         ),
         (
             names::TERMINATION_MESSAGE_POLICY,
-            policy.unwrap_or("File").to_owned(),
+            Some(policy.unwrap_or("File").to_owned()),
         ),
-        (
-            names::GRACE_PERIOD,
-            spec.termination_grace_period_seconds
-                .unwrap_or(30)
-                .to_string(),
-        ),
-    ]);
-    if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty())
-        && let Ok(ports) = serde_json::to_string(ports)
-    {
-        annotations.insert(names::CONTAINER_PORTS, ports);
-    }
-    annotations
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
+        (names::GRACE_PERIOD, Some(grace.to_string())),
+        (names::CONTAINER_PORTS, ports),
+    ];
+    let given = annotations.into_iter();
+    given
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
         .collect()
 }
 
@@ -176,16 +158,8 @@ fn environment(
     input: &ContainerInput<'_>,
     node: &NodeConfig,
 ) -> Result<Vec<(String, String)>, FieldError> {
-    if input
-        .container
-        .env_from
-        .as_ref()
-        .is_some_and(|from| !from.is_empty())
-    {
-        return Err(FieldError::new(
-            "envFrom",
-            "there is no API server to read config maps and secrets from: write the variables in env",
-        ));
+    if let Some(refused) = of_environment(input.container).into_iter().next() {
+        return Err(refused);
     }
     let mut known = BTreeMap::new();
     let mut environment: Vec<(String, String)> = Vec::new();
@@ -216,91 +190,104 @@ fn value_from(
     match (&source.field_ref, &source.resource_field_ref) {
         (Some(field), _) => fields.field(&field.field_path),
         (None, Some(selector)) => fields.resource(input.container, selector),
-        (None, None) => {
-            Err("config maps, secrets and files are not read: write the value".to_owned())
-        }
+        (None, None) => Err("write one of fieldRef and resourceFieldRef".to_owned()),
     }
 }
 
-/// The path in the volume that is mounted instead of the volume.
-fn sub_path(mount: &VolumeMount, variables: &BTreeMap<String, String>) -> Option<String> {
-    let set = |path: &&String| !path.is_empty();
-    let expanded = mount
-        .sub_path_expr
-        .as_ref()
-        .filter(set)
-        .map(|path| expand(path, variables));
-    expanded.or_else(|| mount.sub_path.clone().filter(|path| set(&path)))
-}
-
-/// The mounts, and the paths in volumes that must be mounted on the node before.
-fn mounts(
-    input: &ContainerInput<'_>,
-    spec: &PodSpec,
-    node: &NodeConfig,
-    variables: &BTreeMap<String, String>,
-) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
+/// The mounts of the files that every container has: its termination message, and the hosts file, unless the container
+/// mounts something there.
+fn own_mounts(input: &ContainerInput<'_>, node: &NodeConfig) -> Result<Vec<Mount>, FieldError> {
     let container = input.container;
     let uid = PodUid::from(PodName::of(input.pod).uid);
+    let wrong = |error: VolumeError| FieldError::new("name", error.to_string());
     let message = node
         .pods
         .termination_log(&uid, &container.name, input.attempt);
-    let message = message.map_err(|error| FieldError::new("name", error.to_string()))?;
-    let hosts = node.pods.hosts(&uid);
-    let hosts = hosts.map_err(|error| FieldError::new("name", error.to_string()))?;
-    let mut own = vec![(absolute(message_path(container)), message)];
+    let mut own = vec![(absolute(message_path(container)), message.map_err(wrong)?)];
     let mut others = container.volume_mounts.iter().flatten();
     if !others.any(|mount| absolute(&mount.mount_path) == HOSTS) {
-        own.push((HOSTS.to_owned(), hosts));
+        own.push((HOSTS.to_owned(), node.pods.hosts(&uid).map_err(wrong)?));
     }
     let own = own.into_iter().map(|(container_path, host_path)| Mount {
         container_path,
         host_path: text(&host_path),
         ..Mount::default()
     });
-    let mut mounts: Vec<_> = own.collect();
+    Ok(own.collect())
+}
+
+fn mounts(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+    variables: &BTreeMap<String, String>,
+) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
+    let mut mounts = own_mounts(input, node)?;
     let mut sub_paths = Vec::new();
-    for (at, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
-        let wrong = |field: &str, problem: String| {
-            FieldError::new(format!("volumeMounts[{at}].{field}"), problem)
-        };
-        let volume = spec.volumes.iter().flatten().find(|v| v.name == mount.name);
-        let Some(volume) = volume else {
-            let problem = format!(
-                "there is no volume {:?}: add it to spec.volumes",
-                mount.name
-            );
-            return Err(wrong("name", problem));
-        };
-        let Some(mut host_path) = node.volume_path(input.pod, volume) else {
-            let problem = format!(
-                "volume {:?} is none of hostPath, emptyDir and downwardAPI",
-                mount.name
-            );
-            return Err(wrong("name", problem));
-        };
-        if let Some(path) = sub_path(mount, variables) {
-            let target = node.pods.sub_path(&uid, &mount.name, &container.name, at);
-            let target = target.map_err(|error| wrong("name", error.to_string()))?;
-            sub_paths.push(SubPath {
-                volume: std::mem::replace(&mut host_path, target.clone()),
-                path: path.into(),
-                target,
-            });
-        }
-        let propagation = match mount.mount_propagation.as_deref() {
-            Some("Bidirectional") => MountPropagation::PropagationBidirectional,
-            Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
-            _ => MountPropagation::PropagationPrivate,
-        };
-        mounts.push(Mount {
-            container_path: absolute(&mount.mount_path),
-            host_path: text(&host_path),
-            // As upstream: the files are the node's.
-            readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
-            propagation: propagation.into(),
-            ..Mount::default()
-        });
+    let of_volumes = input.container.volume_mounts.iter().flatten();
+    for (at, mount) in of_volumes.enumerate() {
+        let made = volume_mount(input, node, at, mount, variables);
+        let (made, sub_path) = made.map_err(|e| e.below(&format!("volumeMounts[{at}]")))?;
+        mounts.push(made);
+        sub_paths.extend(sub_path);
     }
     Ok((mounts, sub_paths))
+}
+
+/// A mount of a volume, and the path in it that must be mounted on the node before.
+fn volume_mount(
+    input: &ContainerInput<'_>,
+    node: &NodeConfig,
+    at: usize,
+    mount: &VolumeMount,
+    variables: &BTreeMap<String, String>,
+) -> Result<(Mount, Option<SubPath>), FieldError> {
+    let wrong = |problem: String| FieldError::new("name", problem);
+    let name = &mount.name;
+    let volumes = input
+        .pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volumes.as_ref());
+    let volume = volumes.into_iter().flatten().find(|v| v.name == *name);
+    let Some(volume) = volume else {
+        return Err(wrong(format!(
+            "there is no volume {name:?}: add it to spec.volumes"
+        )));
+    };
+    let Some(kind) = Volume::of(volume) else {
+        return Err(wrong(format!(
+            "volume {name:?} is none of hostPath, emptyDir and downwardAPI"
+        )));
+    };
+    let host_path = kind.path(name, input.pod, node);
+    let mut host_path = host_path.map_err(|error| wrong(error.to_string()))?;
+    let set = |path: &&String| !path.is_empty();
+    let expression = mount.sub_path_expr.as_ref().filter(set);
+    let path = expression.map(|path| expand(path, variables));
+    let path = path.or_else(|| mount.sub_path.clone().filter(|path| set(&path)));
+    let mut sub_path = None;
+    if let Some(path) = path {
+        let uid = PodUid::from(PodName::of(input.pod).uid);
+        let target = node.pods.sub_path(&uid, name, &input.container.name, at);
+        let target = target.map_err(|error| wrong(error.to_string()))?;
+        sub_path = Some(SubPath {
+            volume: std::mem::replace(&mut host_path, target.clone()),
+            path: path.into(),
+            target,
+        });
+    }
+    let propagation = match mount.mount_propagation.as_deref() {
+        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+        _ => MountPropagation::PropagationPrivate,
+    };
+    let mount = Mount {
+        container_path: absolute(&mount.mount_path),
+        host_path: text(&host_path),
+        // As upstream: the files are the node's.
+        readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
+        propagation: propagation.into(),
+        ..Mount::default()
+    };
+    Ok((mount, sub_path))
 }

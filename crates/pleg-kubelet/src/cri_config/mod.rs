@@ -11,11 +11,10 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Pod, Volume};
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{ContainerStatus, PodStatus, PodUid};
 use pleg_cri::v1::DnsConfig;
 
-use crate::from_pod::VolumeKind;
 use crate::pod_name::PodName;
 use crate::removal::remove_directory;
 use crate::volumes::{FileName, PodDirectories, VolumeError, names_in};
@@ -26,9 +25,6 @@ pub use env::expand;
 pub use resources::linux_resources;
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
-
-/// Upstream's.
-const DOCKER_CONFIG: &str = "/var/lib/kubelet/config.json";
 
 /// A field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +45,12 @@ impl FieldError {
             problem: problem.into(),
         }
     }
+
+    /// The error with its path below another one.
+    pub(crate) fn below(self, path: &str) -> Self {
+        let separator = if self.field.is_empty() { "" } else { "." };
+        Self::new(format!("{path}{separator}{}", self.field), self.problem)
+    }
 }
 
 /// What the node provides.
@@ -68,15 +70,14 @@ pub struct NodeConfig {
     pub cgroup_parent: String,
     /// The node's addresses, the preferred family first.
     pub host_ips: Vec<IpAddr>,
-    /// The docker config file with the credentials for pulls. It may be missing.
-    pub docker_config: Option<PathBuf>,
 }
 
 impl NodeConfig {
     /// The configuration of this host: its CPUs, its memory and its name resolution. Logs and the pods' files
-    /// are below `root`, in `logs` and `pods`. Credentials for pulls are in `/var/lib/kubelet/config.json`, as upstream.
+    /// are below `root`, in `logs` and `pods`.
     ///
     /// It reads `/proc/meminfo` and `/etc/resolv.conf`. What they do not have stays empty.
+    #[must_use]
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
         // CRI-O refuses a relative directory, and containerd takes it for one below its own.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
@@ -105,7 +106,6 @@ impl NodeConfig {
             },
             cgroup_parent: String::new(),
             host_ips,
-            docker_config: Some(DOCKER_CONFIG.into()),
         }
     }
 
@@ -153,17 +153,6 @@ impl NodeConfig {
             }
         }
         removed
-    }
-
-    /// The path of a volume on the node, for those that this kubelet can provide.
-    #[must_use]
-    pub fn volume_path(&self, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
-        let uid = PodUid::from(PodName::of(pod).uid);
-        match VolumeKind::of(volume)? {
-            VolumeKind::HostPath(source) => Some(PathBuf::from(&source.path)),
-            VolumeKind::EmptyDir(_) => self.pods.empty_dir(&uid, &volume.name).ok(),
-            VolumeKind::DownwardApi(_) => self.pods.files(&uid, &volume.name).ok(),
-        }
     }
 }
 

@@ -1,13 +1,10 @@
 //! Resources of a container as the runtime takes them.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pleg_cri::v1::LinuxContainerResources;
 
-use crate::pod_status::{QosClass, qos_class};
-use crate::quantity::Amount;
+use crate::pod_status::qos_class;
+use crate::quantity::{Amount, amount};
 
 /// CFS period, in microseconds.
 const PERIOD: i64 = 100_000;
@@ -42,10 +39,6 @@ pub fn linux_resources(
     }
 }
 
-fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) -> Option<Amount> {
-    Amount::try_from(of?.get(resource)?).ok()
-}
-
 fn shares(milli_cpu: i64) -> i64 {
     let (least, most) = SHARES;
     (milli_cpu.saturating_mul(1024) / 1000).clamp(least, most)
@@ -68,9 +61,9 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
         return -997;
     }
     match qos_class(spec) {
-        QosClass::Guaranteed => -997,
-        QosClass::BestEffort => 1000,
-        QosClass::Burstable => {
+        "Guaranteed" => -997,
+        "BestEffort" => 1000,
+        _ => {
             let memory = i128::from(node_memory.max(1));
             let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
             // Between the two other classes.

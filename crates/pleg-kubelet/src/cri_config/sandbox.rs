@@ -1,6 +1,6 @@
 //! The configuration of a pod's sandbox.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
 use pleg_cri::v1::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
@@ -26,11 +26,9 @@ pub fn sandbox_config(
     let default = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&default);
     let on_host_network = spec.host_network == Some(true);
-    let context = spec.security_context.as_ref();
-    let sysctls = context
-        .and_then(|c| c.sysctls.as_ref())
-        .into_iter()
-        .flatten();
+    let context = spec.security_context.iter();
+    let sysctls = context.flat_map(|c| c.sysctls.iter().flatten());
+    let metadata = pod.metadata.clone();
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: name.name.to_owned(),
@@ -45,14 +43,13 @@ pub fn sandbox_config(
         log_directory: text(&node.log_directory(pod)?),
         dns_config: Some(node.dns.clone()),
         port_mappings: port_mappings(spec),
-        labels: {
-            let own = pod.metadata.labels.clone().unwrap_or_default();
-            own.into_iter().chain(name.labels()).collect()
-        },
-        annotations: {
-            let own = pod.metadata.annotations.clone().unwrap_or_default();
-            own.into_iter().collect()
-        },
+        labels: metadata
+            .labels
+            .into_iter()
+            .flatten()
+            .chain(name.labels())
+            .collect(),
+        annotations: metadata.annotations.into_iter().flatten().collect(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: node.cgroup_parent.clone(),
             security_context: Some(security::of_sandbox(spec)),
@@ -74,13 +71,10 @@ pub(crate) fn host_name_of(pod: &Pod) -> String {
 }
 
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
-    let containers = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let init = spec.init_containers.iter().flatten();
+    let containers = init.chain(&spec.containers);
     let ports = containers.flat_map(|c| c.ports.iter().flatten());
-    let mapping = |port: &k8s_openapi::api::core::v1::ContainerPort| PortMapping {
+    let mapping = |port: &ContainerPort| PortMapping {
         protocol: match port.protocol.as_deref() {
             Some("UDP") => Protocol::Udp,
             Some("SCTP") => Protocol::Sctp,

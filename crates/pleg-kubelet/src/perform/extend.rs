@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, EnvVarSource, HostPathVolumeSource, Pod, Volume,
 };
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
+
+use crate::pod_volumes::Volume as Kind;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -39,7 +41,7 @@ pub trait Sources: Send + Sync + 'static {
         source: &EnvVarSource,
     ) -> impl Future<Output = Result<Option<String>>> + Send {
         let _ = (pod, source);
-        async { Err("no source provides it".into()) }
+        async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
     /// All variables of a ConfigMap or Secret, without the prefix.
@@ -49,7 +51,13 @@ pub trait Sources: Send + Sync + 'static {
         source: &EnvFromSource,
     ) -> impl Future<Output = Result<BTreeMap<String, String>>> + Send {
         let _ = (pod, source);
-        async { Err("no source provides it".into()) }
+        async { Err("config maps and secrets are not read: write the variables in env".into()) }
+    }
+
+    /// Returns true if [`credentials`](Self::credentials) reads the secrets of `imagePullSecrets`. If not, pods that
+    /// have some are refused.
+    fn reads_pull_secrets(&self) -> bool {
+        true
     }
 
     /// The credentials for a pull of this image. `None`: it is pulled without.
@@ -91,32 +99,17 @@ pub(super) struct Nothing;
 
 impl LastChanges for Nothing {}
 
-impl AnySources for Nothing {
+impl Sources for Nothing {
     fn reads_pull_secrets(&self) -> bool {
         false
     }
-
-    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
-        Box::pin(async { Ok(pod.clone()) })
-    }
-
-    fn with_environment<'a>(&'a self, _: &'a Pod, of: &'a Container) -> Boxed<'a, Container> {
-        Box::pin(async { Ok(of.clone()) })
-    }
-
-    fn credentials<'a>(&'a self, _: &'a Pod, _: &'a str) -> Boxed<'a, Option<AuthConfig>> {
-        Box::pin(async { Ok(None) })
-    }
 }
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+type Boxed<'a, T> = BoxFuture<'a, Result<T>>;
 
 /// [`Sources`] as an object.
 pub(super) trait AnySources: Send + Sync {
-    /// Returns true if it reads the secrets of `imagePullSecrets`.
-    fn reads_pull_secrets(&self) -> bool {
-        true
-    }
+    fn reads_pull_secrets(&self) -> bool;
     fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod>;
     fn with_environment<'a>(
         &'a self,
@@ -127,6 +120,10 @@ pub(super) trait AnySources: Send + Sync {
 }
 
 impl<S: Sources> AnySources for S {
+    fn reads_pull_secrets(&self) -> bool {
+        Sources::reads_pull_secrets(self)
+    }
+
     /// The pod with the volumes that the source provides as `hostPath`.
     fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
         Box::pin(async move {
@@ -134,7 +131,7 @@ impl<S: Sources> AnySources for S {
             let spec = with.spec.as_mut();
             let volumes = spec.and_then(|spec| spec.volumes.as_mut());
             for volume in volumes.into_iter().flatten() {
-                if !is_on_node(volume)
+                if Kind::of(volume).is_none()
                     && let Some(path) = self.volume(pod, volume).await?
                 {
                     *volume = host_path(volume, &path);
@@ -154,15 +151,18 @@ impl<S: Sources> AnySources for S {
             let mut env = Vec::new();
             for source in container.env_from.iter().flatten() {
                 let prefix = source.prefix.as_deref().unwrap_or_default();
-                let variables = self.env_from(pod, source).await?.into_iter();
-                env.extend(
-                    variables.map(|(name, value)| literal(&format!("{prefix}{name}"), &value)),
-                );
+                let given = self.env_from(pod, source).await;
+                let given = given.map_err(|error| format!("envFrom: {error}"))?;
+                let literal =
+                    |(name, value): (_, String)| literal(&format!("{prefix}{name}"), &value);
+                env.extend(given.into_iter().map(literal));
             }
             for variable in container.env.iter().flatten() {
                 match variable.value_from.as_ref().filter(|from| is_object(from)) {
                     Some(from) => {
-                        let value = self.env(pod, from).await?;
+                        let value = self.env(pod, from).await;
+                        let value =
+                            value.map_err(|error| format!("env {}: {error}", variable.name))?;
                         env.extend(value.map(|value| literal(&variable.name, &value)));
                     }
                     None => env.push(variable.clone()),
@@ -179,10 +179,6 @@ impl<S: Sources> AnySources for S {
     fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>> {
         Box::pin(Sources::credentials(self, pod, image))
     }
-}
-
-fn is_on_node(volume: &Volume) -> bool {
-    volume.host_path.is_some() || volume.empty_dir.is_some() || volume.downward_api.is_some()
 }
 
 fn host_path(volume: &Volume, path: &std::path::Path) -> Volume {

@@ -1,7 +1,8 @@
 //! Directories and logs of pods: work that may block on the file system.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -11,15 +12,17 @@ use pleg_cri::v1::ContainerConfig;
 
 use crate::actions::Actions;
 use crate::cri_config::{ContainerInput, FieldError, with_sub_paths};
-use crate::from_pod::volumes;
+use crate::hosts::hosts;
+use crate::lock;
 use crate::names;
 use crate::plan::Observed;
+use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::sub_path::SubPath;
 use crate::termination::Source;
-use crate::volumes::{FileName, Volume, VolumeError, make_file};
+use crate::volumes::{FileName, VolumeError};
 use crate::worker::Run;
 
-use super::{PerformError, Performer};
+use super::{PerformError, Performer, Performing};
 
 /// How long such work may take. A mount may hang.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -37,8 +40,8 @@ impl Performer {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         self.images.forget_pod(&uid);
         self.names.release(&uid);
-        self.last_waiting().remove(&uid);
-        self.messages().remove(&uid);
+        lock(&self.waiting).remove(&uid);
+        lock(&self.messages).remove(&uid);
         let work = move || {
             node.pods
                 .remove(&uid)
@@ -65,121 +68,31 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// Makes the volumes of the pod, the directories of its logs, its hosts file, and the files for its termination
-    /// messages. containerd makes the directories of containers' logs itself; CRI-O's conmon fails to start a container
-    /// whose directory is missing ("Failed to open log file").
-    pub(super) async fn make_directories<S>(
-        &self,
-        run: &Run<S>,
-        pod: &Pod,
-        actions: &Actions,
-    ) -> Result<(), PerformError> {
-        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let (volumes, logs) = (volumes(pod, &self.node)?, self.node.log_directory(pod)?);
-        let mut log_directories = vec![logs.clone()];
-        let (hosts, ips, of) = (
-            directories.hosts(&uid)?,
-            self.pod_ips(run, pod),
-            pod.clone(),
-        );
-        let mut messages = Vec::new();
-        for start in actions.start.iter().filter(|s| s.existing.is_none()) {
-            log_directories.push(logs.join(FileName::new(&*start.name)?));
-            messages.push(directories.termination_log(&uid, &start.name, start.attempt)?);
-        }
-        let work = move || {
-            directories.prepare(&uid, &volumes)?;
-            messages
-                .iter()
-                .try_for_each(|path| make_file(path, "", 0o666))?;
-            // Only where a container is created.
-            if !messages.is_empty() {
-                let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-                make_file(&hosts, &crate::hosts::hosts(&of, &ips, &of_node), 0o644)?;
-            }
-            log_directories.into_iter().try_for_each(|path| {
-                std::fs::create_dir_all(&path)
-                    .map_err(|source| VolumeError::Directory { path, source })
-            })
-        };
-        Ok(self.files.run(run.clock(), &run.uid, work).await?)
-    }
-
-    /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
-    pub(super) async fn refresh_volumes<S>(&self, run: &Run<S>, pod: &Pod, actions: &Actions) {
-        let Ok(mut volumes) = volumes(pod, &self.node) else {
-            return;
-        };
-        volumes.retain(|_, volume| matches!(volume, Volume::Files { .. }));
-        if volumes.is_empty() || actions.terminating || actions.create_sandbox.is_some() {
-            return;
-        }
-        let (directories, uid) = (self.node.pods.clone(), run.uid.clone());
-        let work = move || directories.prepare(&uid, &volumes).map(drop);
-        if let Err(error) = self.files.run(run.clock(), &run.uid, work).await {
-            tracing::warn!(pod = %run.uid, %error, "the files of a downwardAPI volume may be old");
-        }
-    }
-
-    /// The configuration of a container. The paths in volumes that it needs are mounted.
-    pub(super) async fn config_with_paths<S>(
-        &self,
-        run: &Run<S>,
-        input: &ContainerInput<'_>,
-    ) -> Result<ContainerConfig, FieldError> {
-        let (config, sub_paths) = with_sub_paths(input, &self.node)?;
-        if sub_paths.is_empty() {
-            return Ok(config);
-        }
-        let mount = |path: &SubPath| {
-            path.mount().map_err(|source| VolumeError::Directory {
-                path: path.volume.join(&path.path),
-                source,
-            })
-        };
-        let work = move || sub_paths.iter().try_for_each(mount);
-        let mounted = self.files.run(run.clock(), &run.uid, work).await;
-        mounted.map_err(|error| FieldError::new("volumeMounts", error.to_string()))?;
-        Ok(config)
-    }
-
     /// The termination messages of the containers that have ended, by id: what they wrote to the file at their
-    /// `terminationMessagePath`, or with the policy `FallbackToLogsOnError` the end of their log. For
-    /// [`PodState::messages`](crate::pod_status::PodState::messages). Each is read once.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost; what was not read is read the next time.
-    pub async fn termination_messages<S>(
+    /// `terminationMessagePath`, or with the policy `FallbackToLogsOnError` the end of their log. Each is read once.
+    pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,
         observed: &Observed,
     ) -> BTreeMap<Id, String> {
         let status = &observed.view.status;
-        let mut known = self.messages().remove(&run.uid).unwrap_or_default();
+        let mut known = lock(&self.messages).remove(&run.uid).unwrap_or_default();
         let exists = |id: &Id| status.containers.iter().any(|c| c.id == *id);
         known.retain(|id, _| exists(id) || observed.ended.iter().any(|r| r.id == *id));
-        let unread = status
-            .containers
-            .iter()
-            .filter(|c| !known.contains_key(&c.id));
+        let containers = status.containers.iter();
+        let unread = containers.filter(|c| !known.contains_key(&c.id));
         let sources: Vec<_> = unread.filter_map(|c| self.message_of(status, c)).collect();
         if !sources.is_empty() {
-            let (send, read) = std::sync::mpsc::channel();
-            let work = move || {
-                for (id, source) in sources {
-                    // Nobody may be waiting any more.
-                    let _ = send.send((id, source.read()));
-                }
-                Ok(())
-            };
+            let read = |(id, source): (Id, Source)| (id, source.read());
+            let work = move || Ok(sources.into_iter().map(read).collect::<Vec<_>>());
             match self.files.run(run.clock(), &run.uid, work).await {
-                Ok(()) => known.extend(read.try_iter()),
+                Ok(messages) => known.extend(messages),
                 Err(error) => {
                     tracing::warn!(pod = %run.uid, %error, "termination messages not read");
                 }
             }
         }
-        self.messages().insert(run.uid.clone(), known.clone());
+        lock(&self.messages).insert(run.uid.clone(), known.clone());
         known
     }
 
@@ -190,11 +103,8 @@ impl Performer {
             return None;
         }
         let (name, attempt) = (&container.name, container.attempt);
-        let file = self
-            .node
-            .pods
-            .termination_log(&pod.uid, name, attempt)
-            .ok()?;
+        let directories = &self.node.pods;
+        let file = directories.termination_log(&pod.uid, name, attempt).ok()?;
         let annotations = &container.details.annotations;
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
@@ -202,31 +112,101 @@ impl Performer {
         let log = log.flatten();
         Some((container.id.clone(), Source { file, log }))
     }
+}
 
-    fn messages(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeMap<Id, String>>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+impl<S> Performing<'_, S> {
+    async fn on_disk(
+        &self,
+        work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
+    ) -> Result<(), VolumeError> {
+        let run = self.run;
+        self.performer.files.run(run.clock(), &run.uid, work).await
+    }
+
+    /// Makes the volumes of the pod, the directories of its logs, its hosts file, and the files for its termination
+    /// messages. containerd makes the directories of containers' logs itself; CRI-O's conmon fails to start a container
+    /// whose directory is missing ("Failed to open log file").
+    pub(super) async fn make_directories(
+        &self,
+        pod: &Pod,
+        actions: &Actions,
+    ) -> Result<(), PerformError> {
+        let (node, uid) = (self.performer.node.clone(), &self.run.uid);
+        let logs = node.log_directory(pod)?;
+        let mut log_directories = vec![logs.clone()];
+        let mut messages = Vec::new();
+        for start in actions.start.iter().filter(|s| s.existing.is_none()) {
+            log_directories.push(logs.join(FileName::new(&*start.name)?));
+            let message = node.pods.termination_log(uid, &start.name, start.attempt);
+            messages.push(message?);
+        }
+        let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
+        let hosts_file = node.pods.hosts(uid)?;
+        let work = move || {
+            make_volumes(&pod, &node, false)?;
+            for path in &messages {
+                make_file(path, "", 0o666)?;
+            }
+            // Only where a container is created.
+            if !messages.is_empty() {
+                let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+                make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
+            }
+            let mut directories = log_directories.iter();
+            directories
+                .try_for_each(|path| std::fs::create_dir_all(path).map_err(VolumeError::at(path)))
+        };
+        Ok(self.on_disk(work).await?)
+    }
+
+    /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
+    pub(super) async fn refresh_volumes(&self, pod: &Pod, actions: &Actions) {
+        if !has_files(pod) || actions.terminating || actions.create_sandbox.is_some() {
+            return;
+        }
+        let (node, pod) = (self.performer.node.clone(), pod.clone());
+        let refreshed = self.on_disk(move || make_volumes(&pod, &node, true)).await;
+        if let Err(error) = refreshed {
+            tracing::warn!(pod = %self.run.uid, %error, "the files of a downwardAPI volume may be old");
+        }
+    }
+
+    /// The configuration of a container. The paths in volumes that it needs are mounted.
+    pub(super) async fn config_with_paths(
+        &self,
+        input: &ContainerInput<'_>,
+    ) -> Result<ContainerConfig, FieldError> {
+        let (config, sub_paths) = with_sub_paths(input, &self.performer.node)?;
+        if sub_paths.is_empty() {
+            return Ok(config);
+        }
+        let mount = |path: &SubPath| {
+            let of_volume = path.volume.join(&path.path);
+            path.mount().map_err(VolumeError::at(&of_volume))
+        };
+        let work = move || sub_paths.iter().try_for_each(mount);
+        let mounted = self.on_disk(work).await;
+        mounted.map_err(|error| FieldError::new("volumeMounts", error.to_string()))?;
+        Ok(config)
     }
 
     /// Removes the log of a container that was removed, and the file of its termination message.
-    pub(super) async fn remove_log<S>(&self, run: &Run<S>, id: &Id) -> Result<(), VolumeError> {
-        let status = &run.view.status;
+    pub(super) async fn remove_log(&self, id: &Id) -> Result<(), VolumeError> {
+        let (status, node) = (&self.run.view.status, &self.performer.node);
         let Some(container) = status.containers.iter().find(|c| c.id == *id) else {
             return Ok(());
         };
         let (name, attempt) = (&container.name, container.attempt);
-        let message = self.node.pods.termination_log(&run.uid, name, attempt)?;
-        let paths = [self.node.log_of(status, container)?, message];
-        let work = move || {
-            paths
-                .into_iter()
-                .try_for_each(|path| match std::fs::remove_file(&path) {
-                    Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                        Err(VolumeError::Directory { path, source })
-                    }
-                    _ => Ok(()),
-                })
+        let message = node.pods.termination_log(&self.run.uid, name, attempt)?;
+        let paths = [node.log_of(status, container)?, message];
+        let remove = |path: &PathBuf| match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(VolumeError::at(path)(error))
+            }
+            _ => Ok(()),
         };
-        self.files.run(run.clock(), &run.uid, work).await
+        self.on_disk(move || paths.iter().try_for_each(remove))
+            .await
     }
 }
 
@@ -244,12 +224,12 @@ struct Busy {
 }
 
 impl Files {
-    async fn run(
+    async fn run<T: Send + 'static>(
         &self,
         clock: Clock,
         uid: &PodUid,
-        work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
-    ) -> Result<(), VolumeError> {
+        work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
         if !lock(&self.busy).insert(uid.clone()) {
             return Err(VolumeError::Hangs);
         }
@@ -263,8 +243,7 @@ impl Files {
         });
         tokio::select! {
             done = task => done.unwrap_or_else(|panic| {
-                let source = std::io::Error::other(panic);
-                Err(VolumeError::Directory { path: "".into(), source })
+                Err(VolumeError::at("".as_ref())(std::io::Error::other(panic)))
             }),
             () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(VolumeError::Hangs),
         }
@@ -275,10 +254,6 @@ impl Drop for Busy {
     fn drop(&mut self) {
         lock(&self.all).remove(&self.uid);
     }
-}
-
-fn lock(busy: &Mutex<BTreeSet<PodUid>>) -> MutexGuard<'_, BTreeSet<PodUid>> {
-    busy.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

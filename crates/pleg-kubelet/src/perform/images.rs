@@ -4,32 +4,27 @@
 //! runs the pod again.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::core::CallError;
-use pleg::runtime::clock::Clock;
 use pleg::{Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::credentials::credentials;
-use super::{AnySources, not_created};
+use super::{AnySources, Performing, not_created};
 use crate::backoff::BackOff;
+use crate::lock;
 use crate::pod_status::{image_pull_back_off, waiting};
-use crate::worker::Run;
 
 /// The images that containers need.
 #[derive(Debug)]
 pub(super) struct Images {
     client: CriClient,
-    /// The file with the credentials for pulls.
-    docker_config: Option<PathBuf>,
-    state: Arc<Mutex<State>>,
-    permits: Arc<Semaphore>,
+    state: Mutex<State>,
+    permits: Semaphore,
 }
 
 /// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
@@ -37,6 +32,9 @@ const MAX_PULLS: usize = 5;
 
 /// How long a container that waits for its image shows why the pull failed, before it shows the back-off.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
+
+/// When the runtime is asked again for an image that is not pulled. There is no back-off, because no registry is asked.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,84 +58,25 @@ enum Pull {
     Succeeded(String),
     Failed {
         error: String,
-        /// Whether a status has shown the error.
+        /// True if a status has shown the error.
         is_shown: bool,
     },
 }
 
-/// What a container that is to be created has.
-#[derive(Debug)]
-pub(super) enum Image {
-    /// An image with that name in the image service.
-    Present(String),
-    /// None yet. The pod is run again at that instant; without one, when the pull has ended.
-    Absent(ContainerStateWaiting, Option<Instant>),
-}
+/// Why a container has no image yet. The pod is run again at that instant; without one, when the pull has ended.
+type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
-    pub(super) fn new(
-        client: CriClient,
-        docker_config: Option<PathBuf>,
-        back_off: BackOff,
-    ) -> Self {
+    pub(super) fn new(client: CriClient, back_off: BackOff) -> Arc<Self> {
         let state = State {
             back_off,
             ..State::default()
         };
-        Self {
+        Arc::new(Self {
             client,
-            docker_config,
-            state: Arc::new(Mutex::new(state)),
-            permits: Arc::new(Semaphore::new(MAX_PULLS)),
-        }
-    }
-
-    /// The image of a container that is to be created now. Begins a pull if one is needed.
-    pub(super) async fn of<S>(
-        &self,
-        run: &Run<S>,
-        pod: &Pod,
-        container: &Container,
-        sources: &Arc<dyn AnySources>,
-    ) -> Image {
-        let image = container.image.clone().unwrap_or_default();
-        if !is_reference(&image) {
-            let message = format!("{image:?} is not the name of an image");
-            return Image::Absent(waiting("InvalidImageName", message), None);
-        }
-        let wanted = (run.uid.clone(), container.name.clone(), image.clone());
-        let policy = container.image_pull_policy.as_deref();
-        // Upstream's default.
-        let is_latest = image.ends_with(":latest") || !has_tag(&image);
-        let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
-        if let Some(pulled) = self.pulled(run, pod, &wanted, &image) {
-            // Somebody else may have pulled it since.
-            let waits = matches!(pulled, Image::Absent(_, Some(_)));
-            if waits
-                && may_be_present
-                && let Ok(Some(reference)) = self.present(&image).await
-            {
-                return Image::Present(reference);
-            }
-            return pulled;
-        }
-        if may_be_present {
-            match self.present(&image).await {
-                Ok(Some(reference)) => return Image::Present(reference),
-                Ok(None) if policy == Some("Never") => {
-                    let message = format!(
-                        "Container image {image:?} is not present with pull policy of Never"
-                    );
-                    return Image::Absent(waiting("ErrImageNeverPull", message), retry(run));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    let message = format!("Failed to inspect image {image:?}: {error}");
-                    return Image::Absent(waiting("ImageInspectError", message), retry(run));
-                }
-            }
-        }
-        self.pull(run, pod, wanted, sources.clone())
+            state: Mutex::new(state),
+            permits: Semaphore::new(MAX_PULLS),
+        })
     }
 
     /// The image may not be present any more.
@@ -152,37 +91,6 @@ impl Images {
         state.back_off.forget(uid);
     }
 
-    /// The result of a pull for this container; `None` if there was none or it is to be repeated.
-    fn pulled<S>(&self, run: &Run<S>, pod: &Pod, wanted: &Wanted, image: &str) -> Option<Image> {
-        let State {
-            pulls, back_off, ..
-        } = &mut *lock(&self.state);
-        match pulls.get_mut(wanted)? {
-            // It panicked, or it would have left a result.
-            Pull::Running { task, .. } if task.is_finished() => None,
-            Pull::Running { failed, .. } => {
-                let reason = pulling(pod, image, failed.as_deref());
-                Some(Image::Absent(reason, None))
-            }
-            Pull::Succeeded(reference) => {
-                let reference = reference.clone();
-                pulls.remove(wanted);
-                Some(Image::Present(reference))
-            }
-            Pull::Failed { error, is_shown } => {
-                let (uid, _, _) = wanted;
-                let delayed = back_off.delayed_since_last(uid, image, run.now())?;
-                Some(match std::mem::replace(is_shown, true) {
-                    false => {
-                        let due = delayed.until.min(run.now().after(ERROR_SHOWN));
-                        Image::Absent(waiting("ErrImagePull", error.clone()), Some(due))
-                    }
-                    true => Image::Absent(pulling(pod, image, Some(error)), Some(delayed.until)),
-                })
-            }
-        }
-    }
-
     async fn present(&self, image: &str) -> Result<Option<String>, CallError> {
         if let Some(known) = lock(&self.state).known.get(image) {
             return Ok(Some(known.clone()));
@@ -190,97 +98,40 @@ impl Images {
         let found = self.client.image_status(spec_of(image)).await?;
         let id = found.map(|found| found.id);
         if let Some(id) = &id {
-            let mut state = lock(&self.state);
-            state.known.insert(image.to_owned(), id.clone());
+            let known = &mut lock(&self.state).known;
+            known.insert(image.to_owned(), id.clone());
         }
         Ok(id)
     }
 
-    fn pull<S>(
+    async fn pull(
         &self,
-        run: &Run<S>,
+        sources: &dyn AnySources,
         pod: &Pod,
-        wanted: Wanted,
-        sources: Arc<dyn AnySources>,
-    ) -> Image {
-        let image = &*wanted.2.clone();
-        tracing::info!(pod = %run.uid, container = wanted.1, image, "pulling an image");
-        let pull = Pulling {
-            client: self.client.clone(),
-            docker_config: self.docker_config.clone(),
-            clock: run.clock(),
-            sources,
-            pod: pod.clone(),
-            image: image.to_owned(),
-            wanted: wanted.clone(),
-            state: self.state.clone(),
-            permits: self.permits.clone(),
-        };
-        let wake = run.waker();
-        let mut state = lock(&self.state);
-        let failed = match state.pulls.remove(&wanted) {
-            Some(Pull::Failed { error, .. }) => Some(error),
-            _ => None,
-        };
-        let reason = pulling(pod, image, failed.as_deref());
-        let task = tokio::spawn(async move {
-            pull.run().await;
-            wake();
-        });
-        let running = Pull::Running {
-            task: AbortOnDropHandle::new(task),
-            failed,
-        };
-        state.pulls.insert(wanted, running);
-        Image::Absent(reason, None)
-    }
-}
-
-/// A pull in its task.
-struct Pulling {
-    client: CriClient,
-    docker_config: Option<PathBuf>,
-    clock: Clock,
-    sources: Arc<dyn AnySources>,
-    pod: Pod,
-    image: String,
-    wanted: Wanted,
-    state: Arc<Mutex<State>>,
-    permits: Arc<Semaphore>,
-}
-
-impl Pulling {
-    async fn pull(&self) -> Result<String, String> {
-        let given = self.sources.credentials(&self.pod, &self.image).await;
-        let given = given.map_err(|error| format!("no pull credentials: {error}"))?;
-        let (file, image) = (self.docker_config.clone(), self.image.clone());
-        let find = move || file.and_then(|file| credentials(&file, &image));
-        let auth = match given {
-            Some(given) => Some(given),
-            None => tokio::task::spawn_blocking(find).await.unwrap_or_default(),
-        };
-        let pulled = self.client.pull_image(spec_of(&self.image), auth, None);
+        image: &str,
+    ) -> Result<String, String> {
+        // It is never closed.
+        let _permit = self.permits.acquire().await;
+        let auth = sources.credentials(pod, image).await;
+        let auth = auth.map_err(|error| format!("no pull credentials: {error}"))?;
+        let pulled = self.client.pull_image(spec_of(image), auth, None);
         pulled.await.map_err(|error| error.to_string())
     }
 
-    async fn run(self) {
-        // It is never closed.
-        let _permit = self.permits.acquire().await;
-        let pulled = self.pull().await;
+    fn pull_ended(&self, wanted: &Wanted, pulled: Result<String, String>, now: Instant) {
         let state = &mut *lock(&self.state);
         // A pod that is gone needs no result.
-        let Some(pull) = state.pulls.get_mut(&self.wanted) else {
+        let Some(pull) = state.pulls.get_mut(wanted) else {
             return;
         };
+        let (uid, container, image) = wanted;
         *pull = match pulled {
             Ok(reference) => {
-                state.known.insert(self.image, reference.clone());
+                state.known.insert(image.clone(), reference.clone());
                 Pull::Succeeded(reference)
             }
             Err(error) => {
-                let (uid, container, image) = &self.wanted;
                 tracing::warn!(pod = %uid, container, image, %error, "an image could not be pulled");
-                let now = self.clock.now();
                 state.back_off.restarted(uid, image, now, now);
                 Pull::Failed {
                     error,
@@ -288,6 +139,110 @@ impl Pulling {
                 }
             }
         };
+    }
+}
+
+impl<S> Performing<'_, S> {
+    /// The name that the image service has for the image of a container. Begins a pull if one is needed.
+    pub(super) async fn image(&self, pod: &Pod, container: &Container) -> Result<String, Absent> {
+        let images = &self.performer.images;
+        let image = container.image.clone().unwrap_or_default();
+        if !is_reference(&image) {
+            let message = format!("{image:?} is not the name of an image");
+            return Err((waiting("InvalidImageName", message), None));
+        }
+        let wanted = (self.run.uid.clone(), container.name.clone(), image.clone());
+        let policy = container.image_pull_policy.as_deref();
+        // Upstream's default.
+        let is_latest = image.ends_with(":latest") || !has_tag(&image);
+        let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
+        if let Some(pulled) = self.pulled(pod, &wanted) {
+            // Somebody else may have pulled it since.
+            let waits = matches!(pulled, Err((_, Some(_))));
+            if waits
+                && may_be_present
+                && let Ok(Some(reference)) = images.present(&image).await
+            {
+                return Ok(reference);
+            }
+            return pulled;
+        }
+        if may_be_present {
+            let (reason, message) = match images.present(&image).await {
+                Ok(Some(reference)) => return Ok(reference),
+                Ok(None) if policy == Some("Never") => (
+                    "ErrImageNeverPull",
+                    format!("Container image {image:?} is not present with pull policy of Never"),
+                ),
+                Ok(None) => return self.begin_pull(pod, wanted),
+                Err(error) => (
+                    "ImageInspectError",
+                    format!("Failed to inspect image {image:?}: {error}"),
+                ),
+            };
+            let again = self.run.now().after(ASK_AGAIN);
+            return Err((waiting(reason, message), Some(again)));
+        }
+        self.begin_pull(pod, wanted)
+    }
+
+    /// The result of a pull for this container; `None` if there was none, or another one must follow.
+    fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
+        let state = &mut *lock(&self.performer.images.state);
+        let (uid, _, image) = wanted;
+        match state.pulls.get_mut(wanted)? {
+            // It panicked, or it would have left a result.
+            Pull::Running { task, .. } if task.is_finished() => None,
+            Pull::Running { failed, .. } => {
+                let reason = pulling(pod, image, failed.as_deref());
+                Some(Err((reason, None)))
+            }
+            Pull::Succeeded(reference) => {
+                let reference = reference.clone();
+                state.pulls.remove(wanted);
+                Some(Ok(reference))
+            }
+            Pull::Failed { error, is_shown } => {
+                let now = self.run.now();
+                let delayed = state.back_off.delayed_since_last(uid, image, now)?;
+                Some(Err(match std::mem::replace(is_shown, true) {
+                    false => {
+                        let due = delayed.until.min(now.after(ERROR_SHOWN));
+                        (waiting("ErrImagePull", error.clone()), Some(due))
+                    }
+                    true => (pulling(pod, image, Some(error)), Some(delayed.until)),
+                }))
+            }
+        }
+    }
+
+    fn begin_pull(&self, pod: &Pod, wanted: Wanted) -> Result<String, Absent> {
+        let (images, sources) = (
+            self.performer.images.clone(),
+            self.performer.sources.clone(),
+        );
+        let (_, container, image) = &wanted;
+        tracing::info!(pod = %self.run.uid, container, image, "pulling an image");
+        let mut state = lock(&self.performer.images.state);
+        let failed = match state.pulls.remove(&wanted) {
+            Some(Pull::Failed { error, .. }) => Some(error),
+            _ => None,
+        };
+        let reason = pulling(pod, image, failed.as_deref());
+        let (key, pod, clock, wake) = (
+            wanted.clone(),
+            pod.clone(),
+            self.run.clock(),
+            self.run.waker(),
+        );
+        let task = tokio::spawn(async move {
+            let pulled = images.pull(&*sources, &pod, &wanted.2).await;
+            images.pull_ended(&wanted, pulled, clock.now());
+            wake();
+        });
+        let task = AbortOnDropHandle::new(task);
+        state.pulls.insert(key, Pull::Running { task, failed });
+        Err((reason, None))
     }
 }
 
@@ -309,12 +264,6 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
     message.push_str(": ErrImagePull: ");
     message.push_str(error);
     reason
-}
-
-/// When the runtime is asked again for an image that is not to be pulled: after a second. There is no
-/// back-off, because no registry is asked.
-fn retry<S>(run: &Run<S>) -> Option<Instant> {
-    Some(run.now().after(Duration::from_secs(1)))
 }
 
 /// Whether a reference names a tag or a digest.
@@ -346,10 +295,6 @@ fn is_reference(image: &str) -> bool {
         && !tag.starts_with(['.', '-'])
         && tag.chars().all(is_tag)
         && digest.contains(':')
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod};
 use pleg::Id;
 
-use super::{PerformError, Performer, container_of};
+use super::{PerformError, Performing, container_of};
 use crate::actions::MIN_GRACE;
 use crate::from_pod::{Hook, hook_of};
 use crate::probe::CheckError;
 use crate::spec::PodSpec;
-use crate::worker::Run;
 
 /// How long a `postStart` hook may take. Upstream has no limit.
 const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
@@ -18,82 +17,72 @@ const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// How often a pod whose hook runs looks whether it has been deleted.
 const DELETED_PERIOD: Duration = Duration::from_secs(1);
 
-impl Performer {
+impl<S> Performing<'_, S> {
     /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
     /// does. If the pod is deleted meanwhile, the hook is cancelled.
-    pub(super) async fn post_start<S>(
-        &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
-        name: &str,
-        id: &Id,
-    ) -> Result<(), PerformError> {
-        let Some((pod, hook)) =
-            pod.and_then(|pod| Some((pod, hook(pod, name, |l| &l.post_start)?)))
-        else {
+    pub(super) async fn post_start(&self, name: &str, id: &Id) -> Result<(), PerformError> {
+        let Some((pod, hook)) = self.hook(name, |l| &l.post_start) else {
             return Ok(());
         };
+        let (run, clock) = (self.run, self.run.clock());
         let deleted = async {
             while !run.is_outdated() {
-                run.clock()
-                    .sleep_until(run.now().after(DELETED_PERIOD))
-                    .await;
+                clock.sleep_until(run.now().after(DELETED_PERIOD)).await;
             }
         };
         let result = tokio::select! {
-            result = self.hook(run, pod, &hook, id, POST_START_WITHIN) => result,
+            result = self.perform_hook(pod, &hook, id, POST_START_WITHIN) => result,
             () = deleted => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
         tracing::info!(pod = %run.uid, container = name, %id, %error, "stopping a container: its postStart hook failed");
-        let grace = PodSpec::from_pod(pod)
-            .termination_grace_period
-            .max(MIN_GRACE);
-        let stopped = self.client.stop_container(id, grace).await;
+        let grace = PodSpec::from_pod(pod).termination_grace_period;
+        let client = &self.performer.client;
+        let stopped = client.stop_container(id, grace.max(MIN_GRACE)).await;
         if let Err(error) = run.written(stopped) {
             tracing::warn!(pod = %run.uid, container = name, %id, %error, "not stopped after its postStart hook failed");
         }
-        let (container, hook) = (name.to_owned(), "postStart");
-        Err(PerformError::Hook {
-            container,
-            hook,
-            error,
-        })
+        let container = name.to_owned();
+        Err(PerformError::Hook { container, error })
     }
 
     /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:
     /// at least [`MIN_GRACE`]. A hook that fails has only used up its time.
-    pub(super) async fn pre_stop<S>(
-        &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
-        name: &str,
-        id: &Id,
-        grace: Duration,
-    ) -> Duration {
-        let Some((pod, hook)) = pod.and_then(|pod| Some((pod, hook(pod, name, |l| &l.pre_stop)?)))
-        else {
+    pub(super) async fn pre_stop(&self, name: &str, id: &Id, grace: Duration) -> Duration {
+        let Some((pod, hook)) = self.hook(name, |l| &l.pre_stop) else {
             return grace;
         };
-        let (clock, since) = (run.clock(), run.now());
+        let (clock, since) = (self.run.clock(), self.run.now());
         let result = tokio::select! {
-            result = self.hook(run, pod, &hook, id, grace) => result,
+            result = self.perform_hook(pod, &hook, id, grace) => result,
             () = clock.sleep_until(since.after(grace)) => Err(CheckError::TimedOut(grace)),
         };
         if let Err(error) = result {
-            tracing::warn!(pod = %run.uid, container = name, %id, %error, "a preStop hook failed");
+            tracing::warn!(pod = %self.run.uid, container = name, %id, %error, "a preStop hook failed");
         }
-        grace.saturating_sub(run.now().since(since)).max(MIN_GRACE)
+        let used = self.run.now().since(since);
+        grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    async fn hook<S>(
+    /// The pod, and a hook of its container with that name.
+    fn hook(
         &self,
-        run: &Run<S>,
+        name: &str,
+        of: fn(&Lifecycle) -> &Option<LifecycleHandler>,
+    ) -> Option<(&Pod, Hook)> {
+        let container = container_of(self.pod?, name)?;
+        let handler = of(container.lifecycle.as_ref()?).as_ref()?;
+        Some((self.pod?, hook_of(container, handler).ok()?))
+    }
+
+    async fn perform_hook(
+        &self,
         pod: &Pod,
         hook: &Hook,
         id: &Id,
         within: Duration,
     ) -> Result<(), CheckError> {
+        let run = self.run;
         let check = match hook {
             Hook::Check(check) => check,
             Hook::Sleep(time) => {
@@ -101,19 +90,14 @@ impl Performer {
                 return Ok(());
             }
         };
-        let address = self.pod_ips(run, pod).first().map(ToString::to_string);
-        let address = address.unwrap_or_default();
+        let ips = self.performer.pod_ips(run, pod);
+        let address = ips.first().map(ToString::to_string).unwrap_or_default();
         // Few pods have hooks, and every run of a pod would be as large as one.
-        match Box::pin(check.perform(&self.client, id, &address, within)).await {
+        let check = check.perform(&self.performer.client, id, &address, within);
+        match Box::pin(check).await {
             // Upstream takes any response for a success.
             Err(CheckError::Status(_)) => Ok(()),
             result => result,
         }
     }
-}
-
-fn hook(pod: &Pod, name: &str, of: fn(&Lifecycle) -> &Option<LifecycleHandler>) -> Option<Hook> {
-    let container = container_of(pod, name)?;
-    let handler = of(container.lifecycle.as_ref()?).as_ref()?;
-    hook_of(container, handler).ok()
 }

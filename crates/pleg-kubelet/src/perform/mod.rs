@@ -1,50 +1,41 @@
 //! Performs plans with calls to the runtime (feature `k8s-openapi`).
 
 mod calls;
-mod credentials;
 mod extend;
 mod files;
 mod images;
 mod lifecycle;
 mod predecessor;
+mod prepare;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::CallError;
-use pleg::{Id, Instant, InvalidSetting, PodUid};
-use pleg_cri::{CriClient, v1};
+use pleg::{Id, InvalidSetting, PodUid};
+use pleg_cri::CriClient;
 
-use crate::actions::{Actions, MIN_GRACE, StartContainer, WaitReason};
+use crate::actions::{Actions, StartContainer};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::cri_config::{ContainerInput, FieldError, NodeConfig, sandbox_config};
-use crate::gc::Removal;
-use crate::plan::Plan;
-use crate::pod_name::PodName;
-use crate::pod_status::{crash_loop_back_off, waiting};
+use crate::cri_config::{FieldError, NodeConfig};
+use crate::lock;
+use crate::plan::{Observed, Plan};
+use crate::pod_status::{PodState, pod_status, time_left, waiting};
 use crate::probe::CheckError;
-use crate::unsupported::unsupported;
 use crate::volumes::VolumeError;
 use crate::worker::{Action, Run};
 
 pub use extend::{LastChanges, Sources};
 
-use calls::{failed, unless_gone};
 use extend::{AnySources, Nothing};
 use files::Files;
-use images::{Image, Images};
+use images::Images;
 use predecessor::Names;
-
-/// How often a pod looks whether an earlier one of its name has ended.
-const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
-
-/// A field that [`Sources::credentials`] reads.
-const PULL_SECRETS: &str = "spec.imagePullSecrets";
+use prepare::Prepared;
 
 /// Performs the plans of pods. One for all pods of a node.
 #[must_use]
@@ -53,7 +44,7 @@ pub struct Performer {
     node: NodeConfig,
     sources: Arc<dyn AnySources>,
     last_changes: Box<dyn LastChanges>,
-    images: Images,
+    images: Arc<Images>,
     files: Files,
     names: Names,
     /// Why containers waited last, by pod and name.
@@ -85,18 +76,16 @@ pub enum PerformError {
     /// A volume or a directory cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// A hook of a container failed.
-    #[error("{hook} hook of container {container}: {error}")]
+    /// The `postStart` hook of a container failed.
+    #[error("postStart hook of container {container}: {error}")]
     Hook {
         /// The container.
         container: String,
-        /// `postStart`.
-        hook: &'static str,
         /// Its error.
         #[source]
         error: CheckError,
     },
-    /// A volume cannot be provided, or a last change was refused.
+    /// A volume or a variable cannot be provided, or a last change was refused.
     #[error("{0}")]
     Extension(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A field of the pod cannot be used.
@@ -113,37 +102,17 @@ pub enum PerformError {
     },
 }
 
-/// What the calls of a plan need.
-#[derive(Debug, Default)]
-struct Prepared {
-    sandbox: Option<v1::PodSandboxConfig>,
-    containers: BTreeMap<String, v1::ContainerConfig>,
-    performed: Performed,
-}
-
 /// The outcome of a plan.
 #[must_use = "return `into_action()` from the reconcile function: an error is repeated"]
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Performed {
-    /// The containers that were started.
-    pub started: Vec<Started>,
+    /// The containers that were started, each with its id as [`existing`](StartContainer::existing).
+    pub started: Vec<StartContainer>,
     /// The actions that failed.
     pub errors: Vec<PerformError>,
     /// Why containers wait now, by name: for their status.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
-}
-
-/// A container that was started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Started {
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub id: Id,
-    /// The number of earlier attempts under the same name.
-    pub attempt: u32,
 }
 
 impl Performed {
@@ -156,15 +125,17 @@ impl Performed {
         error.map_or(Ok(Action::await_change()), Err)
     }
 
+    /// A container could not be started. It waits, with upstream's reason.
+    fn failed(&mut self, container: &str, reason: &str, error: PerformError) {
+        let reason = waiting(reason, error.to_string());
+        self.waiting.insert(container.to_owned(), reason);
+        self.errors.push(error);
+    }
+
     /// What the pod as a whole needs could not be made. Its containers wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
         self.containers_wait(pod, &error.to_string());
         self.errors.push(error);
-    }
-
-    fn waits_for(&mut self, pod: &Pod, other: &PodUid) {
-        let message = format!("pod {other}, which has the same name, has not ended yet");
-        self.containers_wait(pod, &message);
     }
 
     fn containers_wait(&mut self, pod: &Pod, message: &str) {
@@ -179,11 +150,7 @@ impl Performer {
     /// Performs plans with the calls of `client`.
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(
-                client.clone(),
-                node.docker_config.clone(),
-                BackOff::default(),
-            ),
+            images: Images::new(client.clone(), BackOff::default()),
             client,
             node,
             sources: Arc::new(Nothing),
@@ -201,8 +168,7 @@ impl Performer {
     /// # Errors
     /// If a setting is invalid.
     pub fn image_back_off(mut self, settings: BackOffSettings) -> Result<Self, InvalidSetting> {
-        let docker_config = self.node.docker_config.clone();
-        self.images = Images::new(self.client.clone(), docker_config, BackOff::new(settings)?);
+        self.images = Images::new(self.client.clone(), BackOff::new(settings)?);
         Ok(self)
     }
 
@@ -216,12 +182,6 @@ impl Performer {
     pub fn last_changes(mut self, changes: impl LastChanges) -> Self {
         self.last_changes = Box::new(changes);
         self
-    }
-
-    /// The node's configuration.
-    #[must_use]
-    pub const fn node(&self) -> &NodeConfig {
-        &self.node
     }
 
     /// Makes what the plan needs, records what can be begun, makes the calls, and removes the garbage
@@ -239,212 +199,71 @@ impl Performer {
     /// # Cancel safety
     /// A call in progress is cancelled, which may or may not take effect.
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
-        let prepared = match pod {
-            Some(pod) => self.prepare(pod, &mut plan).await,
-            None => {
-                plan.actions.start.clear();
-                plan.postpone_sandbox(None);
-                Prepared::default()
-            }
+        let (performer, run) = (self, plan.run);
+        let work = Performing {
+            performer,
+            run,
+            pod,
         };
-        let run = plan.run;
+        let mut performed = Performed::default();
+        let prepared = work.prepare(&mut plan, &mut performed).await;
         let actions = plan.begin().await;
-        let stops = join_all(actions.stop.iter().map(|stop| self.stop(run, pod, stop)));
-        let others = async {
-            let mut errors = Vec::new();
-            for id in &actions.stop_sandboxes {
-                errors.extend(self.stop_sandbox(run, id).await.err());
-            }
-            for id in &actions.remove {
-                errors.extend(self.remove_container(run, id).await.err());
-            }
-            errors
-        };
-        let resized = join_all(actions.resize.iter().map(|r| self.resize(run, pod, r)));
-        let starts = self.start_all(run, pod, &actions, prepared);
-        let (stopped, mut errors, resized, mut performed) =
-            futures::join!(stops, others, resized, starts);
-        errors.extend(resized.into_iter().filter_map(Result::err));
-        let stopped = stopped.into_iter().filter_map(Result::err);
-        performed.errors.extend(stopped.chain(errors));
-        let waiting = performed.waiting.clone();
-        self.last_waiting().insert(run.uid.clone(), waiting);
+        let stops = join_all(actions.stop.iter().map(|stop| work.stop(stop)));
+        let removes = work.remove_unused(&actions);
+        let resizes = join_all(actions.resize.iter().map(|resize| work.resize(resize)));
+        let starts = work.start_all(&actions, prepared, &mut performed);
+        let (stops, removes, resizes, ()) = futures::join!(stops, removes, resizes, starts);
+        let results = stops.into_iter().chain(removes).chain(resizes);
+        performed.errors.extend(results.filter_map(Result::err));
+        lock(&self.waiting).insert(run.uid.clone(), performed.waiting.clone());
         for removal in &actions.garbage {
-            if let Err(error) = self.remove(run, removal).await {
+            if let Err(error) = work.remove(removal).await {
                 tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
             }
         }
         performed
     }
 
-    /// Makes directories, volumes, images and configurations. Postpones what cannot be done without
-    /// them.
-    async fn prepare<S>(&self, pod: &Pod, plan: &mut Plan<'_, S>) -> Prepared {
-        let run = plan.run;
-        let mut prepared = Prepared::default();
-        for (name, reason) in &plan.observed.waiting {
-            if let WaitReason::BackOff { delay } = reason {
-                let reason = crash_loop_back_off(*delay, name, pod);
-                prepared.performed.waiting.insert(name.clone(), reason);
-            }
-        }
-        self.refresh_volumes(run, pod, &plan.actions).await;
-        if plan.creates().next().is_none() && !plan.creates_sandbox() {
-            return prepared;
-        }
-        if plan.creates_sandbox()
-            && let Err(other) = self.names.take(run.pleg(), PodName::of(pod), &run.uid)
-        {
-            plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
-            prepared.performed.waits_for(pod, &other);
-            return prepared;
-        }
-        let pod = match self.prepare_sandbox(pod, plan).await {
-            Ok((with_volumes, config)) => {
-                prepared.sandbox = Some(config);
-                with_volumes
-            }
-            Err(error) => {
-                plan.actions.start.clear();
-                plan.postpone_sandbox(None);
-                prepared.performed.pod_failed(pod, error);
-                return prepared;
-            }
-        };
-        let pod = &pod;
-        for start in plan.actions.start.clone() {
-            if start.existing.is_none()
-                && let Err(due) = self
-                    .prepare_container(run, pod, &start, &mut prepared)
-                    .await
-            {
-                plan.postpone(&start.name, due);
-            }
-        }
-        prepared
-    }
-
-    /// Why containers of a pod waited when its last plan was performed, by name: for a status before
-    /// the next one is.
-    #[must_use]
-    pub fn waiting(&self, uid: &PodUid) -> BTreeMap<String, ContainerStateWaiting> {
-        self.last_waiting().get(uid).cloned().unwrap_or_default()
-    }
-
-    fn last_waiting(
-        &self,
-    ) -> MutexGuard<'_, BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn remove<S>(&self, run: &Run<S>, removal: &Removal) -> Result<(), PerformError> {
-        match removal {
-            Removal::StopContainer(id) => {
-                let stopped = self.client.stop_container(id, MIN_GRACE);
-                unless_gone(run.written(stopped.await))
-                    .map_err(failed(|| format!("stop of container {id}")))
-            }
-            Removal::Container(id) => self.remove_container(run, id).await,
-            Removal::Sandbox(id) => {
-                self.stop_sandbox(run, id).await?;
-                let removed = self.client.remove_pod_sandbox(id).await;
-                unless_gone(run.written(removed))
-                    .map_err(failed(|| format!("removal of sandbox {id}")))?;
-                tracing::info!(pod = %run.uid, %id, "removed a sandbox");
-                Ok(())
-            }
-        }
-    }
-
-    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the
-    /// volumes that its sources provide.
-    async fn prepare_sandbox<S>(
-        &self,
-        pod: &Pod,
-        plan: &Plan<'_, S>,
-    ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
-        let with_volumes = self.sources.with_volumes(pod).await;
-        let pod = with_volumes.map_err(PerformError::Extension)?;
-        // Variables are checked with their container, after its sources were asked.
-        let is_read =
-            |error: &FieldError| error.field == PULL_SECRETS && self.sources.reads_pull_secrets();
-        let mut refused = unsupported(&pod).into_iter();
-        if let Some(error) = refused.find(|error| !is_variable(error) && !is_read(error)) {
-            return Err(error.into());
-        }
-        self.make_directories(plan.run, &pod, &plan.actions).await?;
-        let mut config = sandbox_config(&pod, &self.node, sandbox_attempt(plan))?;
-        let changed = self.last_changes.sandbox(&pod, &mut config);
-        changed.map_err(PerformError::Extension)?;
-        Ok((pod, config))
-    }
-
-    /// Finds the image of a new container, and makes its configuration.
+    /// The status of the pod of this run, from what its plan observed, the termination messages of its containers, and
+    /// why containers waited when a plan was last performed. Make it before a plan is performed, for the exits that it
+    /// shows, and after. The pod is run again at its deadline.
     ///
-    /// # Errors
-    /// If it cannot be created now: when that is tried again, unless a change or a pull causes it.
-    async fn prepare_container<S>(
+    /// `previous` is the status that was reported last, and `runtime` the runtime's name: `containerd` in
+    /// `containerd://…`.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn status<S>(
         &self,
         run: &Run<S>,
         pod: &Pod,
-        start: &StartContainer,
-        prepared: &mut Prepared,
-    ) -> Result<(), Option<Instant>> {
-        let container = container_of(pod, &start.name).ok_or(None)?;
-        let performed = &mut prepared.performed;
-        let image = match self.images.of(run, pod, container, &self.sources).await {
-            Image::Present(image) => image,
-            Image::Absent(reason, due) => {
-                performed.waiting.insert(start.name.clone(), reason);
-                return Err(due);
-            }
-        };
-        let config = self.container_config(run, pod, container, start, &image);
-        match config.await {
-            Ok(config) => {
-                prepared.containers.insert(start.name.clone(), config);
-                Ok(())
-            }
-            Err(error) => {
-                let reason = waiting("CreateContainerConfigError", error.to_string());
-                performed.waiting.insert(start.name.clone(), reason);
-                performed.errors.push(error);
-                Err(None)
-            }
-        }
-    }
-
-    async fn container_config<S>(
-        &self,
-        run: &Run<S>,
-        pod: &Pod,
-        container: &Container,
-        start: &StartContainer,
-        image: &str,
-    ) -> Result<v1::ContainerConfig, PerformError> {
-        let container = self.sources.with_environment(pod, container).await;
-        let container = &container.map_err(PerformError::Extension)?;
-        let input = ContainerInput {
+        observed: &Observed,
+        previous: Option<&PodStatus>,
+        runtime: &str,
+    ) -> PodStatus {
+        let messages = self.termination_messages(run, observed).await;
+        let waiting = lock(&self.waiting).get(&run.uid).cloned();
+        let now = run.clock().wall();
+        let status = pod_status(&PodState {
             pod,
-            container,
-            attempt: start.attempt,
-            restart_count: start.restart_count,
-            image_ref: image,
-            pod_ips: &self.pod_ips(run, pod),
-        };
-        let of_container = |error| {
-            let container = start.name.clone();
-            PerformError::Field { container, error }
-        };
-        let mut refused = unsupported(&alone(container)).into_iter();
-        if let Some(error) = refused.find(is_variable) {
-            return Err(of_container(error));
+            view: &observed.view,
+            ended: &observed.ended,
+            unread: &observed.unread,
+            previous,
+            messages: &messages,
+            waiting: &waiting.unwrap_or_default(),
+            replaced: &observed.replaced,
+            probes: observed.probes.as_ref(),
+            runtime,
+            host_ips: &self.node.host_ips,
+            terminal: observed.phase.is_some(),
+            now,
+        });
+        let left = time_left(pod, &status, now).filter(|left| !left.is_zero());
+        if let Some(left) = left.filter(|_| run.spec.is_some()) {
+            run.due_by(run.now().after(left));
         }
-        let config = self.config_with_paths(run, &input).await;
-        let mut config = config.map_err(of_container)?;
-        let changed = self.last_changes.container(pod, &mut config);
-        changed.map_err(PerformError::Extension)?;
-        Ok(config)
+        status
     }
 
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
@@ -457,90 +276,78 @@ impl Performer {
         }
         pod_ips
     }
+}
 
-    async fn start_all<S>(
+/// The plan of one pod in progress.
+struct Performing<'a, S> {
+    performer: &'a Performer,
+    run: &'a Run<S>,
+    /// `None` if the specification of the pod was never known.
+    pod: Option<&'a Pod>,
+}
+
+impl<S> Performing<'_, S> {
+    /// Stops sandboxes, and removes containers that are never started.
+    async fn remove_unused(&self, actions: &Actions) -> Vec<Result<(), PerformError>> {
+        let mut results = Vec::new();
+        for id in &actions.stop_sandboxes {
+            results.push(self.stop_sandbox(id).await);
+        }
+        for id in &actions.remove {
+            results.push(self.remove_container(id).await);
+        }
+        results
+    }
+
+    /// Creates the sandbox, or starts the containers.
+    async fn start_all(
         &self,
-        run: &Run<S>,
-        pod: Option<&Pod>,
         actions: &Actions,
         mut prepared: Prepared,
-    ) -> Performed {
-        let mut performed = std::mem::take(&mut prepared.performed);
+        performed: &mut Performed,
+    ) {
         if let (Some(attempt), Some(pod), Some(config)) =
-            (actions.create_sandbox, pod, &prepared.sandbox)
+            (actions.create_sandbox, self.pod, &prepared.sandbox)
+            && let Err(error) = self.create_sandbox(attempt, config.clone()).await
         {
-            let created = self.create_sandbox(run, pod, attempt, config.clone());
-            if let Err(error) = created.await {
-                performed.pod_failed(pod, error);
-            }
+            performed.pod_failed(pod, error);
         }
         for start in &actions.start {
-            let started = match &start.existing {
-                Some(id) => self.start(run, pod, start, id).await,
-                None => {
-                    self.create_and_start(run, pod, actions, start, &mut prepared)
-                        .await
-                }
+            let id = match (&start.existing, &actions.sandbox) {
+                (Some(id), _) => Ok(Some(id.clone())),
+                (None, Some(sandbox)) => self.create(start, sandbox, &mut prepared).await,
+                (None, None) => Ok(None),
+            };
+            let started = match id {
+                Ok(Some(id)) => self.start(start, id).await.map(Some),
+                Ok(None) => Ok(None),
+                Err(error) => Err((error, "CreateContainerError")),
             };
             match started {
                 Ok(started) => performed.started.extend(started),
-                Err((error, reason)) => {
-                    let reason = waiting(reason, error.to_string());
-                    performed.waiting.insert(start.name.clone(), reason);
-                    performed.errors.push(error);
-                }
+                Err((error, reason)) => performed.failed(&start.name, reason, error),
             }
         }
-        performed
     }
-}
-
-/// The attempt of the sandbox that the plan creates or uses.
-fn sandbox_attempt<S>(plan: &Plan<'_, S>) -> u32 {
-    let used = plan.actions.sandbox.as_ref();
-    plan.actions.create_sandbox.unwrap_or_else(|| {
-        let mut sandboxes = plan.observed.view.status.sandboxes.iter();
-        let used = sandboxes.find(|s| Some(&s.id) == used);
-        used.map_or(0, |s| s.attempt)
-    })
 }
 
 /// Upstream's reason of a container that waits to be created.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
-    let init = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.init_containers.as_ref());
+    let init = pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
     match init.is_some_and(|init| !init.is_empty()) {
         true => "PodInitializing",
         false => "ContainerCreating",
     }
 }
 
-fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
+/// The init containers of a pod, then the others.
+pub(crate) fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();
         init.chain(&spec.containers)
     })
 }
 
-/// Whether the field is of the environment of a container.
-fn is_variable(error: &FieldError) -> bool {
-    error.field.contains("].env")
-}
-
-/// A pod of this container alone.
-fn alone(container: &Container) -> Pod {
-    let spec = PodSpec {
-        containers: vec![container.clone()],
-        ..PodSpec::default()
-    };
-    Pod {
-        spec: Some(spec),
-        ..Pod::default()
-    }
-}
-
-fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
     containers_of(pod).find(|c| c.name == name)
 }

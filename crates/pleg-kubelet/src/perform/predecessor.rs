@@ -2,10 +2,11 @@
 //! one has ended.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use pleg::{Instant, Pleg, PodUid};
 
+use crate::lock;
 use crate::pod_name::PodName;
 use crate::worker::may_run;
 
@@ -38,7 +39,7 @@ impl Names {
     /// # Errors
     /// The uid of another pod of that name that runs or may run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
-        let mut owners = self.owners();
+        let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());
         let owner = owners.get(&key).filter(|owner| owner.uid != *uid);
         if let Some(owner) = owner.filter(|owner| owner.may_run(pleg)) {
@@ -60,7 +61,7 @@ impl Names {
 
     /// The sandbox of the pod was created.
     pub(super) fn created(&self, uid: &PodUid, at: Instant) {
-        let mut owners = self.owners();
+        let mut owners = lock(&self.0);
         for owner in owners.values_mut().filter(|owner| owner.uid == *uid) {
             owner.created = Some(at);
         }
@@ -68,10 +69,6 @@ impl Names {
 
     /// The worker of the pod has ended.
     pub(super) fn release(&self, uid: &PodUid) {
-        self.owners().retain(|_, owner| owner.uid != *uid);
-    }
-
-    fn owners(&self) -> MutexGuard<'_, BTreeMap<(String, String), Owner>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).retain(|_, owner| owner.uid != *uid);
     }
 }

@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use pleg::{Exit, Id, Instant, Pleg, PodStatus, PodUid};
 
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
-use crate::worker::Run;
+use crate::worker::{LastChange, Run};
 
 /// How long what is known of a pod is kept after its worker has ended: a minute longer than the
 /// generator keeps the exit records of a pod that is gone.
@@ -28,7 +27,7 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Remembered {
     /// The worker of the pod. It has ended when nothing else refers to it.
-    worker: Weak<AtomicU64>,
+    worker: Weak<LastChange>,
     history: PodHistory,
 }
 
@@ -101,7 +100,7 @@ impl Memory {
         let forgotten = Forgotten {
             at: pleg.now(),
             left,
-            unanswered: pod.and_then(|pod| pod.history.last_unanswered()),
+            unanswered: pod.and_then(|pod| pod.history.unanswered),
         };
         self.forgotten.insert(uid, forgotten);
     }

@@ -3,7 +3,7 @@
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pleg::core::{Health, SandboxState};
@@ -15,6 +15,7 @@ use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::gc::{Gc, GcPolicy, Removal};
 use crate::history::{Call, PodHistory, inspect_again};
+use crate::lock;
 use crate::probe::ProbeResults;
 use crate::worker::Run;
 
@@ -86,7 +87,7 @@ impl Planner {
         desired: Desired<'_>,
         probes: Option<Probes<'_>>,
     ) -> Result<Plan<'a, S>, WaitError> {
-        self.memory().forget_ended(run);
+        lock(&self.memory).forget_ended(run);
         let mut plan = self.plan_from(run, desired, run.view.clone(), probes);
         if let Some(after) = plan.missing_since() {
             let listed = run.pleg().get(&run.uid).as_of;
@@ -96,7 +97,7 @@ impl Planner {
                     return Err(WaitError::Closed);
                 }
                 tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                self.memory().history(run).0.unanswered(listed);
+                lock(&self.memory).history(run).0.unanswered(listed);
             }
             let failed = inspected.is_err();
             let view = inspected.unwrap_or(plan.observed.view);
@@ -125,7 +126,7 @@ impl Planner {
             grace: desired.grace.or(run.grace),
             ..desired
         };
-        let memory = &mut *self.memory();
+        let memory = &mut *lock(&self.memory);
         let records = run.exits();
         let ended = memory.own_exits(&run.uid, &records);
         let all_exits = memory.exits(&run.uid, &view.status, &records);
@@ -167,13 +168,9 @@ impl Planner {
         if run.view.status.exists() {
             return Vec::new();
         }
-        let (mut memory, records) = (self.memory(), run.exits());
+        let (mut memory, records) = (lock(&self.memory), run.exits());
         let exits = memory.exits(&run.uid, &run.view.status, &records);
         memory.unreported(&run.uid, &exits)
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,23 +202,6 @@ pub struct Observed {
 /// `Performer::perform` (feature `k8s-openapi`) performs it. With a client of your own,
 /// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
 /// a create that times out may still take effect, so its attempt must not be used again.
-///
-/// Its calls cannot be had without that:
-///
-/// ```compile_fail,E0616
-/// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
-/// for start in &plan.actions.start {} // error: field `actions` is private
-/// # }
-/// ```
-///
-/// A plan is performed once:
-///
-/// ```compile_fail,E0382
-/// # async fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
-/// let first = plan.begin().await;
-/// let second = plan.begin().await; // error: use of moved value
-/// # }
-/// ```
 #[must_use = "a plan makes no call: perform it, or begin it and make its calls"]
 #[derive(Debug)]
 pub struct Plan<'a, S> {
@@ -270,6 +250,13 @@ impl<S> Plan<'_, S> {
         until.into_iter().for_each(|at| self.run.due_by(at));
     }
 
+    /// Neither creates the sandbox nor starts a container now.
+    #[cfg(feature = "k8s-openapi")]
+    pub(crate) fn postpone_all(&mut self) {
+        self.actions.start.clear();
+        self.actions.create_sandbox = None;
+    }
+
     /// Acknowledges the [`exits`](Self::exits), records what the plan begins, and returns what to
     /// do. Make all its calls.
     ///
@@ -291,7 +278,7 @@ impl<S> Plan<'_, S> {
         let unacknowledged = self.unacknowledged().await;
         let garbage = self.garbage(planner.policy, &unacknowledged);
         let mut actions = self.actions;
-        let memory = &mut *planner.memory();
+        let memory = &mut *lock(&planner.memory);
         for exit in &self.exits {
             memory.reported(&run.uid, exit);
         }

@@ -7,7 +7,8 @@ use crate::api_time::api_time;
 
 use super::containers::{is_running, terminated};
 use super::phase::{FAILED, SUCCEEDED};
-use super::{PodState, find, restart};
+use super::{PodState, find};
+use crate::from_pod::is_sidecar;
 
 /// The conditions that the kubelet sets, in upstream's order.
 const OWN: [&str; 5] = [
@@ -52,15 +53,10 @@ pub(super) fn conditions(
     phase: &str,
     previous: Option<&PodStatus>,
 ) -> Vec<PodCondition> {
-    let status = state.pod.status.as_ref().or(previous);
-    let of_others = status
-        .and_then(|s| s.conditions.as_deref())
-        .unwrap_or_default();
-    let mut conditions: Vec<_> = of_others
-        .iter()
-        .filter(|c| !OWN.contains(&&*c.type_))
-        .cloned()
-        .collect();
+    let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
+    let (given, before) = (of(state.pod.status.as_ref().or(previous)), of(previous));
+    let mut conditions = given.unwrap_or_default();
+    conditions.retain(|c| !OWN.contains(&&*c.type_));
     let containers_ready = containers_ready(spec, statuses, phase);
     let ready = match containers_ready.holds {
         true => readiness_gates(spec, &conditions),
@@ -76,11 +72,8 @@ pub(super) fn conditions(
         containers_ready,
         Verdict::yes(),
     ];
-    let before = previous
-        .and_then(|s| s.conditions.as_deref())
-        .unwrap_or_default();
     for (kind, verdict) in OWN.into_iter().zip(verdicts) {
-        let before = before.iter().find(|c| c.type_ == kind);
+        let before = before.iter().flatten().find(|c| c.type_ == kind);
         conditions.push(condition(state, kind, verdict, before));
     }
     conditions
@@ -94,21 +87,20 @@ fn condition(
 ) -> PodCondition {
     let status = if verdict.holds { "True" } else { "False" };
     let kept = before.filter(|b| b.status == status);
+    let kept_time = kept.and_then(|b| b.last_transition_time.clone());
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: text(verdict.reason),
         message: text(&verdict.message),
-        last_transition_time: kept
-            .and_then(|b| b.last_transition_time.clone())
-            .or_else(|| Some(api_time(state.now))),
+        last_transition_time: kept_time.or_else(|| Some(api_time(state.now))),
         last_probe_time: None,
         observed_generation: state.pod.metadata.generation,
     }
 }
 
-/// Whether the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
+/// Returns true if the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
 /// an address unless it uses the host's network.
 fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
     let sandboxes = &state.view.status.sandboxes;
@@ -119,11 +111,8 @@ fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
 }
 
 fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|c| restart::is_sidecar(c));
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.filter(|c| is_sidecar(c));
     let names = sidecars.chain(&spec.containers).map(|c| c.name.as_str());
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     for name in names {
@@ -150,15 +139,9 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
         let name = container.name.as_str();
         match find(statuses, name) {
             None => unknown.push(name),
-            Some(status) => {
-                let done = match restart::is_sidecar(container) {
-                    true => status.started == Some(true),
-                    false => status.ready,
-                };
-                if !done {
-                    incomplete.push(name);
-                }
-            }
+            Some(status) if is_sidecar(container) && status.started == Some(true) => {}
+            Some(status) if !is_sidecar(container) && status.ready => {}
+            Some(_) => incomplete.push(name),
         }
     }
     if phase == SUCCEEDED && unknown.is_empty() {

@@ -16,7 +16,8 @@ use crate::perform::not_created;
 use crate::probe::ProbeResults;
 use crate::spec::UNKNOWN_EXIT_CODE;
 
-use super::{PodState, ended, find, resources, restart};
+use super::{PodState, ended, find, resources};
+use crate::from_pod::{is_sidecar, restarts};
 
 /// The statuses of the init containers in their order, or of the others by name.
 pub(super) fn statuses(
@@ -25,19 +26,16 @@ pub(super) fn statuses(
     previous: Option<&PodStatus>,
     init: bool,
 ) -> Vec<ContainerStatus> {
-    let (containers, before) = match init {
-        true => (
-            spec.init_containers.as_deref().unwrap_or_default(),
-            previous.and_then(|p| p.init_container_statuses.as_deref()),
-        ),
-        false => (
-            spec.containers.as_slice(),
-            previous.and_then(|p| p.container_statuses.as_deref()),
-        ),
+    let containers = match init {
+        true => spec.init_containers.as_deref().unwrap_or_default(),
+        false => &spec.containers,
     };
-    let before = before.unwrap_or_default();
+    let before = previous.and_then(|previous| match init {
+        true => previous.init_container_statuses.as_deref(),
+        false => previous.container_statuses.as_deref(),
+    });
     let each = |container: &Container| {
-        let previous = find(before, &container.name);
+        let previous = find(before.unwrap_or_default(), &container.name);
         let one = One {
             state,
             spec,
@@ -78,10 +76,7 @@ impl<'a> One<'a> {
             let ended = ended::from_record(record, self.id(&record.id));
             let ended = self.with_message(ended, &record.id);
             status.last_state = Some(ended::state(ended));
-        } else if let Some(previous) = self
-            .previous
-            .filter(|p| p.container_id == status.container_id)
-        {
+        } else if let Some(previous) = self.previous_of(&status) {
             // The container before it has been removed. How it ended stays so.
             status.last_state.clone_from(&previous.last_state);
         }
@@ -90,6 +85,12 @@ impl<'a> One<'a> {
         self.apply_waiting(&mut status);
         self.apply_probes(&mut status);
         status
+    }
+
+    /// The previous status, if it is of the same container.
+    fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
+        let previous = self.previous;
+        previous.filter(|p| p.container_id == status.container_id)
     }
 
     fn volume_mounts(&self) -> Option<Vec<VolumeMountStatus>> {
@@ -139,22 +140,13 @@ impl<'a> One<'a> {
             state: Some(self.state_of(newest)),
             ..ContainerStatus::default()
         };
-        let was_running = self
-            .previous
-            .and_then(|p| p.state.as_ref()?.running.as_ref());
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
-        if let Some(previous) = self.previous
-            && is_unknown
-            && was_running.is_some()
-        {
+        if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
             status.state = Some(ended::state(ended::not_located()));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
         if self.code_may_come(newest) {
-            let same = self
-                .previous
-                .filter(|p| p.container_id == status.container_id);
-            let before = same.and_then(|p| p.state.clone());
+            let before = self.previous_of(&status).and_then(|p| p.state.clone());
             status.state = before.or_else(|| Some(waiting(ContainerStateWaiting::default())));
         }
         let running = newest.state == pleg::ContainerState::Running;
@@ -165,7 +157,7 @@ impl<'a> One<'a> {
         status
     }
 
-    /// Whether the exit code of a container that has ended may still become known.
+    /// Returns true if the exit code of a container that has ended may still become known.
     fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
         let lacks_code =
             status.state == pleg::ContainerState::Exited && status.details.exit_code.is_none();
@@ -222,16 +214,16 @@ impl<'a> One<'a> {
         if let Some(previous) = self.previous.filter(|p| terminated(p).is_some()) {
             return previous.clone();
         }
-        let reason = not_created(self.state.pod);
+        let reason = ContainerStateWaiting {
+            reason: Some(not_created(self.state.pod).to_owned()),
+            message: None,
+        };
         ContainerStatus {
             name: self.container.name.clone(),
             image: self.container.image.clone().unwrap_or_default(),
             restart_count: self.previous.map_or(0, |p| p.restart_count),
             last_state: self.previous.and_then(|p| p.last_state.clone()),
-            state: Some(waiting(ContainerStateWaiting {
-                reason: Some(reason.to_owned()),
-                message: None,
-            })),
+            state: Some(waiting(reason)),
             ..ContainerStatus::default()
         }
     }
@@ -252,7 +244,7 @@ impl<'a> One<'a> {
             let all = &self.state.view.status.containers;
             all.iter().any(|status| *status.name == *c.name)
         });
-        if self.init && !restart::is_sidecar(self.container) && initialized {
+        if self.init && !is_sidecar(self.container) && initialized {
             status.state = Some(ended::state(ended::inferred_success()));
         }
     }
@@ -265,8 +257,7 @@ impl<'a> One<'a> {
         let inferred = self.init && self.instances().next().is_none();
         let is_replaced = self.state.replaced.contains(&self.container.name);
         let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0) && !is_replaced;
-        let has_succeeded =
-            self.init && succeeded && (inferred || !restart::is_sidecar(self.container));
+        let has_succeeded = self.init && succeeded && (inferred || !is_sidecar(self.container));
         // A container that has run before does not show that its pod or image is being made.
         let is_made = terminated(status).is_some()
             && reason.reason.as_deref() == Some(not_created(self.state.pod));
@@ -283,17 +274,17 @@ impl<'a> One<'a> {
         if self.state.pod.metadata.deletion_timestamp.is_some() {
             return false;
         }
-        match self.instances().next() {
-            None => true,
-            Some(newest) => match newest.state {
-                pleg::ContainerState::Running => false,
-                pleg::ContainerState::Exited => {
-                    let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
-                    self.state.replaced.contains(&self.container.name)
-                        || restart::restarts(self.container, self.spec, code)
-                }
-                _ => true,
-            },
+        let Some(newest) = self.instances().next() else {
+            return true;
+        };
+        match newest.state {
+            pleg::ContainerState::Running => false,
+            pleg::ContainerState::Exited => {
+                let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
+                self.state.replaced.contains(&self.container.name)
+                    || restarts(self.container, self.spec, code)
+            }
+            _ => true,
         }
     }
 
@@ -307,7 +298,7 @@ impl<'a> One<'a> {
         let has_startup_probe = self.container.startup_probe.is_some();
         let started = is_running(status) && succeeds(has_startup_probe, |r| &r.started);
         status.started = Some(started);
-        status.ready = if self.init && !restart::is_sidecar(self.container) {
+        status.ready = if self.init && !is_sidecar(self.container) {
             terminated(status).is_some_and(|t| t.exit_code == 0)
         } else {
             started && succeeds(self.container.readiness_probe.is_some(), |r| &r.ready)

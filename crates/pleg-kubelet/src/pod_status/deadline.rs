@@ -8,14 +8,9 @@ use pleg::WallTime;
 
 use super::phase::{FAILED, SUCCEEDED};
 
-/// The time until the pod reaches its deadline, zero after it. `None` if it has none, or has no start time in its
-/// status yet.
-///
-/// After it, terminate the pod; [`pod_status`](super::pod_status) says that it has failed (`DeadlineExceeded`).
-#[must_use]
-pub fn time_left(pod: &Pod, now: WallTime) -> Option<Duration> {
-    let start = pod.status.as_ref()?.start_time.as_ref();
-    of_spec(pod.spec.as_ref()?, start, now)
+/// The time until the pod reaches its deadline, zero after it. `None` if it has none, or has not started.
+pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
+    of_spec(pod.spec.as_ref()?, status.start_time.as_ref(), now)
 }
 
 fn of_spec(spec: &PodSpec, start: Option<&Time>, now: WallTime) -> Option<Duration> {

@@ -17,15 +17,12 @@ pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStat
     let details = &status.details;
     // As upstream: a container that never started has the epoch.
     let never = details.exit_code.map(|_| WallTime::from_nanos(0));
-    let ended = ContainerStateTerminated {
+    ContainerStateTerminated {
+        container_id: Some(id),
         started_at: details.started_at.or(never).map(api_time),
         finished_at: details.finished_at.map(api_time),
         message: text(&details.message),
         ..with_code(details.exit_code, &details.reason)
-    };
-    ContainerStateTerminated {
-        container_id: Some(id),
-        ..ended
     }
 }
 
@@ -41,20 +38,14 @@ pub(super) fn from_record(record: &Exit, id: String) -> ContainerStateTerminated
 /// The container was running when it was last reported, and neither it nor a record of its end
 /// exists.
 pub(super) fn vanished() -> ContainerStateTerminated {
-    let message = "The container could not be located when the pod was deleted.  The container used to be Running";
-    ContainerStateTerminated {
-        message: Some(message.to_owned()),
-        ..unknown()
-    }
+    unknown(
+        "The container could not be located when the pod was deleted.  The container used to be Running",
+    )
 }
 
 /// The container was running when it was last reported, and the runtime does not know its state.
 pub(super) fn not_located() -> ContainerStateTerminated {
-    let message = "The container could not be located when the pod was terminated";
-    ContainerStateTerminated {
-        message: Some(message.to_owned()),
-        ..unknown()
-    }
+    unknown("The container could not be located when the pod was terminated")
 }
 
 /// The container is gone, and a regular container exists, so it must have succeeded.
@@ -76,12 +67,13 @@ fn with_code(exit_code: Option<i32>, reason: &str) -> ContainerStateTerminated {
             reason: text(reason),
             ..ContainerStateTerminated::default()
         },
-        None => unknown(),
+        None => unknown(""),
     }
 }
 
-fn unknown() -> ContainerStateTerminated {
+fn unknown(message: &str) -> ContainerStateTerminated {
     ContainerStateTerminated {
+        message: text(message),
         exit_code: UNKNOWN_EXIT_CODE,
         reason: Some(STATUS_UNKNOWN.to_owned()),
         ..ContainerStateTerminated::default()

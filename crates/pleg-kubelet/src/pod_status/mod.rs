@@ -7,7 +7,6 @@ mod ended;
 mod phase;
 mod qos;
 mod resources;
-mod restart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,34 +21,26 @@ use crate::api_time::api_time;
 use crate::pod_name::PodName;
 use crate::probe::ProbeResults;
 
-pub use deadline::time_left;
-pub use qos::{QosClass, qos_class};
-pub(crate) use resources::with_default_requests;
+pub(crate) use deadline::time_left;
+pub use qos::qos_class;
+pub use resources::with_default_requests;
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
 #[must_use]
 pub fn crash_loop_back_off(delay: Duration, container: &str, pod: &Pod) -> ContainerStateWaiting {
-    let delay = pleg::core::GoDuration(delay);
-    let PodName {
-        name,
-        namespace,
-        uid,
-    } = PodName::of(pod);
-    waiting(
-        "CrashLoopBackOff",
-        format!(
-            "back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})"
-        ),
-    )
+    let (delay, pod) = (pleg::core::GoDuration(delay), PodName::of(pod));
+    let message = format!(
+        "back-off {delay} restarting failed container={container} pod={}_{}({})",
+        pod.name, pod.namespace, pod.uid
+    );
+    waiting("CrashLoopBackOff", message)
 }
 
 /// `ImagePullBackOff`: the image is pulled again when the back-off is over.
 #[must_use]
 pub fn image_pull_back_off(image: &str) -> ContainerStateWaiting {
-    waiting(
-        "ImagePullBackOff",
-        format!("Back-off pulling image \"{image}\""),
-    )
+    let message = format!("Back-off pulling image \"{image}\"");
+    waiting("ImagePullBackOff", message)
 }
 
 /// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`,
@@ -62,7 +53,23 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// What a pod's status is made from.
+/// The status of a pod that failed before any of its containers was created, for example because the node does not
+/// admit it.
+#[must_use]
+pub fn failed_status(pod: &Pod, reason: &str, message: &str) -> PodStatus {
+    let class = pod.spec.as_ref().map(qos_class);
+    PodStatus {
+        phase: Some(phase::FAILED.to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        qos_class: class.map(str::to_owned),
+        observed_generation: pod.metadata.generation,
+        ..PodStatus::default()
+    }
+}
+
+/// What a pod's status is made from. [`Performer::status`](crate::perform::Performer::status) makes it from what a plan
+/// has observed.
 #[derive(Clone, Copy, Debug)]
 pub struct PodState<'a> {
     /// The pod.
@@ -76,8 +83,7 @@ pub struct PodState<'a> {
     pub unread: &'a BTreeSet<Id>,
     /// The status that was reported last.
     pub previous: Option<&'a PodStatus>,
-    /// The termination messages of containers, by id: those of
-    /// [`Performer::termination_messages`](crate::perform::Performer::termination_messages).
+    /// The termination messages of containers, by id.
     pub messages: &'a BTreeMap<Id, String>,
     /// Why containers wait, by name.
     pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
@@ -90,7 +96,7 @@ pub struct PodState<'a> {
     pub runtime: &'a str,
     /// The addresses of the node: one, or one of each family, the preferred family first.
     pub host_ips: &'a [IpAddr],
-    /// Whether the pod is terminal: its containers are not restarted whatever its policy says.
+    /// True if the pod is terminal: its containers are not restarted, whatever its policy says.
     pub terminal: bool,
     /// The wall clock.
     pub now: WallTime,
@@ -115,7 +121,7 @@ pub fn pod_status(state: &PodState<'_>) -> PodStatus {
     let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
     let generation = state.pod.metadata.generation;
     let mut status = PodStatus {
-        qos_class: Some(qos_class(spec).as_str().to_owned()),
+        qos_class: Some(qos_class(spec).to_owned()),
         observed_generation: generation,
         start_time: previous
             .and_then(|p| p.start_time.clone())
@@ -146,23 +152,14 @@ fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
     }
     let first_is_v4 = state.host_ips.first().is_none_or(IpAddr::is_ipv4);
     let of = |v4: bool| ips.iter().find(|ip| ip.is_ipv4() == v4);
-    let kept: Vec<_> = [of(first_is_v4), of(!first_is_v4)]
-        .into_iter()
-        .flatten()
-        .map(IpAddr::to_string)
-        .collect();
-    status.pod_ip = kept.first().cloned();
-    let listed: Vec<_> = kept.into_iter().map(|ip| PodIP { ip }).collect();
-    status.pod_ips = (!listed.is_empty()).then_some(listed);
-    let host: Vec<_> = state
-        .host_ips
-        .iter()
-        .take(2)
-        .map(IpAddr::to_string)
-        .collect();
-    status.host_ip = host.first().cloned();
-    let listed: Vec<_> = host.into_iter().map(|ip| HostIP { ip }).collect();
-    status.host_ips = (!listed.is_empty()).then_some(listed);
+    let kept = [of(first_is_v4), of(!first_is_v4)].into_iter().flatten();
+    let kept: Vec<_> = kept.map(|ip| PodIP { ip: ip.to_string() }).collect();
+    status.pod_ip = kept.first().map(|first| first.ip.clone());
+    status.pod_ips = (!kept.is_empty()).then_some(kept);
+    let host = state.host_ips.iter().take(2);
+    let host: Vec<_> = host.map(|ip| HostIP { ip: ip.to_string() }).collect();
+    status.host_ip = host.first().map(|first| first.ip.clone());
+    status.host_ips = (!host.is_empty()).then_some(host);
 }
 
 /// The status of the container with that name.

@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus}
 use pleg::ContainerState;
 
 use super::containers::{is_running, is_waiting, last_terminated, terminated};
-use super::{PodState, find, restart};
+use super::{PodState, find};
+use crate::from_pod::{is_sidecar, restarts};
+use crate::names;
 
 const PENDING: &str = "Pending";
 const RUNNING: &str = "Running";
@@ -63,93 +65,67 @@ pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'sta
 
 fn count(state: &PodState<'_>, spec: &PodSpec, statuses: &[ContainerStatus]) -> Counts {
     let mut counts = Counts::default();
+    let is_replaced = |container: &Container| state.replaced.contains(&container.name);
     for container in spec.init_containers.iter().flatten() {
         let status = find(statuses, &container.name);
-        match restart::is_sidecar(container) {
-            true => count_sidecar(&mut counts, status),
-            false => count_init(&mut counts, state, spec, container, status),
+        if is_sidecar(container) {
+            counts.sidecar(status);
+            continue;
+        }
+        match status.and_then(end) {
+            None => counts.init_pending += 1,
+            Some(_) if is_replaced(container) => counts.init_pending += 1,
+            Some(code) if code == 0 || restarts(container, spec, code) => {}
+            Some(_) => counts.init_failed += 1,
         }
     }
     for container in &spec.containers {
         let status = find(statuses, &container.name);
-        count_regular(&mut counts, state, spec, container, status);
+        let (ended, is_replaced) = (status.and_then(end), is_replaced(container));
+        match (status, ended) {
+            (Some(status), _) if is_running(status) => counts.running += 1,
+            (Some(status), Some(code)) => {
+                let is_restarted = is_replaced || restarts(container, spec, code);
+                // A container that waits to be restarted has not succeeded.
+                let succeeded = code == 0 && terminated(status).is_some() && !is_replaced;
+                counts.stopped += 1;
+                counts.stopped_for_good += usize::from(!is_restarted);
+                counts.succeeded += usize::from(succeeded);
+            }
+            (Some(status), None) if is_waiting(status) => counts.waiting += 1,
+            _ => counts.unknown += 1,
+        }
     }
     counts
 }
 
+impl Counts {
+    /// Sidecars that have ended are not counted.
+    fn sidecar(&mut self, status: Option<&ContainerStatus>) {
+        match status {
+            None => self.unknown += 1,
+            Some(status) if is_running(status) => {
+                self.sidecars_pending += usize::from(status.started != Some(true));
+                self.running += 1;
+            }
+            Some(status) if end(status).is_some() => {}
+            Some(status) => {
+                self.sidecars_pending += 1;
+                let waiting = is_waiting(status);
+                self.waiting += usize::from(waiting);
+                self.unknown += usize::from(!waiting);
+            }
+        }
+    }
+}
+
 /// The last end of a container that has ended, or that waits after it has ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
-    let waits_after = is_waiting(status)
-        .then(|| last_terminated(status))
-        .flatten();
-    terminated(status)
-        .or(waits_after)
-        .map(|ended| ended.exit_code)
+    let last = last_terminated(status).filter(|_| is_waiting(status));
+    Some(terminated(status).or(last)?.exit_code)
 }
 
-fn count_init(
-    counts: &mut Counts,
-    state: &PodState<'_>,
-    spec: &PodSpec,
-    container: &Container,
-    status: Option<&ContainerStatus>,
-) {
-    match status.and_then(end) {
-        None => counts.init_pending += 1,
-        Some(_) if state.replaced.contains(&container.name) => counts.init_pending += 1,
-        Some(0) => {}
-        Some(code) if restart::restarts(container, spec, code) => {}
-        Some(_) => counts.init_failed += 1,
-    }
-}
-
-/// Sidecars that have ended are not counted.
-fn count_sidecar(counts: &mut Counts, status: Option<&ContainerStatus>) {
-    match status {
-        None => counts.unknown += 1,
-        Some(status) if is_running(status) => {
-            counts.sidecars_pending += usize::from(status.started != Some(true));
-            counts.running += 1;
-        }
-        Some(status) if end(status).is_some() => {}
-        Some(status) => {
-            counts.sidecars_pending += 1;
-            let waiting = is_waiting(status);
-            counts.waiting += usize::from(waiting);
-            counts.unknown += usize::from(!waiting);
-        }
-    }
-}
-
-fn count_regular(
-    counts: &mut Counts,
-    state: &PodState<'_>,
-    spec: &PodSpec,
-    container: &Container,
-    status: Option<&ContainerStatus>,
-) {
-    let Some(status) = status else {
-        counts.unknown += 1;
-        return;
-    };
-    if is_running(status) {
-        counts.running += 1;
-    } else if let Some(code) = end(status) {
-        let is_replaced = state.replaced.contains(&container.name);
-        let is_restarted = is_replaced || restart::restarts(container, spec, code);
-        counts.stopped += 1;
-        counts.stopped_for_good += usize::from(!is_restarted);
-        // A container that waits to be restarted has not succeeded.
-        let succeeded = code == 0 && terminated(status).is_some() && !is_replaced;
-        counts.succeeded += usize::from(succeeded);
-    } else if is_waiting(status) {
-        counts.waiting += 1;
-    } else {
-        counts.unknown += 1;
-    }
-}
-
-/// Whether a regular container of the active sandbox has been started.
+/// Returns true if a regular container of the active sandbox has been started.
 fn has_been_initialized(state: &PodState<'_>, spec: &PodSpec) -> bool {
     state.view.status.active_containers().any(|status| {
         let regular = spec.containers.iter().any(|c| *c.name == *status.name);
@@ -161,9 +137,9 @@ fn has_been_initialized(state: &PodState<'_>, spec: &PodSpec) -> bool {
     })
 }
 
-/// Whether the pod comes from a file or an URL, not from the API server.
+/// Returns true if the pod comes from a file or an URL, not from the API server.
 fn is_static(state: &PodState<'_>) -> bool {
     let annotations = state.pod.metadata.annotations.as_ref();
-    let source = annotations.and_then(|a| a.get("kubernetes.io/config.source"));
+    let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
     source.is_some_and(|source| source != "api")
 }

@@ -1,64 +1,28 @@
 //! The quality-of-service class of a pod.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use k8s_openapi::api::core::v1::PodSpec;
 
-use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use crate::quantity::Amount;
-
-/// The class of a pod, which decides what is killed first when memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QosClass {
-    /// Every container has equal requests and limits of CPU and memory.
-    Guaranteed,
-    /// Some container has a request or a limit.
-    Burstable,
-    /// None has.
-    BestEffort,
-}
-
-impl QosClass {
-    /// Upstream's name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-}
-
-impl fmt::Display for QosClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// The amount of that resource, unless it is zero or not a quantity.
-fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) -> Option<Amount> {
-    let amount = Amount::try_from(of?.get(resource)?).ok()?;
-    (!amount.is_zero()).then_some(amount)
-}
+use crate::quantity;
 
 /// The class of a pod: from its own resources if it has them, else from those of its containers. A
 /// request that is left out is the limit, as the API server sets it.
+///
+/// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
+/// request or a limit. `BestEffort`: none has.
 #[must_use]
-pub fn qos_class(spec: &PodSpec) -> QosClass {
-    let of_pod = spec
-        .resources
-        .as_ref()
-        .filter(|r| r.requests.is_some() || r.limits.is_some());
-    let each: Vec<Option<&ResourceRequirements>> = match of_pod {
-        Some(resources) => vec![Some(resources)],
-        None => {
-            let init = spec.init_containers.iter().flatten();
-            let all = init.chain(&spec.containers);
-            all.map(|c| c.resources.as_ref()).collect()
-        }
+pub fn qos_class(spec: &PodSpec) -> &'static str {
+    let of_pod = spec.resources.as_ref();
+    let of_pod = of_pod.filter(|r| r.requests.is_some() || r.limits.is_some());
+    let all = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let each: Vec<_> = match of_pod {
+        Some(_) => vec![of_pod],
+        None => all.map(|c| c.resources.as_ref()).collect(),
     };
+    let amount = |of, name| quantity::amount(of, name).filter(|amount| !amount.is_zero());
     let (mut any, mut guaranteed) = (false, true);
     for resources in each {
         for name in ["cpu", "memory"] {
@@ -73,8 +37,8 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
         }
     }
     match (any, guaranteed) {
-        (false, _) => QosClass::BestEffort,
-        (true, true) => QosClass::Guaranteed,
-        (true, false) => QosClass::Burstable,
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
     }
 }

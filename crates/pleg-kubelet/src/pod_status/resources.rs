@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use pleg::core::Resources;
 
-use crate::quantity::{Amount, canonical};
+use crate::quantity::{Amount, amount, canonical};
 
 /// The fewest CPU shares that the kernel takes.
 const MIN_SHARES: i64 = 2;
@@ -13,7 +13,8 @@ const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
 /// The resources of a container as the API server stores them: a request that is left out is the limit, and quantities
 /// are in canonical form.
-pub(crate) fn with_default_requests(
+#[must_use]
+pub fn with_default_requests(
     resources: Option<&ResourceRequirements>,
 ) -> Option<ResourceRequirements> {
     let mut resources = resources?.clone();
@@ -44,8 +45,9 @@ pub(super) fn reported(
         return Some(resources);
     };
     if let Some(limits) = &mut resources.limits {
-        let wanted = limits.get("cpu").and_then(|q| Amount::try_from(q).ok());
-        let wanted = wanted.unwrap_or_default().milli_value();
+        let wanted = amount(Some(limits), "cpu")
+            .unwrap_or_default()
+            .milli_value();
         // At or below the least, the value in effect says nothing.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
@@ -58,8 +60,9 @@ pub(super) fn reported(
         }
     }
     if let Some(requests) = &mut resources.requests {
-        let wanted = requests.get("cpu").and_then(|q| Amount::try_from(q).ok());
-        let wanted = wanted.unwrap_or_default().milli_value();
+        let wanted = amount(Some(requests), "cpu")
+            .unwrap_or_default()
+            .milli_value();
         if let Some(request) = milli_cpu_request(in_effect, wanted)
             && request.max(wanted) > MIN_SHARES
         {

@@ -1,5 +1,6 @@
 //! One check of a probe: a connection, an HTTP request, a gRPC health check, or a command in the container.
 
+use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
@@ -12,7 +13,8 @@ use pleg_cri::CriClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::{Outcome, grpc, tls};
+use super::state::Outcome;
+use super::{grpc, tls};
 
 /// The largest response body that is read. Upstream's limit.
 const MAX_BODY: usize = 10 << 10;
@@ -64,33 +66,17 @@ pub enum CheckError {
     /// No response within the time-out.
     #[error("no response within {0:?}")]
     TimedOut(Duration),
-    /// The connection failed.
-    #[error("cannot connect to {address}: {source}")]
-    Connect {
-        /// Where to.
-        address: String,
+    /// The connection, the request or the gRPC call failed.
+    #[error("{what}: {source}")]
+    Failed {
+        /// What was tried, and with which server.
+        what: String,
         /// Why.
-        source: std::io::Error,
-    },
-    /// The request failed.
-    #[error("request to {address} failed: {source}")]
-    Request {
-        /// Where to.
-        address: String,
-        /// Why.
-        source: hyper::Error,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The response has another status.
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    /// The gRPC call failed.
-    #[error("gRPC call to {address} failed: {source}")]
-    Grpc {
-        /// Where to.
-        address: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// The gRPC service has another status than `SERVING`.
     #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
     NotServing(i32),
@@ -106,9 +92,18 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    /// What it means for the probe. A check that could not be performed says nothing, as upstream;
+    pub(super) fn failed<E: Into<Box<dyn Error + Send + Sync>>>(
+        what: String,
+    ) -> impl FnOnce(E) -> Self {
+        move |error| Self::Failed {
+            what,
+            source: error.into(),
+        }
+    }
+
+    /// What it means for the probe. A check that could not be performed changes nothing, as upstream;
     /// a command that took too long has failed.
-    pub fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> Outcome {
         match self {
             Self::Exec(error) if error.kind != CallErrorKind::DeadlineExceeded => Outcome::Unknown,
             Self::Invalid(_) => Outcome::Unknown,
@@ -157,7 +152,10 @@ impl Check {
     ) -> Result<(), CheckError> {
         let or_pod = |host: &str| if host.is_empty() { address } else { host }.to_owned();
         match self {
-            Self::Tcp { host, port } => tcp(&or_pod(host), *port, timeout).await,
+            Self::Tcp { host, port } => {
+                let host = or_pod(host);
+                within(timeout, async { connect(&host, *port).await.map(drop) }).await
+            }
             Self::Http {
                 tls: is_tls,
                 host,
@@ -178,14 +176,6 @@ impl Check {
             },
         }
     }
-}
-
-/// Opens a connection to `host` and closes it.
-///
-/// # Errors
-/// If it cannot be opened within `timeout`.
-async fn tcp(host: &str, port: u16, timeout: Duration) -> Result<(), CheckError> {
-    within(timeout, async { connect(host, port).await.map(drop) }).await
 }
 
 /// A GET request with upstream's headers.
@@ -227,14 +217,17 @@ async fn http(
     port: u16,
     request: Request<Empty<Bytes>>,
 ) -> Result<(), CheckError> {
-    let (stream, address) = (connect(host, port).await?, host_and_port(host, port));
+    let stream = connect(host, port).await?;
+    let address = host_and_port(host, port);
     let status = match is_tls {
-        false => exchange(stream, address, request).await?,
-        true => match tls::begin(stream, host).await {
-            Ok(stream) => exchange(stream, address, request).await?,
-            Err(source) => return Err(CheckError::Connect { address, source }),
-        },
+        false => exchange(stream, request).await,
+        true => {
+            let stream = tls::begin(stream, host).await;
+            let failed = CheckError::failed(format!("cannot connect to {address}"));
+            exchange(stream.map_err(failed)?, request).await
+        }
     };
+    let status = status.map_err(CheckError::failed(format!("request to {address} failed")))?;
     match (200..400).contains(&status) {
         true => Ok(()),
         false => Err(CheckError::Status(status)),
@@ -244,17 +237,12 @@ async fn http(
 /// Sends a request on a connection, and returns the status of the response.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    address: String,
     request: Request<Empty<Bytes>>,
-) -> Result<u16, CheckError> {
-    let failed = |source| CheckError::Request {
-        address: address.clone(),
-        source,
-    };
+) -> Result<u16, hyper::Error> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.map_err(failed)?;
+    let (mut sender, connection) = handshake.await?;
     let exchange = async {
-        let mut response = sender.send_request(request).await.map_err(failed)?;
+        let mut response = sender.send_request(request).await?;
         let status = response.status().as_u16();
         let mut read = 0;
         while read < MAX_BODY
@@ -269,7 +257,7 @@ async fn exchange(
     loop {
         tokio::select! {
             status = &mut exchange => return status,
-            // Its error, if any, is the request's, too.
+            // Its error, if any, is also the request's.
             _ = &mut connection, if open => open = false,
         }
     }
@@ -285,12 +273,9 @@ async fn within(
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream, CheckError> {
-    TcpStream::connect((host, port))
-        .await
-        .map_err(|source| CheckError::Connect {
-            address: host_and_port(host, port),
-            source,
-        })
+    let what = || format!("cannot connect to {}", host_and_port(host, port));
+    let connected = TcpStream::connect((host, port)).await;
+    connected.map_err(|error| CheckError::failed(what())(error))
 }
 
 fn host_and_port(host: &str, port: u16) -> String {

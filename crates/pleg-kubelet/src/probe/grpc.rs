@@ -26,9 +26,9 @@ const SERVING: i32 = 1;
 /// # Errors
 /// If it does not, or does not answer.
 pub(super) async fn check(address: String, service: &str) -> Result<(), CheckError> {
-    let response = ask(&address, service)
-        .await
-        .map_err(|source| CheckError::Grpc { address, source })?;
+    let response = ask(&address, service).await;
+    let failed = CheckError::failed(format!("gRPC call to {address} failed"));
+    let response = response.map_err(failed)?;
     match response.status {
         SERVING => Ok(()),
         other => Err(CheckError::NotServing(other)),
@@ -118,6 +118,6 @@ mod tests {
         server.abort();
         let _ = server.await;
         let gone = check(address, "good").await;
-        assert!(matches!(gone, Err(CheckError::Grpc { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(CheckError::Failed { .. })), "{gone:?}");
     }
 }

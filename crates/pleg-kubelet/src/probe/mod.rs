@@ -11,4 +11,4 @@ mod tls;
 
 pub use check::{Check, CheckError, Exec};
 pub use prober::{Probe, ProbeResults, Prober};
-pub use state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+pub use state::{ProbeKind, ProbeTiming};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::check::{Check, Exec};
 use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+use crate::lock;
 
 /// A probe of a container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,12 @@ pub struct Probe {
     pub timing: ProbeTiming,
     /// What it does.
     pub check: Check,
+}
+
+impl Probe {
+    fn key(&self) -> (String, ProbeKind) {
+        (self.container.clone(), self.kind)
+    }
 }
 
 /// What the probes of a pod say of its running containers.
@@ -77,17 +84,10 @@ struct States {
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
-impl States {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, ProbeKind), ProbeState>> {
-        self.by_container
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<E: Exec> Prober<E> {
     /// A prober of the pods of that generator. Pods without an address of their own are reached at
     /// `host_address`.
+    #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
             clock: pleg.clock(),
@@ -99,10 +99,6 @@ impl<E: Exec> Prober<E> {
             shared: Arc::new(shared),
             pods: Mutex::default(),
         }
-    }
-
-    fn pods(&self) -> MutexGuard<'_, HashMap<PodUid, Pod>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs these probes of a pod, instead of those it had. If they are the same, only containers
@@ -122,7 +118,7 @@ impl<E: Exec> Prober<E> {
         for probe in probes {
             probe.timing.validate()?;
         }
-        let mut pods = self.pods();
+        let mut pods = lock(&self.pods);
         if let Some(pod) = pods.get(uid)
             && pod.probes == probes
         {
@@ -137,8 +133,7 @@ impl<E: Exec> Prober<E> {
         let mut tasks = JoinSet::new();
         for probe in probes {
             let state = ProbeState::new(probe.kind, probe.timing);
-            let key = (probe.container.clone(), probe.kind);
-            states.lock().insert(key, state);
+            lock(&states.by_container).insert(probe.key(), state);
         }
         for probe in probes {
             let (shared, states) = (self.shared.clone(), states.clone());
@@ -155,7 +150,7 @@ impl<E: Exec> Prober<E> {
 
     /// Ends the probes of a pod.
     pub fn remove(&self, uid: &PodUid) {
-        if let Some(mut pod) = self.pods().remove(uid) {
+        if let Some(mut pod) = lock(&self.pods).remove(uid) {
             pod.tasks.abort_all();
         }
     }
@@ -164,8 +159,10 @@ impl<E: Exec> Prober<E> {
     /// checked yet has not started if it has a startup probe, and is not ready if it has a
     /// readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
-        let pods = self.pods();
-        let states = pods.get(&status.uid).map(|pod| pod.states.lock());
+        let pods = lock(&self.pods);
+        let states = pods
+            .get(&status.uid)
+            .map(|pod| lock(&pod.states.by_container));
         let mut results = ProbeResults::default();
         let state = |container: &str, kind| {
             let states = states.as_ref()?;
@@ -217,10 +214,8 @@ async fn supervise<E: Exec>(
             Err(panic) if panic.is_panic() => {
                 tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
                     %panic, "a probe panicked; it is started again");
-                shared
-                    .clock
-                    .sleep_until(shared.clock.now().after(probe.timing.period))
-                    .await;
+                let next = shared.clock.now().after(probe.timing.period);
+                shared.clock.sleep_until(next).await;
             }
             _ => return,
         }
@@ -229,7 +224,6 @@ async fn supervise<E: Exec>(
 
 /// The task of one probe.
 async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states: Arc<States>) {
-    let key = (probe.container.clone(), probe.kind);
     let mut ticks = tokio::time::interval(probe.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut recheck = states.recheck.subscribe();
@@ -240,31 +234,7 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
         };
         let status = shared.pleg.get(&uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
-        let mut changed = false;
-        let due = {
-            let mut states = states.lock();
-            let startup = (probe.container.clone(), ProbeKind::Startup);
-            let started = probe.kind == ProbeKind::Startup
-                || container.is_some_and(|c| {
-                    let startup = states.get(&startup);
-                    startup.is_none_or(|state| state.succeeds_for(&c.id))
-                });
-            let Some(state) = states.get_mut(&key) else {
-                return;
-            };
-            let before = state.container().cloned();
-            changed |= match container {
-                Some(container) if started => {
-                    let age = age(container, &shared.clock);
-                    state.running(&container.id, shared.clock.now(), age)
-                }
-                _ => state.not_running(),
-            };
-            // Between two ticks only a container that is new is checked.
-            let is_new = before.as_ref() != state.container();
-            let due = state.due(shared.clock.now());
-            due.filter(|_| !is_recheck || is_new).cloned()
-        };
+        let (mut changed, due) = states.observe(&probe, container, &shared.clock, is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;
@@ -277,7 +247,7 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
                     error.outcome()
                 }
             };
-            if let Some(state) = states.lock().get_mut(&key) {
+            if let Some(state) = lock(&states.by_container).get_mut(&probe.key()) {
                 changed |= state.checked(&id, outcome);
             }
         }
@@ -287,5 +257,36 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
             }
             (states.changed)();
         }
+    }
+}
+
+impl States {
+    /// Takes over which container of the probe runs. Returns true if that changed the result, and the container to
+    /// check now. Between two ticks (`is_recheck`) only a container that is new is checked.
+    fn observe(
+        &self,
+        probe: &Probe,
+        container: Option<&ContainerStatus>,
+        clock: &Clock,
+        is_recheck: bool,
+    ) -> (bool, Option<Id>) {
+        let mut states = lock(&self.by_container);
+        let has_started = |container: &&ContainerStatus| {
+            let startup = states.get(&(probe.container.clone(), ProbeKind::Startup));
+            let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
+            startup.is_none_or(|state| state.succeeds_for(&container.id))
+        };
+        let container = container.filter(has_started);
+        let Some(state) = states.get_mut(&probe.key()) else {
+            return (false, None);
+        };
+        let (now, before) = (clock.now(), state.container().cloned());
+        let changed = match container {
+            Some(container) => state.running(&container.id, now, age(container, clock)),
+            None => state.not_running(),
+        };
+        let is_new = before.as_ref() != state.container();
+        let due = state.due(now).filter(|_| !is_recheck || is_new);
+        (changed, due.cloned())
     }
 }

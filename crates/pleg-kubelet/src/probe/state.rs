@@ -75,7 +75,7 @@ impl ProbeTiming {
 
 /// The outcome of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// It succeeded.
     Success,
     /// It failed, or took longer than its time-out.
@@ -86,7 +86,7 @@ pub enum Outcome {
 
 /// The probe of the present container: its result and what counts towards the next one.
 #[derive(Clone, Debug)]
-pub struct ProbeState {
+pub(super) struct ProbeState {
     kind: ProbeKind,
     timing: ProbeTiming,
     container: Option<Observed>,
@@ -106,7 +106,7 @@ struct Observed {
 
 impl ProbeState {
     /// The state of a probe before its container runs.
-    pub const fn new(kind: ProbeKind, timing: ProbeTiming) -> Self {
+    pub(super) const fn new(kind: ProbeKind, timing: ProbeTiming) -> Self {
         Self {
             kind,
             timing,
@@ -115,8 +115,8 @@ impl ProbeState {
     }
 
     /// The container with this id runs, and has run for `age`. If it is another one than before, the
-    /// probe begins anew. Returns whether that changed the result.
-    pub fn running(&mut self, id: &Id, now: Instant, age: Duration) -> bool {
+    /// probe begins anew. Returns true if that changed the result.
+    pub(super) fn running(&mut self, id: &Id, now: Instant, age: Duration) -> bool {
         if self.container.as_ref().is_some_and(|c| c.id == *id) {
             return false;
         }
@@ -132,8 +132,8 @@ impl ProbeState {
         before != self.succeeds()
     }
 
-    /// No container of that name runs. Returns whether that changed the result.
-    pub fn not_running(&mut self) -> bool {
+    /// No container of that name runs. Returns true if that changed the result.
+    pub(super) fn not_running(&mut self) -> bool {
         let before = self.succeeds();
         self.container = None;
         before != self.succeeds()
@@ -141,15 +141,15 @@ impl ProbeState {
 
     /// The container to check now, if any: not before the initial delay has passed, and not after
     /// its probe has failed for good.
-    pub fn due(&self, now: Instant) -> Option<&Id> {
+    pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.kind == ProbeKind::Startup && container.succeeds;
         let began = now >= container.first_check;
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// A check of that container has ended. Returns whether that changed the result.
-    pub fn checked(&mut self, id: &Id, outcome: Outcome) -> bool {
+    /// A check of that container has ended. Returns true if that changed the result.
+    pub(super) fn checked(&mut self, id: &Id, outcome: Outcome) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
         };
@@ -179,14 +179,14 @@ impl ProbeState {
         changed
     }
 
-    /// Whether the probe succeeds now. A liveness probe succeeds until it has failed; the others
+    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others
     /// fail until they have succeeded. Without a running container none succeeds.
-    pub fn succeeds(&self) -> bool {
+    pub(super) fn succeeds(&self) -> bool {
         self.container.as_ref().is_some_and(|c| c.succeeds)
     }
 
-    /// Whether the probe succeeds for that container.
-    pub fn succeeds_for(&self, id: &Id) -> bool {
+    /// Returns true if the probe succeeds for that container.
+    pub(super) fn succeeds_for(&self, id: &Id) -> bool {
         self.container
             .as_ref()
             .map_or(self.kind == ProbeKind::Liveness, |c| {
@@ -195,24 +195,14 @@ impl ProbeState {
     }
 
     /// The container that is checked.
-    pub fn container(&self) -> Option<&Id> {
+    pub(super) fn container(&self) -> Option<&Id> {
         self.container.as_ref().map(|c| &c.id)
     }
 
     /// The container that is to be stopped because its startup or liveness probe failed.
-    pub fn failed_container(&self) -> Option<&Id> {
+    pub(super) fn failed_container(&self) -> Option<&Id> {
         let container = self.container.as_ref()?;
         container.on_hold.then_some(&container.id)
-    }
-
-    /// What the probe is for.
-    pub const fn kind(&self) -> ProbeKind {
-        self.kind
-    }
-
-    /// Its timing.
-    pub const fn timing(&self) -> &ProbeTiming {
-        &self.timing
     }
 }
 

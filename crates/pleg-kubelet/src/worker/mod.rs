@@ -22,12 +22,15 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pleg::{Instant, InvalidSetting, Pleg, PodStatus, PodUid};
 use tokio::sync::{Notify, watch};
 
+use crate::lock;
+
+pub(crate) use run::LastChange;
 #[cfg(feature = "k8s-openapi")]
 pub(crate) use run::may_run;
 pub use run::{Run, RunError};
@@ -262,7 +265,7 @@ impl<S> Shared<S> {
 
     /// Locked for a few operations on maps only.
     fn specs(&self) -> MutexGuard<'_, Specs<S>> {
-        self.specs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.specs)
     }
 
     /// Changes the specifications of a pod, and runs it.

@@ -1,7 +1,6 @@
 //! One run of a pod worker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pleg::core::{CallError, SandboxState};
@@ -12,6 +11,7 @@ use pleg_cri::Written;
 use tokio::sync::Notify;
 
 use super::{Action, Shared, default_delay};
+use crate::lock;
 
 /// How long [`Run::next`] waits for a view before it tries again.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
@@ -36,9 +36,10 @@ pub struct Run<S> {
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
     pleg: Pleg,
-    last_change: LastChange,
+    last_change: Arc<LastChange>,
     pub(super) woken: Arc<Notify>,
-    due: Due,
+    /// The earliest instant that was given to [`due_by`](Self::due_by).
+    due: Mutex<Option<Instant>>,
     /// Announces changes of the pod, for [`Run::next`].
     changes: Option<PodHandle>,
     /// The specifications, if `PodWorkers` has made the run.
@@ -71,9 +72,9 @@ impl<S> Run<S> {
             grace: None,
             failures: 0,
             pleg: pleg.clone(),
-            last_change: LastChange::default(),
+            last_change: Arc::default(),
             woken: Arc::default(),
-            due: Due::default(),
+            due: Mutex::default(),
             changes: None,
             shared: None,
         }
@@ -119,9 +120,10 @@ impl<S> Run<S> {
 
     /// When the run that follows a successful one is due.
     pub(super) fn follows(&self, action: Action) -> Option<Instant> {
-        match self.last_change.get() {
-            Some(changed) if self.view.as_of < Some(changed) => Some(self.now()),
-            _ => action.at.into_iter().chain(self.due()).min(),
+        let changed = *lock(&self.last_change);
+        match changed.is_some() && self.view.as_of < changed {
+            true => Some(self.now()),
+            false => action.at.into_iter().chain(self.due()).min(),
         }
     }
 
@@ -152,9 +154,9 @@ impl<S> Run<S> {
 
     /// Begins a run: takes a view that is newer than the worker's own last change.
     pub(super) async fn refresh(&mut self, within: Duration) -> Result<(), WaitError> {
-        self.due = Due::default();
-        let cached = self.pleg.get(&self.uid);
-        self.view = match self.last_change.get() {
+        *lock(&self.due) = None;
+        let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
+        self.view = match changed {
             // This worker has changed nothing, and nobody else creates pods: any read will do.
             None if cached.as_of.is_some() => cached,
             after => {
@@ -169,7 +171,8 @@ impl<S> Run<S> {
     /// ended at `at`, whether it succeeded or not. The next run gets a view that is newer, and
     /// begins at once.
     pub fn changed(&self, at: Instant) {
-        self.last_change.set(at);
+        let mut last = lock(&self.last_change);
+        *last = last.max(Some(at));
     }
 
     /// The result of a write, whose end is recorded as [`changed`](Self::changed) does.
@@ -190,13 +193,14 @@ impl<S> Run<S> {
 
     /// The pod must be run again at that instant, or earlier. A plan does this itself.
     pub fn due_by(&self, at: Instant) {
-        self.due.set(at);
+        let mut due = lock(&self.due);
+        *due = due.into_iter().chain([at]).min();
     }
 
     /// When the pod must be run again, if nothing changes before.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.due.get()
+        *lock(&self.due)
     }
 
     /// Returns true if anything of the pod runs or may start. A container that was created cannot
@@ -224,7 +228,8 @@ impl<S> Run<S> {
         after: Instant,
         within: Duration,
     ) -> Result<PodView, WaitError> {
-        let after = self.last_change.get().map_or(after, |own| own.max(after));
+        let own = *lock(&self.last_change);
+        let after = own.map_or(after, |own| own.max(after));
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
@@ -253,10 +258,13 @@ impl<S> Run<S> {
     }
 
     /// Identifies the worker that this run belongs to.
-    pub(crate) fn worker(&self) -> Weak<AtomicU64> {
-        Arc::downgrade(&self.last_change.0)
+    pub(crate) fn worker(&self) -> Weak<LastChange> {
+        Arc::downgrade(&self.last_change)
     }
 }
+
+/// When the worker of a pod last changed something. Its address identifies the worker.
+pub(crate) type LastChange = Mutex<Option<Instant>>;
 
 /// See [`Run::may_run`].
 pub(crate) fn may_run(status: &PodStatus) -> bool {
@@ -264,45 +272,6 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut containers = status.containers.iter();
     sandboxes.any(|s| s.state != SandboxState::NotReady)
         || containers.any(|c| !matches!(c.state, ContainerState::Created | ContainerState::Exited))
-}
-
-/// When the worker of a pod last changed something. Its address identifies the worker.
-#[derive(Debug, Default)]
-struct LastChange(Arc<AtomicU64>);
-
-impl LastChange {
-    fn set(&self, at: Instant) {
-        // Zero is never.
-        self.0.fetch_max(at.as_nanos().max(1), Ordering::AcqRel);
-    }
-
-    fn get(&self) -> Option<Instant> {
-        match self.0.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(Instant::from_nanos(nanos)),
-        }
-    }
-}
-
-/// The earliest instant of those that were set.
-#[derive(Debug)]
-struct Due(AtomicU64);
-
-impl Default for Due {
-    fn default() -> Self {
-        Self(AtomicU64::new(u64::MAX))
-    }
-}
-
-impl Due {
-    fn set(&self, at: Instant) {
-        self.0.fetch_min(at.as_nanos(), Ordering::AcqRel);
-    }
-
-    fn get(&self) -> Option<Instant> {
-        let nanos = self.0.load(Ordering::Acquire);
-        (nanos != u64::MAX).then_some(Instant::from_nanos(nanos))
-    }
 }
 
 /// Why a run failed.

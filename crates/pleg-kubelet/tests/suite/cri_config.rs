@@ -23,7 +23,6 @@ fn node() -> NodeConfig {
         },
         cgroup_parent: "/kubepods".to_owned(),
         host_ips: vec![IpAddr::from([192, 168, 0, 1])],
-        docker_config: None,
     }
 }
 
@@ -363,12 +362,11 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             variable(json!({"secretKeyRef": {"name": "s", "key": "k"}})),
-            "env[0].valueFrom: config maps, secrets and files are not read: write the value",
+            "env[0].valueFrom.secretKeyRef: secrets are not read: write the value",
         ),
         (
             json!({"name": "app", "envFrom": [{"configMapRef": {"name": "c"}}]}),
-            "envFrom: there is no API server to read config maps and secrets from: write the \
-             variables in env",
+            "envFrom: config maps and secrets are not read: write the variables in env",
         ),
     ];
     for (container, message) in cases {

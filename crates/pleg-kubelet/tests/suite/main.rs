@@ -10,7 +10,6 @@
 mod cri_config;
 mod guide;
 mod kubelet;
-mod node_condition;
 mod plan;
 mod pod_status;
 mod probes;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pleg::PodUid;
 
 use super::{Manifest, ManifestError, ParseOptions};
-use pleg_kubelet::admission::host_port_conflict;
+use crate::host_ports::host_port_conflict;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;

@@ -241,7 +241,7 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     let mut pod = pod.clone();
     let mut class = "";
     if let Some(spec) = &mut pod.spec {
-        class = qos_class(spec).as_str();
+        class = qos_class(spec);
         let init = spec.init_containers.iter_mut().flatten();
         for container in init.chain(&mut spec.containers) {
             let resources = container.resources.take();

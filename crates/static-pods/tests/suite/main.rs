@@ -8,5 +8,6 @@
 )]
 
 mod manifests;
+mod node_condition;
 mod running;
 mod validation;

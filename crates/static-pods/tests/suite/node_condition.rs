@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pleg::{Instant, NotReady, WallTime};
 use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
-use pleg_kubelet::node_condition::{NodeErrors, NodeEvent, node_ready};
-use pleg_kubelet::runtime_state::{HealthCheck, RuntimeState};
+use static_pods::node_condition::{NodeErrors, NodeEvent, node_ready};
+use static_pods::runtime_state::{HealthCheck, RuntimeState};
 
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 /// 2026-07-01T10:00:00Z

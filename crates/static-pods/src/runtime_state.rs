@@ -159,48 +159,13 @@ pub fn aggregate<'a>(errors: impl IntoIterator<Item = &'a str>) -> Option<String
     }
 }
 
-/// How long the sync loop stands still: 100 ms, doubling to 5 s, until an iteration finds no runtime
-/// error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncLoopBackoff {
-    next: Duration,
-}
-
-impl SyncLoopBackoff {
-    const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(5);
-
-    /// The state before the first iteration.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { next: Self::FIRST }
-    }
-
-    /// The pause after so many failures in a row.
-    #[must_use]
-    pub fn nth(failures: u32) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1));
-        let pause = Self::FIRST.saturating_mul(doubled.unwrap_or(u32::MAX));
-        pause.min(Self::LONGEST)
-    }
-
-    /// An iteration found runtime errors. Returns the pause before the next one.
-    pub fn failed(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(Self::LONGEST);
-        pause
-    }
-
-    /// An iteration found no runtime error.
-    pub const fn succeeded(&mut self) {
-        self.next = Self::FIRST;
-    }
-}
-
-impl Default for SyncLoopBackoff {
-    fn default() -> Self {
-        Self::new()
-    }
+/// How long the sync loop stands still after so many iterations in a row that found runtime errors: 100 ms, doubling
+/// to 5 s.
+#[must_use]
+pub fn sync_loop_pause(failures: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+    let pause = Duration::from_millis(100).saturating_mul(doubled);
+    pause.min(Duration::from_secs(5))
 }
 
 #[cfg(test)]
@@ -365,15 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn sync_loop_pause_doubles_until_the_first_success() {
-        let mut backoff = SyncLoopBackoff::new();
-        let mut pauses = |n: usize| -> Vec<_> {
-            let pauses = (0..n).map(|_| backoff.failed().as_millis()).collect();
-            backoff.succeeded();
-            pauses
-        };
-        assert_eq!(pauses(8), [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(pauses(2), [100, 200]);
-        assert_eq!(pauses(1), [100]);
+    fn sync_loop_pause_doubles_up_to_five_seconds() {
+        let pauses = [1, 2, 3, 4, 5, 6, 7, 99].map(|n| sync_loop_pause(n).as_millis());
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }
 }

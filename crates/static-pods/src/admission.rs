@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::cri_config::NodeConfig;
-use crate::pod_status::{qos_class, with_default_requests};
-use crate::quantity::Amount;
+use crate::host_ports::host_port_conflict;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::pod_status::{failed_status, with_default_requests};
+use pleg_kubelet::quantity::Amount;
 
 /// What a node offers to pods.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,17 +83,11 @@ impl Rejection {
     /// The status of a pod that was rejected.
     #[must_use]
     pub fn status(&self, pod: &Pod) -> PodStatus {
-        PodStatus {
-            phase: Some("Failed".to_owned()),
-            reason: Some(self.reason.clone()),
-            message: Some(format!("Pod was rejected: {}", self.message)),
-            qos_class: pod
-                .spec
-                .as_ref()
-                .map(|spec| qos_class(spec).as_str().to_owned()),
-            observed_generation: pod.metadata.generation,
-            ..PodStatus::default()
-        }
+        failed_status(
+            pod,
+            &self.reason,
+            &format!("Pod was rejected: {}", self.message),
+        )
     }
 }
 
@@ -321,54 +316,6 @@ fn holds(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
         "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
         _ => false,
     }
-}
-
-/// A port of the node that both pods use, such as `8080/TCP`.
-#[must_use]
-pub fn host_port_conflict(pod: &Pod, other: &Pod) -> Option<String> {
-    let ports = host_ports(pod);
-    let theirs = host_ports(other);
-    let HostPort { port, protocol, .. } = theirs
-        .iter()
-        .find(|t| ports.iter().any(|p| p.conflicts_with(t)))?;
-    Some(format!("{port}/{protocol}"))
-}
-
-/// A port of the node that a pod uses.
-struct HostPort {
-    port: i32,
-    protocol: String,
-    /// `None`: on all addresses.
-    address: Option<String>,
-}
-
-impl HostPort {
-    fn conflicts_with(&self, other: &Self) -> bool {
-        let addresses = (&self.address, &other.address);
-        let same_address = !matches!(addresses, (Some(a), Some(b)) if a != b);
-        self.port == other.port && self.protocol == other.protocol && same_address
-    }
-}
-
-fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let spec = pod.spec.as_ref();
-    let containers = spec.into_iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        init.chain(&spec.containers)
-    });
-    let on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
-    let ports = containers
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|port| {
-            let on_host = on_host.then_some(port.container_port);
-            let is_any = |ip: &String| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
-            Some(HostPort {
-                port: port.host_port.filter(|p| *p != 0).or(on_host)?,
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                address: port.host_ip.clone().filter(|ip| !is_any(ip)),
-            })
-        });
-    ports.collect()
 }
 
 #[cfg(test)]

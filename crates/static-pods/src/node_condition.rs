@@ -5,7 +5,8 @@ use std::fmt;
 use k8s_openapi::api::core::v1::NodeCondition;
 use pleg::WallTime;
 
-use crate::api_time::api_time;
+use pleg_kubelet::api_time;
+
 use crate::runtime_state::{RuntimeErrors, aggregate};
 
 /// What the Ready condition follows from.

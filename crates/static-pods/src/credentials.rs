@@ -1,13 +1,42 @@
 //! Credentials for pulls, from a docker config file (`{"auths": {"registry.example": {"auth": "..."}}}`).
 
-use std::path::Path;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde_json::{self, Value};
 use pleg_cri::v1::AuthConfig;
+use pleg_kubelet::perform::Sources;
+
+/// A docker config file on the node. It may be missing.
+#[derive(Clone, Debug)]
+pub struct DockerConfig(pub PathBuf);
+
+impl Default for DockerConfig {
+    /// Upstream's path.
+    fn default() -> Self {
+        Self("/var/lib/kubelet/config.json".into())
+    }
+}
+
+impl Sources for DockerConfig {
+    fn reads_pull_secrets(&self) -> bool {
+        false
+    }
+
+    async fn credentials(
+        &self,
+        _: &Pod,
+        image: &str,
+    ) -> Result<Option<AuthConfig>, Box<dyn Error + Send + Sync>> {
+        let (file, image) = (self.0.clone(), image.to_owned());
+        Ok(tokio::task::spawn_blocking(move || credentials(&file, &image)).await?)
+    }
+}
 
 /// The credentials for an image: those of the longest matching registry. `None` if the file has none, or cannot be
 /// read. The file is read each time, because it may be replaced while the kubelet runs.
-pub(super) fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
+fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         text => text.map_err(|error| error.to_string()),

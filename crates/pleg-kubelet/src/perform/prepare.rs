@@ -1,0 +1,166 @@
+//! What the calls of a plan need: directories, volumes, images and configurations.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pleg::Instant;
+use pleg_cri::v1;
+
+use super::{PerformError, Performed, Performing, container_of};
+use crate::actions::{StartContainer, WaitReason};
+use crate::cri_config::{ContainerInput, sandbox_config};
+use crate::plan::Plan;
+use crate::pod_name::PodName;
+use crate::pod_status::crash_loop_back_off;
+use crate::unsupported::{PULL_SECRETS, of_pod};
+
+/// How often a pod looks whether an earlier one of its name has ended.
+const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
+
+/// The configurations of what a plan creates.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    pub(super) sandbox: Option<v1::PodSandboxConfig>,
+    pub(super) containers: BTreeMap<String, v1::ContainerConfig>,
+}
+
+impl<S> Performing<'_, S> {
+    /// Makes what the plan needs. Postpones what cannot be done without it.
+    pub(super) async fn prepare(
+        &self,
+        plan: &mut Plan<'_, S>,
+        performed: &mut Performed,
+    ) -> Prepared {
+        let Some(pod) = self.pod else {
+            plan.postpone_all();
+            return Prepared::default();
+        };
+        for (name, reason) in &plan.observed.waiting {
+            if let WaitReason::BackOff { delay } = reason {
+                let reason = crash_loop_back_off(*delay, name, pod);
+                performed.waiting.insert(name.clone(), reason);
+            }
+        }
+        self.refresh_volumes(pod, &plan.actions).await;
+        if plan.creates().next().is_none() && !plan.creates_sandbox() {
+            return Prepared::default();
+        }
+        let (run, names) = (self.run, &self.performer.names);
+        if plan.creates_sandbox()
+            && let Err(other) = names.take(run.pleg(), PodName::of(pod), &run.uid)
+        {
+            plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
+            let message = format!("pod {other}, which has the same name, has not ended yet");
+            performed.containers_wait(pod, &message);
+            return Prepared::default();
+        }
+        match self.prepare_sandbox(pod, plan).await {
+            Ok((pod, sandbox)) => Prepared {
+                sandbox: Some(sandbox),
+                containers: self.prepare_containers(&pod, plan, performed).await,
+            },
+            Err(error) => {
+                plan.postpone_all();
+                performed.pod_failed(pod, error);
+                Prepared::default()
+            }
+        }
+    }
+
+    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the
+    /// volumes that its sources provide.
+    async fn prepare_sandbox(
+        &self,
+        pod: &Pod,
+        plan: &Plan<'_, S>,
+    ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
+        let sources = &self.performer.sources;
+        let with_volumes = sources.with_volumes(pod).await;
+        let pod = with_volumes.map_err(PerformError::Extension)?;
+        // The variables of a container are checked when its sources have been asked.
+        let mut refused = of_pod(&pod).into_iter();
+        let is_read = sources.reads_pull_secrets();
+        if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
+            return Err(error.into());
+        }
+        self.make_directories(&pod, &plan.actions).await?;
+        let used = plan.actions.sandbox.as_ref();
+        let attempt = plan.actions.create_sandbox.or_else(|| {
+            let mut sandboxes = plan.observed.view.status.sandboxes.iter();
+            Some(sandboxes.find(|s| Some(&s.id) == used)?.attempt)
+        });
+        let mut config = sandbox_config(&pod, &self.performer.node, attempt.unwrap_or(0))?;
+        let changed = self.performer.last_changes.sandbox(&pod, &mut config);
+        changed.map_err(PerformError::Extension)?;
+        Ok((pod, config))
+    }
+
+    async fn prepare_containers(
+        &self,
+        pod: &Pod,
+        plan: &mut Plan<'_, S>,
+        performed: &mut Performed,
+    ) -> BTreeMap<String, v1::ContainerConfig> {
+        let mut containers = BTreeMap::new();
+        for start in plan.actions.start.clone() {
+            if start.existing.is_some() {
+                continue;
+            }
+            match self.prepare_container(pod, &start, performed).await {
+                Ok(config) => drop(containers.insert(start.name, config)),
+                Err(due) => plan.postpone(&start.name, due),
+            }
+        }
+        containers
+    }
+
+    /// Finds the image of a new container, and makes its configuration.
+    ///
+    /// # Errors
+    /// If it cannot be created now: when that is tried again, unless a change or a pull causes it.
+    async fn prepare_container(
+        &self,
+        pod: &Pod,
+        start: &StartContainer,
+        performed: &mut Performed,
+    ) -> Result<v1::ContainerConfig, Option<Instant>> {
+        let container = container_of(pod, &start.name).ok_or(None)?;
+        let image = self.image(pod, container).await.map_err(|(reason, due)| {
+            performed.waiting.insert(start.name.clone(), reason);
+            due
+        })?;
+        let config = self.container_config(pod, container, start, &image).await;
+        config.map_err(|error| {
+            performed.failed(&start.name, "CreateContainerConfigError", error);
+            None
+        })
+    }
+
+    async fn container_config(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        start: &StartContainer,
+        image: &str,
+    ) -> Result<v1::ContainerConfig, PerformError> {
+        let with_environment = self.performer.sources.with_environment(pod, container);
+        let container = &with_environment.await.map_err(PerformError::Extension)?;
+        let input = ContainerInput {
+            pod,
+            container,
+            attempt: start.attempt,
+            restart_count: start.restart_count,
+            image_ref: image,
+            pod_ips: &self.performer.pod_ips(self.run, pod),
+        };
+        let config = self.config_with_paths(&input).await;
+        let mut config = config.map_err(|error| PerformError::Field {
+            container: start.name.clone(),
+            error,
+        })?;
+        let changed = self.performer.last_changes.container(pod, &mut config);
+        changed.map_err(PerformError::Extension)?;
+        Ok(config)
+    }
+}

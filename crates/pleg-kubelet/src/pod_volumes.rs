@@ -1,0 +1,393 @@
+//! The volumes that the node provides: `hostPath`, `emptyDir` and `downwardAPI`, and other files of a pod.
+
+use std::collections::BTreeMap;
+use std::fs::{self, FileType};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _, chown, symlink,
+};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, Pod, PodSpec,
+    Volume as ApiVolume,
+};
+use pleg::PodUid;
+
+use crate::cri_config::NodeConfig;
+use crate::downward::{Fields, VolumeFile};
+use crate::mounts::make_tmpfs;
+use crate::pod_name::PodName;
+use crate::quantity::{Amount, amount};
+use crate::volumes::VolumeError;
+
+/// A volume that the node provides.
+pub(crate) enum Volume<'a> {
+    HostPath(&'a HostPathVolumeSource),
+    EmptyDir(Option<&'a EmptyDirVolumeSource>),
+    DownwardApi(&'a DownwardAPIVolumeSource),
+}
+
+impl<'a> Volume<'a> {
+    /// `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
+    pub(crate) fn of(volume: &'a ApiVolume) -> Option<Self> {
+        let bare = ApiVolume {
+            name: volume.name.clone(),
+            ..ApiVolume::default()
+        };
+        match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
+            (Some(path), ..) => Some(Self::HostPath(path)),
+            (_, Some(source), _) => Some(Self::EmptyDir(Some(source))),
+            (.., Some(source)) => Some(Self::DownwardApi(source)),
+            _ if *volume == bare => Some(Self::EmptyDir(None)),
+            _ => None,
+        }
+    }
+
+    /// Where the volume is on the node.
+    pub(crate) fn path(
+        &self,
+        name: &str,
+        pod: &Pod,
+        node: &NodeConfig,
+    ) -> Result<PathBuf, VolumeError> {
+        let uid = PodUid::from(PodName::of(pod).uid);
+        match self {
+            Self::HostPath(source) => Ok(PathBuf::from(&source.path)),
+            Self::EmptyDir(_) => node.pods.empty_dir(&uid, name),
+            Self::DownwardApi(_) => node.pods.files(&uid, name),
+        }
+    }
+}
+
+/// Returns true if the pod has a volume of files, whose values may change while it runs.
+pub(crate) fn has_files(pod: &Pod) -> bool {
+    let mut volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| matches!(Volume::of(volume), Some(Volume::DownwardApi(_))))
+}
+
+/// Makes the volumes of a pod. What exists already is kept; files are replaced if they have changed. `files_only`: the
+/// pod runs, and only files are looked at.
+///
+/// # Errors
+/// The first volume that cannot be used.
+pub(crate) fn make_volumes(
+    pod: &Pod,
+    node: &NodeConfig,
+    files_only: bool,
+) -> Result<(), VolumeError> {
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
+    let group = group.and_then(|group| u32::try_from(group).ok());
+    for volume in spec.volumes.iter().flatten() {
+        let Some(kind) = Volume::of(volume) else {
+            continue;
+        };
+        let path = kind.path(&volume.name, pod, node)?;
+        let made = match kind {
+            Volume::DownwardApi(source) => {
+                let fields = Fields {
+                    pod,
+                    node,
+                    pod_ips: &[],
+                };
+                let files = fields.files(source).map_err(io::Error::other);
+                files.and_then(|files| write_files(&path, &files, group))
+            }
+            _ if files_only => Ok(()),
+            Volume::HostPath(source) => {
+                let kind = source.type_.as_deref().unwrap_or_default();
+                check_host_path(&volume.name, &path, kind)?;
+                Ok(())
+            }
+            Volume::EmptyDir(source) => {
+                let memory = source.and_then(|source| memory_size(spec, source, node.memory));
+                make_empty_dir(&path, memory, group)
+            }
+        };
+        made.map_err(|source| VolumeError::Io {
+            volume: volume.name.clone(),
+            path,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// The size of an `emptyDir` in memory: the least of its limit, the pod's limit of memory and the node's memory.
+fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
+    if source.medium.as_deref() != Some("Memory") {
+        return None;
+    }
+    let bytes = |amount: Amount| u64::try_from(amount.value()).ok();
+    let limit = |c: &Container| amount(c.resources.as_ref()?.limits.as_ref(), "memory");
+    let of_pod: Option<u64> = spec.containers.iter().map(|c| bytes(limit(c)?)).sum();
+    let own = source.size_limit.as_ref();
+    let own = own.and_then(|own| bytes(Amount::try_from(own).ok()?));
+    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
+    // The kernel takes zero for no limit.
+    sizes.filter(|size| *size > 0).min().or(Some(0))
+}
+
+/// Checks what a `hostPath` volume asks of its path: the field `type`. Makes what may be created.
+fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::Io {
+        volume: volume.to_owned(),
+        path: path.to_owned(),
+        source,
+    };
+    let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
+        "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
+        "File" | "FileOrCreate" => (FileType::is_file, "file"),
+        "Socket" => (FileType::is_socket, "socket"),
+        "CharDevice" => (FileType::is_char_device, "character device"),
+        "BlockDevice" => (FileType::is_block_device, "block device"),
+        _ => return Ok(()),
+    };
+    let found = match (fs::metadata(path), kind) {
+        (Err(e), "DirectoryOrCreate") if e.kind() == io::ErrorKind::NotFound => {
+            let mut builder = fs::DirBuilder::new();
+            return builder
+                .recursive(true)
+                .mode(0o755)
+                .create(path)
+                .map_err(failed);
+        }
+        (Err(e), "FileOrCreate") if e.kind() == io::ErrorKind::NotFound => {
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create_new(true).mode(0o644);
+            return options.open(path).map(drop).map_err(failed);
+        }
+        (found, _) => found.map_err(failed)?,
+    };
+    match is_so(&found.file_type()) {
+        true => Ok(()),
+        false => Err(VolumeError::Kind {
+            volume: volume.to_owned(),
+            path: path.to_owned(),
+            expected,
+        }),
+    }
+}
+
+/// World-writable like upstream's, because the containers' users differ. A new directory has mode 0 until it is ready;
+/// later, the mode and the group are the containers' affair.
+pub(crate) fn make_empty_dir(
+    path: &Path,
+    memory: Option<u64>,
+    group: Option<u32>,
+) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    match fs::DirBuilder::new().mode(0o000).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if let Some(size) = memory {
+        make_tmpfs(path, size)?;
+    }
+    if fs::symlink_metadata(path)?.mode() & 0o7777 == 0 {
+        chown(path, None, group)?;
+        let mode = if group.is_some() { 0o2777 } else { 0o777 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// Writes files as upstream does: into a new directory, to which the link `..data` is then changed. Containers find
+/// the files by links through `..data`. They cannot write to the volume.
+fn write_files(
+    volume: &Path,
+    files: &BTreeMap<PathBuf, VolumeFile>,
+    group: Option<u32>,
+) -> io::Result<()> {
+    fs::create_dir_all(volume)?;
+    let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
+    let current = fs::read_link(&data).unwrap_or_default();
+    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
+        fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
+    };
+    if data.exists() && files.iter().all(is_same) {
+        return Ok(());
+    }
+    let name = if current == Path::new("..a") {
+        "..b"
+    } else {
+        "..a"
+    };
+    let directory = volume.join(name);
+    for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
+        match leftover {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::create_dir_all(&directory)?;
+    for directory in [volume, &directory] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    }
+    for (path, file) in files {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&directory))?;
+        fs::write(&path, &file.text)?;
+        chown(&path, None, group)?;
+        let for_group = if group.is_some() { 0o440 } else { 0 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
+    }
+    symlink(name, &next)?;
+    fs::rename(&next, &data)?;
+    for top in files.keys().filter_map(|path| path.iter().next()) {
+        let link = volume.join(top);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new("..data").join(top), link)?;
+        }
+    }
+    if current.as_os_str().is_empty() {
+        Ok(())
+    } else {
+        fs::remove_dir_all(volume.join(current))
+    }
+}
+
+/// Makes a file that is mounted into containers, with this mode whatever the umask is: the containers' users differ.
+pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result<(), VolumeError> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(path, text))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+        .map_err(VolumeError::at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::volumes::{PodDirectories, names_in};
+
+    #[test]
+    fn empty_dir_lives_as_long_as_its_pod() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let pods = PodDirectories::new(root.path().join("pods"));
+        let uid = PodUid::from("u1");
+        let path = pods.empty_dir(&uid, "v")?;
+        make_empty_dir(&path, None, None)?;
+        fs::write(path.join("kept"), "x")?;
+        make_empty_dir(&path, None, None)?;
+        assert!(path.join("kept").exists());
+        pods.remove(&uid)?;
+        assert!(!pods.of(&uid)?.exists());
+        pods.remove(&uid)?;
+        Ok(())
+    }
+
+    #[test]
+    fn files_change_together_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("v");
+        let write = |text: &str| {
+            let file = |mode| VolumeFile {
+                text: text.to_owned(),
+                mode,
+            };
+            let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
+            write_files(&path, &files, Some(7))
+        };
+        write("old")?;
+        let directory = fs::canonicalize(path.join("d"))?;
+        write("old")?;
+        assert_eq!(
+            fs::canonicalize(path.join("d"))?,
+            directory,
+            "it did not change"
+        );
+        for text in ["new", "newer"] {
+            write(text)?;
+            assert_eq!(fs::read_to_string(path.join("a"))?, text);
+            assert_eq!(fs::read_to_string(path.join("d/b"))?, text);
+        }
+        let file = fs::metadata(path.join("a"))?;
+        assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
+        let left = names_in(&path)?.len();
+        assert_eq!(left, 4, "a, d, ..data and its directory");
+        Ok(())
+    }
+
+    #[test]
+    fn mode_of_a_used_empty_dir_is_the_containers_affair() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("v");
+        make_empty_dir(&path, None, Some(7))?;
+        let made = fs::metadata(&path)?;
+        assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        make_empty_dir(&path, None, Some(7))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
+        Ok(())
+    }
+
+    #[test]
+    fn file_for_containers_has_its_mode_whatever_the_umask() -> Result<(), VolumeError> {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("new/file");
+        make_file(&path, "text", 0o666)?;
+        let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+        assert_eq!(mode.ok(), Some(0o666));
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("text"));
+        Ok(())
+    }
+
+    #[test]
+    fn host_path_is_checked_by_its_type() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let file = root.path().join("file");
+        fs::write(&file, "x")?;
+        let missing = root.path().join("missing");
+        let prepare = |path: &Path, kind| check_host_path("v", path, kind);
+        assert!(prepare(&file, "File").is_ok());
+        assert!(prepare(&missing, "").is_ok());
+        let error = prepare(&file, "Directory").err();
+        let expected = format!("volume v: hostPath {file:?} is not a directory");
+        assert_eq!(error.map(|e| e.to_string()), Some(expected));
+        let error = prepare(&missing, "Socket").err();
+        assert!(matches!(error, Some(VolumeError::Io { .. })), "{error:?}");
+        assert!(prepare(&missing, "DirectoryOrCreate").is_ok());
+        assert!(missing.is_dir());
+        let made = root.path().join("made");
+        assert!(prepare(&made, "FileOrCreate").is_ok());
+        assert!(made.is_file());
+        Ok(())
+    }
+
+    #[test]
+    fn volume_in_memory_has_the_least_size_of_three() {
+        for (size_limit, memory_limits, expected) in [
+            (json!(null), [json!(null), json!(null)], 1000),
+            (json!("300"), [json!("100"), json!(null)], 300),
+            (json!("300"), [json!("100"), json!("50")], 150),
+            (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
+        ] {
+            let containers = memory_limits.map(|limit| {
+                let limits: BTreeMap<_, _> = limit
+                    .as_str()
+                    .map(|limit| ("memory", limit))
+                    .into_iter()
+                    .collect();
+                json!({"name": "c", "resources": {"limits": limits}})
+            });
+            let volume =
+                json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
+            let spec = json!({"containers": containers, "volumes": [volume]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let source = spec
+                .volumes
+                .as_ref()
+                .and_then(|volumes| volumes[0].empty_dir.as_ref());
+            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
+        }
+    }
+}
