@@ -445,15 +445,18 @@ mod tests {
         BTreeMap::from([("v".to_owned(), volume)])
     }
 
-    fn host_path(path: PathBuf, kind: HostPathKind) -> BTreeMap<String, Volume> {
-        volume(Volume::HostPath { path, kind })
+    /// The directories of pods, and the uid of one.
+    fn pods(root: &tempfile::TempDir) -> (PodDirectories, PodUid) {
+        let pods = PodDirectories::new(root.path().join("pods"));
+        (pods, PodUid::from("u1"))
     }
 
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
     #[test]
-    fn empty_dir_lives_as_long_as_its_pod() -> Result<(), Box<dyn std::error::Error>> {
+    fn empty_dir_lives_as_long_as_its_pod() -> Outcome {
         let root = tempfile::tempdir()?;
-        let pods = PodDirectories::new(root.path().join("pods"));
-        let uid = PodUid::from("u1");
+        let (pods, uid) = pods(&root);
         let (memory, group) = (None, None);
         let volumes = volume(Volume::EmptyDir { memory, group });
         let path = pods.prepare(&uid, &volumes)?["v"].clone();
@@ -467,32 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn files_change_together_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+    fn files_change_together_and_keep_their_names() -> Outcome {
         let root = tempfile::tempdir()?;
-        let pods = PodDirectories::new(root.path().join("pods"));
-        let uid = PodUid::from("u1");
+        let (pods, uid) = pods(&root);
         let write = |text: &str| {
-            let file = |mode| VolumeFile {
-                text: text.to_owned(),
-                mode,
+            let file = |mode| {
+                let text = text.to_owned();
+                VolumeFile { text, mode }
             };
             let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
-            pods.prepare(
-                &uid,
-                &volume(Volume::Files {
-                    files,
-                    group: Some(7),
-                }),
-            )
+            let group = Some(7);
+            pods.prepare(&uid, &volume(Volume::Files { files, group }))
         };
         let path = write("old")?["v"].clone();
         let directory = fs::canonicalize(path.join("d"))?;
         write("old")?;
-        assert_eq!(
-            fs::canonicalize(path.join("d"))?,
-            directory,
-            "it did not change"
-        );
+        let same = fs::canonicalize(path.join("d"))?;
+        assert_eq!(same, directory, "it did not change");
         for text in ["new", "newer"] {
             write(text)?;
             assert_eq!(fs::read_to_string(path.join("a"))?, text);
@@ -506,8 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_of_a_used_empty_dir_is_the_containers_affair() -> Result<(), Box<dyn std::error::Error>>
-    {
+    fn mode_of_a_used_empty_dir_is_the_containers_affair() -> Outcome {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         make_empty_dir(&path, None, Some(7))?;
@@ -541,14 +534,16 @@ mod tests {
     }
 
     #[test]
-    fn host_path_is_checked_by_its_type() -> Result<(), Box<dyn std::error::Error>> {
+    fn host_path_is_checked_by_its_type() -> Outcome {
         let root = tempfile::tempdir()?;
-        let pods = PodDirectories::new(root.path().join("pods"));
-        let uid = PodUid::from("u1");
+        let (pods, uid) = pods(&root);
         let file = root.path().join("file");
         fs::write(&file, "x")?;
         let missing = root.path().join("missing");
-        let prepare = |path: &Path, kind| pods.prepare(&uid, &host_path(path.to_owned(), kind));
+        let prepare = |path: &Path, kind| {
+            let path = path.to_owned();
+            pods.prepare(&uid, &volume(Volume::HostPath { path, kind }))
+        };
         assert!(prepare(&file, HostPathKind::File).is_ok());
         assert!(prepare(&missing, HostPathKind::Any).is_ok());
         let error = prepare(&file, HostPathKind::Directory).err();
