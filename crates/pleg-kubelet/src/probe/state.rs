@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn late_outcome_of_an_earlier_container_does_not_count() {
         let (mut state, id) = running(Liveness, (1, 1));
-        state.running(&Id::from("b"), at(10), Duration::ZERO);
+        assert!(state.checked(&id, Outcome::Failure));
+        assert!(state.running(&Id::from("b"), at(10), Duration::ZERO));
         assert!(!state.checked(&id, Outcome::Failure) && state.succeeds());
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }

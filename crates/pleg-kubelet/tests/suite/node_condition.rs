@@ -42,6 +42,7 @@ fn errors(wrong: &str) -> NodeErrors {
         }
         state.status_answered(BEGIN, Some(&status));
     }
+    state.set_storage_error(Some("an error that is over".to_owned()));
     state.set_storage_error(is("storage").then(|| "no CSI driver".to_owned()));
     let stale = |nanos| NotReady::Stale {
         elapsed: Duration::from_nanos(nanos),

@@ -213,6 +213,7 @@ fn running_container_that_vanished_without_a_record_has_ended() {
                    The container used to be Running";
     assert_eq!(node.app()["lastState"], lost(message));
     assert_eq!(node.app()["restartCount"], 5);
+    assert_eq!(node.phase(), "Running");
     // If the pod is being deleted, it is not restarted.
     assert_eq!(vanished().deleted().app()["restartCount"], 4);
 }

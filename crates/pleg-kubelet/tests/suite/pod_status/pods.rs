@@ -83,13 +83,14 @@ fn phase_and_initialized_follow_init_containers() {
         Never  | setup exited 0, proxy running, app running   | Running   |
         # The end of a sidecar does not count.
         Never  | setup exited 0, proxy exited 1, app running  | Running   |
-        Never  | setup exited 0, proxy exited 137, app exited 1 | Failed |
+        Never  | setup exited 0, proxy exited 137, app exited 0 | Succeeded | - PodCompleted
     ";
     for row in rows(table) {
         let status = Node::of(&format!("{} setup proxy app", row[0]), row[1]).status();
         assert_eq!(status["phase"], row[2], "{row:?}");
         let expected = match row[3] {
             "" => "Initialized|True|-|-".to_owned(),
+            "- PodCompleted" => "Initialized|True|PodCompleted|-".to_owned(),
             names => format!(
                 "Initialized|False|ContainersNotInitialized|containers with incomplete status: [{names}]"
             ),
