@@ -36,10 +36,8 @@ struct Process(Child);
 impl Process {
     fn start(api: &ApiServer, daemon: &Daemon) -> anyhow::Result<Self> {
         let log = daemon.dir.join("api-kubelet.log");
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(log)?;
+        let mut options = std::fs::File::options();
+        let log = options.create(true).append(true).open(log)?;
         let child = Command::new(env!("CARGO_BIN_EXE_api_kubelet"))
             .args(["--node", "n", "--server", &api.url])
             .args(["--back-off-initial", "200", "--back-off-max", "1000"])
@@ -61,12 +59,11 @@ impl Drop for Process {
 
 /// The exit codes that the API server was told of, by container.
 fn told(history: &[Value]) -> BTreeMap<String, i64> {
-    let containers = history
+    let statuses = history
         .iter()
-        .filter_map(|pod| pod["status"]["containerStatuses"].as_array());
-    let states = containers
-        .flatten()
-        .flat_map(|c| [&c["state"], &c["lastState"]]);
+        .map(|pod| &pod["status"]["containerStatuses"]);
+    let containers = statuses.filter_map(Value::as_array).flatten();
+    let states = containers.flat_map(|c| [&c["state"], &c["lastState"]]);
     let ends = states.filter_map(|state| {
         let end = &state["terminated"];
         let id = end["containerID"].as_str()?.rsplit('/').next()?;
@@ -94,10 +91,8 @@ fn revived(history: &[Value]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()> {
-    let (pods, restarts) = (
-        number("PLEG_API_PODS", 6)?,
-        number("PLEG_API_RESTARTS", 24)?,
-    );
+    let pods = number("PLEG_API_PODS", 6)?;
+    let restarts = number("PLEG_API_RESTARTS", 24)?;
     let Some(daemon) = Daemon::up(Version::V2)? else {
         return Ok(());
     };
@@ -106,24 +101,19 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
     let api = ApiServer::start().await;
     for n in 0..pods {
         let code = i32::try_from(n % 100 + 1)?;
-        let job = Life::Exit {
-            code,
-            after_ms: 300 + u64::from(n) * 37 % 500,
-        };
+        let after_ms = 300 + u64::from(n) * 37 % 500;
+        let job = Life::Exit { code, after_ms };
         // Every fifth pod ends for ever.
         let policy = if n % 5 == 4 { "Never" } else { "Always" };
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": format!("pod-{n}"), "namespace": "test"},
-            "spec": {
-                "nodeName": "n", "hostNetwork": true, "restartPolicy": policy,
-                "terminationGracePeriodSeconds": 2,
-                "containers": [{
-                    "name": "job", "image": daemon.image, "imagePullPolicy": "Never",
-                    "command": job.command(),
-                }],
-            },
+        let container = json!({
+            "name": "job", "image": daemon.image, "imagePullPolicy": "Never", "command": job.command(),
         });
+        let spec = json!({
+            "nodeName": "n", "hostNetwork": true, "restartPolicy": policy,
+            "terminationGracePeriodSeconds": 2, "containers": [container],
+        });
+        let metadata = json!({"name": format!("pod-{n}"), "namespace": "test"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         api.request(&Method::POST, PODS, &pod)
             .map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
     }
@@ -163,11 +153,8 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
     })
     .await?;
     let observed = poller.observed();
-    println!(
-        "{} restarts, {} containers",
-        observed.restarts("job"),
-        observed.containers.len()
-    );
+    let (restarts, containers) = (observed.restarts("job"), observed.containers.len());
+    println!("{restarts} restarts, {containers} containers");
     ensure!(observed.doubles.is_empty(), "{:?}", observed.doubles);
     ensure!(observed.overlaps().is_empty(), "{:?}", observed.overlaps());
     let revived = revived(&api.history(PODS));

@@ -211,10 +211,6 @@ mod tests {
     fn first_restart_is_immediate_and_delays_double_to_the_maximum() {
         let delays = crash_loop(&mut BackOff::default(), 9);
         assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300, 300]);
-    }
-
-    #[test]
-    fn configured_delays_are_used() {
         let settings = BackOffSettings {
             initial: SECOND,
             max: 3 * SECOND,

@@ -201,37 +201,36 @@ mod tests {
 
     use super::*;
 
+    fn fields<'a>(pod: &'a Pod, node: &'a NodeConfig) -> Fields<'a> {
+        let pod_ips = &[];
+        Fields { pod, node, pod_ips }
+    }
+
     #[test]
     fn resources_are_rounded_up_and_limits_default_to_the_node() {
         let mut node = NodeConfig::of_host(Path::new("/r"), Vec::new());
         (node.cpus, node.memory) = (4, 1000);
         let pod = Pod::default();
-        let fields = Fields {
-            pod: &pod,
-            node: &node,
-            pod_ips: &[],
-        };
-        let with_limits =
-            json!({"name": "app", "resources": {"limits": {"cpu": "1500m", "memory": "1Mi"}}});
+        let fields = fields(&pod, &node);
+        let limits = json!({"cpu": "1500m", "memory": "1Mi"});
+        let with_limits = json!({"name": "app", "resources": {"limits": limits}});
         let with_limits: Container = serde_json::from_value(with_limits).unwrap();
+        let without = Container::default();
         let value = |container, resource: &str, divisor: &Value| {
             let selector = json!({"resource": resource, "divisor": divisor});
             fields.resource(container, &serde_json::from_value(selector).unwrap())
         };
-        for (resource, divisor, expected) in [
-            ("limits.cpu", json!(null), "2"),
-            ("limits.cpu", json!("1m"), "1500"),
-            ("requests.cpu", json!("0"), "2"),
-            ("limits.memory", json!("1Ki"), "1024"),
-            ("requests.ephemeral-storage", json!(null), "0"),
+        for (container, resource, divisor, expected) in [
+            (&with_limits, "limits.cpu", json!(null), "2"),
+            (&with_limits, "limits.cpu", json!("1m"), "1500"),
+            (&with_limits, "requests.cpu", json!("0"), "2"),
+            (&with_limits, "limits.memory", json!("1Ki"), "1024"),
+            (&with_limits, "requests.ephemeral-storage", json!(null), "0"),
+            (&without, "limits.cpu", json!(null), "4"),
+            (&without, "limits.memory", json!(null), "1000"),
         ] {
-            let found = value(&with_limits, resource, &divisor);
+            let found = value(container, resource, &divisor);
             assert_eq!(found.as_deref(), Ok(expected), "{resource} {divisor}");
-        }
-        let without = Container::default();
-        for (resource, expected) in [("limits.cpu", "4"), ("limits.memory", "1000")] {
-            let found = value(&without, resource, &Value::Null);
-            assert_eq!(found.as_deref(), Ok(expected), "{resource}");
         }
         assert!(value(&without, "limits.ephemeral-storage", &Value::Null).is_err());
     }
@@ -246,14 +245,10 @@ mod tests {
         ]});
         let source = serde_json::from_value(source).unwrap();
         let node = NodeConfig::of_host(Path::new("/r"), Vec::new());
-        let fields = Fields {
-            pod: &pod,
-            node: &node,
-            pod_ips: &[],
-        };
-        let file = |text: &str, mode| VolumeFile {
-            text: text.to_owned(),
-            mode,
+        let fields = fields(&pod, &node);
+        let file = |text: &str, mode| {
+            let text = text.to_owned();
+            VolumeFile { text, mode }
         };
         let expected = BTreeMap::from([
             ("labels".into(), file("a=\"1\"\nb=\"x\\\"y\"", 0o400)),

@@ -259,75 +259,55 @@ fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    fn spec_of(pod: Value) -> PodSpec {
+        PodSpec::from_pod(&serde_json::from_value(pod).expect("a pod"))
+    }
+
     #[test]
     fn specification_has_init_containers_first_and_the_apis_defaults() {
-        let pod: Pod = serde_json::from_value(json!({"spec": {
+        let spec = spec_of(json!({"spec": {
             "containers": [{"name": "app", "image": "shop:1"}],
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
-        }}))
-        .expect("a pod");
-        let spec = PodSpec::from_pod(&pod);
+        }}));
         let roles: Vec<_> = spec.containers.iter().map(|c| (&*c.name, c.role)).collect();
-        assert_eq!(
-            roles,
-            [
-                ("i", ContainerRole::Init),
-                ("s", ContainerRole::Sidecar),
-                ("app", ContainerRole::Regular)
-            ]
-        );
+        use ContainerRole::{Init, Regular, Sidecar};
+        assert_eq!(roles, [("i", Init), ("s", Sidecar), ("app", Regular)]);
         assert_eq!(spec.restart_policy, RestartPolicy::Always);
         assert_eq!(spec.termination_grace_period, Duration::from_secs(30));
     }
 
     #[test]
     fn policy_and_grace_period_are_those_of_the_pod() {
-        let of = |policy, grace: i64, deletion: Option<i64>| {
-            let pod = json!({
-                "metadata": {"deletionGracePeriodSeconds": deletion},
-                "spec": {
-                    "containers": [],
-                    "restartPolicy": policy,
-                    "terminationGracePeriodSeconds": grace,
-                },
-            });
-            let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            let spec = PodSpec::from_pod(&pod);
-            (spec.restart_policy, spec.termination_grace_period.as_secs())
-        };
-        assert_eq!(of("Never", 5, None), (RestartPolicy::Never, 5));
-        assert_eq!(of("OnFailure", 60, Some(2)), (RestartPolicy::OnFailure, 2));
-        assert_eq!(of("Always", -1, None), (RestartPolicy::Always, 0));
+        for (policy, grace, deletion, expected) in [
+            ("Never", 5, None, (RestartPolicy::Never, 5)),
+            ("OnFailure", 60, Some(2), (RestartPolicy::OnFailure, 2)),
+            ("Always", -1, None, (RestartPolicy::Always, 0)),
+        ] {
+            let spec = json!({"containers": [], "restartPolicy": policy, "terminationGracePeriodSeconds": grace});
+            let metadata = json!({"deletionGracePeriodSeconds": deletion});
+            let spec = spec_of(json!({"metadata": metadata, "spec": spec}));
+            let found = (spec.restart_policy, spec.termination_grace_period.as_secs());
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
-    fn hash_is_upstreams() {
-        let container = Container {
-            name: "test_container".to_owned(),
-            image: Some("foo/image:v1".to_owned()),
-            ..Container::default()
-        };
-        assert_eq!(container_hash(&container), "8e45cbd0");
-    }
-
-    #[test]
-    fn hash_changes_with_name_and_image_only() {
-        let container = |change: fn(&mut Container)| {
-            let mut container = Container {
-                name: "app".to_owned(),
-                image: Some("shop:1".to_owned()),
-                ..Container::default()
-            };
-            change(&mut container);
+    fn hash_is_upstreams_and_changes_with_name_and_image_only() {
+        let hash = |name: &str, image: &str, args: Option<Vec<String>>| {
+            let mut container = Container::default();
+            (container.name, container.args) = (name.to_owned(), args);
+            container.image = Some(image.to_owned());
             container_hash(&container)
         };
-        let same = container(|_| ());
-        assert_eq!(container(|c| c.args = Some(vec!["x".to_owned()])), same);
-        assert_ne!(container(|c| c.image = Some("shop:2".to_owned())), same);
-        assert_ne!(container(|c| c.name = "log".to_owned()), same);
+        let same = hash("test_container", "foo/image:v1", None);
+        assert_eq!(same, "8e45cbd0");
+        let with_args = hash("test_container", "foo/image:v1", Some(vec!["x".to_owned()]));
+        assert_eq!(with_args, same);
+        assert_ne!(hash("test_container", "foo/image:v2", None), same);
+        assert_ne!(hash("log", "foo/image:v1", None), same);
     }
 }

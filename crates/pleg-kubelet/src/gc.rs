@@ -142,146 +142,132 @@ fn removal(container: &ContainerStatus) -> Removal {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use ContainerState::{Created, Exited, Running};
     use pleg::core::SandboxStatus;
 
     use super::*;
 
     const NOW: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
-    const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
 
-    /// A container `NAME-ATTEMPT`, created 1,000 − 10 × attempt seconds ago.
-    fn container(name: &str, attempt: u32, state: ContainerState) -> ContainerStatus {
-        let mut status = ContainerStatus::new(&*format!("{name}-{attempt}"), name, state);
-        status.attempt = attempt;
-        status.created_at = Some(NOW.before(Duration::from_secs(1_000 - 10 * u64::from(attempt))));
+    /// A container in words: `NAME-ATTEMPT`, its state if it has not exited. It was created 1,000 − 10 × attempt seconds ago.
+    fn container(words: &str) -> ContainerStatus {
+        let (id, state) = words.split_once(' ').unwrap_or((words, ""));
+        let (name, attempt) = id.split_once('-').unwrap();
+        let state = match state {
+            "running" => Running,
+            "created" => Created,
+            "unknown" => ContainerState::Unknown { last: None },
+            _ => Exited,
+        };
+        let mut status = ContainerStatus::new(id, name, state);
+        status.attempt = attempt.parse().unwrap();
+        let created = Duration::from_secs(10 * u64::from(status.attempt));
+        status.created_at = Some(NOW.before(Duration::from_secs(1_000)).after(created));
         status
     }
 
-    /// The exited attempts of that name, newest first.
-    fn exited(name: &str, attempts: Range<u32>) -> Vec<ContainerStatus> {
-        let each = |attempt| container(name, attempt, Exited);
-        attempts.rev().map(each).collect()
-    }
-
-    /// The removals of a pod with these containers and sandboxes, and what is not acknowledged.
+    /// A pod with these containers, and the ids whose exits are not acknowledged.
     struct Case {
         policy: GcPolicy,
         is_deleted: bool,
-        unacknowledged: &'static [&'static str],
+        unacknowledged: &'static str,
+        pod: PodStatus,
     }
 
     impl Case {
-        fn new(is_deleted: bool) -> Self {
+        fn new(is_deleted: bool, containers: &str) -> Self {
+            let mut pod = PodStatus::nothing("p".into());
+            let words = containers.split(", ").filter(|words| !words.is_empty());
+            pod.containers = words.map(container).collect();
+            let (policy, unacknowledged) = (GcPolicy::default(), "");
             Self {
-                policy: GcPolicy::default(),
+                policy,
                 is_deleted,
-                unacknowledged: &[],
+                unacknowledged,
+                pod,
             }
         }
 
-        fn removed(
-            &self,
-            containers: &[ContainerStatus],
-            sandboxes: &[SandboxStatus],
-        ) -> Vec<String> {
-            let mut pod = PodStatus::nothing("p".into());
-            (pod.containers, pod.sandboxes) = (containers.into(), sandboxes.into());
+        fn removed(&self) -> String {
             let gc = Gc {
                 policy: self.policy,
                 now: NOW,
                 is_deleted: self.is_deleted,
-                is_acknowledged: &|id| !self.unacknowledged.contains(&id.as_str()),
+                is_acknowledged: &|id| !self.unacknowledged.contains(id.as_str()),
             };
             let shown = |removal| match removal {
                 Removal::StopContainer(id) => format!("stop {id}"),
                 Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
             };
-            gc.removals(&pod).into_iter().map(shown).collect()
+            let removals = gc.removals(&self.pod).into_iter();
+            removals.map(shown).collect::<Vec<_>>().join(" ")
         }
     }
 
     #[test]
     fn newest_dead_containers_of_each_name_are_kept_by_policy() {
-        let mut containers = vec![container("a", 4, Running), container("a", 3, Created)];
-        containers.extend(exited("a", 0..3));
-        containers.extend(exited("b", 0..2));
-        let all = ["a-0", "a-1", "a-2", "a-3", "b-0", "b-1"];
-        let cases: [(Option<usize>, &[&str]); 4] = [
-            (Some(1), &["a-0", "a-1", "a-2", "b-0"]),
-            (Some(0), &all),
-            (Some(2), &["a-0", "a-1"]),
-            (None, &[]),
-        ];
         assert_eq!(GcPolicy::default().max_per_pod_container, Some(1));
-        for (max, removed) in cases {
-            let mut case = Case::new(false);
+        for (is_deleted, max, removed) in [
+            (false, Some(1), "a-0 a-1 a-2 b-0"),
+            (false, Some(0), "a-0 a-1 a-2 a-3 b-0 b-1"),
+            (false, Some(2), "a-0 a-1"),
+            (false, None, ""),
+            (true, Some(1), "a-0 a-1 a-2 a-3 b-0 b-1"),
+        ] {
+            let containers = "a-4 running, a-3 created, a-2, a-1, a-0, b-1, b-0";
+            let mut case = Case::new(is_deleted, containers);
             case.policy.max_per_pod_container = max;
-            assert_eq!(case.removed(&containers, &[]), removed, "{max:?}");
+            assert_eq!(case.removed(), removed, "{max:?}");
         }
-        assert_eq!(Case::new(true).removed(&containers, &[]), all);
     }
 
     #[test]
     fn young_container_is_kept_unless_it_is_from_the_future() {
-        let mut case = Case::new(true);
+        let mut case = Case::new(true, "a-3, a-2, a-1, a-0, f-200");
         case.policy.min_age = Duration::from_secs(985);
-        let mut future = container("f", 0, Exited);
-        future.created_at = Some(NOW.after(Duration::from_secs(9)));
-        let containers = [exited("a", 0..4), vec![future]].concat();
-        assert_eq!(case.removed(&containers, &[]), ["a-0", "a-1", "f-0"]);
+        assert_eq!(case.removed(), "a-0 a-1 f-200");
     }
 
     #[test]
     fn unacknowledged_exits_are_kept_up_to_three_of_a_name() {
-        let mut case = Case::new(true);
-        case.unacknowledged = &["a-0", "a-1", "a-2", "a-3", "b-0", "c-0"];
-        let containers = [
-            exited("a", 0..4),
-            exited("b", 0..2),
-            // It never ran, so it has no Died.
-            vec![container("c", 0, Created)],
-        ];
-        let removed = case.removed(&containers.concat(), &[]);
-        assert_eq!(removed, ["a-0", "b-1", "c-0"]);
+        // The container c never ran, so it has no exit.
+        let mut case = Case::new(true, "a-3, a-2, a-1, a-0, b-1, b-0, c-0 created");
+        case.unacknowledged = "a-0 a-1 a-2 a-3 b-0 c-0";
+        assert_eq!(case.removed(), "a-0 b-1 c-0");
     }
 
     #[test]
     fn container_in_unknown_state_is_stopped_first() {
-        let containers = [container("a", 1, Exited), container("a", 0, UNKNOWN)];
-        assert_eq!(Case::new(false).removed(&containers, &[]), ["stop a-0"]);
+        let case = Case::new(false, "a-1, a-0 unknown");
+        assert_eq!(case.removed(), "stop a-0");
     }
 
     #[test]
     fn dead_empty_sandboxes_go_except_the_newest_of_a_pod() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
-        let mut user = container("a", 0, Running);
-        user.sandbox = Some("s2".into());
-        let sandboxes = |newest| {
-            [
+        for (is_deleted, newest, unacknowledged, removed) in [
+            (false, ready, "", "s0 s1 s3"),
+            (false, dead, "", "s0 s1 s3"),
+            (true, ready, "", "s0 s1 s3"),
+            (true, dead, "", "s0 s1 s3 s4"),
+            (false, ready, "s0 s3", "s1"),
+        ] {
+            let mut case = Case::new(is_deleted, "");
+            case.unacknowledged = unacknowledged;
+            let mut user = container("a-0 running");
+            user.sandbox = Some("s2".into());
+            case.pod.containers = [user].into();
+            let states = [
                 ("s4", newest),
                 ("s3", dead),
                 ("s2", dead),
                 ("s1", unknown),
                 ("s0", dead),
-            ]
-            .map(|(id, state)| SandboxStatus::new(id, state))
-        };
-        let removed = |is_deleted, newest, unacknowledged| {
-            let case = Case {
-                unacknowledged,
-                ..Case::new(is_deleted)
-            };
-            case.removed(std::slice::from_ref(&user), &sandboxes(newest))
-        };
-        let old = ["s0", "s1", "s3"];
-        for (is_deleted, newest) in [(false, ready), (false, dead), (true, ready)] {
-            assert_eq!(removed(is_deleted, newest, &[]), old);
+            ];
+            let sandboxes = states.map(|(id, state)| SandboxStatus::new(id, state));
+            case.pod.sandboxes = sandboxes.into();
+            assert_eq!(case.removed(), removed, "{is_deleted} {newest:?}");
         }
-        assert_eq!(removed(true, dead, &[]), ["s0", "s1", "s3", "s4"]);
-        assert_eq!(removed(false, ready, &["s0", "s3"]), ["s1"]);
     }
 }

@@ -58,11 +58,8 @@ mod tests {
         let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
         let spec = json!({"containers": [], "hostname": "w", "hostAliases": aliases});
         let text = hosts_of(&spec, &[[10, 0, 0, 7].into()]);
-        assert!(text.starts_with(LOCAL));
-        assert_eq!(
-            &text[LOCAL.len()..],
-            "10.0.0.7\tw\n10.1.1.1\tdb\tdb.local\n"
-        );
+        let own = "10.0.0.7\tw\n10.1.1.1\tdb\tdb.local\n";
+        assert_eq!(text, format!("{LOCAL}{own}"));
     }
 
     #[test]

@@ -249,21 +249,14 @@ mod tests {
             ("0.0000000001", 1, 1),
             ("1E", i64::MAX, 1_000_000_000_000_000_000),
             ("8Ei", i64::MAX, i64::MAX),
-            (
-                "99999999999999999999999999999999999999999999",
-                i64::MAX,
-                i64::MAX,
-            ),
+            ("99999999999999999999999999999999", i64::MAX, i64::MAX),
             ("1e999", i64::MAX, i64::MAX),
             ("1e-999", 1, 1),
         ];
         for (text, millis, value) in cases {
             let amount = amount(text).unwrap_or_else(|| panic!("{text} is not read"));
-            assert_eq!(
-                (amount.milli_value(), amount.value()),
-                (millis, value),
-                "{text}"
-            );
+            let found = (amount.milli_value(), amount.value());
+            assert_eq!(found, (millis, value), "{text}");
         }
     }
 
@@ -292,31 +285,17 @@ mod tests {
             ("1e3", "1e3"),
             ("none", "none"),
         ] {
-            assert_eq!(
-                canonical(&Quantity(given.to_owned())).0,
-                expected,
-                "{given}"
-            );
+            let found = canonical(&Quantity(given.to_owned())).0;
+            assert_eq!(found, expected, "{given}");
         }
     }
 
     #[test]
     fn amounts_are_written_in_canonical_form() {
-        let cpu = |millis| Amount::millis(millis).cpu().0;
-        assert_eq!(
-            [cpu(0), cpu(500), cpu(2000), cpu(2500)],
-            ["0", "500m", "2", "2500m"]
-        );
-        let bytes = |n| Amount::whole(n).bytes().0;
-        assert_eq!(
-            [
-                bytes(0),
-                bytes(1000),
-                bytes(1024),
-                bytes(134_217_728),
-                bytes(1_610_612_736)
-            ],
-            ["0", "1000", "1Ki", "128Mi", "1536Mi"]
-        );
+        let cpu = [0, 500, 2000, 2500].map(|millis| Amount::millis(millis).cpu().0);
+        assert_eq!(cpu, ["0", "500m", "2", "2500m"]);
+        let bytes = [0, 1000, 1024, 134_217_728, 1_610_612_736];
+        let bytes = bytes.map(|bytes| Amount::whole(bytes).bytes().0);
+        assert_eq!(bytes, ["0", "1000", "1Ki", "128Mi", "1536Mi"]);
     }
 }

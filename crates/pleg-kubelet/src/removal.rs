@@ -198,13 +198,8 @@ pub(crate) mod tests {
     }
 
     fn bind(from: &Path, to: &Path) -> Outcome {
-        Ok(mount(
-            Some(from),
-            to,
-            None::<&str>,
-            MsFlags::MS_BIND,
-            None::<&str>,
-        )?)
+        let none = None::<&str>;
+        Ok(mount(Some(from), to, none, MsFlags::MS_BIND, none)?)
     }
 
     /// A pod's directory with an `emptyDir`, and a directory outside with a file.
@@ -217,12 +212,16 @@ pub(crate) mod tests {
         Ok((pod, outside))
     }
 
+    /// Removes the pod's directory: these paths must stay, and so must the file outside.
     #[track_caller]
-    fn assert_left(removed: Result<(), VolumeError>, mounted: &[PathBuf]) {
-        match removed {
-            Err(VolumeError::Mounted { paths }) => assert_eq!(paths, mounted),
-            other => panic!("{other:?}"),
-        }
+    fn assert_left(pod: &Path, outside: &Path, mounted: &[PathBuf]) {
+        let Err(VolumeError::Mounted { mut paths }) = remove_directory(pod) else {
+            panic!("removed");
+        };
+        paths.sort();
+        assert_eq!(paths, mounted);
+        let file = fs::read_to_string(outside.join("db/data"));
+        assert_eq!(file.unwrap(), "precious");
     }
 
     #[test]
@@ -231,8 +230,7 @@ pub(crate) mod tests {
             let (pod, outside) = pod_and_outside(dir)?;
             let mounted = pod.join("volume/mnt");
             bind(&outside, &mounted)?;
-            assert_left(remove_directory(&pod), &[mounted]);
-            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            assert_left(&pod, &outside, &[mounted]);
             assert!(!pod.join("volume/file").exists());
             Ok(())
         });
@@ -243,16 +241,11 @@ pub(crate) mod tests {
         in_mount_namespace(|dir| {
             let (pod, _) = pod_and_outside(dir)?;
             let mounted = pod.join("volume/mnt");
-            mount(
-                Some("tmpfs"),
-                &mounted,
-                Some("tmpfs"),
-                MsFlags::empty(),
-                None::<&str>,
-            )?;
-            fs::write(mounted.join("data"), "precious")?;
-            assert_left(remove_directory(&pod), std::slice::from_ref(&mounted));
-            assert_eq!(fs::read_to_string(mounted.join("data"))?, "precious");
+            let (tmpfs, flags) = (Some("tmpfs"), MsFlags::empty());
+            mount(tmpfs, &mounted, tmpfs, flags, None::<&str>)?;
+            fs::create_dir(mounted.join("db"))?;
+            fs::write(mounted.join("db/data"), "precious")?;
+            assert_left(&pod, &mounted, std::slice::from_ref(&mounted));
             Ok(())
         });
     }
@@ -265,12 +258,7 @@ pub(crate) mod tests {
             bind(&outside, &mounted)?;
             bind(&outside.join("db/data"), &file)?;
             let open = fs::File::open(mounted.join("db/data"))?;
-            let Err(VolumeError::Mounted { mut paths }) = remove_directory(&pod) else {
-                panic!("removed");
-            };
-            paths.sort();
-            assert_eq!(paths, [file.clone(), mounted.clone()]);
-            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            assert_left(&pod, &outside, &[file.clone(), mounted.clone()]);
             drop(open);
             nix::mount::umount(&mounted)?;
             nix::mount::umount(&file)?;
@@ -285,8 +273,7 @@ pub(crate) mod tests {
         in_mount_namespace(|dir| {
             let (pod, outside) = pod_and_outside(dir)?;
             bind(&outside, &pod)?;
-            assert_left(remove_directory(&pod), std::slice::from_ref(&pod));
-            assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
+            assert_left(&pod, &outside, std::slice::from_ref(&pod));
             Ok(())
         });
     }
@@ -310,9 +297,9 @@ pub(crate) mod tests {
         let (_, outside) = pod_and_outside(dir.path())?;
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&outside, &link)?;
-        let removed = remove_directory(&link);
+        let removed = remove_directory(&link).unwrap_err();
         assert!(
-            matches!(removed, Err(VolumeError::Directory { .. })),
+            matches!(removed, VolumeError::Directory { .. }),
             "{removed:?}"
         );
         assert!(outside.join("db/data").exists());

@@ -96,10 +96,9 @@ mod tests {
 
     fn sub_path(root: &Path, path: &str) -> SubPath {
         let (volume, target) = (root.join("volume"), root.join("target/0"));
-        let path = path.into();
         SubPath {
             volume,
-            path,
+            path: path.into(),
             target,
         }
     }

@@ -83,9 +83,9 @@ mod tests {
     fn end_of_the_file_is_the_message() {
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("file"), dir.path().join("log"));
-        let source = |log| Source {
-            file: file.clone(),
-            log,
+        let source = |log| {
+            let file = file.clone();
+            Source { file, log }
         };
         assert_eq!(source(None).read(), "", "nothing is there");
         fs::write(&log, "2026-01-01T00:00:00Z stderr F panic\n").unwrap();
@@ -101,10 +101,8 @@ mod tests {
             |n: usize, tag: &str| format!("2026-01-01T00:00:00.{n:09}Z stdout {tag} line {n}\n");
         let log: String = (0..100).map(|n| line(n, "F")).collect();
         let text = last_lines(log.as_bytes(), false);
-        assert!(
-            text.starts_with("line 20\n") && text.ends_with("line 99\n"),
-            "{text}"
-        );
+        let ends = (text.starts_with("line 20\n"), text.ends_with("line 99\n"));
+        assert_eq!(ends, (true, true), "{text}");
         let parts = line(1, "P") + &line(2, "F");
         assert_eq!(last_lines(parts.as_bytes(), false), "line 1line 2\n");
         assert_eq!(last_lines(parts.as_bytes(), true), "line 2\n");

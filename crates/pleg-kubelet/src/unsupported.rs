@@ -225,10 +225,8 @@ mod tests {
 
     fn fields(spec: Value) -> Vec<String> {
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-        unsupported(&pod)
-            .into_iter()
-            .map(|error| error.field)
-            .collect()
+        let errors = unsupported(&pod).into_iter();
+        errors.map(|error| error.field).collect()
     }
 
     #[test]

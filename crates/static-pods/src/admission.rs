@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> Pod {
+    fn pod(spec: &Value) -> Pod {
         let mut pod = json!({"spec": {"containers": [{"name": "app"}]}});
         for (field, value) in spec.as_object().unwrap() {
             pod["spec"][field] = value.clone();
@@ -338,113 +338,82 @@ mod tests {
         let mut node = NodeFacts::new("n1", &config);
         node.labels.insert("disk".to_owned(), "ssd".to_owned());
         node.labels.insert("rank".to_owned(), "5".to_owned());
-        node.allocatable
-            .insert("pods".to_owned(), Quantity("2".to_owned()));
+        let pods = Quantity("2".to_owned());
+        node.allocatable.insert("pods".to_owned(), pods);
         node.unsafe_sysctls.push("net.core.*".to_owned());
         node
     }
 
-    fn requesting(resources: Value) -> Value {
-        json!({"containers": [{"name": "app", "resources": resources}]})
+    /// The specification of a row: fields of the pod; or of its container, resources, sysctls or node affinity.
+    fn spec(kind: &str, fields: &str) -> Value {
+        let fields: Value = serde_json::from_str(fields).unwrap();
+        match kind {
+            "port" => json!({"containers": [{"name": "app", "ports": [fields]}]}),
+            "resources" => json!({"containers": [{"name": "app", "resources": fields}]}),
+            "sysctl" => json!({"securityContext": {"sysctls": [{"name": fields, "value": "1"}]}}),
+            "affinity" => {
+                let never =
+                    json!({"matchExpressions": [{"key": "disk", "operator": "DoesNotExist"}]});
+                let terms = json!({"nodeSelectorTerms": [never, fields]});
+                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+            }
+            _ => fields,
+        }
     }
 
-    fn affinity(expressions: Value) -> Value {
-        let terms = json!([{"matchExpressions": [{"key": "disk", "operator": "DoesNotExist"}]}, expressions]);
-        let required = json!({"nodeSelectorTerms": terms});
-        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
-    }
-
+    /// A row: the specification, and the reason if the pod is rejected.
     #[test]
     fn pod_is_rejected_with_upstreams_reason() {
-        let port = |port: Value| json!({"containers": [{"name": "app", "ports": [port]}]});
-        let running = pod(json!({"containers": [{
-            "name": "app", "ports": [{"containerPort": 80, "hostPort": 80}],
-            "resources": {"limits": {"cpu": "1500m"}},
-        }]}));
-        let sysctl =
-            |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
-        let mut on_host = sysctl("net.ipv4.tcp_syncookies");
-        on_host["hostNetwork"] = true.into();
-        let expression = |key: &str, operator: &str, values: Value| {
-            affinity(
-                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}),
-            )
-        };
-        for (spec, reason) in [
-            (json!({}), ""),
-            (
-                json!({"nodeSelector": {"disk": "ssd", "kubernetes.io/hostname": "n1"}}),
-                "",
-            ),
-            (json!({"nodeSelector": {"disk": "hdd"}}), "NodeAffinity"),
-            (
-                json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
-                "PodOSSelectorNodeLabelDoesNotMatch",
-            ),
-            (json!({"os": {"name": "windows"}}), "PodOSNotSupported"),
-            (json!({"nodeName": "n2"}), "NodeName"),
-            (expression("disk", "In", json!(["hdd", "ssd"])), ""),
-            (expression("disk", "NotIn", json!(["ssd"])), "NodeAffinity"),
-            (expression("gpu", "NotIn", json!(["a"])), ""),
-            (expression("gpu", "Exists", json!([])), "NodeAffinity"),
-            (expression("rank", "Gt", json!(["4"])), ""),
-            (expression("rank", "Lt", json!(["5"])), "NodeAffinity"),
-            (affinity(json!({})), "NodeAffinity"),
-            (
-                affinity(
-                    json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
-                ),
-                "",
-            ),
-            (
-                port(json!({"containerPort": 1, "hostPort": 80})),
-                "NodePorts",
-            ),
-            (
-                port(json!({"containerPort": 80, "hostPort": 80, "protocol": "UDP"})),
-                "",
-            ),
-            (requesting(json!({"requests": {"cpu": "500m"}})), ""),
-            (requesting(json!({"limits": {"cpu": "501m"}})), "OutOfcpu"),
-            (
-                requesting(json!({"requests": {"memory": "2Gi"}})),
-                "OutOfmemory",
-            ),
-            (
-                requesting(json!({"requests": {"ephemeral-storage": "9Ti"}})),
-                "",
-            ),
-            (
-                requesting(json!({"limits": {"example.com/gpu": 1.to_string()}})),
-                "OutOfexample.com/gpu",
-            ),
-            (sysctl("kernel.shm_rmid_forced"), ""),
-            (sysctl("net/core/somaxconn"), ""),
-            (sysctl("kernel.msgmax"), "SysctlForbidden"),
-            (on_host, "SysctlForbidden"),
-        ] {
-            let result = admit(&pod(spec.clone()), &node(), [&running]);
-            let found = result
-                .err()
-                .map(|rejection| rejection.reason)
-                .unwrap_or_default();
-            assert_eq!(found, reason, "{spec}");
+        let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80}],
+            "resources": {"limits": {"cpu": "1500m"}}}"#;
+        let running = pod(&spec("pod", &format!("{{\"containers\": [{running}]}}")));
+        let table = r#"
+            pod {} |
+            pod {"nodeSelector": {"disk": "ssd", "kubernetes.io/hostname": "n1"}} |
+            pod {"nodeSelector": {"disk": "hdd"}} | NodeAffinity
+            pod {"nodeSelector": {"kubernetes.io/os": "windows"}} | PodOSSelectorNodeLabelDoesNotMatch
+            pod {"os": {"name": "windows"}} | PodOSNotSupported
+            pod {"nodeName": "n2"} | NodeName
+            affinity {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["hdd", "ssd"]}]} |
+            affinity {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["ssd"]}]} | NodeAffinity
+            affinity {"matchExpressions": [{"key": "gpu", "operator": "NotIn", "values": ["a"]}]} |
+            affinity {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]} | NodeAffinity
+            affinity {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["4"]}]} |
+            affinity {"matchExpressions": [{"key": "rank", "operator": "Lt", "values": ["5"]}]} | NodeAffinity
+            affinity {} | NodeAffinity
+            affinity {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]} |
+            port {"containerPort": 1, "hostPort": 80} | NodePorts
+            port {"containerPort": 80, "hostPort": 80, "protocol": "UDP"} |
+            resources {"requests": {"cpu": "500m"}} |
+            resources {"limits": {"cpu": "501m"}} | OutOfcpu
+            resources {"requests": {"memory": "2Gi"}} | OutOfmemory
+            resources {"requests": {"ephemeral-storage": "9Ti"}} |
+            resources {"limits": {"example.com/gpu": "1"}} | OutOfexample.com/gpu
+            sysctl "kernel.shm_rmid_forced" |
+            sysctl "net/core/somaxconn" |
+            sysctl "kernel.msgmax" | SysctlForbidden
+            pod {"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}} | SysctlForbidden
+        "#;
+        for row in table.trim().lines() {
+            let (words, reason) = row.split_once('|').unwrap();
+            let (kind, fields) = words.trim().split_once(' ').unwrap();
+            let rejected = admit(&pod(&spec(kind, fields)), &node(), [&running]).err();
+            let found = rejected.map(|rejection| rejection.reason);
+            assert_eq!(found.unwrap_or_default(), reason.trim(), "{row}");
         }
-        let empty = pod(json!({}));
+        let empty = pod(&json!({}));
         let full = admit(&empty, &node(), [&empty, &empty]).unwrap_err();
         assert_eq!(full.reason, "OutOfpods");
     }
 
     #[test]
     fn rejected_pod_has_failed_with_its_reason() {
-        let large = pod(requesting(json!({"requests": {"cpu": 3.to_string()}})));
+        let large = pod(&spec("resources", r#"{"requests": {"cpu": "3"}}"#));
         let status = admit(&large, &node(), []).unwrap_err().status(&large);
         assert_eq!(status.phase.as_deref(), Some("Failed"));
+        assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
         let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000";
-        assert_eq!(
-            (status.reason.as_deref(), status.message.as_deref()),
-            (Some("OutOfcpu"), Some(message))
-        );
+        assert_eq!(status.message.as_deref(), Some(message));
     }
 
     #[test]
@@ -454,9 +423,8 @@ mod tests {
         let mut sidecar = container("s", "1");
         sidecar["restartPolicy"] = "Always".into();
         let init = [container("first", "3"), sidecar, container("last", "4")];
-        let spec = pod(json!({"initContainers": init, "containers": [container("app", "2")]}))
-            .spec
-            .unwrap();
+        let spec = json!({"initContainers": init, "containers": [container("app", "2")]});
+        let spec = pod(&spec).spec.unwrap();
         assert_eq!(requests(&spec)["cpu"], Amount::whole(5));
     }
 }

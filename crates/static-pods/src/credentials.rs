@@ -156,11 +156,8 @@ mod tests {
         assert_eq!(credentials(&file, "nginx"), None);
         std::fs::write(&file, "{").unwrap();
         assert_eq!(credentials(&file, "nginx"), None);
-        std::fs::write(
-            &file,
-            r#"{"auths": {"docker.io": {}, "index.docker.io": {"username": "u"}}}"#,
-        )
-        .unwrap();
+        let auths = r#"{"auths": {"docker.io": {}, "index.docker.io": {"username": "u"}}}"#;
+        std::fs::write(&file, auths).unwrap();
         assert_eq!(credentials(&file, "nginx").unwrap().username, "u");
     }
 }

@@ -175,46 +175,19 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const T: Instant = Instant::from_nanos(1_000_000_000);
 
-    fn condition(kind: &str, status: bool, reason: &str, message: &str) -> RuntimeCondition {
-        RuntimeCondition {
+    /// The runtime's condition, and that of its network if there is one.
+    fn status(is_ready: bool, has_network: bool) -> RuntimeStatus {
+        let condition = |kind: &str, status| RuntimeCondition {
             r#type: kind.to_owned(),
             status,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        }
-    }
-
-    fn status(conditions: &[RuntimeCondition]) -> RuntimeStatus {
+            reason: "Gone".to_owned(),
+            message: "shim".to_owned(),
+        };
+        let network = has_network.then(|| condition("NetworkReady", true));
+        let runtime = condition("RuntimeReady", is_ready);
         RuntimeStatus {
-            conditions: conditions.to_vec(),
+            conditions: [runtime].into_iter().chain(network).collect(),
         }
-    }
-
-    fn good() -> RuntimeStatus {
-        status(&[
-            condition("RuntimeReady", true, "", ""),
-            condition("NetworkReady", true, "", ""),
-        ])
-    }
-
-    fn after(answer: &RuntimeStatus) -> RuntimeState {
-        let mut state = RuntimeState::new();
-        state.status_answered(T, Some(answer));
-        state
-    }
-
-    #[test]
-    fn before_the_first_status_runtime_and_network_are_unknown() {
-        let errors = RuntimeState::new().errors(T, &[]);
-        assert_eq!(
-            errors.iter().collect::<Vec<_>>(),
-            [
-                "container runtime status check may not have completed yet",
-                "network state unknown"
-            ]
-        );
-        assert_eq!(errors.runtime.len(), 1);
-        assert_eq!(errors.network.len(), 1);
     }
 
     #[test]
@@ -226,93 +199,36 @@ mod tests {
 
     #[test]
     fn runtime_is_down_thirty_seconds_after_its_last_good_status() {
-        let state = after(&good());
-        let just_before = T.after(30 * SECOND - Duration::from_nanos(1));
+        let (good, bad) = (status(true, true), status(false, true));
+        let mut state = RuntimeState::new();
+        state.status_answered(T, Some(&good));
+        let at = |seconds| T.after(SECOND * seconds);
+        let just_before = at(30).before(Duration::from_nanos(1));
         assert_eq!(state.errors(just_before, &[]), RuntimeErrors::default());
-        let errors = state.errors(T.after(30 * SECOND), &[]);
-        assert_eq!(errors.runtime, ["container runtime is down"]);
-        assert!(errors.network.is_empty());
+        let down = "container runtime is down";
+        assert_eq!(state.errors(at(30), &[]).runtime, [down]);
+        state.status_answered(at(29), Some(&bad));
+        let not_ready = "container runtime not ready: RuntimeReady=false reason:Gone message:shim";
+        assert_eq!(state.errors(at(29), &[]).runtime, [not_ready]);
+        assert_eq!(state.errors(at(30), &[]).runtime, [down, not_ready]);
+        state.status_answered(at(31), Some(&good));
+        assert_eq!(state.errors(at(31), &[]), RuntimeErrors::default());
     }
 
     #[test]
-    fn status_that_is_not_ready_is_not_good() {
-        let mut state = after(&good());
-        let not_ready = status(&[
-            condition("RuntimeReady", false, "ContainerdNotReady", "shim is gone"),
-            condition("NetworkReady", true, "", ""),
-        ]);
-        state.status_answered(T.after(29 * SECOND), Some(&not_ready));
-        let not_ready = "container runtime not ready: \
-                         RuntimeReady=false reason:ContainerdNotReady message:shim is gone";
-        let errors = state.errors(T.after(29 * SECOND), &[]);
-        assert_eq!(errors.runtime, [not_ready]);
-        let errors = state.errors(T.after(30 * SECOND), &[]);
-        assert_eq!(errors.runtime, ["container runtime is down", not_ready]);
-        state.status_answered(T.after(31 * SECOND), Some(&good()));
-        assert_eq!(
-            state.errors(T.after(31 * SECOND), &[]),
-            RuntimeErrors::default()
-        );
-    }
-
-    #[test]
-    fn missing_and_false_network_conditions_are_network_errors() {
-        let runtime = condition("RuntimeReady", true, "", "");
-        let cases = [
-            (
-                vec![
-                    runtime.clone(),
-                    condition(
-                        "NetworkReady",
-                        false,
-                        "NetworkPluginNotReady",
-                        "Network plugin returns error: cni plugin not initialized",
-                    ),
-                ],
-                "container runtime network not ready: NetworkReady=false \
-                 reason:NetworkPluginNotReady \
-                 message:Network plugin returns error: cni plugin not initialized",
-            ),
-            (vec![runtime], "container runtime network not ready: <nil>"),
-        ];
-        for (conditions, message) in cases {
-            let errors = after(&status(&conditions)).errors(T, &[]);
-            assert!(errors.runtime.is_empty());
-            assert_eq!(errors.network, [message]);
-        }
-    }
-
-    #[test]
-    fn failed_health_checks_are_named_in_their_order() {
-        let stale = pleg::NotReady::Stale {
-            elapsed: 185 * SECOND,
-            threshold: 180 * SECOND,
-        }
-        .to_string();
-        let check = |name, result| HealthCheck { name, result };
-        let checks = [
-            check("PLEG", Err(stale.as_str())),
-            check("volumes", Ok(())),
-            check("EventedPLEG", Err("pleg has yet to be successful")),
-        ];
-        assert_eq!(
-            after(&good()).errors(T, &checks).runtime,
-            [
-                "PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s",
-                "EventedPLEG is not healthy: pleg has yet to be successful",
-            ]
-        );
-    }
-
-    #[test]
-    fn storage_errors_are_kept_apart() {
-        let mut state = after(&good());
+    fn errors_are_kept_apart_by_their_source() {
+        let mut state = RuntimeState::new();
+        state.status_answered(T, Some(&status(true, false)));
         state.set_storage_error(Some("csi driver is missing".to_owned()));
-        let errors = state.errors(T, &[]);
-        assert!(errors.runtime.is_empty() && errors.network.is_empty());
+        let check = |name, result| HealthCheck { name, result };
+        let (a, b, c) = (Err("a"), Ok(()), Err("c"));
+        let checks = [check("A", a), check("B", b), check("C", c)];
+        let errors = state.errors(T, &checks);
+        let runtime = ["A is not healthy: a", "C is not healthy: c"];
+        assert_eq!(errors.runtime, runtime);
+        let network = "container runtime network not ready: <nil>";
+        assert_eq!(errors.network, [network]);
         assert_eq!(errors.storage, ["csi driver is missing"]);
-        state.set_storage_error(None);
-        assert_eq!(state.errors(T, &[]), RuntimeErrors::default());
     }
 
     #[test]

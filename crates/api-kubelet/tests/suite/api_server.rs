@@ -29,8 +29,7 @@ pub(crate) struct ApiServer {
 
 #[derive(Debug, Default)]
 struct Store {
-    /// By path of the collection and name.
-    objects: BTreeMap<(String, String), Value>,
+    objects: BTreeMap<Key, Value>,
     /// Every change: the path of its collection, its type and the object afterwards.
     changes: Vec<(String, &'static str, Value)>,
     /// Answer every request with 503.
@@ -38,6 +37,9 @@ struct Store {
     /// The paths of the requests that were answered so.
     refused: Vec<String>,
 }
+
+/// The path of a collection, and a name.
+type Key = (String, String);
 
 /// The path of an object: `/api/v1/namespaces/NS/pods/NAME/status`.
 #[derive(Debug)]
@@ -53,39 +55,38 @@ impl ObjectPath {
         // "api/v1" or "apis/GROUP/VERSION".
         let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
         let rest = parts.get(prefix..)?;
-        let kind = match rest {
-            ["namespaces", _, _, ..] => 2,
-            _ => 0,
-        };
+        let is_namespaced = matches!(rest, ["namespaces", _, _, ..]);
+        let kind = if is_namespaced { 2 } else { 0 };
         Some(Self {
             collection: parts.get(..=prefix + kind)?.join("/"),
             name: rest.get(kind + 1).map(|name| (*name).to_owned()),
             is_status: rest.get(kind + 2) == Some(&"status"),
         })
     }
+
+    fn key(&self, name: &str) -> Key {
+        (self.collection.clone(), name.to_owned())
+    }
 }
 
 /// What a request is refused with.
 type Refused = (StatusCode, &'static str, String);
 
-fn conflict(message: impl Into<String>) -> Refused {
-    (StatusCode::CONFLICT, "Conflict", message.into())
+fn conflict(message: &str) -> Refused {
+    (StatusCode::CONFLICT, "Conflict", message.to_owned())
 }
 
 impl Store {
     fn changed(&mut self, path: &ObjectPath, kind: &'static str, mut object: Value) -> Value {
-        self.changes
-            .push((path.collection.clone(), kind, Value::Null));
-        object["metadata"]["resourceVersion"] = json!(self.changes.len().to_string());
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let key = (path.collection.clone(), name.to_owned());
+        let version = self.changes.len() + 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let key = path.key(object["metadata"]["name"].as_str().unwrap_or_default());
         match kind {
-            "DELETED" => drop(self.objects.remove(&key)),
-            _ => drop(self.objects.insert(key, object.clone())),
-        }
-        if let Some(change) = self.changes.last_mut() {
-            change.2 = object.clone();
-        }
+            "DELETED" => self.objects.remove(&key),
+            _ => self.objects.insert(key, object.clone()),
+        };
+        let change = (path.collection.clone(), kind, object.clone());
+        self.changes.push(change);
         object
     }
 
@@ -94,15 +95,8 @@ impl Store {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        if self
-            .objects
-            .contains_key(&(path.collection.clone(), name.clone()))
-        {
-            return Err((
-                StatusCode::CONFLICT,
-                "AlreadyExists",
-                format!("{name} exists"),
-            ));
+        if self.objects.contains_key(&path.key(&name)) {
+            return Err((StatusCode::CONFLICT, "AlreadyExists", name));
         }
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = json!(format!("{name}-{}", self.changes.len()));
@@ -111,17 +105,8 @@ impl Store {
     }
 
     fn existing(&self, path: &ObjectPath) -> Result<Value, Refused> {
-        let key = (
-            path.collection.clone(),
-            path.name.clone().unwrap_or_default(),
-        );
-        let not_found = || {
-            (
-                StatusCode::NOT_FOUND,
-                "NotFound",
-                format!("{path:?} does not exist"),
-            )
-        };
+        let key = path.key(path.name.as_deref().unwrap_or_default());
+        let not_found = || (StatusCode::NOT_FOUND, "NotFound", format!("{path:?}"));
         self.objects.get(&key).cloned().ok_or_else(not_found)
     }
 
@@ -131,7 +116,7 @@ impl Store {
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
-                return Err(conflict(format!("{field} is {own}, not {given}")));
+                return Err(conflict(&format!("{field} is {own}, not {given}")));
             }
         }
         let status = object["status"].clone();
@@ -184,15 +169,10 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Whether an object is in that collection, or in that collection of any namespace, and selected.
-fn selected(asked: &str, of: &str, object: &Value, query: &HashMap<String, String>) -> bool {
+/// Returns true if an object of the collection `of` is in the collection that is asked for, or in that of all namespaces.
+fn selected(asked: &str, of: &str) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
-    let all_namespaces = !asked.contains("/namespaces/") && kind(asked) == kind(of);
-    let on_node = query
-        .get("fieldSelector")
-        .and_then(|s| s.strip_prefix("spec.nodeName="));
-    (asked == of || all_namespaces)
-        && on_node.is_none_or(|node| object["spec"]["nodeName"] == *node)
+    asked == of || (!asked.contains("/namespaces/") && kind(asked) == kind(of))
 }
 
 impl ApiServer {
@@ -247,10 +227,8 @@ impl ApiServer {
 
     /// Whether a request of that path was refused.
     pub(crate) fn has_refused(&self, path: &str) -> bool {
-        self.store()
-            .refused
-            .iter()
-            .any(|refused| refused.ends_with(path))
+        let store = self.store();
+        store.refused.iter().any(|refused| refused.ends_with(path))
     }
 
     fn refuses(&self, path: &str) -> bool {
@@ -261,31 +239,31 @@ impl ApiServer {
         store.down
     }
 
-    fn list(&self, collection: &str, query: &HashMap<String, String>) -> Value {
+    fn list(&self, collection: &str) -> Value {
         let store = self.store();
-        let objects = store.objects.iter();
-        let items = objects.filter(|((of, _), object)| selected(collection, of, object, query));
+        let items = store
+            .objects
+            .iter()
+            .filter(|(of, _)| selected(collection, &of.0));
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
-        let version = store.changes.len().to_string();
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items})
+        let metadata = json!({"resourceVersion": store.changes.len().to_string()});
+        json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items})
     }
 
     /// The lines of a watch: every change after that version.
-    fn watch(self, collection: String, query: HashMap<String, String>) -> Body {
-        let after = query.get("resourceVersion").and_then(|v| v.parse().ok());
-        let start = (self.version.subscribe(), after.unwrap_or(0_usize));
+    fn watch(self, collection: String, after: usize) -> Body {
+        let start = (self.version.subscribe(), after);
         let lines = futures::stream::unfold(start, move |(mut version, seen)| {
-            let (server, collection, query) = (self.clone(), collection.clone(), query.clone());
+            let (server, collection) = (self.clone(), collection.clone());
             async move {
                 version.wait_for(|now| *now > seen as u64).await.ok()?;
                 let store = server.store();
-                let mut lines = String::new();
-                for (of, kind, object) in store.changes.iter().skip(seen) {
-                    if selected(&collection, of, object, &query) {
-                        lines += &json!({"type": kind, "object": object}).to_string();
-                        lines.push('\n');
-                    }
-                }
+                let changes = store.changes.iter().skip(seen);
+                let changes = changes.filter(|(of, ..)| selected(&collection, of));
+                let line = |kind, object| format!("{}\n", json!({"type": kind, "object": object}));
+                let lines: String = changes
+                    .map(|(_, kind, object)| line(kind, object))
+                    .collect();
                 let seen = store.changes.len();
                 drop(store);
                 Some((Ok::<_, Infallible>(Bytes::from(lines)), (version, seen)))
@@ -304,33 +282,28 @@ async fn answer(
 ) -> Response {
     let answered = move || {
         if server.refuses(uri.path()) {
-            return Err((
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                "down".into(),
-            ));
+            let code = StatusCode::SERVICE_UNAVAILABLE;
+            return Err((code, "ServiceUnavailable", "down".to_owned()));
         }
         let path = ObjectPath::parse(uri.path()).ok_or_else(|| conflict("no such path"))?;
         if method == Method::GET && path.name.is_none() {
+            let after = query.get("resourceVersion").and_then(|v| v.parse().ok());
             return Ok(match query.get("watch").is_some_and(|w| w != "false") {
-                true => server.watch(path.collection, query),
-                false => server.list(&path.collection, &query).to_string().into(),
+                true => server.watch(path.collection, after.unwrap_or(0)),
+                false => server.list(&path.collection).to_string().into(),
             });
         }
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        server
-            .request(&method, uri.path(), &body)
-            .map(|object| object.to_string().into())
+        let object = server.request(&method, uri.path(), &body)?;
+        Ok(object.to_string().into())
     };
-    let (code, body) = answered().map_or_else(
-        |(code, reason, message): Refused| {
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "reason": reason, "message": message, "code": code.as_u16(),
-            });
-            (code, Body::from(status.to_string()))
-        },
-        |body| (StatusCode::OK, body),
-    );
+    let refused = |(code, reason, message): Refused| {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "reason": reason, "message": message, "code": code.as_u16(),
+        });
+        (code, Body::from(status.to_string()))
+    };
+    let (code, body) = answered().map_or_else(refused, |body| (StatusCode::OK, body));
     (code, [(CONTENT_TYPE, "application/json")], body).into_response()
 }

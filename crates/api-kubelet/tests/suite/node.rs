@@ -43,21 +43,21 @@ impl Node {
     pub(crate) async fn up() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sim = Sim::builder().build();
-        let _serving = sim
-            .serve_unix(dir.path().join("cri.sock"), pending())
-            .unwrap();
+        let socket = dir.path().join("cri.sock");
+        let _serving = sim.serve_unix(socket, pending()).unwrap();
+        let (api, kubelet) = (ApiServer::start().await, None);
         let mut node = Self {
-            api: ApiServer::start().await,
+            api,
             sim,
             dir,
-            kubelet: None,
+            kubelet,
             _serving,
         };
         node.start_kubelet();
         node
     }
 
-    pub(crate) fn start_kubelet(&mut self) {
+    fn start_kubelet(&mut self) {
         let (url, root) = (self.api.url.clone(), self.dir.path().to_owned());
         self.kubelet = Some(tokio::spawn(async move {
             let api = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
@@ -71,15 +71,8 @@ impl Node {
             let statuses = Statuses::new(api.clone());
             let mut back_off = BackOffSettings::default();
             back_off.initial = Duration::from_millis(5);
-            let kubelet = Kubelet::new(
-                &pleg,
-                client,
-                status.clone(),
-                consumer,
-                config,
-                statuses,
-                back_off,
-            );
+            let node = status.clone();
+            let kubelet = Kubelet::new(&pleg, client, node, consumer, config, statuses, back_off);
             status.wait_for_runtime().await;
             pleg.wait_until_synced().await.unwrap();
             register(&api, &facts).await.unwrap();
@@ -91,12 +84,13 @@ impl Node {
         }));
     }
 
-    /// Ends the kubelet at once, also in the middle of a call.
-    pub(crate) async fn kill_kubelet(&mut self) {
-        if let Some(kubelet) = self.kubelet.take() {
-            kubelet.abort();
-            assert!(kubelet.await.unwrap_err().is_cancelled());
-        }
+    /// Ends the kubelet at once, even in the middle of a call, and starts another one. Returns when that runs pods.
+    pub(crate) async fn restart_kubelet(&mut self) {
+        let kubelet = self.kubelet.take().unwrap();
+        kubelet.abort();
+        assert!(kubelet.await.unwrap_err().is_cancelled());
+        self.start_kubelet();
+        self.run("next", "Always").await;
     }
 
     /// A generator of its own.
@@ -106,21 +100,26 @@ impl Node {
         builder.mode(Mode::Polling).spawn().unwrap()
     }
 
-    /// Creates a pod of this specification.
-    pub(crate) fn create(&self, name: &str, mut spec: Value) {
-        spec["nodeName"] = json!("n");
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "spec": spec,
-            "metadata": {"name": name, "namespace": "test"},
-        });
+    /// Creates a pod with a container that runs until it is killed.
+    pub(crate) fn create(&self, name: &str, restart_policy: &str) {
+        let containers = json!([{"name": "app", "image": "shop:1"}]);
+        let spec =
+            json!({"nodeName": "n", "restartPolicy": restart_policy, "containers": containers});
+        let metadata = json!({"name": name, "namespace": "test"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": metadata});
         self.api.request(&Method::POST, PODS, &pod).unwrap();
+    }
+
+    /// Creates such a pod, and waits until it runs.
+    pub(crate) async fn run(&self, name: &str, restart_policy: &str) {
+        self.create(name, restart_policy);
+        self.until_running(name, 0).await;
     }
 
     /// The object of a pod; `None` if it has none.
     pub(crate) fn pod(&self, name: &str) -> Option<Value> {
-        self.api
-            .request(&Method::GET, &format!("{PODS}/{name}"), &Value::Null)
-            .ok()
+        let path = format!("{PODS}/{name}");
+        self.api.request(&Method::GET, &path, &Value::Null).ok()
     }
 
     /// The status of the first container of a pod, as the API server knows it.
@@ -131,10 +130,8 @@ impl Node {
 
     /// The id of that container, as the runtime calls it.
     pub(crate) fn id(&self, name: &str) -> String {
-        let id = self.container(name)["containerID"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let container = self.container(name);
+        let id = container["containerID"].as_str().unwrap_or_default();
         id.rsplit('/').next().unwrap_or_default().to_owned()
     }
 

@@ -86,9 +86,10 @@ mod tests {
         let spec: PodSpec = serde_json::from_value(spec).expect("a specification");
         let linux = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 * GI);
         assert_eq!(linux.cpu_period, 100_000);
+        let cpu = (linux.cpu_shares, linux.cpu_quota);
         (
-            linux.cpu_shares,
-            linux.cpu_quota,
+            cpu.0,
+            cpu.1,
             linux.memory_limit_in_bytes,
             linux.oom_score_adj,
         )

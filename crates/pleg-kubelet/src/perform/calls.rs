@@ -161,13 +161,9 @@ mod tests {
 
     #[test]
     fn only_not_found_counts_as_gone() {
-        for (kind, is_done) in [
-            (CallErrorKind::NotFound, true),
-            (CallErrorKind::Failed, false),
-        ] {
-            let error = CallError::new("RemoveContainer", kind, "");
-            assert_eq!(unless_gone(Err(error)).is_ok(), is_done, "{kind}");
-        }
+        let error = |kind| Err(CallError::new("RemoveContainer", kind, ""));
+        assert!(unless_gone(error(CallErrorKind::NotFound)).is_ok());
+        assert!(unless_gone(error(CallErrorKind::Failed)).is_err());
         assert!(unless_gone(Ok(())).is_ok());
     }
 }

@@ -303,18 +303,12 @@ mod tests {
 
     #[test]
     fn names_of_images_are_checked_as_registries_do() {
-        for good in [
-            "nginx",
-            "a/b_c:1.0-X",
-            "localhost:5000/a",
-            "R.example/a@sha256:0",
-            "a__b--c/d:x@sha256:0",
-        ] {
+        let good = "nginx a/b_c:1.0-X localhost:5000/a R.example/a@sha256:0 a__b--c/d:x@sha256:0";
+        for good in good.split(' ') {
             assert!(is_reference(good), "{good}");
         }
-        for bad in [
-            "", "Nginx", "a/B", "a:", "a: b", "a//b", "-a", "a:-1", "a@b", "http://a", "a/b/",
-        ] {
+        let bad = ",Nginx,a/B,a:,a: b,a//b,-a,a:-1,a@b,http://a,a/b/";
+        for bad in bad.split(',') {
             assert!(!is_reference(bad), "{bad}");
         }
     }

@@ -75,11 +75,8 @@ mod tests {
         type Future = Ready<Result<tonic::Response<HealthCheckResponse>, tonic::Status>>;
 
         fn call(&mut self, request: tonic::Request<HealthCheckRequest>) -> Self::Future {
-            let status = if request.into_inner().service == "good" {
-                SERVING
-            } else {
-                2
-            };
+            let is_good = request.into_inner().service == "good";
+            let status = if is_good { SERVING } else { 2 };
             ready(Ok(tonic::Response::new(HealthCheckResponse { status })))
         }
     }

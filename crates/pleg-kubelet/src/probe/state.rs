@@ -208,101 +208,73 @@ impl ProbeState {
 
 #[cfg(test)]
 mod tests {
+    use ProbeKind::{Liveness, Readiness, Startup};
+
     use super::*;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_origin(Duration::from_secs(100 + seconds))
     }
 
-    fn running(kind: ProbeKind, timing: ProbeTiming) -> (ProbeState, Id) {
+    /// Success and failure thresholds; the default ones are 1 and 3.
+    fn running(kind: ProbeKind, (success, failure): (u32, u32)) -> (ProbeState, Id) {
+        let timing = ProbeTiming {
+            success_threshold: success,
+            failure_threshold: failure,
+            initial_delay: Duration::from_secs(5),
+            ..ProbeTiming::default()
+        };
         let mut state = ProbeState::new(kind, timing);
         let id = Id::from("a");
         state.running(&id, at(0), Duration::ZERO);
         (state, id)
     }
 
+    /// The outcomes of checks: `s`uccess, `f`ailure or `u`nknown, in upper case if the state changes with it. Then whether the
+    /// probe succeeds, and the container has failed.
     #[test]
-    fn liveness_fails_after_the_threshold_and_names_the_container() {
-        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
-        assert!(state.succeeds());
-        assert!(!state.checked(&id, Outcome::Failure));
-        assert!(!state.checked(&id, Outcome::Success));
-        assert!(!state.checked(&id, Outcome::Failure));
-        assert!(!state.checked(&id, Outcome::Failure));
-        assert!(state.failed_container().is_none());
-        assert!(state.checked(&id, Outcome::Failure));
-        assert_eq!(state.failed_container(), Some(&id));
-        assert_eq!(state.due(at(100)), None, "it waits for the new container");
-    }
-
-    #[test]
-    fn new_container_begins_anew() {
-        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
-        for _ in 0..3 {
-            state.checked(&id, Outcome::Failure);
+    fn state_changes_at_the_thresholds() {
+        for (kind, thresholds, outcomes, succeeds, has_failed) in [
+            (Liveness, (1, 3), "", true, false),
+            (Liveness, (1, 3), "fsff", true, false),
+            (Liveness, (1, 3), "fsffF", false, true),
+            // A check that could not be performed does not count.
+            (Liveness, (1, 3), "ffuF", false, true),
+            (Readiness, (2, 1), "", false, false),
+            (Readiness, (2, 1), "sS", true, false),
+            (Readiness, (2, 1), "sSF", false, false),
+            (Startup, (1, 3), "S", true, false),
+            (Startup, (1, 3), "ffF", false, true),
+        ] {
+            let (mut state, id) = running(kind, thresholds);
+            for outcome in outcomes.chars() {
+                let checked = match outcome.to_ascii_lowercase() {
+                    's' => Outcome::Success,
+                    'f' => Outcome::Failure,
+                    _ => Outcome::Unknown,
+                };
+                let changes = outcome.is_ascii_uppercase();
+                assert_eq!(
+                    state.checked(&id, checked),
+                    changes,
+                    "{outcome} of {outcomes}"
+                );
+            }
+            assert_eq!(state.succeeds(), succeeds, "{outcomes}");
+            let failed = state.failed_container();
+            assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
+            // A failed container is waited for, and a startup probe ends with its first success.
+            let ends = has_failed || (kind == Startup && succeeds);
+            assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
         }
-        let next = Id::from("b");
-        assert!(state.running(&next, at(10), Duration::ZERO));
-        assert!(state.succeeds());
-        assert_eq!(state.due(at(10)), Some(&next));
-        assert!(
-            !state.checked(&id, Outcome::Failure),
-            "a late outcome of the old one"
-        );
     }
 
     #[test]
-    fn initial_delay_is_waited_for() {
-        let timing = ProbeTiming {
-            initial_delay: Duration::from_secs(5),
-            ..ProbeTiming::default()
-        };
-        let (state, id) = running(ProbeKind::Readiness, timing);
-        assert_eq!(state.due(at(4)), None);
-        assert_eq!(state.due(at(5)), Some(&id));
-    }
-
-    #[test]
-    fn readiness_goes_back_and_forth() {
-        let timing = ProbeTiming {
-            success_threshold: 2,
-            failure_threshold: 1,
-            ..ProbeTiming::default()
-        };
-        let (mut state, id) = running(ProbeKind::Readiness, timing);
-        assert!(!state.succeeds());
-        assert!(!state.checked(&id, Outcome::Success));
-        assert!(state.checked(&id, Outcome::Success));
-        assert!(state.succeeds());
+    fn late_outcome_of_an_earlier_container_does_not_count() {
+        let (mut state, id) = running(Liveness, (1, 1));
         assert!(state.checked(&id, Outcome::Failure));
-        assert!(!state.succeeds());
-        assert!(state.failed_container().is_none());
-        assert!(state.not_running() || !state.succeeds());
-    }
-
-    #[test]
-    fn startup_probe_ends_with_its_first_success() {
-        let (mut state, id) = running(ProbeKind::Startup, ProbeTiming::default());
-        assert!(state.checked(&id, Outcome::Success));
-        assert_eq!(state.due(at(100)), None);
-    }
-
-    #[test]
-    fn failed_startup_probe_stops_the_container() {
-        let (mut state, id) = running(ProbeKind::Startup, ProbeTiming::default());
-        for _ in 0..2 {
-            assert!(!state.checked(&id, Outcome::Failure));
-        }
-        assert!(state.checked(&id, Outcome::Failure));
-        assert_eq!(state.failed_container(), Some(&id));
-    }
-
-    #[test]
-    fn check_that_could_not_be_performed_changes_nothing() {
-        let (mut state, id) = running(ProbeKind::Liveness, ProbeTiming::default());
-        state.checked(&id, Outcome::Failure);
-        state.checked(&id, Outcome::Failure);
-        assert!(!state.checked(&id, Outcome::Unknown));
-        assert!(state.checked(&id, Outcome::Failure), "the third in a row");
+        assert!(state.running(&Id::from("b"), at(10), Duration::ZERO));
+        assert!(!state.checked(&id, Outcome::Failure) && state.succeeds());
+        assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }

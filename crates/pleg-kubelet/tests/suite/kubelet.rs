@@ -1,11 +1,12 @@
-//! A kubelet on a fake runtime, on paused time: statuses that never succeed, and consumers that never acknowledge.
+//! A kubelet on a fake runtime, on paused time: statuses that never succeed, removals that have no effect, and consumers
+//! that never acknowledge.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pleg::core::{CallErrorKind, EventType, Kind, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
-use pleg::{Builder, Consumer, ContainerState, ContainerStatus, Pleg, WaitError};
+use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::gc::Removal;
@@ -13,7 +14,7 @@ use pleg_kubelet::plan::Planner;
 use pleg_kubelet::spec::{ContainerSpec, PodSpec};
 use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
 
-use crate::SECOND;
+use crate::{SECOND, pass, until};
 
 const POD: &str = "p";
 
@@ -23,6 +24,18 @@ struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,
     finished: Arc<AtomicUsize>,
+    planned: Planned,
+    /// It claims pods without a specification, and its removals have no effect.
+    is_orphaned: bool,
+}
+
+/// The removals, and when the pod that each was planned from was inspected.
+type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
+
+/// The attempt at the end of an id.
+fn attempt(id: &Id) -> u32 {
+    let attempt = id.as_str().rsplit(['-', 's']).next();
+    attempt.unwrap().parse().unwrap()
 }
 
 impl Reconcile for Kubelet {
@@ -32,11 +45,10 @@ impl Reconcile for Kubelet {
     async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Action, WaitError> {
         let desired = Desired::of(run, run.last_spec.as_deref());
         let plan = self.planner.plan(run, desired, None).await?;
-        let status = plan.observed.view.status.clone();
+        let inspected = plan.observed.view.details_as_of;
         let actions = plan.begin().await;
-        let runtime = &self.runtime;
         let put = |report, event| {
-            runtime.put_and_emit(report, event);
+            self.runtime.put_and_emit(report, event);
             run.changed(run.now());
         };
         if let Some(attempt) = actions.create_sandbox {
@@ -47,27 +59,24 @@ impl Reconcile for Kubelet {
             put(started, EventType::Started);
         }
         for stop in &actions.stop {
-            let stopped = status.containers.iter().find(|c| c.id == stop.id).unwrap();
-            put(
-                exited(&stopped.name, stopped.attempt, 137),
-                EventType::Stopped,
-            );
+            let stopped = exited(&stop.name, attempt(&stop.id), 137);
+            put(stopped, EventType::Stopped);
         }
-        let sandboxes = status.sandboxes.iter();
-        for stopped in sandboxes.filter(|s| actions.stop_sandboxes.contains(&s.id)) {
-            put(
-                sandbox(stopped.attempt, ReportedState::Exited),
-                EventType::Stopped,
-            );
+        for id in &actions.stop_sandboxes {
+            let stopped = sandbox(attempt(id), ReportedState::Exited);
+            put(stopped, EventType::Stopped);
         }
         if actions.start.iter().any(|s| s.existing.is_some()) || !actions.remove.is_empty() {
             run.changed(run.now());
         }
-        for removal in &actions.garbage {
-            if let Removal::Container(id) | Removal::Sandbox(id) = removal {
-                runtime.remove_and_emit(id.as_str());
-                run.changed(run.now());
+        for removal in actions.garbage {
+            if let (Removal::Container(id) | Removal::Sandbox(id), false) =
+                (&removal, self.is_orphaned)
+            {
+                self.runtime.remove_and_emit(id.as_str());
             }
+            run.changed(run.now());
+            self.planned.lock().unwrap().push((removal, inspected));
         }
         Ok(Action::await_change())
     }
@@ -75,6 +84,10 @@ impl Reconcile for Kubelet {
     async fn finish(&self, _: &Run<PodSpec>) -> Result<(), WaitError> {
         self.finished.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn owns(&self, _: &PodStatus) -> bool {
+        self.is_orphaned
     }
 }
 
@@ -102,37 +115,22 @@ fn exited(name: &str, attempt: u32, code: i32) -> Report {
     identified(exited, name, attempt)
 }
 
-fn exit(runtime: &FakeRuntime, name: &str, attempt: u32, code: i32) {
-    runtime.put_and_emit(exited(name, attempt, code), EventType::Stopped);
-}
-
-/// The container exits, and nothing says with which code: its status fails, or hangs. The runtime lists it.
-fn exit_unread(runtime: &FakeRuntime, fails: bool) {
-    match fails {
-        true => runtime.fail(Op::status("p-app-0"), CallErrorKind::Failed),
-        false => runtime.hang(Op::status("p-app-0")),
-    }
-    runtime.put(container("app", 0, ReportedState::Exited));
-    let mut stopped = RuntimeEvent::new("p-app-0", EventType::Stopped);
-    stopped.created_at = runtime.clock().wall().as_nanos();
-    stopped.sandbox = Some(sandbox(0, ReportedState::Running));
-    runtime.send(&stopped);
-}
-
 struct Node {
     runtime: FakeRuntime,
     pleg: Pleg,
     workers: PodWorkers<PodSpec>,
     /// How many workers have ended.
     finished: Arc<AtomicUsize>,
+    planned: Planned,
 }
 
 impl Node {
-    fn start(runtime: FakeRuntime, names: &[&str]) -> Self {
-        Self::with(runtime, names, |_| ())
+    /// Runs a pod with these containers; without any, the pod has no specification.
+    async fn start(runtime: FakeRuntime, names: &[&str]) -> Self {
+        Self::with(runtime, names, |_| ()).await
     }
 
-    fn with(
+    async fn with(
         runtime: FakeRuntime,
         names: &[&str],
         change: impl FnOnce(&mut Builder<FakeRuntime>),
@@ -141,106 +139,109 @@ impl Node {
         let consumer = builder.register_consumer("kubelet");
         change(&mut builder);
         let pleg = builder.spawn().unwrap();
-        let finished = Arc::<AtomicUsize>::default();
+        let (finished, planned) = (Arc::<AtomicUsize>::default(), Planned::default());
         let planner = Planner::new(BackOffSettings::default()).unwrap();
         let kubelet = Kubelet {
             runtime: runtime.clone(),
             planner: planner.consumer(consumer),
             finished: finished.clone(),
+            planned: planned.clone(),
+            is_orphaned: names.is_empty(),
         };
-        let mut spec = PodSpec::new(names.iter().map(|name| ContainerSpec::new(*name)).collect());
+        let containers = names.iter().map(|name| ContainerSpec::new(*name));
+        let mut spec = PodSpec::new(containers.collect());
         spec.termination_grace_period = SECOND;
         let specs = [(POD.into(), Arc::new(spec))];
+        let specs = specs.into_iter().filter(|_| !names.is_empty());
         let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), specs);
+        let workers = workers.unwrap();
+        pleg.wait_until_synced().await.unwrap();
         Self {
             runtime,
             pleg,
-            workers: workers.unwrap(),
+            workers,
             finished,
+            planned,
         }
     }
 
-    /// Whether a container of that name runs within 15 min, of that attempt at the earliest.
-    async fn runs(&self, name: &str, attempt: u32) -> bool {
-        let mut pod = self.pleg.pod(&POD.into());
-        let running = async {
-            loop {
-                let status = pod.view().status;
-                let mut of_name = status.containers.iter().filter(|c| *c.name == *name);
-                let runs = |c: &ContainerStatus| c.state == ContainerState::Running;
-                if of_name.any(|c| c.attempt >= attempt && runs(c)) {
-                    return;
-                }
-                assert!(pod.changed().await);
-            }
-        };
-        let (clock, until) = (self.pleg.clock(), self.pleg.now().after(SECOND * 900));
-        tokio::select! {
-            () = running => true,
-            () = clock.sleep_until(until) => false,
+    /// The status call of a container fails, or hangs.
+    fn break_status(&self, id: &str, fails: bool) {
+        match fails {
+            true => self.runtime.fail(Op::status(id), CallErrorKind::Failed),
+            false => self.runtime.hang(Op::status(id)),
         }
+    }
+
+    /// The container exits, and nothing says with which code. The runtime lists it.
+    fn exit_unread(&self, fails: bool) {
+        let runtime = &self.runtime;
+        self.break_status("p-app-0", fails);
+        runtime.put(container("app", 0, ReportedState::Exited));
+        let mut stopped = RuntimeEvent::new("p-app-0", EventType::Stopped);
+        stopped.created_at = runtime.clock().wall().as_nanos();
+        stopped.sandbox = Some(sandbox(0, ReportedState::Running));
+        runtime.send(&stopped);
+    }
+
+    async fn pass(&self, seconds: u32) {
+        pass(&self.pleg, SECOND * seconds).await;
+    }
+
+    /// Waits until that attempt of a container, or a later one, runs.
+    async fn until_runs(&self, name: &str, attempt: u32) {
+        let runs = || {
+            let status = self.pleg.get(&POD.into()).status;
+            let mut of_name = status.containers.iter().filter(|c| *c.name == *name);
+            of_name.any(|c| c.attempt >= attempt && c.state == ContainerState::Running)
+        };
+        until(&self.pleg, runs).await;
     }
 
     /// Deletes the pod. Returns after how many seconds its worker has ended, up to an hour.
     async fn delete(&self) -> u64 {
         let began = self.pleg.now();
+        let seconds = || self.pleg.now().since(began).as_secs();
         self.workers.delete(&POD.into());
-        while self.finished.load(Ordering::Relaxed) == 0 && self.seconds_since(began) < 3600 {
-            self.pleg
-                .clock()
-                .sleep_until(self.pleg.now().after(SECOND))
-                .await;
+        while self.finished.load(Ordering::Relaxed) == 0 && seconds() < 3600 {
+            self.pass(1).await;
         }
-        self.seconds_since(began)
-    }
-
-    fn seconds_since(&self, began: pleg::Instant) -> u64 {
-        self.pleg.now().since(began).as_secs()
+        seconds()
     }
 }
 
 /// A container that was created, whose start has no effect, on a node that begins so.
-fn with_created(others: &[(&str, ReportedState)]) -> FakeRuntime {
+fn with_created(sandbox_state: ReportedState) -> FakeRuntime {
     let runtime = FakeRuntime::new();
-    runtime.put(sandbox(0, ReportedState::Running));
+    runtime.put(sandbox(0, sandbox_state));
     runtime.put(container("app", 0, ReportedState::Created));
-    for (name, state) in others {
-        runtime.put(container(name, 0, *state));
-    }
     runtime
 }
 
 #[tokio::test(start_paused = true)]
 async fn created_container_whose_status_never_succeeds_is_replaced() {
     for fails in [true, false] {
-        let node = Node::start(with_created(&[]), &["app"]);
-        node.pleg.wait_until_synced().await.unwrap();
-        match fails {
-            true => node
-                .runtime
-                .fail(Op::status("p-app-0"), CallErrorKind::Failed),
-            false => node.runtime.hang(Op::status("p-app-0")),
-        }
-        assert!(node.runs("app", 1).await, "fails: {fails}");
+        let node = Node::start(with_created(ReportedState::Running), &["app"]).await;
+        node.break_status("p-app-0", fails);
+        node.until_runs("app", 1).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn created_container_is_replaced_beside_a_sibling_whose_status_fails() {
-    let runtime = with_created(&[("side", ReportedState::Running)]);
-    let node = Node::start(runtime, &["app", "side"]);
-    node.pleg.wait_until_synced().await.unwrap();
-    node.runtime
-        .fail(Op::status("p-side-0"), CallErrorKind::Failed);
-    assert!(node.runs("app", 1).await);
+    let runtime = with_created(ReportedState::Running);
+    runtime.put(container("side", 0, ReportedState::Running));
+    let node = Node::start(runtime, &["app", "side"]).await;
+    node.break_status("p-side-0", true);
+    node.until_runs("app", 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleted_pod_goes_although_a_status_never_succeeds() {
     for fails in [true, false] {
-        let node = Node::start(FakeRuntime::new(), &["app"]);
-        assert!(node.runs("app", 0).await);
-        exit_unread(&node.runtime, fails);
+        let node = Node::start(FakeRuntime::new(), &["app"]).await;
+        node.until_runs("app", 0).await;
+        node.exit_unread(fails);
         let seconds = node.delete().await;
         assert!(seconds < 300, "fails: {fails}, {seconds} s");
         assert_eq!(node.runtime.ids(Kind::Sandbox), []);
@@ -250,59 +251,76 @@ async fn deleted_pod_goes_although_a_status_never_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn status_that_never_succeeds_is_read_less_and_less_often() {
     for fails in [true, false] {
-        let node = Node::start(FakeRuntime::new(), &["app"]);
-        assert!(node.runs("app", 0).await);
-        exit_unread(&node.runtime, fails);
-        assert!(node.runs("app", 1).await, "it is replaced meanwhile");
-        let clock = node.pleg.clock();
-        clock
-            .sleep_until(node.pleg.now().after(SECOND * 3600))
-            .await;
+        let node = Node::start(FakeRuntime::new(), &["app"]).await;
+        node.until_runs("app", 0).await;
+        node.exit_unread(fails);
+        // It is replaced meanwhile.
+        node.until_runs("app", 1).await;
+        node.pass(3600).await;
         let calls = node.runtime.count(&Op::status("p-app-0"));
         assert!(calls <= 120, "fails: {fails}, {calls} calls in an hour");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn container_from_the_future_does_not_delay_a_deletion() {
-    let runtime = FakeRuntime::new();
-    runtime.put(sandbox(0, ReportedState::Running));
-    let mut app = container("app", 0, ReportedState::Running);
-    app.identity.created_at = Some(runtime.clock().wall().after(SECOND * 8 * 3600));
-    runtime.put(app);
-    let node = Node::start(runtime, &["app"]);
-    node.pleg.wait_until_synced().await.unwrap();
-    let seconds = node.delete().await;
-    assert!(seconds < 60, "{seconds} s");
 }
 
 /// One consumer acknowledges, and the other one never does.
 #[tokio::test(start_paused = true)]
 async fn silent_consumer_is_named_and_delays_few_removals() {
     let mut silent: Option<Consumer> = None;
-    let node = Node::with(FakeRuntime::new(), &["app"], |builder| {
-        silent = Some(builder.register_consumer("silent"));
-    });
-    let degraded = || {
-        let degraded = node.pleg.health().degraded();
-        degraded.iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
+    let register = |builder: &mut Builder<_>| silent = Some(builder.register_consumer("silent"));
+    let node = Node::with(FakeRuntime::new(), &["app"], register).await;
     for attempt in 0..6 {
-        assert!(node.runs("app", attempt).await);
-        exit(&node.runtime, "app", attempt, 1);
+        node.until_runs("app", attempt).await;
+        let exited = exited("app", attempt, 1);
+        node.runtime.put_and_emit(exited, EventType::Stopped);
     }
-    assert!(node.runs("app", 6).await);
-    let dead = node.runtime.ids(Kind::Container).len() - 1;
-    assert!(dead <= 3, "{dead}: {:?}", node.runtime.ids(Kind::Container));
-    let ten_minutes = node.pleg.now().after(SECOND * 600);
-    node.pleg.clock().sleep_until(ten_minutes).await;
+    node.until_runs("app", 6).await;
+    let left = node.runtime.ids(Kind::Container);
+    assert!(left.len() <= 4, "{left:?}");
+    node.pass(600).await;
+    let degraded = node.pleg.health().degraded();
+    let degraded: Vec<_> = degraded.iter().map(ToString::to_string).collect();
     let reason =
         "dead containers wait for 10 min to be acknowledged by the registered consumer silent";
-    assert_eq!(degraded(), [reason]);
+    assert_eq!(degraded, [reason]);
     let of_pod = node.pleg.exits(&POD.into());
     assert!(of_pod.len() >= 3, "{of_pod:?}");
 
     let seconds = node.delete().await;
     assert!((500..1500).contains(&seconds), "{seconds} s");
     drop(silent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ineffective_removal_backs_off() {
+    let runtime = FakeRuntime::new();
+    runtime.put(sandbox(0, ReportedState::Exited));
+    let node = Node::start(runtime, &[]).await;
+    let count = || node.planned.lock().unwrap().len();
+    // After 10 s, after 20 s more, and so on; at last every 5 min.
+    for (seconds, expected) in [(9, 1), (20, 2), (40, 3)] {
+        node.pass(seconds).await;
+        assert_eq!(count(), expected);
+    }
+    node.pass(3600).await;
+    let hour = count() - 3;
+    assert!((12..=15).contains(&hour), "{hour} in an hour");
+    let sandbox = Removal::Sandbox("p-s0".into());
+    let planned = node.planned.lock().unwrap();
+    assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
+}
+
+/// Its start may have failed since, without an event of containerd.
+#[tokio::test(start_paused = true)]
+async fn unstarted_container_is_read_before_its_removal_is_repeated() {
+    let node = Node::start(with_created(ReportedState::Exited), &[]).await;
+    let began = node.pleg.now();
+    node.pass(29).await;
+    let planned = node.planned.lock().unwrap();
+    let container = Removal::Container("p-app-0".into());
+    let removals: Vec<_> = planned.iter().map(|(removal, _)| removal).collect();
+    assert_eq!(removals, [&container; 2]);
+    assert!(
+        planned[1].1 >= Some(began.after(SECOND * 10)),
+        "{planned:?}"
+    );
 }

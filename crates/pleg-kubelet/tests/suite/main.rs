@@ -10,11 +10,29 @@
 mod cri_config;
 mod guide;
 mod kubelet;
+mod notation;
 mod plan;
 mod pod_status;
 mod probes;
-mod removals;
 mod settings;
 mod workers;
 
-const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+use std::time::Duration;
+
+use pleg::Pleg;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn pass(pleg: &Pleg, time: Duration) {
+    pleg.clock().sleep_until(pleg.now().after(time)).await;
+}
+
+/// Waits until `so`, for at most 15 min. Returns how long that took.
+async fn until(pleg: &Pleg, so: impl Fn() -> bool) -> Duration {
+    let began = pleg.now();
+    while !so() {
+        assert!(pleg.now().since(began) < 900 * SECOND, "not in time");
+        pass(pleg, Duration::from_millis(10)).await;
+    }
+    pleg.now().since(began)
+}

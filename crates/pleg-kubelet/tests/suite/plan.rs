@@ -1,6 +1,6 @@
 //! Plans of one pod: what is recorded, and when.
 
-use pleg::core::ReportedState::Running;
+use pleg::core::ReportedState::{Exited, Running};
 use pleg::runtime::fake::{self, FakeRuntime};
 use pleg::{Consumer, Pleg};
 use pleg_kubelet::actions::Desired;
@@ -9,7 +9,7 @@ use pleg_kubelet::plan::{Plan, Planner};
 use pleg_kubelet::spec::{ContainerSpec, PodSpec};
 use pleg_kubelet::worker::Run;
 
-use crate::SECOND;
+use crate::{SECOND, pass};
 
 type Spec = PodSpec;
 
@@ -96,6 +96,8 @@ async fn run_of_an_own_loop_follows_changes_and_failures() {
     let action = pleg_kubelet::worker::Action::await_change();
     run.next(Ok::<_, ()>(action)).await.unwrap();
     assert!(run.failures == 0 && run.view.as_of >= Some(changed));
+    let at_once = changed.after(std::time::Duration::from_millis(10));
+    assert!(run.now() < at_once);
     run.waker()();
     run.next(Ok::<_, ()>(action)).await.unwrap();
     run.due_by(run.now().after(5 * SECOND));
@@ -104,4 +106,33 @@ async fn run_of_an_own_loop_follows_changes_and_failures() {
     assert!(run.now().since(before) >= 5 * SECOND && run.due().is_none());
     pleg.shutdown().await;
     assert!(run.next(Ok::<_, ()>(action)).await.is_err());
+}
+
+/// Their records are kept for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn exits_of_a_gone_pod_are_not_reported_again() {
+    let runtime = FakeRuntime::new();
+    runtime.put(fake::container("p", "c", Running));
+    let (pleg, _consumer) = start(&runtime).await;
+    let planner = planner();
+    // What the first plan of a new worker reports.
+    let exits = async || {
+        pleg.relist_now().await.unwrap();
+        pass(&pleg, 5 * SECOND).await;
+        let run = run(&pleg);
+        let plan = plan(&planner, &run).await;
+        let ids = plan.exits().iter().map(|exit| exit.id.to_string());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(exits().await, [""; 0], "it runs");
+    runtime.put(fake::exited("p", "c", 1));
+    assert_eq!(exits().await, ["p-c"]);
+    runtime.remove("p-c");
+    runtime.remove("p-s");
+    assert_eq!(exits().await, [""; 0]);
+    assert_eq!(pleg.exits(&"p".into()).len(), 2);
+    runtime.put(fake::sandbox("p", "s2", Running));
+    assert_eq!(exits().await, [""; 0], "another pod");
+    runtime.put(fake::sandbox("p", "s2", Exited));
+    assert_eq!(exits().await, ["p-s2"]);
 }

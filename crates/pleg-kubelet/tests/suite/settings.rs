@@ -9,64 +9,51 @@ use pleg_kubelet::worker::WorkerSettings;
 
 use crate::SECOND;
 
-fn refused(validated: Result<(), InvalidSetting>) -> &'static str {
-    validated.err().map_or("", |error| error.setting)
-}
+/// A setting, and how it becomes invalid.
+type Change<S> = (&'static str, fn(&mut S));
 
-#[test]
-fn worker_settings_have_bounds() {
-    let refused = |change: fn(&mut WorkerSettings)| {
-        let mut settings = WorkerSettings::default();
+/// Each change makes the settings invalid, and the error has the name of the setting.
+fn check<S: Default>(validate: fn(&S) -> Result<(), InvalidSetting>, changes: &[Change<S>]) {
+    assert_eq!(validate(&S::default()).err().map(|e| e.setting), None);
+    for (name, change) in changes {
+        let mut settings = S::default();
         change(&mut settings);
-        refused(settings.validate())
-    };
-    assert_eq!(refused(|_| ()), "");
-    assert_eq!(refused(|s| s.concurrency = 0), "concurrency");
-    assert_eq!(
-        refused(|s| s.resync_period = Duration::ZERO),
-        "resync_period"
-    );
-    assert_eq!(
-        refused(|s| s.resync_period = Duration::MAX),
-        "resync_period"
-    );
-    assert_eq!(
-        refused(|s| s.view_deadline = Duration::ZERO),
-        "view_deadline"
-    );
-    assert_eq!(refused(|s| s.jitter = f64::NAN), "jitter");
-    assert_eq!(refused(|s| s.jitter = -0.1), "jitter");
-    assert_eq!(refused(|s| s.jitter = 1e300), "jitter");
+        let refused = validate(&settings).err().map(|error| error.setting);
+        assert_eq!(refused, Some(*name));
+    }
 }
 
 #[test]
-fn back_off_settings_have_bounds() {
-    let refused = |change: fn(&mut BackOffSettings)| {
-        let mut settings = BackOffSettings::default();
-        change(&mut settings);
-        refused(settings.validate())
-    };
-    assert_eq!(refused(|_| ()), "");
-    assert_eq!(refused(|s| s.initial = Duration::ZERO), "initial");
-    assert_eq!(refused(|s| s.max = SECOND), "max");
-    assert_eq!(refused(|s| s.max = Duration::MAX), "max");
-    assert_eq!(refused(|s| s.reset_after = Duration::MAX), "reset_after");
-}
-
-#[test]
-fn probe_timings_have_bounds() {
-    let refused = |change: fn(&mut ProbeTiming)| {
-        let mut timing = ProbeTiming::default();
-        change(&mut timing);
-        refused(timing.validate())
-    };
-    assert_eq!(refused(|_| ()), "");
-    assert_eq!(refused(|t| t.period = Duration::ZERO), "period");
-    assert_eq!(refused(|t| t.timeout = Duration::ZERO), "timeout");
-    assert_eq!(
-        refused(|t| t.initial_delay = Duration::MAX),
-        "initial_delay"
+fn settings_have_bounds() {
+    check::<WorkerSettings>(
+        WorkerSettings::validate,
+        &[
+            ("concurrency", |s| s.concurrency = 0),
+            ("resync_period", |s| s.resync_period = Duration::ZERO),
+            ("resync_period", |s| s.resync_period = Duration::MAX),
+            ("view_deadline", |s| s.view_deadline = Duration::ZERO),
+            ("jitter", |s| s.jitter = f64::NAN),
+            ("jitter", |s| s.jitter = -0.1),
+            ("jitter", |s| s.jitter = 1e300),
+        ],
     );
-    assert_eq!(refused(|t| t.success_threshold = 0), "success_threshold");
-    assert_eq!(refused(|t| t.failure_threshold = 0), "failure_threshold");
+    check::<BackOffSettings>(
+        BackOffSettings::validate,
+        &[
+            ("initial", |s| s.initial = Duration::ZERO),
+            ("max", |s| s.max = SECOND),
+            ("max", |s| s.max = Duration::MAX),
+            ("reset_after", |s| s.reset_after = Duration::MAX),
+        ],
+    );
+    check::<ProbeTiming>(
+        ProbeTiming::validate,
+        &[
+            ("period", |t| t.period = Duration::ZERO),
+            ("timeout", |t| t.timeout = Duration::ZERO),
+            ("initial_delay", |t| t.initial_delay = Duration::MAX),
+            ("success_threshold", |t| t.success_threshold = 0),
+            ("failure_threshold", |t| t.failure_threshold = 0),
+        ],
+    );
 }

@@ -1,4 +1,4 @@
-//! Specifications and statuses of one pod, in few words.
+//! The worker of one pod, whose runs are the rows of a table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,51 +6,21 @@ use std::time::Duration;
 use crate::actions::{Actions, Desired, WaitReason, pod_actions};
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
-use crate::names;
+use crate::probe::{ProbeKind, ProbeResults};
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
-use pleg::core::{
-    CallError, CallErrorKind, ContainerDetails, Labels, Resources, SandboxState, SandboxStatus,
-};
-use pleg::{ContainerState, ContainerStatus, Instant, PodStatus, PodView};
+use pleg::core::Resources;
+use pleg::{Exit, Instant, PodView};
 
-pub(super) const SECOND: Duration = Duration::from_secs(1);
-
-pub(super) const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
-
-impl<'a> Desired<'a> {
-    /// A pod that must run.
-    pub(super) const fn run(spec: &'a PodSpec) -> Self {
-        Self {
-            spec: Some(spec),
-            terminating: false,
-            grace: None,
-            probes: None,
-        }
-    }
-}
-
-/// Observes the view, decides, and records the decision.
-pub(super) fn decide(
-    desired: &Desired<'_>,
-    view: &PodView,
-    history: &mut PodHistory,
-    back_off: &mut BackOff,
-    now: Instant,
-) -> Actions {
-    history.observe(&view.status, &[], now);
-    let actions = pod_actions(desired, view, history, back_off, now);
-    history.record(&view.status.uid, &actions, back_off, now);
-    actions
-}
+use super::notation::{pod, rows};
 
 pub(super) fn at(seconds: u32) -> Instant {
-    Instant::from_origin(SECOND * seconds)
+    Instant::from_origin(Duration::from_secs(1) * seconds)
 }
 
-/// Containers by name, in their order: `i` are init containers, `s` sidecars, others regular.
-pub(super) fn spec(policy: RestartPolicy, names: &[&str]) -> PodSpec {
-    let container = |name: &&str| {
-        let mut container = ContainerSpec::new(*name);
+/// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
+fn spec(words: &str) -> PodSpec {
+    let container = |name: &str| {
+        let mut container = ContainerSpec::new(name);
         container.hash = "h".to_owned();
         container.role = match name.as_bytes().first() {
             Some(b'i') => ContainerRole::Init,
@@ -59,122 +29,129 @@ pub(super) fn spec(policy: RestartPolicy, names: &[&str]) -> PodSpec {
         };
         container
     };
-    let mut spec = PodSpec::new(names.iter().map(container).collect());
+    let mut words = words.split(' ');
+    let policy = match words.next() {
+        Some("Always") => RestartPolicy::Always,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Never,
+    };
+    let mut spec = PodSpec::new(words.map(container).collect());
     spec.restart_policy = policy;
     spec
 }
 
-/// The sandbox `sandbox-ATTEMPT`.
-pub(super) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
-    let mut sandbox = SandboxStatus::new(format!("sandbox-{attempt}"), state);
-    sandbox.attempt = attempt;
-    sandbox
-}
-
-pub(super) fn ready(attempt: u32) -> SandboxStatus {
-    sandbox(attempt, SandboxState::Ready)
-}
-
-pub(super) fn not_ready(attempt: u32) -> SandboxStatus {
-    sandbox(attempt, SandboxState::NotReady)
-}
-
-/// The container `NAME-0` in `sandbox-0`.
-pub(super) fn container(name: &str, state: ContainerState) -> ContainerStatus {
-    let mut container = ContainerStatus::new(format!("{name}-0"), name, state);
-    container.sandbox = Some("sandbox-0".into());
-    container
-}
-
-pub(super) fn running(name: &str) -> ContainerStatus {
-    container(name, ContainerState::Running)
-}
-
-pub(super) fn exited(name: &str, code: impl Into<Option<i32>>) -> ContainerStatus {
-    let mut details = ContainerDetails::default();
-    details.exit_code = code.into();
-    let mut container = container(name, ContainerState::Exited);
-    container.details = Arc::new(details);
-    container
-}
-
-/// The container with that attempt, and an id that says so.
-pub(super) fn attempt(mut container: ContainerStatus, attempt: u32) -> ContainerStatus {
-    container.attempt = attempt;
-    container.id = format!("{}-{attempt}", container.name).into();
-    container
-}
-
-pub(super) fn in_sandbox(mut container: ContainerStatus, attempt: u32) -> ContainerStatus {
-    container.sandbox = Some(format!("sandbox-{attempt}").into());
-    container
-}
-
-pub(super) fn hash(container: ContainerStatus, hash: &str) -> ContainerStatus {
-    annotated(container, names::CONTAINER_HASH, hash)
-}
-
-/// With that annotation, and no other.
-pub(super) fn annotated(mut container: ContainerStatus, key: &str, value: &str) -> ContainerStatus {
-    let mut details = (*container.details).clone();
-    details.annotations = Labels::from_iter([(key, value)]);
-    container.details = Arc::new(details);
-    container
-}
-
-/// As the runtime reports it.
-pub(super) fn with_memory(mut container: ContainerStatus, bytes: i64) -> ContainerStatus {
-    let mut details = (*container.details).clone();
-    details.resources = Some(Arc::new(memory(bytes)));
-    container.details = Arc::new(details);
-    container
-}
-
-pub(super) fn memory(bytes: i64) -> Resources {
-    let mut resources = Resources::default();
-    resources.memory_limit = bytes;
-    resources
-}
-
-pub(super) fn status_missing(mut container: ContainerStatus) -> ContainerStatus {
-    container.status_missing = true;
-    container
-}
-
-pub(super) fn failing(mut container: ContainerStatus) -> ContainerStatus {
-    let error = CallError::new("ContainerStatus", CallErrorKind::Failed, "test");
-    container.error = Some(Arc::new(error));
-    container
-}
-
-/// A view that was inspected at that second. Newest first.
-pub(super) fn view(
-    seconds: u32,
-    sandboxes: &[SandboxStatus],
-    containers: &[ContainerStatus],
-) -> PodView {
-    let mut status = PodStatus::nothing("p".into());
-    status.sandboxes = sandboxes.into();
-    status.containers = containers.into();
+/// A view that was inspected at that second.
+pub(super) fn view(seconds: u32, words: &str) -> PodView {
+    let status = pod("p", words);
     let inspected = Some(at(seconds)).filter(|_| status.exists());
     PodView::new(Arc::new(status), Some(at(seconds)), inspected)
+}
+
+pub(super) struct Worker {
+    pub(super) spec: PodSpec,
+    pub(super) history: PodHistory,
+    pub(super) back_off: BackOff,
+    /// The specification is not known.
+    pub(super) is_unknown: bool,
+    pub(super) terminating: bool,
+    pub(super) probes: Option<ProbeResults>,
+    /// What was decided in the last run.
+    pub(super) last: Actions,
+}
+
+impl Worker {
+    /// One of this specification, which is `terminating` or runs.
+    pub(super) fn new(words: &str) -> Self {
+        let terminating = words.strip_prefix("terminating ");
+        Self {
+            spec: spec(terminating.unwrap_or(words)),
+            history: PodHistory::default(),
+            back_off: BackOff::default(),
+            is_unknown: false,
+            terminating: terminating.is_some(),
+            probes: None,
+            last: Actions::default(),
+        }
+    }
+
+    /// Observes the view, decides, and records the decision.
+    pub(super) fn run(&mut self, seconds: u32, view: &PodView) {
+        let desired = Desired {
+            spec: (!self.is_unknown).then_some(&self.spec),
+            terminating: self.terminating,
+            grace: None,
+            probes: self.probes.as_ref(),
+        };
+        let (history, back_off, now) = (&mut self.history, &mut self.back_off, at(seconds));
+        history.observe(&view.status, &[], now);
+        let actions = pod_actions(&desired, view, history, back_off, now);
+        history.record(&view.status.uid, &actions, back_off, now);
+        self.last = actions;
+    }
+
+    /// Runs it once per row: the second (and that at which the pod was read, if it is another one), the pod, the actions, and
+    /// when the next run is due.
+    pub(super) fn runs(&mut self, table: &str) {
+        for row in rows(table) {
+            let (now, read) = row[0].split_once(" read ").unwrap_or((row[0], row[0]));
+            let [now, read] = [now, read].map(|second| second.parse().unwrap());
+            self.run(now, &view(read, row[1]));
+            assert_eq!(words(&self.last), row[2], "{row:?} of {table}");
+            if let Some(due) = row.get(3) {
+                assert_eq!(self.last.due, Some(at(due.parse().unwrap())), "{row:?}");
+            }
+        }
+    }
+
+    /// The container has ended, as a record says.
+    pub(super) fn observe_exit(&mut self, attempt: u32, code: Option<i32>, detected: u32) {
+        let mut exit = Exit::new(format!("a-{attempt}"), "a", at(detected));
+        (exit.attempt, exit.exit_code) = (attempt, code);
+        self.history.observe(&pod("p", ""), &[exit], at(detected));
+    }
+
+    pub(super) fn fails_a_probe(&mut self, kind: ProbeKind) {
+        let results = self.probes.get_or_insert_default();
+        results.failed.insert("a-0".into(), kind);
+    }
+}
+
+/// Checks the runs of a worker per block: a line with a rule and the specification, then its runs.
+pub(super) fn timelines(blocks: &str) {
+    for block in blocks.trim().split("\n\n") {
+        let (rule, runs) = block.split_once('\n').unwrap();
+        Worker::new(rule.rsplit_once(": ").unwrap().1).runs(runs);
+    }
+}
+
+/// Checks the first run of a worker per row: the specification, the pod, the actions.
+pub(super) fn check(table: &str) {
+    for row in rows(table) {
+        Worker::new(row[0]).runs(&format!("20 read 9 | {} | {}", row[1], row[2]));
+    }
+}
+
+pub(super) fn memory(bytes: i64) -> Option<Resources> {
+    let mut resources = Resources::default();
+    resources.memory_limit = bytes;
+    Some(resources)
 }
 
 /// The actions in words, in the order of their fields.
 pub(super) fn words(actions: &Actions) -> String {
     let mut words = Vec::new();
-    words.extend(actions.stop.iter().map(|s| format!("stop {}", s.id)));
+    words.extend(actions.stop.iter().map(|stop| match stop.grace.as_secs() {
+        30 => format!("stop {}", stop.id),
+        grace => format!("stop {} within {grace}", stop.id),
+    }));
     let sandboxes = actions.stop_sandboxes.iter();
     words.extend(sandboxes.map(|id| format!("stop {id}")));
     words.extend(actions.remove.iter().map(|id| format!("remove {id}")));
-    words.extend(
-        actions
-            .create_sandbox
-            .map(|a| format!("create sandbox {a}")),
-    );
+    let sandbox = actions.create_sandbox;
+    words.extend(sandbox.map(|attempt| format!("create sandbox-{attempt}")));
     words.extend(actions.start.iter().map(|s| match &s.existing {
         Some(id) => format!("start existing {id}"),
-        None => format!("start {} {}", s.name, s.attempt),
+        None => format!("start {}-{}", s.name, s.attempt),
     }));
     words.extend(actions.resize.iter().map(|r| format!("resize {}", r.id)));
     words.extend(actions.inspect_after.map(|_| "inspect".to_owned()));
@@ -186,5 +163,5 @@ pub(super) fn words(actions: &Actions) -> String {
     words.extend(actions.terminating.then(|| "terminating".to_owned()));
     words.extend(actions.terminated.then(|| "terminated".to_owned()));
     words.extend(actions.phase.map(|phase| format!("{phase:?}")));
-    words.join(", ")
+    words.join(", ").trim().to_owned()
 }

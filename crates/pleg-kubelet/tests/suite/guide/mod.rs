@@ -15,7 +15,6 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{LastChanges, Performer, Sources};
 use pleg_kubelet::plan::Planner;
-use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::Sim;
 use serde_json::json;
 use tempfile::TempDir;
@@ -79,47 +78,31 @@ impl Node {
         let pleg = builder.spawn().unwrap();
         (Self { sim, pleg, dir }, consumer, client)
     }
-
-    /// The loop of the guide.
-    fn workers() -> (Self, PodWorkers<Pod>) {
-        let (node, consumer, client) = Self::start();
-        let config = NodeConfig::of_host(node.dir.path(), Vec::new());
-        let parts = (&node.pleg, consumer, client);
-        let workers = kubelet::start(parts, config, Vec::new()).unwrap();
-        (node, workers)
-    }
 }
 
 #[tokio::test]
-async fn loop_starts_restarts_and_removes_a_pod() {
-    let (node, workers) = Node::workers();
-    let (uid, pod_of) = web("shop:1");
-    let mut pod = node.pleg.pod(&uid);
-    workers.set(&uid, pod_of);
+async fn loop_starts_restarts_replaces_and_removes_a_pod() {
+    let (node, consumer, client) = Node::start();
+    let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+    let workers = kubelet::start((&node.pleg, consumer, client), config, Vec::new()).unwrap();
+    let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
+    let mut pod = node.pleg.pod(&old_uid);
+    workers.set(&old_uid, old);
     let first = running(&mut pod, 0).await;
     node.sim.kill_container(first.as_str(), 1);
-    running(&mut pod, 1).await;
-    workers.delete(&uid);
-    while pod.view().status.exists() {
-        assert!(pod.changed().await);
-    }
-    node.pleg.shutdown().await;
-}
+    let second = running(&mut pod, 1).await;
 
-#[tokio::test]
-async fn edited_pod_starts_when_its_predecessor_has_ended() {
-    let (node, workers) = Node::workers();
-    let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
-    workers.set(&old_uid, old);
-    let first = running(&mut node.pleg.pod(&old_uid), 0).await;
+    // It is edited: the new pod starts when its predecessor has ended.
     node.sim.set_knob("stop_container.hang=1s").unwrap();
-
     workers.delete(&old_uid);
     workers.set(&new_uid, new);
     running(&mut node.pleg.pod(&new_uid), 0).await;
     let old = node.pleg.get(&old_uid).status;
-    let first = old.containers.iter().find(|c| c.id == first);
-    assert!(first.is_none_or(|c| c.state == ContainerState::Exited));
+    let mut containers = old.containers.iter().filter(|c| c.id == second);
+    assert!(containers.all(|c| c.state == ContainerState::Exited));
+    while pod.view().status.exists() {
+        assert!(pod.changed().await);
+    }
     node.pleg.shutdown().await;
 }
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
-use pleg::core::{ContainerDetails, SandboxDetails, SandboxState, SandboxStatus, Text};
+use pleg::core::{ContainerDetails, SandboxDetails, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
 use pleg_kubelet::pod_status::{PodState, pod_status};
 use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
+
+use crate::notation;
 
 /// 2026-07-01T10:00:00Z
 pub(crate) const NOW: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
@@ -21,13 +23,14 @@ pub(crate) fn ago(seconds: u64) -> Option<WallTime> {
 }
 
 /// A node with one pod.
+#[derive(Default)]
 pub(crate) struct Node {
     pub(crate) pod: Value,
     pub(crate) sandboxes: Vec<SandboxStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
     pub(crate) ips: Vec<&'static str>,
     pub(crate) ended: Vec<Exit>,
-    pub(crate) previous: Option<Value>,
+    pub(crate) previous: Value,
     pub(crate) messages: BTreeMap<Id, String>,
     pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,
     pub(crate) replaced: BTreeSet<String>,
@@ -38,43 +41,38 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A pod with that specification, its sandbox, and no container.
-    pub(crate) fn new(spec: Value) -> Self {
-        let mut sandbox = SandboxStatus::new("s1", SandboxState::Ready);
-        let mut details = SandboxDetails::default();
-        details.ips = [Text::from("10.0.0.7")].into();
-        sandbox.details = Arc::new(details);
+    /// A pod with that specification, and its sandboxes and containers in words.
+    pub(crate) fn new(spec: Value, containers: &str) -> Self {
+        let mut sandboxes = notation::pod("u-1", containers).sandboxes.to_vec();
+        for sandbox in &mut sandboxes {
+            let mut details = SandboxDetails::default();
+            details.ips = [Text::from("10.0.0.7")].into();
+            sandbox.details = Arc::new(details);
+        }
+        let metadata = json!({"name": "web", "namespace": "shop", "uid": "u-1"});
         Self {
-            pod: json!({
-                "metadata": {"name": "web", "namespace": "shop", "uid": "u-1"},
-                "spec": spec,
-            }),
-            sandboxes: vec![sandbox],
-            containers: Vec::new(),
+            pod: json!({"metadata": metadata, "spec": spec}),
+            sandboxes,
+            containers: in_detail(containers),
             ips: vec!["10.0.0.7"],
-            ended: Vec::new(),
-            previous: None,
-            messages: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            replaced: BTreeSet::new(),
-            unread: BTreeSet::new(),
-            probes: None,
             host_ips: vec![IpAddr::from([192, 168, 0, 1])],
-            terminal: false,
+            ..Self::default()
         }
     }
 
-    /// A pod of one container, `app`, with that restart policy.
-    pub(crate) fn one(restart_policy: &str) -> Self {
-        Self::new(json!({
-            "restartPolicy": restart_policy,
-            "containers": [{"name": "app", "image": "shop:1"}],
-        }))
-    }
-
-    pub(crate) fn with(mut self, container: ContainerStatus) -> Self {
-        self.containers.push(container);
-        self
+    /// A pod of a restart policy and these containers: `setup` is an init container, `proxy` a sidecar.
+    pub(crate) fn of(spec: &str, containers: &str) -> Self {
+        let (policy, names) = spec.split_once(' ').unwrap_or((spec, "app"));
+        let container = |name| match name {
+            "proxy" => json!({"name": name, "image": "shop:1", "restartPolicy": "Always"}),
+            _ => json!({"name": name, "image": "shop:1"}),
+        };
+        let is_init = |name: &&str| ["setup", "proxy"].contains(name);
+        let (init, regular): (Vec<_>, Vec<_>) = names.split(' ').partition(is_init);
+        let of = |names: Vec<_>| names.into_iter().map(container).collect::<Vec<_>>();
+        let (init, regular) = (of(init), of(regular));
+        let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
+        Self::new(spec, containers)
     }
 
     pub(crate) fn waits(mut self, name: &str, reason: &str, message: &str) -> Self {
@@ -87,15 +85,27 @@ impl Node {
     }
 
     pub(crate) fn before(mut self, status: Value) -> Self {
-        self.previous = Some(status);
+        self.previous = status;
+        self
+    }
+
+    pub(crate) fn deleted(mut self) -> Self {
+        self.pod["metadata"]["deletionTimestamp"] = json!("2026-07-01T09:00:00Z");
+        self
+    }
+
+    /// The containers that have started, and those that are ready, by their probes.
+    pub(crate) fn probed(mut self, started: &[&str], ready: &[&str]) -> Self {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let mut probes = ProbeResults::default();
+        (probes.started, probes.ready) = (names(started), names(ready));
+        self.probes = Some(probes);
         self
     }
 
     pub(crate) fn status(&self) -> Value {
-        let pod: Pod = serde_json::from_value(self.pod.clone()).unwrap_or_default();
-        assert!(pod.spec.is_some(), "not a pod: {}", self.pod);
-        let previous = self.previous.clone();
-        let previous = previous.map(|p| serde_json::from_value::<PodStatus>(p).unwrap_or_default());
+        let pod: Pod = serde_json::from_value(self.pod.clone()).unwrap();
+        let previous: Option<PodStatus> = serde_json::from_value(self.previous.clone()).unwrap();
         let mut status = pleg::PodStatus::nothing(PodUid::from("u-1"));
         status.sandboxes = self.sandboxes.clone().into();
         status.containers = self.containers.clone().into();
@@ -115,53 +125,47 @@ impl Node {
             terminal: self.terminal,
             now: NOW,
         });
-        serde_json::to_value(made).unwrap_or_default()
+        serde_json::to_value(made).unwrap()
     }
 
-    pub(crate) fn phase(&self) -> String {
-        self.status()["phase"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+    pub(crate) fn phase(&self) -> Value {
+        self.status()["phase"].clone()
     }
 
-    /// The status of the container `app`.
+    /// The status of the first container.
     pub(crate) fn app(&self) -> Value {
         self.status()["containerStatuses"][0].clone()
     }
+
+    /// The state of the first container, and the phase.
+    pub(crate) fn state_and_phase(&self) -> Value {
+        json!([self.app()["state"], self.phase()])
+    }
+
+    /// The details of the first container.
+    pub(crate) fn details(&mut self) -> &mut ContainerDetails {
+        Arc::make_mut(&mut self.containers[0].details)
+    }
 }
 
-/// A container `NAME-ATTEMPT` with its image.
-pub(crate) fn container(
-    name: &str,
-    attempt: u32,
-    state: ContainerState,
-    change: impl FnOnce(&mut ContainerDetails),
-) -> ContainerStatus {
-    let mut status = ContainerStatus::new(&*format!("{name}-{attempt}"), name, state);
-    status.attempt = attempt;
-    let mut details = ContainerDetails::default();
-    (details.image, details.image_ref) = ("shop:1".into(), "shop@sha256:1".into());
-    details.image_id = "sha256:9".into();
-    change(&mut details);
-    status.details = Arc::new(details);
-    status
-}
-
-pub(crate) fn running(name: &str, attempt: u32) -> ContainerStatus {
-    container(name, attempt, ContainerState::Running, |d| {
-        d.started_at = ago(60);
-    })
-}
-
-pub(crate) fn exited(name: &str, attempt: u32, code: i32) -> ContainerStatus {
-    container(name, attempt, ContainerState::Exited, |d| {
-        (d.started_at, d.finished_at) = (ago(60), ago(30));
-        d.exit_code = Some(code);
-        d.reason = if code == 0 {
-            "Completed".into()
-        } else {
-            "Error".into()
+/// Containers in words, with their images and times: they started a minute ago, and ended half a minute ago.
+pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
+    let mut containers = notation::pod("u-1", words).containers.to_vec();
+    for container in &mut containers {
+        let details = Arc::make_mut(&mut container.details);
+        (details.image, details.image_ref) = ("shop:1".into(), "shop@sha256:1".into());
+        details.image_id = "sha256:9".into();
+        if container.state == ContainerState::Running || details.exit_code.is_some() {
+            details.started_at = ago(60);
+        }
+        if container.state == ContainerState::Exited {
+            details.finished_at = ago(30);
+        }
+        details.reason = match details.exit_code {
+            Some(0) => "Completed".into(),
+            Some(_) => "Error".into(),
+            None => "".into(),
         };
-    })
+    }
+    containers
 }

@@ -45,11 +45,10 @@ async fn ignored_fields_are_logged_once_for_a_file() {
     // With one subscriber only, tracing keeps the answer of whichever thread reaches a line first.
     let _second = Dispatch::new(NoSubscriber::new());
     let _default = tracing::subscriber::set_default(subscriber);
-    let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let directory = tempfile::tempdir().unwrap();
     let write = |field: &str| {
         let contents = WEB.replacen("spec:", &format!("spec:\n  {field}: 1"), 1);
-        let written = fs::write(directory.path().join("web.yaml"), contents);
-        written.unwrap_or_else(|error| panic!("{error}"));
+        fs::write(directory.path().join("web.yaml"), contents).unwrap();
     };
     let clock = Clock::start();
     let mut source = ManifestSource::new(directory.path(), "n1", Duration::from_secs(1), clock);

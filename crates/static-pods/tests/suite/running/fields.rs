@@ -7,7 +7,7 @@ use static_pods::manifest::Manifest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::node::Node;
+use super::node::{Node, ONE, one};
 
 /// The next request, and the connection on which it waits for its response.
 async fn request(server: &TcpListener) -> (String, TcpStream) {
@@ -31,14 +31,9 @@ async fn hooks_run_after_the_start_and_before_the_stop() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
     let hook = |path| format!("{{httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}}}");
-    let uid = node.set(
-        "p",
-        &format!(
-            "{{containers: [{{name: c, image: 'app:1', lifecycle: {{postStart: {}, preStop: {}}}}}]}}",
-            hook("/start"),
-            hook("/stop")
-        ),
-    );
+    let (start, stop) = (hook("/start"), hook("/stop"));
+    let hooks = format!("lifecycle: {{postStart: {start}, preStop: {stop}}}");
+    let uid = node.set("p", &one(&hooks));
     let (line, stream) = request(&server).await;
     assert_eq!(line, "GET /start HTTP/1.1");
     respond(stream, "200 OK").await;
@@ -47,27 +42,20 @@ async fn hooks_run_after_the_start_and_before_the_stop() {
     let (line, stream) = request(&server).await;
     assert_eq!(line, "GET /stop HTTP/1.1");
     let mut client = node.runtime().runtime_client();
-    let listed = client
-        .list_containers(ListContainersRequest::default())
-        .await;
-    let containers = listed.unwrap().into_inner().containers;
+    let listed = client.list_containers(ListContainersRequest::default());
+    let containers = listed.await.unwrap().into_inner().containers;
     assert_eq!(containers[0].state(), ContainerState::ContainerRunning);
     // Any response will do.
     respond(stream, "500 Error").await;
-    let gone = |node: &Node| !node.kubelet.pleg.get(&uid).status.exists();
-    node.until(&uid, "gone", gone).await;
+    node.until_gone(&uid).await;
 }
 
 #[tokio::test]
 async fn container_whose_post_start_hook_fails_is_restarted() {
     let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set(
-        "p",
-        "{containers: [{name: c, image: 'app:1',
-            lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}}]}",
-    );
-    let restarted = |node: &Node| node.container(&uid)["restartCount"].as_u64() >= Some(1);
-    node.until(&uid, "restarted", restarted).await;
+    let hook = "lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}";
+    let uid = node.set("p", &one(hook));
+    node.until_restarted(&uid, 1).await;
 }
 
 #[tokio::test]
@@ -75,46 +63,35 @@ async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     let node = Node::up(Mode::Containerd2).await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
-    let uid = node.set(
-        "p",
-        &format!(
-            "{{containers: [{{name: c, image: 'app:1',
-                lifecycle: {{postStart: {{httpGet: {{host: 127.0.0.1, port: {port}}}}}}}}}]}}"
-        ),
-    );
+    let hook = format!("{{httpGet: {{host: 127.0.0.1, port: {port}}}}}");
+    let uid = node.set("p", &one(&format!("lifecycle: {{postStart: {hook}}}")));
     let _unanswered = request(&server).await;
     node.workers.delete(&uid);
-    let gone = |node: &Node| !node.kubelet.pleg.get(&uid).status.exists();
-    node.until(&uid, "gone", gone).await;
+    node.until_gone(&uid).await;
 }
 
 #[tokio::test]
 async fn pod_that_reaches_its_deadline_is_stopped_and_has_failed() {
     let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set(
-        "p",
-        "{activeDeadlineSeconds: 1, containers: [{name: c, image: 'app:1'}]}",
-    );
-    let stopped = |node: &Node| node.container(&uid)["state"]["terminated"].is_object();
+    let spec = ONE.replace("containers", "activeDeadlineSeconds: 1, containers");
+    let uid = node.set("p", &spec);
+    let has_passed = |node: &Node| node.status(&uid)["reason"] == "DeadlineExceeded";
+    let stopped = |node: &Node| has_passed(node) && !node.has_ready_sandbox(&uid);
     node.until(&uid, "stopped", stopped).await;
     let status = node.status(&uid);
-    assert_eq!(
-        (&status["phase"], &status["reason"]),
-        (&"Failed".into(), &"DeadlineExceeded".into())
-    );
+    let shown = [&status["phase"], &status["reason"]];
+    assert_eq!(shown, ["Failed", "DeadlineExceeded"]);
 }
 
 #[tokio::test]
 async fn rejected_pod_has_failed_and_is_not_made() {
     let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set(
-        "p",
-        "{nodeSelector: {disk: ssd}, containers: [{name: c, image: 'app:1'}]}",
-    );
+    let spec = ONE.replace("containers", "nodeSelector: {disk: ssd}, containers");
+    let uid = node.set("p", &spec);
     let rejected = |node: &Node| node.status(&uid)["reason"] == "NodeAffinity";
     node.until(&uid, "rejected", rejected).await;
     assert_eq!(node.status(&uid)["phase"], "Failed");
-    assert!(!node.kubelet.pleg.get(&uid).status.exists());
+    assert!(!node.seen(&uid).exists());
 }
 
 /// A manifest with such a field is refused before.
@@ -133,5 +110,5 @@ async fn pod_with_an_unsupported_field_does_not_start() {
         message.contains("spec.hostUsers: ")
     };
     node.until(&uid, "refused", names_field).await;
-    assert!(!node.kubelet.pleg.get(&uid).status.exists());
+    assert!(!node.seen(&uid).exists());
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use pleg::{Pleg, PodUid};
+use pleg::core::SandboxState;
+use pleg::{Pleg, PodStatus, PodUid};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
@@ -19,6 +20,16 @@ use static_pods::node_status::NodeStatus;
 use tempfile::TempDir;
 
 use static_pods::kubelet::Kubelet;
+
+/// A pod of one container.
+pub(crate) const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
+
+/// A pod of one container with these fields.
+pub(crate) fn one(fields: &str) -> String {
+    format!(
+        "{{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'app:1', {fields}}}]}}"
+    )
+}
 
 /// For what happens at once when all is well.
 const SOON: Duration = Duration::from_secs(30);
@@ -44,7 +55,7 @@ impl Node {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");
         let sim = Sim::builder().mode(mode).build();
-        let serving = sim.serve_unix(&socket, pending()).unwrap();
+        let _serving = sim.serve_unix(&socket, pending()).unwrap();
         let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
         let consumer = builder.register_consumer("static_pods");
         let pleg = builder.spawn().unwrap();
@@ -53,19 +64,11 @@ impl Node {
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
         let mut facts = NodeFacts::new("n", &config);
         for resource in ["cpu", "hugepages-2Mi", "example.com/gpu"] {
-            facts
-                .allocatable
-                .insert(resource.to_owned(), Quantity("100Mi".to_owned()));
+            let amount = Quantity("100Mi".to_owned());
+            facts.allocatable.insert(resource.to_owned(), amount);
         }
-        let kubelet = Kubelet::new(
-            pleg.clone(),
-            client,
-            status,
-            consumer,
-            config,
-            facts,
-            back_off,
-        );
+        let of = pleg.clone();
+        let kubelet = Kubelet::new(of, client, status, consumer, config, facts, back_off);
         let kubelet = Arc::new(kubelet.unwrap());
         // Without it, the runtime counts as down after 30 s.
         let watched = kubelet.clone();
@@ -77,7 +80,7 @@ impl Node {
             kubelet,
             workers,
             dir,
-            _serving: serving,
+            _serving,
         }
     }
 
@@ -123,10 +126,42 @@ impl Node {
         while !so(self) {
             let late = clock.now() > deadline;
             assert!(!late, "not {what}: {:#}", self.status(uid));
-            clock
-                .sleep_until(clock.now().after(Duration::from_millis(2)))
-                .await;
+            let next = clock.now().after(Duration::from_millis(2));
+            clock.sleep_until(next).await;
         }
+    }
+
+    /// Its directory of logs.
+    pub(crate) fn logs(&self, uid: &PodUid) -> PathBuf {
+        self.dir.path().join(format!("logs/default_web-n_{uid}"))
+    }
+
+    /// What the runtime shows of the pod.
+    pub(crate) fn seen(&self, uid: &PodUid) -> Arc<PodStatus> {
+        self.kubelet.pleg.get(uid).status
+    }
+
+    pub(crate) fn has_ready_sandbox(&self, uid: &PodUid) -> bool {
+        let status = self.seen(uid);
+        let mut sandboxes = status.sandboxes.iter();
+        sandboxes.any(|s| s.state == SandboxState::Ready)
+    }
+
+    pub(crate) fn knob(&self, knob: &str) {
+        self.sim.set_knob(knob).unwrap();
+    }
+
+    /// Waits until nothing of the pod is left.
+    pub(crate) async fn until_gone(&self, uid: &PodUid) {
+        let gone = |node: &Self| node.status(uid).is_null() && !node.seen(uid).exists();
+        self.until(uid, "gone", gone).await;
+    }
+
+    /// Waits until its first container was restarted so many times.
+    pub(crate) async fn until_restarted(&self, uid: &PodUid, times: u64) {
+        let count = |node: &Self| node.container(uid)["restartCount"].as_u64();
+        self.until(uid, "restarted", |node| count(node) >= Some(times))
+            .await;
     }
 
     /// Waits until the first container of the pod has this reason for its waiting.

@@ -13,20 +13,17 @@ use pleg_sim::Mode;
 use super::node::Node;
 
 const PODS: u32 = 5;
-const RESTARTS: u32 = 10;
+const RESTARTS: u64 = 10;
 const CRASHING: &str = "{initContainers: [{name: i, image: 'app:1', command: [exit, '0', '1']}],
     containers: [{name: c, image: 'app:1', command: [exit, '3', '5']}, {name: web, image: 'app:1'}]}";
 
 async fn crash(mode: Mode) {
     let node = Node::up(mode).await;
     let watched = tokio::spawn(never_two_run(node.runtime(), node.kubelet.pleg.clock()));
-    let uids: Vec<_> = (0..PODS)
-        .map(|n| node.set(&format!("p{n}"), CRASHING))
-        .collect();
+    let uids = (0..PODS).map(|n| node.set(&format!("p{n}"), CRASHING));
+    let uids: Vec<_> = uids.collect();
     for uid in &uids {
-        let restarted =
-            |node: &Node| node.container(uid)["restartCount"].as_u64() >= Some(u64::from(RESTARTS));
-        node.until(uid, "restarted ten times", restarted).await;
+        node.until_restarted(uid, RESTARTS).await;
         let last = |node: &Node| {
             let code = &node.container(uid)["lastState"]["terminated"]["exitCode"];
             assert!(code.is_null() || *code == 3, "{mode:?}: {code}");
@@ -37,8 +34,7 @@ async fn crash(mode: Mode) {
     assert!(!watched.is_finished(), "two containers of one name ran");
     for uid in &uids {
         node.workers.delete(uid);
-        let gone = |node: &Node| !node.kubelet.pleg.get(uid).status.exists();
-        node.until(uid, "gone", gone).await;
+        node.until_gone(uid).await;
     }
     assert!(!watched.is_finished(), "two containers of one name ran");
     watched.abort();
@@ -64,26 +60,10 @@ async fn never_two_run(runtime: CriRuntime, clock: Clock) {
 }
 
 #[tokio::test]
-async fn containerd_1_7() {
-    crash(Mode::Containerd17).await;
-}
-
-#[tokio::test]
-async fn containerd_2() {
-    crash(Mode::Containerd2).await;
-}
-
-#[tokio::test]
-async fn cri_o() {
-    crash(Mode::Crio).await;
-}
-
-#[tokio::test]
-async fn cri_o_without_events() {
-    crash(Mode::CrioDisabled).await;
-}
-
-#[tokio::test]
-async fn runtime_that_offers_no_events() {
-    crash(Mode::Unimplemented).await;
+async fn containers_are_restarted_one_by_one_on_each_runtime() {
+    let events = [Mode::Containerd17, Mode::Containerd2, Mode::Crio];
+    let none = [Mode::CrioDisabled, Mode::Unimplemented];
+    for mode in events.into_iter().chain(none) {
+        crash(mode).await;
+    }
 }
