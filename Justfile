@@ -97,6 +97,11 @@ test-long:
 package:
     scripts/check-packages.sh --build
 
+# Projects outside of this workspace with kube 3, 4 and 5, whose types pass through JSON.
+[group('check')]
+other-kube:
+    scripts/other-kube.sh
+
 # Serve a simulated runtime: `just sim --socket /tmp/cri.sock --mode crio --chaos drop=5%`.
 [group('look')]
 sim *ARGS:

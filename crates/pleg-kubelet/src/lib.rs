@@ -80,6 +80,9 @@ pub mod worker;
 pub use api_time::api_time;
 #[cfg(feature = "k8s-openapi")]
 pub use from_pod::container_hash;
+/// The version whose types this crate takes and returns. Types of another version pass through JSON.
+#[cfg(feature = "k8s-openapi")]
+pub use k8s_openapi;
 #[cfg(feature = "k8s-openapi")]
 pub use unsupported::unsupported;
 

@@ -230,7 +230,7 @@ mod tests {
         (state, id)
     }
 
-    /// The outcomes of checks: `s`uccess, `f`ailure or `u`nknown, in upper case if the state changes with it. Then whether the
+    /// The outcomes of checks: s, f or u (success, failure, unknown), in upper case if the state changes with it. Then whether the
     /// probe succeeds, and the container has failed.
     #[test]
     fn state_changes_at_the_thresholds() {
