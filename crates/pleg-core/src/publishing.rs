@@ -97,7 +97,6 @@ impl Reconciler {
     pub(crate) fn settle(&mut self, now: Instant, relist: Settled) {
         let (as_of, gone) = (relist.as_of, relist.gone);
         if relist.is_first {
-            self.announcements.synced();
             self.out.push(Output::Synced);
         }
         if self.read_hints(now, None, as_of, |_| Absence::Proven) {
@@ -106,6 +105,7 @@ impl Reconciler {
                 None => self.hints.give_up(None),
             }
         }
+        self.announcements.settled(relist.is_first);
         let pods = &self.pods;
         let is_published = |id: &Id| pods.record(id).is_some();
         self.stream_check.settled(as_of, is_published);

@@ -35,7 +35,6 @@ fn nothing_is_announced_before_the_first_complete_relist() {
     t.node.start("web");
     t.node.start("job");
     t.node.relists_fail = Some(Failed);
-    t.settle();
     t.subscribe();
     let worker = t.read();
     assert_eq!(t.answered(worker, "web"), "Running");
@@ -92,24 +91,28 @@ fn death_during_the_first_statuses_is_not_initial() {
 
 #[test]
 fn short_life_from_before_the_first_relist_starts_initially() {
-    let mut t = Script::new();
-    t.node.start("s");
-    t.node.start("web");
-    t.node.relists_fail = Some(Failed);
-    t.slow_read(PodLists);
-    t.subscribe();
-    t.node.relists_fail = None;
-    t.pass(1_500);
-    t.exits("web", 3);
-    t.removes("web");
-    t.fail(PodLists);
-    t.relist();
-    t.expect(&[
-        "Started s initial",
-        "Started web initial",
-        "Died web 3",
-        "Removed web 3",
-    ]);
+    for is_late in [false, true] {
+        let mut t = Script::new();
+        t.node.start("s");
+        t.node.relists_fail = Some(Failed);
+        t.subscribe();
+        t.read();
+        t.node.start("web");
+        t.slow_read(PodLists);
+        t.node.relists_fail = None;
+        t.pass(1_500);
+        t.node.remove("web");
+        let mut told = Some(Event::of(Stopped, exited("web", 3)));
+        let early = told.take_if(|_| !is_late);
+        early.into_iter().for_each(|event| t.send(event));
+        t.relist();
+        t.fail(PodLists);
+        told.into_iter().for_each(|event| t.send(event));
+        t.release();
+        t.pass(1_000);
+        let events = "Started s initial, Started web initial, Died web 3, Removed web 3";
+        t.expect(&events.split(", ").collect::<Vec<_>>());
+    }
 }
 
 #[test]

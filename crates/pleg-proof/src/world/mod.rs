@@ -293,7 +293,7 @@ impl World {
             Act::Restarted => self.restarted(dice),
             Act::Open => self.open(dice),
             Act::Generate(due) => self.generate(dice, &due),
-            Act::Deliver(stream, event) => self.deliver(dice, stream, event),
+            Act::Deliver(stream, event, since) => self.deliver(dice, stream, event, since),
             Act::Drain => self.drain(),
             Act::Rows(ticket) => self.take_rows(dice, ticket),
             Act::Status(ticket, n) => self.take_status(dice, ticket, n),

@@ -30,7 +30,7 @@ pub(crate) enum Act {
     /// The runtime makes an event (CRI-O does it after a while).
     Generate(Due),
     /// An event arrives on the stream of that number.
-    Deliver(u64, RuntimeEvent),
+    Deliver(u64, RuntimeEvent, u64),
     /// The driver takes the map of hints.
     Drain,
     /// A call reads rows.

@@ -16,6 +16,9 @@ use crate::faults::Fault;
 /// How long containerd 2 keeps events without a subscriber.
 const KEPT_FOR: u64 = 300 * SECOND;
 
+/// How long an event is expected after the change that it reports, less what it may take to be handed over.
+const EXPECTED_FOR: u64 = 10 * SECOND - 100 * MS;
+
 /// The event stream.
 #[derive(Clone, Debug)]
 pub(super) struct EventStream {
@@ -132,11 +135,13 @@ impl World {
             return self.stream.kept.push((self.now, event));
         };
         let after = old + self.delay(dice);
+        // The states of small worlds do not differ by when they were reached.
+        let since = if self.is_small { u64::MAX } else { due.at };
         if self.fault(dice, Fault::EventTwice) {
             let after = after + self.delay(dice);
-            self.later(after, Act::Deliver(stream, event.clone()));
+            self.later(after, Act::Deliver(stream, event.clone(), since));
         }
-        self.later(after, Act::Deliver(stream, event));
+        self.later(after, Act::Deliver(stream, event, since));
     }
 
     fn delay(&mut self, dice: &mut Dice<'_>) -> u64 {
@@ -208,7 +213,7 @@ impl World {
         }
         for event in events {
             let after = dice.ms(0, 30);
-            self.later(after, Act::Deliver(self.stream.number, event));
+            self.later(after, Act::Deliver(self.stream.number, event, u64::MAX));
         }
     }
 
@@ -228,9 +233,19 @@ impl World {
         self.later(after, Act::Open);
     }
 
-    pub(super) fn deliver(&mut self, dice: &mut Dice<'_>, stream: u64, event: RuntimeEvent) {
+    pub(super) fn deliver(
+        &mut self,
+        dice: &mut Dice<'_>,
+        stream: u64,
+        event: RuntimeEvent,
+        since: u64,
+    ) {
         if self.stream.open != Some(stream) {
             return self.checker.lost_on_the_way(self.now, &event);
+        }
+        // A frozen runtime has kept it so long that the core may have counted it as missed.
+        if self.now.saturating_sub(since) > EXPECTED_FOR {
+            self.checker.lost_on_the_way(self.now, &event);
         }
         let all = event.sandbox.iter().chain(&event.containers);
         let own = all.into_iter().find(|r| r.id == event.id);
