@@ -201,7 +201,21 @@ pub struct Observed {
 ///
 /// `Performer::perform` (feature `k8s-openapi`) performs it. With a client of your own,
 /// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
-/// a create that times out may still take effect, so its attempt must not be used again.
+/// a create that times out may still take effect, so its attempt must not be used again. The calls
+/// cannot be had otherwise, and a plan is performed once:
+///
+/// ```compile_fail,E0616
+/// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
+/// for start in &plan.actions.start {} // error: field `actions` is private
+/// # }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # async fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
+/// let first = plan.begin().await;
+/// let second = plan.begin().await; // error: use of moved value
+/// # }
+/// ```
 #[must_use = "a plan makes no call: perform it, or begin it and make its calls"]
 #[derive(Debug)]
 pub struct Plan<'a, S> {
