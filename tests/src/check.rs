@@ -126,8 +126,11 @@ impl Announcements {
             .collect()
     }
 
+    /// A code that becomes known after the removal is announced by a change.
     fn died_without_code(&self, id: &Id, object: &Object) -> bool {
-        object.kind == Kind::Container && matches!(self.died(id), Some((_, None)))
+        let mut subjects = self.by_id.get(id).into_iter().flatten().map(|e| &e.subject);
+        let is_unknown = subjects.all(|s| s.as_ref().is_none_or(|s| s.exit_code.is_none()));
+        object.kind == Kind::Container && self.died(id).is_some() && is_unknown
     }
 }
 

@@ -46,7 +46,11 @@ async fn idle_subscriber_delays_no_call_and_misses_no_exit() -> anyhow::Result<(
     generator.check_complete(&kubelet)?;
 
     let (events, missed) = read(&mut unread);
-    let died = of_type(&events, LifecycleType::ContainerDied);
+    // A code that becomes known after the removal is announced by a change.
+    let mut died = of_type(&events, LifecycleType::ContainerDied);
+    for (id, code) in of_type(&events, LifecycleType::ContainerChanged) {
+        died.entry(id).and_modify(|known| *known = known.or(code));
+    }
     let removed = of_type(&events, LifecycleType::ContainerRemoved);
     for (id, object) in &objects {
         let code = (object.kind == Kind::Container).then_some(object.exit_code);
