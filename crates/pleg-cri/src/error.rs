@@ -130,6 +130,11 @@ pub(crate) fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use CallErrorKind::{
+        DeadlineExceeded, Failed, Malformed, NotFound, PermissionDenied, TooLarge, Unavailable,
+        Unimplemented,
+    };
+
     use super::*;
 
     fn kind_of(code: Code, message: &str) -> CallErrorKind {
@@ -139,52 +144,40 @@ mod tests {
     #[test]
     fn status_of_runtime_is_classified() {
         for (code, message, kind) in [
-            (Code::NotFound, "no such container", CallErrorKind::NotFound),
+            (Code::NotFound, "no such container", NotFound),
             (
                 Code::DeadlineExceeded,
                 "context deadline exceeded",
-                CallErrorKind::DeadlineExceeded,
+                DeadlineExceeded,
             ),
             (
                 Code::Unavailable,
                 "server is not initialized yet",
-                CallErrorKind::Unavailable,
+                Unavailable,
             ),
-            (
-                Code::Unknown,
-                "server is not initialized yet",
-                CallErrorKind::Unavailable,
-            ),
-            (Code::Unknown, "shim gone", CallErrorKind::Failed),
-            (Code::Cancelled, "context canceled", CallErrorKind::Failed),
-            (
-                Code::Unimplemented,
-                "unknown service",
-                CallErrorKind::Unimplemented,
-            ),
+            (Code::Unknown, "server is not initialized yet", Unavailable),
+            (Code::Unknown, "shim gone", Failed),
+            (Code::Cancelled, "context canceled", Failed),
+            (Code::Unimplemented, "unknown service", Unimplemented),
             (
                 Code::ResourceExhausted,
                 "grpc: trying to send message larger than max (17 vs. 16)",
-                CallErrorKind::TooLarge,
+                TooLarge,
             ),
-            (
-                Code::ResourceExhausted,
-                "no space left on device",
-                CallErrorKind::Failed,
-            ),
+            (Code::ResourceExhausted, "no space left on device", Failed),
             (
                 Code::OutOfRange,
                 "Error, decoded message length too large: found 9 bytes, the limit is: 8 bytes",
-                CallErrorKind::TooLarge,
+                TooLarge,
             ),
-            (Code::OutOfRange, "exit code", CallErrorKind::Failed),
-            (Code::PermissionDenied, "", CallErrorKind::PermissionDenied),
+            (Code::OutOfRange, "exit code", Failed),
+            (Code::PermissionDenied, "", PermissionDenied),
             (
                 Code::Internal,
                 "failed to decode Protobuf message: x",
-                CallErrorKind::Malformed,
+                Malformed,
             ),
-            (Code::Internal, "panic", CallErrorKind::Failed),
+            (Code::Internal, "panic", Failed),
         ] {
             assert_eq!(kind_of(code, message), kind, "{code:?} {message}");
         }
@@ -198,7 +191,7 @@ mod tests {
                 io::ErrorKind::BrokenPipe,
             )));
             let error = call_error(Operation::LIST_CONTAINERS, &status);
-            assert_eq!(error.kind, CallErrorKind::Unavailable, "{code:?}");
+            assert_eq!(error.kind, Unavailable, "{code:?}");
             assert_eq!(error.operation, "ListContainers");
         }
     }
@@ -208,7 +201,7 @@ mod tests {
         let mut status = Status::unavailable("transport error");
         status.set_source(std::sync::Arc::new(io::Error::from_raw_os_error(13)));
         let error = call_error(Operation::VERSION, &status);
-        assert_eq!(error.kind, CallErrorKind::PermissionDenied);
+        assert_eq!(error.kind, PermissionDenied);
         assert_eq!(
             &*error.message,
             "transport error: Permission denied (os error 13)"

@@ -1,9 +1,7 @@
 //! Tests of the conversion, with regular and irregular input.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use pleg_runtime::core::{Arrival, Details, Hint, Instant};
-
-use pleg_runtime::core::{EventType, RuntimeEvent};
+use pleg_runtime::core::{Arrival, Details, EventType, Hint, Instant, RuntimeEvent};
 use prost::Message;
 
 use super::*;
@@ -145,58 +143,30 @@ fn sandbox_without_metadata_is_identified_by_labels() {
 }
 
 #[test]
-fn sandbox_states_are_mapped_as_in_kubelet() {
-    for (state, shown) in [(0, ReportedState::Running), (1, ReportedState::Exited)] {
-        let status = v1::PodSandboxStatus { state, ..sandbox() };
-        assert_eq!(regular(|| sandbox_status(status)).unwrap().shown, shown);
-        let row = v1::PodSandbox {
-            id: "s".into(),
-            state,
-            created_at: T,
-            ..Default::default()
-        };
-        assert_eq!(regular(|| sandbox_row(row)).unwrap().shown, shown);
-    }
-    let (report, kinds) = counted(|| {
-        sandbox_status(v1::PodSandboxStatus {
-            state: 7,
-            ..sandbox()
-        })
-    });
-    assert_eq!(
-        (report.unwrap().shown, kinds),
-        (ReportedState::Unknown, one("unknown_enum_value"))
-    );
-}
-
-#[test]
-fn container_states_are_mapped_and_unknown_is_not_irregular() {
-    let states = [
-        ReportedState::Created,
-        ReportedState::Running,
-        ReportedState::Exited,
-        ReportedState::Unknown,
-    ];
-    for (state, shown) in (0..).zip(states) {
-        let row = v1::Container {
-            id: "c".into(),
-            state,
-            created_at: T,
-            ..Default::default()
-        };
-        assert_eq!(regular(|| container_row(row)).unwrap().shown, shown);
-    }
-    let row = v1::Container {
+fn states_are_mapped_as_in_kubelet_and_others_are_counted() {
+    use ReportedState::{Created, Exited, Running, Unknown};
+    let container = |state| v1::Container {
         id: "c".into(),
-        state: -1,
+        state,
         created_at: T,
         ..Default::default()
     };
-    let (report, kinds) = counted(|| container_row(row));
-    assert_eq!(
-        (report.unwrap().shown, kinds),
-        (ReportedState::Unknown, one("unknown_enum_value"))
-    );
+    for (state, shown) in (0..).zip([Created, Running, Exited, Unknown]) {
+        let row = regular(|| container_row(container(state)));
+        assert_eq!(row.unwrap().shown, shown);
+    }
+    let sandbox = |state| v1::PodSandboxStatus { state, ..sandbox() };
+    for (state, shown) in [(0, Running), (1, Exited)] {
+        let status = regular(|| sandbox_status(sandbox(state)));
+        assert_eq!(status.unwrap().shown, shown);
+    }
+    for (report, kinds) in [
+        counted(|| container_row(container(-1))),
+        counted(|| sandbox_status(sandbox(7))),
+    ] {
+        assert_eq!(report.unwrap().shown, Unknown);
+        assert_eq!(kinds, one("unknown_enum_value"));
+    }
 }
 
 #[test]
@@ -261,7 +231,14 @@ fn container_details_are_complete() {
         resources: Some(v1::ContainerResources { linux: Some(linux) }),
         ..container(v1::ContainerState::ContainerExited)
     };
-    let details = container_details(regular(|| container_status(status)).unwrap());
+    let report = regular(|| container_status(status.clone())).unwrap();
+    let mut sent = event();
+    sent.containers_statuses = vec![status];
+    assert_eq!(
+        event_of(sent).unwrap().containers,
+        std::slice::from_ref(&report)
+    );
+    let details = container_details(report);
     assert_eq!(details.started_at, Some(WallTime::from_nanos(T + 1)));
     assert_eq!(details.finished_at, Some(WallTime::from_nanos(T + 2)));
     assert_eq!(details.exit_code, Some(137));
@@ -334,136 +311,110 @@ fn implausible_times_are_ignored() {
 #[test]
 fn element_without_id_is_dropped_and_counted() {
     for (dropped, kinds) in [
-        counted(|| {
-            sandbox_row(v1::PodSandbox {
-                created_at: T,
-                ..Default::default()
-            })
-            .is_none()
-        }),
-        counted(|| {
-            container_row(v1::Container {
-                created_at: T,
-                ..Default::default()
-            })
-            .is_none()
-        }),
-        counted(|| {
-            let status = v1::PodSandboxStatus {
-                id: String::new(),
-                ..sandbox()
-            };
-            sandbox_status(status).is_none()
-        }),
-        counted(|| {
-            let without_id = v1::ContainerEventResponse {
-                container_id: String::new(),
-                ..event()
-            };
-            event_of(without_id).is_none()
-        }),
+        counted(|| sandbox_row(v1::PodSandbox::default()).is_none()),
+        counted(|| container_row(v1::Container::default()).is_none()),
+        counted(|| sandbox_status(v1::PodSandboxStatus::default()).is_none()),
+        counted(|| event_of(v1::ContainerEventResponse::default()).is_none()),
     ] {
         assert!(dropped);
-        assert_eq!(kinds, one("no_id"));
+        assert!(kinds.contains(&one("no_id")[0]), "{kinds:?}");
     }
 }
 
 #[test]
-fn complete_event_is_regular() {
-    let event = regular(|| event_of(event())).unwrap();
-    assert_eq!((event.id.as_str(), event.event), ("c", EventType::Stopped));
-    assert_eq!(event.created_at, T);
-    assert_eq!(event.sandbox.unwrap().id.as_str(), "s");
-    assert_eq!(event.containers.len(), 1);
-}
-
-/// cri-o#9663.
-#[test]
-fn event_keeps_other_statuses_beside_empty_one() {
-    let mut sent = event();
-    sent.containers_statuses.insert(
-        0,
-        v1::ContainerStatus {
-            created_at: T,
-            ..Default::default()
-        },
-    );
-    let (event, kinds) = counted(|| event_of(sent));
-    assert_eq!(event.unwrap().containers.len(), 1);
-    assert_eq!(kinds, one("no_id"));
-}
-
-#[test]
-fn event_without_sandbox_or_subject_status_is_kept() {
-    let sent = v1::ContainerEventResponse {
-        pod_sandbox_status: None,
-        ..event()
-    };
-    let (event_, kinds) = counted(|| event_of(sent));
-    assert_eq!(event_.unwrap().sandbox, None);
-    assert_eq!(kinds, one("no_sandbox_status"));
-
-    let sent = v1::ContainerEventResponse {
-        containers_statuses: vec![],
-        ..event()
-    };
-    let (event_, kinds) = counted(|| event_of(sent));
-    assert!(event_.unwrap().containers.is_empty());
-    assert_eq!(kinds, one("no_subject_status"));
-
-    // DELETED needs no status of its subject. An event of a sandbox needs no container status.
-    let deleted = v1::ContainerEventResponse {
-        container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
-        containers_statuses: vec![],
-        ..event()
-    };
-    assert_eq!(
-        regular(|| event_of(deleted)).unwrap().event,
-        EventType::Deleted
-    );
-    let of_sandbox = v1::ContainerEventResponse {
-        container_id: "s".into(),
-        containers_statuses: vec![],
-        ..event()
-    };
-    regular(|| event_of(of_sandbox)).unwrap();
-}
-
-#[test]
-fn sandbox_status_without_id_is_none() {
-    let sent = v1::ContainerEventResponse {
-        pod_sandbox_status: Some(Default::default()),
-        ..event()
-    };
-    let (event, kinds) = counted(|| event_of(sent));
-    assert_eq!(event.unwrap().sandbox, None);
-    assert_eq!(
-        kinds,
-        [("no_id".to_owned(), 1), ("no_sandbox_status".to_owned(), 1)]
-    );
+fn irregular_parts_of_an_event_are_counted_and_the_rest_is_kept() {
+    use v1::ContainerEventType::ContainerDeletedEvent;
+    type Change = fn(&mut v1::ContainerEventResponse);
+    // What is wrong, what is counted, and whether there is a sandbox and how many containers.
+    let cases: [(Change, &[&str], (bool, usize)); 8] = [
+        (|_| (), &[], (true, 1)),
+        // cri-o#9663.
+        (
+            |e| e.containers_statuses.push(Default::default()),
+            &["no_id"],
+            (true, 1),
+        ),
+        (
+            |e| e.pod_sandbox_status = None,
+            &["no_sandbox_status"],
+            (false, 1),
+        ),
+        (
+            |e| e.pod_sandbox_status = Some(Default::default()),
+            &["no_id", "no_sandbox_status"],
+            (false, 1),
+        ),
+        (
+            |e| e.containers_statuses.clear(),
+            &["no_subject_status"],
+            (true, 0),
+        ),
+        // DELETED needs no status of its subject. An event of a sandbox needs no container status.
+        (
+            |e| {
+                e.set_container_event_type(ContainerDeletedEvent);
+                e.containers_statuses.clear();
+            },
+            &[],
+            (true, 0),
+        ),
+        (
+            |e| {
+                e.container_id = "s".into();
+                e.containers_statuses.clear();
+            },
+            &[],
+            (true, 0),
+        ),
+        (
+            |e| e.container_event_type = 42,
+            &["unknown_enum_value"],
+            (true, 1),
+        ),
+    ];
+    for (change, irregular, shown) in cases {
+        let mut sent = event();
+        change(&mut sent);
+        let (event, kinds) = counted(|| event_of(sent));
+        let event = event.unwrap();
+        assert_eq!((event.sandbox.is_some(), event.containers.len()), shown);
+        let kinds: Vec<_> = kinds
+            .iter()
+            .map(|(kind, count)| (&**kind, *count))
+            .collect();
+        assert_eq!(
+            kinds,
+            irregular.iter().map(|kind| (*kind, 1)).collect::<Vec<_>>()
+        );
+    }
 }
 
 #[test]
-fn event_of_unknown_type_is_passed_on() {
-    let sent = v1::ContainerEventResponse {
-        container_event_type: 42,
-        ..event()
-    };
-    let (event, kinds) = counted(|| event_of(sent));
-    assert_eq!(event.unwrap().event, EventType::Other(42));
-    assert_eq!(kinds, one("unknown_enum_value"));
+fn event_has_its_type_time_and_subject() {
+    for (number, expected) in [(2, EventType::Stopped), (42, EventType::Other(42))] {
+        let mut sent = event();
+        sent.container_event_type = number;
+        let event = counted(|| event_of(sent)).0.unwrap();
+        assert_eq!((event.id.as_str(), event.event), ("c", expected));
+        assert_eq!(event.created_at, T);
+    }
+}
+
+#[test]
+fn label_in_an_event_that_is_no_text_is_an_error() {
+    let mut bytes = event().encode_to_vec();
+    let at = bytes.windows(4).rposition(|text| text == b"prod").unwrap();
+    bytes[at] = 0xff;
+    let event = super::event(EncodedEvent::decode(&*bytes).unwrap(), true);
+    assert!(matches!(event, Err(EventError::Label(_))), "{event:?}");
 }
 
 #[test]
 fn long_values_of_too_large_labels_are_left_out() {
     let (long, half) = ("x".repeat(MAX_LABELS), "x".repeat(MAX_LABELS / 2));
     let kept = |b: &str| {
-        let pairs = [("a", "1"), ("b", b)];
-        labels(
-            &pairs
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
-        )
+        let pairs = [("a", "1"), ("b", b)].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        labels(&pairs.into())
     };
     assert_eq!(kept(&long), Labels::from([("a", "1")]));
     assert_eq!(kept(&half).get("b"), Some(&*half));
