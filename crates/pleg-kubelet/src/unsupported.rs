@@ -31,15 +31,12 @@ spec.@.*Probe.grpc.mode=TLS: gRPC probes have no TLS: use httpGet, tcpSocket or 
 spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
 spec.@.resources.claims: claims are not read: remove them
-spec.@.restartPolicyRules: rules are not applied: write a restartPolicy of the pod
+spec.@.restartPolicyRules.action=RestartAllContainers: only the container is restarted: write Restart
 spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
 spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.@.securityContext.windowsOptions: containers run on Linux: remove them
 spec.@.volumeDevices: block devices are not provided: mount a hostPath
 spec.@.volumeMounts.recursiveReadOnly=Enabled: Enabled is not provided: write IfPossible, or remove it
-spec.initContainers.restartPolicy=OnFailure: write a restartPolicy of the pod, or Always
-spec.initContainers.restartPolicy=Never: write a restartPolicy of the pod, or Always
-spec.containers.restartPolicy: write a restartPolicy of the pod
 spec.volumes.emptyDir.medium=HugePages*: huge pages are not provided: write Memory, or remove it
 spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
@@ -233,7 +230,7 @@ mod tests {
     fn fields_are_found_in_lists_and_in_every_container() {
         let spec = json!({
             "hostUsers": false,
-            "initContainers": [{"name": "i", "restartPolicy": "Never"}, {"name": "s", "restartPolicy": "Always"}],
+            "initContainers": [{"name": "i", "restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}],
             "containers": [{
                 "name": "app",
                 "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
@@ -251,7 +248,7 @@ mod tests {
             [
                 "spec.hostUsers",
                 "spec.containers[0].livenessProbe.terminationGracePeriodSeconds",
-                "spec.initContainers[0].restartPolicy",
+                "spec.initContainers[0].restartPolicyRules[1].action",
                 "spec.volumes[1].configMap",
                 "spec.volumes[2].downwardAPI.items[0]",
                 "spec.containers[0].livenessProbe.tcpSocket.port",

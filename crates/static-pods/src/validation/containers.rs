@@ -25,6 +25,14 @@ pub(super) const RULES: &[Rule] = &[
         Allowed::OneOf(&["Always", "OnFailure", "Never"]),
     ),
     (
+        "spec.*[].restartPolicyRules[].action",
+        Allowed::OneOf(&["Restart", "RestartAllContainers"]),
+    ),
+    (
+        "spec.*[].restartPolicyRules[].exitCodes.operator",
+        Allowed::OneOf(&["In", "NotIn"]),
+    ),
+    (
         "spec.*[].terminationMessagePath",
         Allowed::IsOrEmpty(&ABSOLUTE),
     ),
@@ -45,6 +53,10 @@ pub(super) fn check(each: &Each<'_>, errors: &mut Errors) {
     let (path, container) = (&each.path, each.container);
     if container.image.as_deref().unwrap_or_default().is_empty() {
         errors.add(format!("{path}.image"), "it is missing: write an image");
+    }
+    if container.restart_policy_rules.is_some() && container.restart_policy.is_none() {
+        let problem = "rules add to a restartPolicy of the container: write one";
+        errors.add(format!("{path}.restartPolicyRules"), problem);
     }
     let policies = container.resize_policy.iter().flatten().enumerate();
     let resources = policies.map(|(at, policy)| {

@@ -181,6 +181,9 @@ fn wrong_fields_of_containers_are_refused() {
     app {image: ''} | image | missing | write an image
     app {image: 'shop:1 '} | image | "shop:1 " | remove the spaces
     app {imagePullPolicy: Sometimes} | imagePullPolicy | "Sometimes" | Always, IfNotPresent, Never
+    app {restartPolicyRules: []} | restartPolicyRules | rules add to a restartPolicy | write one
+    app {restartPolicy: Never, restartPolicyRules: [{action: Stop}]} | restartPolicyRules[0].action | "Stop" | Restart, RestartAllContainers
+    app {restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: Is}}]} | restartPolicyRules[0].exitCodes.operator | "Is" | In, NotIn
     setup {restartPolicy: Once} | restartPolicy | "Once" | none of Always, OnFailure, Never
     app {terminationMessagePolicy: Logs} | terminationMessagePolicy | "Logs" | File, FallbackToLogsOnError
     app {terminationMessagePath: log} | terminationMessagePath | "log" | begin it with /

@@ -31,7 +31,8 @@ const PODS: [&str; 15] = [
 ];
 
 /// Fields of the container.
-const CONTAINERS: [&str; 16] = [
+const CONTAINERS: [&str; 17] = [
+    "restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]",
     "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError",
     "terminationMessagePath: /dev/log",
     "env: [{name: 'A B', value: ''}, {name: a.b-c, value: '$(A B)'}, {name: '1', value: x}]",
