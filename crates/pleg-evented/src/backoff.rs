@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_dials_are_frequent_at_first_and_do_not_count_as_calls() {
+    fn failed_dials_are_frequent_first_and_are_no_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();

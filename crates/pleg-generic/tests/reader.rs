@@ -99,7 +99,7 @@ async fn list_with_a_failed_call_has_no_rows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_that_hangs_ends_at_its_deadline_and_names_the_call() {
+async fn hung_list_ends_at_its_deadline_and_names_the_call() {
     for (op, operation) in LISTS {
         let runtime = one_pod();
         runtime.hang(op);

@@ -50,7 +50,7 @@ struct BriefStatus {
 }
 
 /// The status of a container in an event: [`v1::ContainerStatus`] without the mounts. Keys and values of labels
-/// are parts of the message, because to copy each of them costs more than the rest of the event.
+/// are parts of the message, because copies of them take a third of the work.
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]

@@ -322,7 +322,7 @@ fn element_without_id_is_dropped_and_counted() {
 }
 
 #[test]
-fn irregular_parts_of_an_event_are_counted_and_the_rest_is_kept() {
+fn irregular_parts_of_an_event_are_counted_and_left_out() {
     use v1::ContainerEventType::ContainerDeletedEvent;
     type Change = fn(&mut v1::ContainerEventResponse);
     // What is wrong, what is counted, and whether there is a sandbox and how many containers.
@@ -401,7 +401,7 @@ fn event_has_its_type_time_and_subject() {
 }
 
 #[test]
-fn label_in_an_event_that_is_no_text_is_an_error() {
+fn label_of_an_event_that_is_no_text_fails() {
     let mut bytes = event().encode_to_vec();
     let at = bytes.windows(4).rposition(|text| text == b"prod").unwrap();
     bytes[at] = 0xff;

@@ -175,7 +175,7 @@ async fn call_without_response_ends_at_the_kubelets_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exec_returns_the_exit_code_or_the_time_out_of_the_command() {
+async fn exec_returns_the_exit_code_or_the_time_out() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let (_, id) = running(&client, "").await;

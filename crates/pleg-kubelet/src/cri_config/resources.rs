@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_that_are_critical_to_the_node_are_protected_from_the_oom_killer() {
+    fn node_critical_pods_are_protected_from_the_oom_killer() {
         for (class, score) in [
             ("system-node-critical", -997),
             ("system-cluster-critical", 1000),

@@ -243,7 +243,7 @@ impl World {
         if self.stream.open != Some(stream) {
             return self.checker.lost_on_the_way(self.now, &event);
         }
-        // A frozen runtime has kept it so long that the core may have counted it as missed.
+        // The runtime was frozen, so the event is late. If a read expected it, the core has counted it as missed.
         if self.now.saturating_sub(since) > EXPECTED_FOR {
             self.checker.lost_on_the_way(self.now, &event);
         }

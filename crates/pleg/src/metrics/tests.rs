@@ -109,7 +109,7 @@ fn metric_names_a_consumer_until_it_has_acknowledged() {
 
 /// Otherwise the driver would wake up at once, again and again, or twice for each relist.
 #[test]
-fn write_that_was_postponed_waits_for_the_end_of_a_list_that_begins() {
+fn postponed_write_waits_for_the_end_of_a_new_list() {
     let gauges = pleg_evented::handover().1.gauges();
     let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
     let mut health = machine

@@ -71,7 +71,7 @@ fn exit_records_count_whenever_they_were_detected() {
 }
 
 #[test]
-fn restart_count_is_one_more_than_that_of_the_last_container() {
+fn restart_count_is_one_more_than_the_last_containers() {
     let mut worker = Worker::new("Always a");
     for row in ["3 | a-7 exited 1 count=2 | start a-8", "60 | | start a-9"] {
         worker.runs(row);

@@ -210,7 +210,7 @@ fn readiness_gates_hold_back_ready_only() {
 }
 
 #[test]
-fn ready_to_start_containers_needs_one_ready_sandbox_with_an_address() {
+fn containers_can_start_in_a_ready_sandbox_with_an_address() {
     let is_ready = |node: &Node| node.status()["conditions"][0]["status"] == "True";
     for (pod, expected) in [
         ("", true),

@@ -24,7 +24,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
 
 /// More pods than health names.
 #[tokio::test(start_paused = true)]
-async fn every_hung_pod_is_named_once_when_it_begins_and_once_when_it_ends() {
+async fn hung_pod_is_named_at_its_start_and_its_end() {
     let (log, _guard) = Trace::start(Level::INFO);
     let node = FakeRuntime::new();
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
@@ -93,7 +93,7 @@ async fn failing_pods_are_named_with_the_call_that_fails() {
 
 /// A runtime that fails as a whole is not a problem of each pod, and no pod recovers while it does.
 #[tokio::test(start_paused = true)]
-async fn pod_does_not_recover_while_the_runtime_as_a_whole_fails() {
+async fn pod_does_not_recover_while_the_whole_runtime_fails() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;

@@ -53,7 +53,7 @@ fn pod_gets_the_name_of_the_node_and_a_uid() {
 }
 
 #[test]
-fn uid_changes_with_contents_source_and_node_but_not_with_resources() {
+fn uid_depends_on_contents_source_and_node_without_resources() {
     let uid = |contents: &str| good(contents).uid().to_owned();
     let web = uid(WEB);
     let of = |file: &str, node| {

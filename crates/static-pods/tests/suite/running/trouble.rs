@@ -12,7 +12,7 @@ use static_pods::manifest::Manifest;
 use super::node::{Node, ONE, one};
 
 #[tokio::test]
-async fn image_that_cannot_be_pulled_is_pulled_again_after_a_back_off() {
+async fn failed_pull_is_repeated_after_a_back_off() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
@@ -103,7 +103,7 @@ async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
 }
 
 #[tokio::test]
-async fn program_that_cannot_be_started_has_an_exit_code_and_is_restarted() {
+async fn program_that_cannot_start_has_an_exit_code() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", &one("command: [fail-start]"));
     node.until_restarted(&uid, 3).await;
@@ -180,7 +180,7 @@ async fn termination_message_is_reported_with_the_end() {
 }
 
 #[tokio::test]
-async fn files_of_pods_that_went_while_no_kubelet_ran_are_removed() {
+async fn files_of_pods_removed_without_a_kubelet_are_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", ONE);
     node.until_running(&uid).await;
@@ -254,7 +254,7 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
 }
 
 #[tokio::test]
-async fn pod_that_comes_back_does_not_wait_for_a_removal_that_fails() {
+async fn returning_pod_does_not_wait_for_a_failing_removal() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -290,7 +290,7 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
 
 /// It runs beside what is left of its own earlier pod, but not beside another pod of its name.
 #[tokio::test]
-async fn pod_that_comes_back_waits_for_the_one_that_replaced_it() {
+async fn returning_pod_waits_for_the_one_that_replaced_it() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));
