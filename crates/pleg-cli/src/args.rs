@@ -12,11 +12,11 @@ use pleg_sim::Mode as Simulated;
 
 use crate::agent_client::AgentUrl;
 use crate::config::ConfigArgs;
-use crate::doctor::host::ASK_MOUNT;
 use crate::filter::{Filters, Selector};
 use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
+use crate::picture::host::ASK_MOUNT;
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]

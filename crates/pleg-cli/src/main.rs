@@ -25,6 +25,7 @@ mod log;
 mod meter;
 mod observer;
 mod page;
+mod picture;
 mod pods;
 mod proc;
 mod record;

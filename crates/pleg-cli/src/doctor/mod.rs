@@ -1,14 +1,10 @@
 //! `pleg doctor`: reads the node for some seconds, and says whether its PLEG is unhealthy or will be, why, and
 //! what to do.
 //!
-//! [`host`] and [`runtime`] collect evidence: plain data, which can be recorded. The findings follow from the
-//! evidence alone, so a recording gives the same ones elsewhere.
+//! The findings follow from the recorded evidence alone, so a recording gives the same ones elsewhere.
 
-mod finding;
-pub(crate) mod host;
 mod recording;
 mod report;
-mod runtime;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,13 +13,13 @@ use std::time::Duration;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use self::finding::{Finding, Severity};
-use self::host::{Host, HostTarget};
 use self::recording::Recording;
-use self::runtime::{Evidence, NOT_EXAMINED, Reading, Session};
 use crate::args::{DoctorArgs, Output};
 use crate::connect::Target;
 use crate::log::notice;
+use crate::picture::finding::{self, Finding, Severity};
+use crate::picture::host::{self, Host, HostTarget};
+use crate::picture::runtime::{self, Evidence, NOT_EXAMINED, Reading, Session};
 
 /// Nothing could be examined.
 const FAILED: u8 = 3;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::Examination;
-use super::runtime::Failure;
+use crate::picture::runtime::Failure;
 
 /// The version of the format. A later one may add fields without a new version.
 const FORMAT: u32 = 1;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::Examination;
 use super::NOT_EXAMINED;
-use super::finding::{Finding, Layer, Severity};
-use super::runtime::State;
 use crate::figures::{bytes, millis, span};
 use crate::json;
+use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::runtime::State;
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{duration, safe};
 
@@ -104,7 +104,7 @@ fn write_finding(out: &mut impl Write, finding: &Finding, width: usize) -> io::R
     for evidence in &finding.evidence {
         lines(evidence, "  - ")?;
     }
-    lines(finding.next, "  > ")
+    lines(&finding.next, "  > ")
 }
 
 fn style(severity: Option<Severity>) -> Style {

@@ -1,4 +1,4 @@
-//! What `pleg doctor` finds: a cause, how bad it is, the figures that show it, and what to do.
+//! A finding: a cause, how bad it is, the figures that show it, and what to do.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -50,8 +50,8 @@ pub(crate) struct Finding {
     pub(crate) summary: String,
     /// The figures that show it, one line each.
     pub(crate) evidence: Vec<String>,
-    /// What to do next.
-    pub(crate) next: &'static str,
+    /// What to do next, with the values filled in.
+    pub(crate) next: String,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: &'static [&'static str],
@@ -66,7 +66,7 @@ impl Finding {
         layer: Layer,
         severity: Severity,
         summary: impl Into<String>,
-        next: &'static str,
+        next: impl Into<String>,
     ) -> Self {
         Self {
             code,
@@ -74,7 +74,7 @@ impl Finding {
             severity,
             summary: summary.into(),
             evidence: Vec::new(),
-            next,
+            next: next.into(),
             explains: &[],
             destroys: false,
         }
@@ -135,7 +135,7 @@ pub(crate) fn withhold_destruction(findings: &mut [Finding]) {
         return;
     }
     for finding in others.iter_mut().filter(|finding| finding.destroys) {
-        finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.";
+        finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
     }
 }
 
@@ -194,13 +194,14 @@ mod tests {
             ];
             sort(&mut all);
             withhold_destruction(&mut all);
-            let of = |code: &str| all.iter().find(|f| f.code == code).unwrap().next;
+            let of = |code: &str| all.iter().find(|f| f.code == code).unwrap().next.clone();
             (of("shim_zombie"), of("stream_lossy"))
         };
         let (shim, stream) = advice(Severity::Warning);
         assert!(shim.contains("kill and remove nothing"), "{shim}");
         assert_eq!(stream, "");
-        assert_eq!(advice(Severity::Info), ("", ""), "it explains nothing");
+        let (shim, stream) = advice(Severity::Info);
+        assert_eq!((&*shim, &*stream), ("", ""), "it explains nothing");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::pods::Pods;
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::figures::{bytes, median, millis, span};
+use crate::picture::finding::{Finding, Layer, Severity};
 
 /// How long one list may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pleg::core::{Counters, Health, Instant, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::health::sentence;
+use crate::picture::finding::{Finding, Layer, Severity};
 
 pub(super) const SILENT_NEXT: &str = "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
      CRI-O), then restart the runtime; containers keep running.";

@@ -5,7 +5,7 @@ use pleg_cri::v1::StatusResponse;
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::text::clip;
 
 /// How many characters of a text are kept.

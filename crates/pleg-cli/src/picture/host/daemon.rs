@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 
 use super::sample::Samples;
 use super::{CALLS, blocked_evidence, rounded, share, what_blocks};
-use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Layer, Severity};
 
 /// How long to wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -228,8 +228,8 @@ fn restarted(daemon: &Daemon) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::{FakeHost, codes};
-    use crate::doctor::host::sample::Sample;
+    use crate::picture::host::fake::{FakeHost, codes};
+    use crate::picture::host::sample::Sample;
     use tokio::net::UnixListener;
 
     fn daemon() -> Daemon {

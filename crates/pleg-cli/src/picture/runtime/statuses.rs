@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::pods::Pods;
 use super::timed::{Key, Timing};
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::figures::{median, millis, quantile, span};
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::runtime_calls::Subject;
 use crate::text::short;
 

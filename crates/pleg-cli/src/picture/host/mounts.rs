@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::{CALLS, Calls, HostTarget, listed, on_host, shorten};
-use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
 /// How long a mount may take to answer.

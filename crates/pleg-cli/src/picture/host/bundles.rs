@@ -68,9 +68,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::host::sample::{Sample, Samples};
-    use crate::doctor::host::shims::assess;
+    use crate::picture::host::fake::FakeHost;
+    use crate::picture::host::sample::{Sample, Samples};
+    use crate::picture::host::shims::assess;
 
     #[test]
     fn init_that_is_gone_in_both_samples_is_reported() {

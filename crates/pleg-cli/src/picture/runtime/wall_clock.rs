@@ -8,8 +8,8 @@ use pleg::core::{PodView, WallTime};
 use pleg::runtime::clock::{Clock, wall};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::figures::span;
+use crate::picture::finding::{Finding, Layer, Severity};
 
 /// A difference between wall and monotonic clock that is a step, in milliseconds.
 const STEP: f64 = 1000.0;

@@ -14,8 +14,8 @@ use tokio::process::Command;
 
 use super::{HostTarget, within};
 use crate::agent_client::get_from;
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::find_process;
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
 /// How long the kubelet may take to answer.

@@ -11,8 +11,8 @@ use super::bundles::DeadInit;
 use super::daemon::Daemon;
 use super::sample::Samples;
 use super::{Calls, blocked_evidence, listed, what_blocks};
-use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::kubelet::values;
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::{Belongs, Proc, Process};
 use crate::text::short;
 
@@ -286,8 +286,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::doctor::host::fake::{FakeHost, codes};
-    use crate::doctor::host::sample::Sample;
+    use crate::picture::host::fake::{FakeHost, codes};
+    use crate::picture::host::sample::Sample;
 
     const SHIM: &str = "containerd-shim";
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::doctor::finding::{Finding, Severity};
+use crate::picture::finding::{Finding, Severity};
 
 pub(super) struct FakeHost(TempDir);
 

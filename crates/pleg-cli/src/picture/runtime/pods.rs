@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::core::{ContainerState, Id, PodView, SandboxState};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::finding::{Finding, Layer, Severity};
-use crate::doctor::host::Calls;
+use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::host::Calls;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;

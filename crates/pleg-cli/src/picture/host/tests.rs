@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::fake::FakeHost;
 use super::*;
-use crate::doctor::finding::{Severity, sort};
+use crate::picture::finding::{Severity, sort};
 use crate::proc::Proc;
 
 /// Everything that can be wrong.
@@ -55,7 +55,7 @@ fn advice_about_what_is_blocked_follows_from_where_it_waits() {
     let next = |at: &str| {
         let blocked = json!([{ "pid": 5, "name": "cp", "at": at }]);
         let host = serde_json::from_value(json!({ "blocked": blocked })).unwrap();
-        check(&host, &calls())[0].next
+        check(&host, &calls())[0].next.clone()
     };
     assert!(next("nfs_wait").contains("disk"));
     assert!(next("__refrigerator").contains("thaw"));
@@ -104,7 +104,7 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
         all["daemon"]["waitingForCpu"] = 5.0.into();
     });
     let mut findings = check(&host, &calls());
-    let silent = crate::doctor::finding::Layer::Runtime;
+    let silent = crate::picture::finding::Layer::Runtime;
     findings.push(Finding::new(
         "runtime_silent",
         silent,

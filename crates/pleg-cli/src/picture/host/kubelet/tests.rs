@@ -4,7 +4,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::doctor::host::fake::{FakeHost, codes};
+use crate::picture::host::fake::{FakeHost, codes};
 
 const OLD: &str = "1764000000.100000 n kubelet[800]: I skipping pod synchronization - [PLEG is not healthy: pleg was \
                    last seen active 3m0.6s ago; threshold is 3m0s]\n";

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::{HostTarget, on_host};
-use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
@@ -120,7 +120,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::doctor::host::fake::{FakeHost, codes};
+    use crate::picture::host::fake::{FakeHost, codes};
 
     /// What is found on a host with systemd, where `busctl` is this script.
     async fn examine(script: &str) -> (Option<Systemd>, Option<String>) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::{Samples, place};
 use super::{CALLS, Calls, Host, blocked_evidence, rounded, shorten, what_blocks};
-use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
 const CPU: &str = "cpu_pressure";
@@ -237,9 +237,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::doctor::host::daemon::Daemon;
-    use crate::doctor::host::fake::{FakeHost, codes};
-    use crate::doctor::host::sample::Sample;
+    use crate::picture::host::daemon::Daemon;
+    use crate::picture::host::fake::{FakeHost, codes};
+    use crate::picture::host::sample::Sample;
 
     fn stalls(some: f64, full: f64) -> Option<Stalls> {
         let stall = |share| Stall {
