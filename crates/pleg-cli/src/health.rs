@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::core::{Degraded, Health, Instant, NotReady, PodUid, StreamState};
+use pleg::core::{Instant, NotReady, PodUid};
 use pleg::runtime::clock::Clock;
-use pleg::{HealthWatch, PodProblem, PodProblemKind};
+use pleg::{PodProblem, PodProblemKind};
 
+use crate::picture::Picture;
+use crate::picture::finding::{Finding, Severity};
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
@@ -25,17 +27,21 @@ pub(crate) struct HealthChanges {
 
 impl HealthChanges {
     /// What has changed since the last call.
-    pub(crate) fn update(&mut self, health: &HealthWatch, clock: Clock) -> Vec<Record> {
+    pub(crate) fn update(
+        &mut self,
+        picture: &Picture,
+        problems: &[PodProblem],
+        clock: Clock,
+    ) -> Vec<Record> {
         let now = clock.now();
         let mut changes = Changes {
             clock,
             now,
             records: Vec::new(),
         };
-        let current = health.current();
-        self.readiness(&mut changes, current.ready(now));
-        self.reasons(&mut changes, &current);
-        self.pods(&mut changes, &health.pod_problems());
+        self.readiness(&mut changes, picture.ready.clone());
+        self.reasons(&mut changes, &picture.findings);
+        self.pods(&mut changes, problems);
         changes.records
     }
 
@@ -62,12 +68,13 @@ impl HealthChanges {
     }
 
     /// Pods are named one by one instead.
-    fn reasons(&mut self, changes: &mut Changes, health: &Health) {
-        let degraded = health.degraded(changes.now);
-        let of_node =
-            |d: &&Degraded| !matches!(d, Degraded::PodsHung { .. } | Degraded::PodsFailing { .. });
+    fn reasons(&mut self, changes: &mut Changes, findings: &[Finding]) {
+        let of_node = |finding: &&Finding| {
+            let is_shown = finding.severity > Severity::Info && !finding.not_ready;
+            is_shown && !["pods_hung", "pods_failing"].contains(&finding.code)
+        };
         self.degraded.retain(|code, since| {
-            let lasts = degraded.iter().any(|d| d.as_str() == *code);
+            let lasts = findings.iter().any(|finding| finding.code == *code);
             if !lasts {
                 let lasted = changes.lasted(*since);
                 let message = ended(code, lasted);
@@ -75,12 +82,11 @@ impl HealthChanges {
             }
             lasts
         });
-        for reason in degraded.iter().filter(of_node) {
-            let code = reason.as_str();
-            if !self.degraded.contains_key(code) {
-                let since = reason.since().unwrap_or(changes.now);
-                self.degraded.insert(code, since);
-                changes.begin(code, sentence(reason, health), since);
+        for finding in findings.iter().filter(of_node) {
+            if !self.degraded.contains_key(finding.code) {
+                let since = changes.now.before(finding.lasted());
+                self.degraded.insert(finding.code, since);
+                changes.begin(finding.code, finding.summary.clone(), since);
             }
         }
     }
@@ -108,14 +114,6 @@ impl HealthChanges {
                 self.pods.insert(problem.pod.uid.clone(), problem.clone());
             }
         }
-    }
-}
-
-/// The sentence of a reason. That of a lost stream says why it ended.
-pub(crate) fn sentence(reason: &Degraded, health: &Health) -> String {
-    match (reason, &health.stream) {
-        (Degraded::StreamDown { .. }, StreamState::Down { why, .. }) => format!("{reason} ({why})"),
-        _ => reason.to_string(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Observes a node: takes the records and measurements of a generator, and computes views of it.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pleg::core::PodUid;
@@ -9,6 +10,8 @@ use tokio::sync::watch;
 use crate::connect::Target;
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
+use crate::picture::Picture;
+use crate::picture::facts::{Collector, Facts};
 use crate::record::Record;
 use crate::view::{Inputs, Model, Problem, Query, View};
 
@@ -24,6 +27,7 @@ struct Shared {
     /// The socket of the runtime.
     runtime: String,
     is_simulated: Box<dyn Fn() -> bool + Send + Sync>,
+    facts: watch::Sender<Facts>,
     model: Mutex<Model>,
     /// The number of changes so far.
     changes: watch::Sender<u64>,
@@ -38,6 +42,7 @@ impl Observer {
             node: host_name(),
             runtime: target.to_string(),
             is_simulated: Box::new(target.simulated()),
+            facts: watch::Sender::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
             changes: watch::Sender::new(0),
         }))
@@ -67,11 +72,27 @@ impl Observer {
                 _ = interval.tick() => self.tick(),
                 true = health.changed() => {}
             }
-            for record in changes.update(&health, clock) {
+            let (picture, problems) = (self.picture(), health.pod_problems());
+            for record in changes.update(&picture, &problems, clock) {
                 self.add(&record, &keep);
             }
             self.0.changes.send_modify(|n| *n += 1);
         }
+    }
+
+    /// Collects the facts that the generator does not know, until it is dropped.
+    pub(crate) async fn collect(&self, collector: Collector) -> Infallible {
+        collector.run(&self.0.facts).await
+    }
+
+    /// The last facts.
+    pub(crate) fn facts(&self) -> Facts {
+        self.0.facts.borrow().clone()
+    }
+
+    /// What is wrong now.
+    pub(crate) fn picture(&self) -> Picture {
+        Picture::now(&self.0.pleg, &self.0.facts.borrow())
     }
 
     /// Is notified when a view has changed, apart from what changes with time.
@@ -92,7 +113,8 @@ impl Observer {
         let inputs = Inputs {
             now: meter.clock().now(),
             wall: meter.clock().wall(),
-            ready: health.ready(),
+            picture: &self.picture(),
+            facts: &self.facts(),
             health: &health.current(),
             problems: &problems,
             pods: &pleg.snapshot(),

@@ -13,6 +13,8 @@ use crate::connect::Target;
 use crate::filter::{Filters, Selected};
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::json;
+use crate::picture::Picture;
+use crate::picture::facts::Facts;
 use crate::record::Record;
 use table::Columns;
 
@@ -74,7 +76,8 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
             _ = interval.tick() => {}
             true = health.changed() => {}
         }
-        for record in changes.update(&health, clock) {
+        let picture = Picture::now(pleg, &Facts::default());
+        for record in changes.update(&picture, &health.pod_problems(), clock) {
             if selected.matches(&record, pleg) {
                 printer.print(&record)?;
             }

@@ -2,84 +2,90 @@
 //! `[+]` passed, `[-]` failed, and `[!]` degraded, which does not make the node unready.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use pleg::core::{Degraded, Health, Instant, NotReady, StreamState};
-use pleg::{HealthWatch, PodProblem};
+use pleg::PodProblem;
+use pleg::core::{Health, Instant};
 
-use super::runtime_status::RuntimeStatus;
-use crate::health::sentence;
+use crate::picture::facts::Facts;
+use crate::picture::finding::Layer;
 use crate::record::Pod;
 use crate::text::{duration, safe};
+use crate::view::{Reason, View};
 
 /// How many pods are named.
 const MOST_PODS: usize = 100;
 
+/// The checks, and the layer whose findings belong to each.
+const CHECKS: [(&str, Layer); 7] = [
+    ("host", Layer::Host),
+    ("runtime", Layer::Runtime),
+    ("pods", Layer::Pod),
+    ("list", Layer::Calls),
+    ("event_stream", Layer::Stream),
+    ("network", Layer::Network),
+    ("writer", Layer::Kubelet),
+];
+
 /// What the checks are made of.
 pub(super) struct State<'a> {
     pub(super) now: Instant,
-    pub(super) ready: Result<(), NotReady>,
-    pub(super) health: Health,
+    /// Without its pods.
+    pub(super) view: &'a View,
     pub(super) problems: &'a [PodProblem],
-    pub(super) runtime: &'a RuntimeStatus,
+    pub(super) facts: &'a Facts,
 }
 
-impl<'a> State<'a> {
-    pub(super) fn new(
-        now: Instant,
-        health: &HealthWatch,
-        problems: &'a [PodProblem],
-        runtime: &'a RuntimeStatus,
-    ) -> Self {
-        Self {
-            now,
-            ready: health.ready(),
-            health: health.current(),
-            problems,
-            runtime,
-        }
-    }
-
-    /// The result, the degraded reasons and the pods that they concern.
+impl State<'_> {
+    /// The result, the findings and the pods that they concern.
     pub(super) fn brief(&self) -> String {
         let mut text = Lines::default();
-        match &self.ready {
-            Ok(()) => text.line("ok"),
-            Err(reason) => text.line(&format!("not ready ({}): {reason}", reason.as_str())),
+        let reasons = &self.view.health.reasons;
+        match reasons.iter().find(|reason| reason.not_ready) {
+            None => text.line("ok"),
+            Some(reason) => text.line(&format!("not ready ({}): {}", reason.code, reason.message)),
         }
-        for degraded in self.health.degraded(self.now) {
-            let lasts = self.lasts(degraded.since());
-            text.line(&format!(
-                "degraded ({}){lasts}: {}",
-                degraded.as_str(),
-                sentence(&degraded, &self.health)
-            ));
+        for reason in reasons.iter().filter(|reason| !reason.not_ready) {
+            text.line(&format!("degraded {}", said(reason)));
         }
         for problem in self.problems.iter().take(Health::NAMED) {
             text.line(&format!("pod {}", self.pod(problem)));
         }
-        if let Some(reason) = self.health.stream.declined() {
-            text.line(&format!("polling: {reason}"));
+        if let Some(reason) = self.polling() {
+            text.line(&reason);
         }
         text.0
     }
 
-    /// One line for each check.
+    /// One line for each check, and below it what shows that it failed, and what to do.
     pub(super) fn verbose(&self) -> String {
         let mut text = Lines::default();
-        let degraded = self.health.degraded(self.now);
-        let mut rest: Vec<&Degraded> = degraded.iter().collect();
-        let failed = self.ready.as_ref().err();
-        let stalled = failed.filter(|r| matches!(r, NotReady::Stalled { .. } | NotReady::Closed));
-        let unlisted = failed.filter(|_| stalled.is_none());
-        text.check("writer", stalled, &self.take(&mut rest, &["backlog"]), "");
-        let reasons = self.take(&mut rest, &["list_slow", "list_failed"]);
-        text.check("list", unlisted, &reasons, &self.list());
-        let reasons = self.take(&mut rest, &["stream_down", "stream_lossy"]);
-        text.check("event_stream", None, &reasons, &self.stream());
-        let reasons = self.take(&mut rest, &["runtime_silent"]);
-        text.check("runtime", None, &reasons, "");
-        let all = self.take(&mut rest, &Degraded::CODES);
-        text.check("pods", None, &all, "");
+        let health = &self.view.health;
+        for (name, layer) in CHECKS {
+            let layer = layer.to_string();
+            let reasons = health.reasons.iter().filter(|r| r.layer == layer);
+            let mut passed = true;
+            for reason in reasons {
+                passed = false;
+                let (sign, result) = match reason.not_ready {
+                    true => ('-', "failed"),
+                    false => ('!', "degraded"),
+                };
+                text.line(&format!("[{sign}]{name} {result} {}", said(reason)));
+                for evidence in &reason.evidence {
+                    text.line(&format!("    {evidence}"));
+                }
+                text.line(&format!("    do: {}", reason.action));
+            }
+            if passed {
+                let detail = match layer.as_str() {
+                    "calls" => self.list(),
+                    "stream" => self.stream(),
+                    _ => String::new(),
+                };
+                text.line(&format!("[+]{name} ok{detail}"));
+            }
+        }
         for problem in self.problems.iter().take(MOST_PODS) {
             text.line(&format!("[!]pod {}", self.pod(problem)));
         }
@@ -87,86 +93,89 @@ impl<'a> State<'a> {
             text.line(&format!("[!]pod and {} more; see /debug/pods", more + 1));
         }
         self.runtime_conditions(&mut text);
-        let result = if failed.is_some() { "failed" } else { "passed" };
+        for what in &health.not_examined {
+            text.line(&format!("[ ]not examined: {what}"));
+        }
+        let result = if health.ready { "passed" } else { "failed" };
         text.line(&format!("readyz check {result}"));
         text.0
     }
 
-    /// Takes the reasons with these codes out of the list.
-    fn take(&self, rest: &mut Vec<&Degraded>, codes: &[&str]) -> Vec<String> {
-        let (taken, kept) = rest.iter().partition(|d| codes.contains(&d.as_str()));
-        *rest = kept;
-        let taken: Vec<&Degraded> = taken;
-        let text = |d: &&Degraded| {
-            let (lasts, sentence) = (self.lasts(d.since()), sentence(d, &self.health));
-            format!("({}){lasts}: {sentence}", d.as_str())
-        };
-        taken.iter().map(text).collect()
-    }
-
-    fn lasts(&self, since: Option<Instant>) -> String {
-        let lasted = |since| format!(" for {}", duration(self.now.since(since)));
-        since.map_or_else(String::new, lasted)
+    fn lasts(&self, since: Instant) -> String {
+        format!(" for {}", duration(self.now.since(since)))
     }
 
     fn list(&self) -> String {
-        let Some(last) = self.health.last_list else {
+        let relist = &self.view.relist;
+        let Some(last) = relist.last_seconds else {
             return String::new();
         };
-        let ago = duration(self.now.since(last));
-        format!("began {ago} ago; period {}", duration(self.health.period))
+        let (ago, period) = (seconds(last), seconds(relist.period_seconds));
+        format!(": began {ago} ago; period {period}")
+    }
+
+    fn polling(&self) -> Option<String> {
+        let stream = &self.view.stream;
+        let reason = stream.reason.as_ref().filter(|_| stream.state == "polling");
+        reason.map(|reason| format!("polling: {reason}"))
     }
 
     fn stream(&self) -> String {
-        match (&self.health.stream, self.health.stream.declined()) {
-            (_, Some(reason)) => format!("polling: {reason}"),
-            (StreamState::Off, None) => "polling: --events never".to_owned(),
-            (
-                StreamState::Subscribed {
-                    confirmed: true, ..
-                },
-                None,
-            ) => "confirmed".to_owned(),
+        let text = match &*self.view.stream.state {
+            "polling" => self
+                .polling()
+                .unwrap_or("polling: --events never".to_owned()),
+            "confirmed" => "confirmed".to_owned(),
             _ => "not confirmed yet".to_owned(),
-        }
+        };
+        format!(": {text}")
     }
 
     fn pod(&self, problem: &PodProblem) -> String {
         let (pod, kind) = (Pod::from(&problem.pod).shown(), problem.kind.as_str());
-        format!("{pod} {kind}{}: {problem}", self.lasts(Some(problem.since)))
+        format!("{pod} {kind}{}: {problem}", self.lasts(problem.since))
     }
 
     fn runtime_conditions(&self, text: &mut Lines) {
-        let status = self.runtime;
-        if let Some((error, since)) = &status.error {
-            let lasts = self.lasts(Some(*since));
+        let facts = self.facts;
+        if let Some((error, since)) = &facts.error {
+            let lasts = self.lasts(*since);
             text.line(&format!("[!]runtime_status failing{lasts}: {error}"));
         }
-        let old = match status.answered {
-            Some(at) if status.error.is_some() => {
+        let old = match facts.answered {
+            Some(at) if facts.error.is_some() => {
                 format!(", answered {} ago", duration(self.now.since(at)))
             }
             _ => String::new(),
         };
-        for condition in &status.conditions {
-            let sign = if condition.is_needed() && !condition.status {
-                '!'
-            } else {
-                '+'
-            };
-            let lasts = match condition.status {
-                true => String::new(),
-                false => self.lasts(Some(condition.since)),
-            };
+        let conditions = &facts.conditions.conditions;
+        for condition in conditions {
+            let is_bad = condition.is_needed() && !condition.status;
+            let sign = if is_bad { '!' } else { '+' };
+            let since = condition.since.filter(|_| !condition.status);
+            let lasts = since.map(|since| self.lasts(since)).unwrap_or_default();
             text.line(&format!(
                 "[{sign}]{}{lasts} is {condition}{old}",
                 condition.name
             ));
         }
-        if status.error.is_none() && status.conditions.is_empty() {
+        if facts.error.is_none() && conditions.is_empty() {
             text.line("[+]runtime_status not known yet");
         }
     }
+}
+
+/// `(code) for 4s: message`.
+fn said(reason: &Reason) -> String {
+    let lasted = reason
+        .seconds
+        .map(|lasted| format!(" for {}", seconds(lasted)));
+    let lasted = lasted.unwrap_or_default();
+    format!("({}){lasted}: {}", reason.code, reason.message)
+}
+
+fn seconds(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// Lines of text, some of which comes from a runtime.
@@ -177,22 +186,5 @@ impl Lines {
     fn line(&mut self, text: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.0, "{}", safe(text));
-    }
-
-    /// A check: failed, or degraded for these reasons, or passed.
-    fn check(&mut self, name: &str, failed: Option<&NotReady>, reasons: &[String], detail: &str) {
-        if let Some(reason) = failed {
-            self.line(&format!("[-]{name} failed ({}): {reason}", reason.as_str()));
-        }
-        for reason in reasons {
-            self.line(&format!("[!]{name} degraded {reason}"));
-        }
-        if failed.is_none() && reasons.is_empty() {
-            let detail = match detail.is_empty() {
-                true => String::new(),
-                false => format!(": {detail}"),
-            };
-            self.line(&format!("[+]{name} ok{detail}"));
-        }
     }
 }

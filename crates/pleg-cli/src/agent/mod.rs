@@ -7,7 +7,6 @@ mod live;
 mod metrics_page;
 mod pages;
 mod process;
-mod runtime_status;
 mod service;
 
 use std::convert::Infallible;
@@ -27,6 +26,7 @@ use crate::http::{self, Access, Handler, Listener};
 use crate::limits;
 use crate::log::notice;
 use crate::observer::Observer;
+use crate::picture::facts::{self, Collector};
 use crate::record::Record;
 use crate::signals::Signal;
 use events::RecentEvents;
@@ -64,20 +64,17 @@ pub(crate) async fn run(
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());
     let observer = Observer::new(&target, &pleg);
-    let client = target.client(runtime_status::DEADLINE)?;
-    let (show_status, runtime_status) = watch::channel(Default::default());
+    let collector = Collector::new(&target, &pleg)?;
     let pages = Pages {
         clock,
         health: health.clone(),
         metrics: Rendered::new(metrics.clone()),
-        runtime_status,
         events: events.clone(),
         observer: observer.clone(),
         live: Live::new(events.clone(), observer.clone(), clock),
         is_open_to_host,
     };
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
-    let watched = health.clone();
     let recorded = async {
         let keep = |record: &Record| events.record(clock.wall(), record);
         observer.run(subscription, keep).await;
@@ -87,9 +84,9 @@ pub(crate) async fn run(
         signal = signal => signal,
         never = http::serve(listener, access, handler, descriptors) => match never {},
         never = run_upkeep(&metrics) => match never {},
-        never = runtime_status::run(client, clock, &show_status) => match never {},
+        never = observer.collect(collector) => match never {},
         never = recorded => match never {},
-        never = manager.run(&watched, clock) => match never {},
+        never = manager.run(&observer, clock) => match never {},
         failed = reload_on_hangup(&args, &reload) => match failed? {},
     };
     manager.stopping();
@@ -170,7 +167,7 @@ pub(crate) fn install_metrics() -> anyhow::Result<PrometheusHandle> {
 fn describe_metrics() {
     pleg::describe_metrics();
     pleg_cri::describe_metrics();
-    runtime_status::describe();
+    facts::describe_metrics();
     process::describe();
 }
 

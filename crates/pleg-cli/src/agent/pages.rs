@@ -14,13 +14,11 @@ use pleg::core::{Instant, NotReady};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
 use serde::Serialize;
-use tokio::sync::watch;
 
 use super::checks::State;
 use super::events::RecentEvents;
 use super::live::{LastId, Live};
 use super::process;
-use super::runtime_status::RuntimeStatus;
 use crate::http::Reply;
 use crate::json;
 use crate::observer::Observer;
@@ -44,7 +42,6 @@ pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
     pub(super) metrics: Rendered<PrometheusHandle>,
-    pub(super) runtime_status: watch::Receiver<RuntimeStatus>,
     pub(super) events: RecentEvents,
     pub(super) observer: Observer,
     pub(super) live: Live,
@@ -114,20 +111,25 @@ impl Pages {
         }
     }
 
-    /// Readiness: the pods of the node are known. Degraded reasons do not change the result.
+    /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
-        let problems = self.health.pod_problems();
-        let runtime = self.runtime_status.borrow().clone();
-        let now = self.clock.now();
-        let state = State::new(now, &self.health, &problems, &runtime);
-        let code = match state.ready {
-            Ok(()) => StatusCode::OK,
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+        let query = view::Query {
+            limit: 0,
+            ..view::Query::default()
         };
-        let body = if verbose {
-            state.verbose()
-        } else {
-            state.brief()
+        let state = State {
+            now: self.clock.now(),
+            view: &self.observer.view(&query),
+            problems: &self.health.pod_problems(),
+            facts: &self.observer.facts(),
+        };
+        let code = match state.view.health.ready {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let body = match verbose {
+            true => state.verbose(),
+            false => state.brief(),
         };
         text(code, body)
     }

@@ -13,12 +13,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use pleg::HealthWatch;
 use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 
 use super::pages::alive;
-use crate::health::{CHECK_PERIOD, sentence};
+use crate::health::CHECK_PERIOD;
+use crate::observer::Observer;
+use crate::picture::Picture;
+use crate::picture::finding::Severity;
 use crate::text::{clip, safe};
 
 /// The most characters of the status.
@@ -66,20 +68,21 @@ impl Manager {
     }
 
     /// Sends the status when it changes, and feeds the watchdog.
-    pub(super) async fn run(&self, health: &HealthWatch, clock: Clock) -> Infallible {
+    pub(super) async fn run(&self, observer: &Observer, clock: Clock) -> Infallible {
         let mut sent = String::new();
         let mut fed: Option<Instant> = None;
         let period = self.watchdog.map(|limit| limit / 3);
         let wait = period.map_or(CHECK_PERIOD, |period| period.min(CHECK_PERIOD));
         while self.socket.is_some() {
             let now = clock.now();
-            let status = status(health, now);
+            let picture = observer.picture();
+            let status = status(&picture);
             if status != sent {
                 self.send(&format!("STATUS={status}"));
                 sent = status;
             }
             let is_due = |period| fed.is_none_or(|fed| now.since(fed) >= period);
-            if period.is_some_and(is_due) && alive(&health.ready()).is_ok() {
+            if period.is_some_and(is_due) && alive(&picture.ready).is_ok() {
                 self.send("WATCHDOG=1");
                 fed = Some(now);
             }
@@ -109,20 +112,16 @@ fn connect(address: &OsString) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// One line: whether the agent is ready, and its degraded reasons.
-fn status(health: &HealthWatch, now: Instant) -> String {
-    let current = health.current();
-    let mut text = match health.ready() {
+/// One line: whether the agent is ready, and what is wrong.
+fn status(picture: &Picture) -> String {
+    let mut text = match &picture.ready {
         Ok(()) => "ready".to_owned(),
         // Not the time since the last list: it changes all the time.
         Err(reason) => format!("not ready ({})", reason.as_str()),
     };
-    for reason in current.degraded(now) {
-        text.push_str(&format!(
-            "; {}: {}",
-            reason.as_str(),
-            sentence(&reason, &current)
-        ));
+    let shown = picture.findings.iter();
+    for finding in shown.filter(|f| f.severity > Severity::Info && !f.not_ready) {
+        text.push_str(&format!("; {}: {}", finding.code, finding.summary));
     }
     clip(&safe(&text), MOST_STATUS).into_owned()
 }

@@ -103,9 +103,7 @@ impl Examination {
     fn findings(&self) -> Vec<Finding> {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, &self.runtime.calls()));
-        finding::sort(&mut findings);
-        finding::withhold_destruction(&mut findings);
-        findings
+        finding::arrange(findings)
     }
 
     fn duration(&self) -> Duration {

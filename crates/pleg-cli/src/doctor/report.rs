@@ -10,7 +10,7 @@ use super::NOT_EXAMINED;
 use crate::figures::{bytes, millis, span};
 use crate::json;
 use crate::picture::finding::{Finding, Layer, Severity};
-use crate::picture::runtime::State;
+use crate::picture::generator::State;
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{duration, safe};
 
@@ -92,7 +92,9 @@ fn write_finding(out: &mut impl Write, finding: &Finding, width: usize) -> io::R
         "{:<8} {:<7} {}",
         finding.severity, finding.layer, finding.code
     );
-    writeln!(out, "\n{style}{head}{style:#}")?;
+    let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
+    let cause = cause.unwrap_or_default();
+    writeln!(out, "\n{style}{head}{style:#}{cause}")?;
     let mut lines = |text: &str, begin: &str| {
         for (n, line) in wrap(&safe(text), width - 4).iter().enumerate() {
             let begin = if n == 0 { begin } else { "    " };

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -52,6 +53,14 @@ pub(crate) struct Finding {
     pub(crate) evidence: Vec<String>,
     /// What to do next, with the values filled in.
     pub(crate) next: String,
+    /// How long it has lasted, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+    /// The node is not ready because of it.
+    pub(crate) not_ready: bool,
+    /// The code of the finding that explains it. It follows that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<&'static str>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: &'static [&'static str],
@@ -75,6 +84,9 @@ impl Finding {
             summary: summary.into(),
             evidence: Vec::new(),
             next: next.into(),
+            seconds: None,
+            not_ready: false,
+            cause: None,
             explains: &[],
             destroys: false,
         }
@@ -83,6 +95,17 @@ impl Finding {
     /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
+        self
+    }
+
+    /// How long it has lasted, as far as that is known.
+    pub(crate) fn lasted(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The same, which has lasted for so long.
+    pub(crate) const fn lasting(mut self, seconds: Option<f64>) -> Self {
+        self.seconds = seconds;
         self
     }
 
@@ -99,35 +122,54 @@ impl Finding {
     }
 }
 
-/// Puts the worst first. Of equally bad ones the cause comes before what it explains: a cause is as bad
+/// The table as every command shows it: the worst first, and each cause before what it explains. A cause is as bad
 /// as the worst finding that it explains.
-pub(crate) fn sort(findings: &mut [Finding]) {
+pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     // Causes of causes: a chain is no longer than the layers.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| findings[at].explains.contains(&other.code);
             let worst = findings.iter().filter(explained).map(|f| f.severity).max();
-            if let Some(worst) = worst {
-                findings[at].severity = findings[at].severity.max(worst);
-            }
+            findings[at].severity = findings[at].severity.max(worst.unwrap_or(Severity::Info));
         }
     }
-    let causes: Vec<&[&str]> = findings.iter().map(|finding| finding.explains).collect();
-    let is_explained = |code: &str| causes.iter().any(|explained| explained.contains(&code));
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
             // Where nothing is wrong, the host's load explains nothing and is the least interesting.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
-        let explained = is_explained(finding.code);
-        (Reverse(finding.severity), layer, explained)
+        (Reverse(finding.severity), layer)
     });
+    let is_explained = |code: &str| findings.iter().any(|other| other.explains.contains(&code));
+    let (mut rest, mut causes): (Vec<_>, Vec<_>) = findings
+        .clone()
+        .into_iter()
+        .partition(|f| is_explained(f.code));
+    // Findings that explain each other have no first cause: the worst is taken for it.
+    let mut arranged = Vec::new();
+    while !(causes.is_empty() && rest.is_empty()) {
+        let cause = match causes.is_empty() {
+            true => rest.remove(0),
+            false => causes.remove(0),
+        };
+        let explained = |other: &Finding| cause.explains.contains(&other.code);
+        let (of_this, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(explained);
+        rest = others;
+        let of_this = of_this.into_iter().map(|finding| Finding {
+            cause: Some(cause.code),
+            ..finding
+        });
+        causes.splice(0..0, of_this);
+        arranged.push(cause);
+    }
+    withhold_destruction(&mut arranged);
+    arranged
 }
 
 /// Replaces advice that kills or removes something while the first finding is trouble of the host: a pod that hangs because
 /// its disk does is not helped by that, and its data may be lost.
-pub(crate) fn withhold_destruction(findings: &mut [Finding]) {
+fn withhold_destruction(findings: &mut [Finding]) {
     let [first, others @ ..] = findings else {
         return;
     };
@@ -173,27 +215,38 @@ mod tests {
 
     #[test]
     fn cause_precedes_what_it_explains() {
-        let mut all = [
-            finding("list_slow", Layer::Calls, Severity::Critical),
+        let mut all = vec![
+            finding("stale", Layer::Calls, Severity::Critical),
+            finding("runtime_silent", Layer::Runtime, Severity::Critical),
+            finding("list_slow", Layer::Calls, Severity::Warning).explains(&["stale"]),
             finding("dead_containers", Layer::Calls, Severity::Info),
             finding("io_pressure", Layer::Host, Severity::Warning).explains(&["list_slow"]),
         ];
-        sort(&mut all);
-        let codes: Vec<_> = all.iter().map(|f| f.code).collect();
-        assert_eq!(codes, ["io_pressure", "list_slow", "dead_containers"]);
+        all = arrange(all);
+        let shown: Vec<_> = all.iter().map(|f| (f.code, f.cause)).collect();
+        let expected = [
+            ("io_pressure", None),
+            ("list_slow", Some("io_pressure")),
+            ("stale", Some("list_slow")),
+            ("runtime_silent", None),
+            ("dead_containers", None),
+        ];
+        assert_eq!(shown, expected);
         assert_eq!(all[0].severity, Severity::Critical);
+        let both = |code, explains| finding(code, Layer::Host, Severity::Info).explains(explains);
+        let circle = arrange(vec![both("a", &["b"]), both("b", &["a"])]);
+        assert_eq!(circle.len(), 2);
     }
 
     #[test]
     fn no_destructive_advice_while_the_host_is_in_trouble() {
         let advice = |severity| {
-            let mut all = [
+            let mut all = vec![
                 finding("io_pressure", Layer::Host, severity),
                 finding("shim_zombie", Layer::Pod, Severity::Warning).destroys(),
                 finding("stream_lossy", Layer::Stream, Severity::Warning),
             ];
-            sort(&mut all);
-            withhold_destruction(&mut all);
+            all = arrange(all);
             let of = |code: &str| all.iter().find(|f| f.code == code).unwrap().next.clone();
             (of("shim_zombie"), of("stream_lossy"))
         };
@@ -206,21 +259,21 @@ mod tests {
 
     #[test]
     fn cause_in_the_same_layer_precedes_what_it_explains() {
-        let mut all = [
+        let all = vec![
             finding("list_failed", Layer::Calls, Severity::Critical),
             finding("list_large", Layer::Calls, Severity::Warning).explains(&["list_failed"]),
         ];
-        sort(&mut all);
+        let all = arrange(all);
         assert_eq!(all[0].code, "list_large");
     }
 
     #[test]
     fn cause_that_explains_nothing_found_keeps_its_severity() {
-        let mut all = [
+        let all = vec![
             finding("io_pressure", Layer::Host, Severity::Info).explains(&["list_slow"]),
             finding("stream_lossy", Layer::Stream, Severity::Warning),
         ];
-        sort(&mut all);
+        let all = arrange(all);
         assert_eq!(all[0].code, "stream_lossy");
         assert_eq!(all[1].severity, Severity::Info);
     }

@@ -12,6 +12,7 @@ use crate::agent_client::AgentClient;
 use crate::args::{Output, TopArgs};
 use crate::connect::Target;
 use crate::observer::Observer;
+use crate::picture::facts::Collector;
 use crate::view::{Query, View};
 
 /// How often a view is computed, at most and at least. An agent is asked at the latter period.
@@ -110,8 +111,13 @@ async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
     let observer = Observer::new(&target, &pleg);
-    let observing = observer.clone();
-    tokio::spawn(async move { observing.run(events, |_| ()).await });
+    let (observing, collector) = (observer.clone(), Collector::new(&target, &pleg)?);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = observing.run(events, |_| ()) => {}
+            never = observing.collect(collector) => match never {},
+        }
+    });
     Ok((observer, (pleg, target)))
 }
 

@@ -1,21 +1,18 @@
 //! Health: what is wrong, since when, and what to do. The relist period and the event stream.
 
-use pleg::core::{Degraded, Instant, NotReady, StreamState};
+use pleg::core::{Instant, StreamState};
 use serde::{Deserialize, Serialize};
 
 use super::long;
 use super::model::Inputs;
-use crate::health::sentence;
-
-/// The code of the reason that an agent does not answer. Only its clients see it.
-const AGENT_SILENT: &str = "agent_silent";
+use crate::picture::finding::{Finding, Severity};
 
 /// Whether the pods of the node are known, and what is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct HealthView {
     pub(crate) ready: bool,
-    /// The reason for not being ready comes first.
+    /// The findings but those that are only worth knowing: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     /// How many pods have calls that hang or fail.
     pub(crate) pods: usize,
@@ -23,21 +20,34 @@ pub(crate) struct HealthView {
     /// old.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) no_answer_seconds: Option<f64>,
+    /// What could not be examined, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_examined: Vec<String>,
 }
 
-/// A reason for not being ready, or a degraded reason.
+/// A finding, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
     /// As in `docs/runbook.md`, which has a section of this name.
     pub(crate) code: String,
+    /// Where the trouble is: `host`, `runtime`, `pod`, `calls`, `stream`, `network` or `kubelet`.
+    pub(crate) layer: String,
+    /// `warning` or `critical`.
+    pub(crate) severity: String,
     /// The node is not ready because of it. Otherwise it is degraded.
     pub(crate) not_ready: bool,
     pub(crate) message: String,
+    /// The figures that show it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evidence: Vec<String>,
     /// How long it has lasted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
-    /// What to do, in short.
+    /// The code of the reason before it that explains it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<String>,
+    /// What to do.
     pub(crate) action: String,
     /// Where the runbook explains it. Empty if it does not.
     pub(crate) runbook: String,
@@ -47,96 +57,47 @@ impl Reason {
     /// An agent does not answer its client.
     pub(crate) fn silent_agent(error: &str, seconds: f64) -> Self {
         Self {
-            runbook: String::new(),
-            ..Self::new(AGENT_SILENT, false, error, Some(seconds))
+            code: "agent_silent".to_owned(),
+            severity: Severity::Critical.to_string(),
+            message: long(error).unwrap_or_default(),
+            seconds: Some(seconds),
+            action: "Check that the agent runs and listens there.".to_owned(),
+            ..Self::default()
         }
     }
+}
 
-    fn new(code: &str, not_ready: bool, message: &str, seconds: Option<f64>) -> Self {
+impl From<&Finding> for Reason {
+    fn from(finding: &Finding) -> Self {
+        let text = |text: &String| long(text).unwrap_or_default();
         Self {
-            code: code.to_owned(),
-            not_ready,
-            message: long(message).unwrap_or_default(),
-            seconds,
-            action: action(code).to_owned(),
-            runbook: format!("docs/runbook.md#{code}"),
+            code: finding.code.to_owned(),
+            layer: finding.layer.to_string(),
+            severity: finding.severity.to_string(),
+            not_ready: finding.not_ready,
+            message: text(&finding.summary),
+            evidence: finding.evidence.iter().map(text).collect(),
+            seconds: finding.seconds,
+            cause: finding.cause.map(str::to_owned),
+            action: text(&finding.next),
+            runbook: format!("docs/runbook.md#{}", finding.code),
         }
-    }
-}
-
-/// What to do, in short. The runbook has more.
-fn action(code: &str) -> &'static str {
-    match code {
-        "never_listed" => "start the runtime, or set its socket with -r; run as root",
-        "stale" => "do what the other reasons say",
-        "stalled" => "check CPU pressure; restart this process and report the bug",
-        "closed" => "restart this process and report the bug, with the log",
-        "stream_down" => {
-            "nothing if the runtime restarts; CRI-O needs enable_pod_events = true; containerd needs 1.7"
-        }
-        "stream_lossy" => {
-            "nothing is missed, but changes are found late, by lists; find the other subscriber of events (ss -xp); \
-             it may be the kubelet: then use --events auto here"
-        }
-        "backlog" => "find what creates and ends containers at this rate; raise the CPU limit",
-        "list_slow" => "remove dead containers and sandboxes; check I/O pressure",
-        "list_failed" => "check that the runtime runs and that crictl pods works",
-        "runtime_silent" => {
-            "see the state of the runtime's process (ps): T: send SIGCONT; D: a disk or mount hangs; else keep its \
-             stacks (SIGUSR1 for containerd), then restart it"
-        }
-        "pods_hung" => "send SIGCONT to a stopped shim of the pod; repair a mount that hangs",
-        "pods_failing" => {
-            "see the runtime's log for the id; remove a damaged pod with crictl rmp -f"
-        }
-        "unacknowledged" => "find out why this part of the kubelet does not read ends",
-        AGENT_SILENT => "check that the agent runs and listens there",
-        _ => "see the runbook",
-    }
-}
-
-/// What may be the cause of others comes first.
-const fn rank(reason: &Degraded) -> u8 {
-    match reason {
-        Degraded::RuntimeSilent { .. } => 0,
-        Degraded::ListFailed { .. } => 1,
-        Degraded::ListSlow { .. } => 2,
-        Degraded::PodsHung { .. } => 3,
-        Degraded::PodsFailing { .. } => 4,
-        Degraded::StreamLossy { .. } => 5,
-        Degraded::StreamDown { .. } => 6,
-        _ => 7,
     }
 }
 
 impl HealthView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let not_ready = inputs.ready.as_ref().err();
-        let degraded = inputs.health.degraded(inputs.now);
+        let findings = &inputs.picture.findings;
+        let shown = findings.iter().filter(|f| f.severity > Severity::Info);
+        let silent = ["runtime_silent", "list_failed", "stale"];
+        let unanswered = findings.iter().any(|f| silent.contains(&f.code));
         let lasts = |since: Instant| inputs.now.since(since).as_secs_f64();
-        let mut reasons = Vec::new();
-        if let Some(why) = not_ready {
-            reasons.push(Reason::new(why.as_str(), true, &why.to_string(), None));
-        }
-        let mut causes: Vec<_> = degraded.iter().collect();
-        causes.sort_by_key(|reason| rank(reason));
-        reasons.extend(causes.into_iter().map(|reason| {
-            let message = sentence(reason, inputs.health);
-            let seconds = reason.since().map(lasts);
-            Reason::new(reason.as_str(), false, &message, seconds)
-        }));
-        let unanswered = degraded.iter().any(|reason| {
-            matches!(
-                reason,
-                Degraded::RuntimeSilent { .. } | Degraded::ListFailed { .. }
-            )
-        });
-        let unanswered = unanswered || matches!(not_ready, Some(NotReady::Stale { .. }));
         Self {
-            ready: not_ready.is_none(),
-            reasons,
+            ready: inputs.picture.ready.is_ok(),
+            reasons: shown.map(Reason::from).collect(),
             pods: inputs.problems.len(),
             no_answer_seconds: unanswered.then(|| lasts(inputs.calls.unanswered_since())),
+            not_examined: inputs.facts.not_examined.clone(),
         }
     }
 }
@@ -188,8 +149,8 @@ pub(crate) struct StreamView {
 impl StreamView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
         let health = inputs.health;
-        let degraded = health.degraded(inputs.now);
-        let has = |code: &str| degraded.iter().any(|reason| reason.as_str() == code);
+        let findings = &inputs.picture.findings;
+        let has = |code: &str| findings.iter().any(|finding| finding.code == code);
         let (state, since, reason) = match (&health.stream, health.stream.declined()) {
             (_, Some(reason)) => ("polling", None, Some(reason.to_owned())),
             (StreamState::Off, None) => ("polling", None, None),
@@ -220,19 +181,6 @@ impl StreamView {
             missed: health.missed,
             recently_expected: health.loss.expected,
             recently_missed: health.loss.missed,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_says_what_to_do() {
-        let unknown = action("no such code");
-        for code in [&NotReady::CODES[..], &Degraded::CODES, &[AGENT_SILENT]].concat() {
-            assert_ne!(action(code), unknown, "{code}");
         }
     }
 }

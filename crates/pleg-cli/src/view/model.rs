@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use pleg::Exit;
-use pleg::core::{Health, Instant, NotReady, PodUid, PodView, WallTime};
+use pleg::core::{Health, Instant, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};
@@ -16,6 +16,8 @@ use super::series::{INTERVAL, Series};
 use super::state::Problem;
 use super::{Latency, MOST_NAME, View};
 use crate::json::utc;
+use crate::picture::Picture;
+use crate::picture::facts::Facts;
 use crate::record::Record;
 use crate::text::clip;
 
@@ -39,7 +41,8 @@ pub(crate) struct Model {
 pub(crate) struct Inputs<'a> {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
-    pub(crate) ready: Result<(), NotReady>,
+    pub(crate) picture: &'a Picture,
+    pub(crate) facts: &'a Facts,
     pub(crate) health: &'a Health,
     /// The pods whose calls hang or fail.
     pub(crate) problems: &'a [Problem],
@@ -132,7 +135,6 @@ impl Model {
         };
         let only = Inputs {
             pods: std::slice::from_ref(view),
-            ready: inputs.ready.clone(),
             ..*inputs
         };
         let row = PodsPage::new(&only, &alone).rows.pop()?;

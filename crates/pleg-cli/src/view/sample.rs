@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg::Exit;
 use pleg::core::{
-    ContainerDetails, ContainerState, ContainerStatus, Health, Instant, NotReady, PodStatus,
+    ContainerDetails, ContainerState, ContainerStatus, Counters, Health, Instant, PodStatus,
     PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
 };
 
@@ -13,13 +13,17 @@ use super::cost::{About, Calls};
 use super::model::{Inputs, Model};
 use super::state::{PodState, Problem};
 use super::{Query, View};
+use crate::picture::Picture;
+use crate::picture::facts::Facts;
+use crate::picture::runtime::{Problem as CallProblem, Problems};
 use crate::record::{Pod, Record};
 
 /// A node, 100 s after the start.
 pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
-    pub(crate) ready: Result<(), NotReady>,
+    pub(crate) facts: Facts,
+    pub(crate) pods_in_trouble: Problems,
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
@@ -47,6 +51,7 @@ impl Sample {
             .expect("valid settings")
             .health(now);
         (health.last_list, health.list_in_flight) = (Some(instant(97)), None);
+        health.due = instant(1_000);
         health.stream = pleg::core::StreamState::Subscribed {
             since: instant(10),
             confirmed: true,
@@ -58,7 +63,8 @@ impl Sample {
         Self {
             now,
             wall,
-            ready: Ok(()),
+            facts: Facts::default(),
+            pods_in_trouble: Problems::default(),
             health,
             problems: Vec::new(),
             pods: Vec::new(),
@@ -130,7 +136,14 @@ impl Sample {
             text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
             since: instant(86),
         });
-        (self.health.overdue, self.health.oldest_overdue) = (1, Some(instant(86)));
+        let problem = CallProblem {
+            pod: format!("uid-{name}"),
+            kind: "hung".to_owned(),
+            operation: "ContainerStatus".to_owned(),
+            seconds: 14.0,
+            ..CallProblem::default()
+        };
+        self.pods_in_trouble.add(problem, format!("shop/{name}"));
     }
 
     /// The container of the pod dies with this code, by the event stream.
@@ -154,10 +167,15 @@ impl Sample {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
+        let (health, problems) = (&self.health, &self.pods_in_trouble);
+        let mut counters = Counters::default();
+        counters.events.started = 1;
+        let picture = Picture::of(health, &counters, problems, &self.facts, self.now);
         let inputs = Inputs {
             now: self.now,
             wall: self.wall,
-            ready: self.ready.clone(),
+            picture: &picture,
+            facts: &self.facts,
             health: &self.health,
             problems: &self.problems,
             pods: &self.pods,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, ContainerStatus, Instant, NotReady, PodStatus};
+use pleg::core::{CallError, CallErrorKind, ContainerStatus, Instant, PodStatus};
 
 use super::sample::Sample;
 use super::{MOST_ROWS, PodState, Query, Sort, View};
@@ -147,10 +147,7 @@ fn unanswered_runtime_makes_data_old() {
     sample.health.list_error = Some(CallError::new("x", CallErrorKind::Unavailable, "no socket"));
     assert!(sample.view(&all()).health.no_answer_seconds.is_some());
     sample.health.list_error = None;
-    sample.ready = Err(NotReady::Stale {
-        elapsed: Duration::from_secs(200),
-        threshold: Duration::from_secs(180),
-    });
+    sample.health.unready_after = Duration::from_secs(10);
     let view = sample.view(&all());
     assert!(view.health.no_answer_seconds.is_some() && !view.health.ready);
     assert!(view.health.reasons[0].not_ready);

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::fake::FakeHost;
 use super::*;
-use crate::picture::finding::{Severity, sort};
+use crate::picture::finding::{Severity, arrange};
 use crate::proc::Proc;
 
 /// Everything that can be wrong.
@@ -112,7 +112,7 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
         "",
         "",
     ));
-    sort(&mut findings);
+    let findings = arrange(findings);
     assert_eq!(findings[0].code, "daemon_stopped");
     let alone = Host {
         daemon: None,
@@ -126,7 +126,7 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
         "",
         "",
     ));
-    sort(&mut findings);
+    let findings = arrange(findings);
     assert_eq!(findings[0].severity, Severity::Critical);
     assert!(findings[0].code.ends_with("_pressure"), "{findings:?}");
 }

@@ -1,6 +1,8 @@
 //! The runtime's own `Status`: RuntimeReady, NetworkReady and further conditions.
 
-use pleg::core::CallError;
+use std::fmt;
+
+use pleg::core::{CallError, Instant};
 use pleg_cri::v1::StatusResponse;
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +10,9 @@ use super::failure::Failure;
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::text::clip;
 
-/// How many characters of a text are kept.
-const MOST: usize = 300;
+/// How many conditions are kept, and how many characters of each text. containerd has three.
+const MOST: usize = 8;
+const MOST_TEXT: usize = 300;
 
 /// The answer of `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,37 +30,80 @@ pub(crate) struct Condition {
     pub(crate) reason: String,
     /// Empty in a redacted recording.
     pub(crate) message: String,
+    /// Since when it has this status, as far as this process knows.
+    #[serde(skip)]
+    pub(crate) since: Option<Instant>,
 }
 
-impl From<Result<StatusResponse, CallError>> for Conditions {
-    fn from(answer: Result<StatusResponse, CallError>) -> Self {
-        let text = |text: String| clip(&text, MOST).into_owned();
-        match answer {
-            Err(error) => Self {
-                conditions: Vec::new(),
-                failure: Some(Failure::from(&error)),
-            },
-            Ok(answer) => Self {
-                conditions: answer
-                    .status
-                    .unwrap_or_default()
-                    .conditions
-                    .into_iter()
-                    .take(16)
-                    .map(|condition| Condition {
-                        name: text(condition.r#type),
-                        status: condition.status,
-                        reason: text(condition.reason),
-                        message: text(condition.message),
-                    })
-                    .collect(),
-                failure: None,
-            },
+impl Condition {
+    /// Whether a kubelet would work without this condition.
+    pub(crate) fn is_needed(&self) -> bool {
+        ["RuntimeReady", "NetworkReady"].contains(&&*self.name)
+    }
+}
+
+/// Its status, with the reason and the message.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status.fmt(f)?;
+        if !self.reason.is_empty() {
+            write!(f, " ({})", self.reason)?;
+        }
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl Conditions {
+    /// The same, each of which has its status since it was first seen with it.
+    pub(crate) fn since(mut self, last: &Self, now: Instant) -> Self {
+        for new in &mut self.conditions {
+            let known = last.conditions.iter().find(|known| known.name == new.name);
+            let known = known.filter(|known| known.status == new.status);
+            new.since = known.map_or(Some(now), |known| known.since);
+        }
+        self
+    }
+
+    /// Those that a kubelet needs.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = &Condition> {
+        self.conditions
+            .iter()
+            .filter(|condition| condition.is_needed())
+    }
+}
+
+impl From<StatusResponse> for Conditions {
+    fn from(answer: StatusResponse) -> Self {
+        let text = |text: String| clip(&text, MOST_TEXT).into_owned();
+        let conditions = answer.status.unwrap_or_default().conditions.into_iter();
+        let kept = conditions.take(MOST).map(|condition| Condition {
+            name: text(condition.r#type),
+            status: condition.status,
+            reason: text(condition.reason),
+            message: text(condition.message),
+            since: None,
+        });
+        Self {
+            conditions: kept.collect(),
+            failure: None,
         }
     }
 }
 
-pub(super) fn check(conditions: &Conditions) -> Vec<Finding> {
+impl From<Result<StatusResponse, CallError>> for Conditions {
+    fn from(answer: Result<StatusResponse, CallError>) -> Self {
+        let failed = |error: CallError| Self {
+            conditions: Vec::new(),
+            failure: Some(Failure::from(&error)),
+        };
+        answer.map_or_else(failed, Self::from)
+    }
+}
+
+pub(crate) fn check(conditions: &Conditions) -> Vec<Finding> {
     conditions.conditions.iter().filter_map(not_met).collect()
 }
 
@@ -81,12 +127,56 @@ fn not_met(condition: &Condition) -> Option<Finding> {
         return None;
     }
     let finding = Finding::new(code, layer, Severity::Critical, summary, next);
-    let mut evidence = format!("Status: {} is false", condition.name);
-    if !condition.reason.is_empty() {
-        evidence = format!("{evidence} ({})", condition.reason);
-    }
-    if !condition.message.is_empty() {
-        evidence = format!("{evidence}: {}", condition.message);
-    }
+    let evidence = format!("Status: {} is {condition}", condition.name);
     Some(finding.because(evidence))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
+
+    use super::*;
+
+    fn answer(conditions: Vec<(&str, bool, &str)>) -> Conditions {
+        let condition = |(name, status, message): (&str, bool, &str)| RuntimeCondition {
+            r#type: name.to_owned(),
+            status,
+            reason: String::new(),
+            message: message.to_owned(),
+        };
+        Conditions::from(StatusResponse {
+            status: Some(RuntimeStatus {
+                conditions: conditions.into_iter().map(condition).collect(),
+            }),
+            ..StatusResponse::default()
+        })
+    }
+
+    #[test]
+    fn since_is_kept_while_the_status_stays_the_same() {
+        let at = |seconds| Instant::ORIGIN.after(Duration::from_secs(seconds));
+        let mut last = Conditions::default();
+        for (now, status, message, shown, since) in [
+            (1, false, "no cni config", "false: no cni config", 1),
+            (31, false, "not initialized", "false: not initialized", 1),
+            (61, true, "", "true", 61),
+        ] {
+            last = answer(vec![("NetworkReady", status, message)]).since(&last, at(now));
+            let condition = &last.conditions[0];
+            assert_eq!(
+                (&*condition.to_string(), condition.since),
+                (shown, Some(at(since)))
+            );
+        }
+    }
+
+    #[test]
+    fn kept_conditions_are_bounded() {
+        let long = "x".repeat(10_000);
+        let kept = answer((0..1_000).map(|_| ("a", false, &*long)).collect()).conditions;
+        assert_eq!(kept.len(), MOST);
+        assert!(kept[0].message.chars().count() <= MOST_TEXT);
+    }
 }

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::pods::Pods;
 use crate::figures::{bytes, median, millis, span};
 use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::generator::{EXPLAINED_BY_LISTS, LIST_FAILED, LIST_SLOW};
 
 /// How long one list may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
@@ -255,8 +256,9 @@ fn failed(lists: &Lists) -> Option<Finding> {
         Layer::Calls,
         severity,
         format!("{name} fails: the kubelet cannot list its pods"),
-        "Read the runtime's log. If the answer is too large, remove dead containers.",
+        LIST_FAILED,
     )
+    .explains(EXPLAINED_BY_LISTS)
     .destroys();
     let finding = finding.because(failure.to_string());
     Some(finding.because(format!(
@@ -289,14 +291,9 @@ fn slow(lists: &Lists) -> Option<Finding> {
             span(usual)
         ),
     };
-    let mut finding = Finding::new(
-        "list_slow",
-        Layer::Calls,
-        severity,
-        summary,
-        "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.",
-    )
-    .destroys();
+    let mut finding = Finding::new("list_slow", Layer::Calls, severity, summary, LIST_SLOW)
+        .explains(EXPLAINED_BY_LISTS)
+        .destroys();
     for (n, round) in lists.rounds.iter().enumerate() {
         let calls = round.calls().into_iter();
         let shown: Vec<String> = calls.map(|(name, call)| call.shown(name)).collect();

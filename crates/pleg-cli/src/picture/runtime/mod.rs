@@ -9,7 +9,6 @@ mod lists;
 mod pods;
 mod session;
 mod statuses;
-mod stream;
 mod timed;
 mod wall_clock;
 
@@ -17,14 +16,18 @@ use pleg_cri::ConnectError;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::conditions::Conditions;
+pub(crate) use self::conditions::check as check_conditions;
 pub(crate) use self::failure::Failure;
 pub(crate) use self::lists::Lists;
 pub(crate) use self::pods::Pods;
+pub(crate) use self::pods::check as check_pods;
 pub(crate) use self::session::Session;
-pub(crate) use self::statuses::Statuses;
-pub(crate) use self::stream::{State, Stream};
+#[cfg(test)]
+pub(crate) use self::statuses::Problem;
+pub(crate) use self::statuses::{Problems, Statuses};
 pub(crate) use self::wall_clock::{Reading, WallClock};
 use super::finding::{Finding, Layer, Severity};
+use super::generator::{self, Generator};
 use super::host::Calls;
 
 /// What the runtime shows.
@@ -41,7 +44,7 @@ pub(crate) struct Evidence {
     pub(crate) conditions: Conditions,
     pub(crate) lists: Lists,
     pub(crate) statuses: Statuses,
-    pub(crate) stream: Stream,
+    pub(crate) stream: Generator,
     pub(crate) pods: Pods,
     pub(crate) wall_clock: WallClock,
 }
@@ -94,12 +97,15 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     findings.extend(lists::check(&evidence.lists, &evidence.pods));
     findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
     findings.extend(pods::check(&evidence.pods));
-    findings.extend(stream::check(&evidence.stream));
+    // What this examines more closely than the generator does.
+    let examined = ["list_slow", "list_failed"];
+    let said = generator::check(&evidence.stream).into_iter();
+    findings.extend(said.filter(|finding| !examined.contains(&finding.code)));
     findings.extend(wall_clock::check(&evidence.wall_clock));
     // What the probes say later of the runtime as a whole, the diagnosis has said.
     if let Some(unusable) = &evidence.unusable {
         let mut keep = unusable.silent;
-        findings.retain(|finding| finding.code != "runtime_silent" || std::mem::take(&mut keep));
+        findings.retain(|finding| finding.code != RUNTIME_SILENT || std::mem::take(&mut keep));
         if unusable.denied {
             // What failed because of that says nothing of the node.
             findings.retain(|finding| finding.code == NOT_EXAMINED);
@@ -108,10 +114,15 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
+const RUNTIME_SILENT: &str = "runtime_silent";
+const RUNTIME_UNREACHABLE: &str = "runtime_unreachable";
+/// The findings that are over when the runtime answers.
+pub(crate) const UNUSABLE: [&str; 3] = [RUNTIME_SILENT, RUNTIME_UNREACHABLE, NOT_EXAMINED];
+
 /// The finding that there is nothing to say of the node.
 pub(crate) const NOT_EXAMINED: &str = "not_examined";
 
-fn unusable(unusable: &Unusable) -> Finding {
+pub(crate) fn unusable(unusable: &Unusable) -> Finding {
     if unusable.denied {
         let summary = "the runtime was not examined: this user may not ask it";
         let next = "Run pleg doctor as root.";
@@ -124,27 +135,23 @@ fn unusable(unusable: &Unusable) -> Finding {
         );
         return finding
             .because(unusable.why.clone())
-            .explains(stream::EXPLAINED_BY_SILENCE);
+            .explains(generator::EXPLAINED_BY_SILENCE);
     }
-    let finding = match unusable.silent {
-        true => Finding::new(
-            "runtime_silent",
-            Layer::Runtime,
-            Severity::Critical,
+    let (code, summary, next) = match unusable.silent {
+        true => (
+            RUNTIME_SILENT,
             "the runtime does not answer",
-            stream::SILENT_NEXT,
+            generator::SILENT_NEXT,
         ),
-        false => Finding::new(
-            "runtime_unreachable",
-            Layer::Runtime,
-            Severity::Critical,
+        false => (
+            RUNTIME_UNREACHABLE,
             "the runtime cannot be reached",
             "Start the runtime, or correct the endpoint (-r unix:///path).",
         ),
     };
-    finding
+    Finding::new(code, Layer::Runtime, Severity::Critical, summary, next)
         .because(unusable.why.clone())
-        .explains(stream::EXPLAINED_BY_SILENCE)
+        .explains(generator::EXPLAINED_BY_SILENCE)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg::core::{ContainerState, Id, PodView, SandboxState};
+use pleg::core::{ContainerState, Id, PodUid, PodView, SandboxState};
 use serde::{Deserialize, Serialize};
 
 use crate::picture::finding::{Finding, Layer, Severity};
@@ -45,7 +45,7 @@ pub(crate) struct Pod {
 
 impl Pods {
     /// Both snapshots of the cache.
-    pub(super) fn new(before: &[PodView], after: &[PodView]) -> Self {
+    pub(crate) fn new(before: &[PodView], after: &[PodView]) -> Self {
         let ready: BTreeSet<&Id> = before.iter().flat_map(ready).collect();
         let running: BTreeSet<&Id> = before
             .iter()
@@ -55,10 +55,7 @@ impl Pods {
         for view in after {
             pods.count(view);
             let status = &view.status;
-            let name = match (&*status.namespace, &*status.name) {
-                (_, "") => status.uid.to_string(),
-                (namespace, name) => format!("{namespace}/{name}"),
-            };
+            let name = pod_name(&status.namespace, &status.name, &status.uid);
             let sandboxes = status.sandboxes.iter().map(|s| s.id.to_string());
             let still_ready = self::ready(view).filter(|id| ready.contains(id));
             let still_running = self::running(view).filter(|(id, _)| running.contains(id));
@@ -105,7 +102,7 @@ impl Pods {
     }
 
     /// The names by which findings about the host name pods.
-    pub(super) fn name_in(&self, calls: &mut Calls) {
+    pub(crate) fn name_in(&self, calls: &mut Calls) {
         for pod in &self.pods {
             let name = || pod.name.clone();
             calls.pods.insert(pod.uid.clone(), name());
@@ -122,6 +119,14 @@ impl Pods {
     }
 }
 
+/// `namespace/name`, or the uid of a pod whose name is not known.
+pub(super) fn pod_name(namespace: &str, name: &str, uid: &PodUid) -> String {
+    match name {
+        "" => uid.to_string(),
+        _ => format!("{namespace}/{name}"),
+    }
+}
+
 fn ready(view: &PodView) -> impl Iterator<Item = &Id> {
     let sandboxes = view.status.sandboxes.iter();
     let ready = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready);
@@ -134,7 +139,7 @@ fn running(view: &PodView) -> impl Iterator<Item = (&Id, &str)> {
     running.map(|container| (&container.id, &*container.name))
 }
 
-pub(super) fn check(pods: &Pods) -> Vec<Finding> {
+pub(crate) fn check(pods: &Pods) -> Vec<Finding> {
     [dead(pods), without_address(pods)]
         .into_iter()
         .flatten()

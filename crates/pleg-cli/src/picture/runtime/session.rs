@@ -16,12 +16,12 @@ use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
 use super::lists::{self, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
-use super::stream::Stream;
 use super::timed::{CallLog, Key, Timing};
 use super::wall_clock::{Reading, WallClock};
 use super::{Conditions, Evidence, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
+use crate::picture::generator::Generator;
 use crate::runtime_calls::{LIST_SANDBOXES, Subject};
 
 /// How long the generator may take to read the node at first, and again at the end.
@@ -229,7 +229,7 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
 }
 
 /// Looks at health again and again, and counts what changes.
-async fn watch(pleg: &Pleg, events: &mut Subscription, stream: &mut Stream, until: Instant) {
+async fn watch(pleg: &Pleg, events: &mut Subscription, stream: &mut Generator, until: Instant) {
     let (clock, health) = (pleg.clock(), pleg.health());
     let mut looks = tokio::time::interval(LOOK);
     let end = clock.sleep_until(until);

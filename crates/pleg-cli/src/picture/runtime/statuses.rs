@@ -1,6 +1,6 @@
 //! How long the calls about single pods take, and which of them hang or fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::PodProblem;
@@ -8,7 +8,7 @@ use pleg::core::{Instant, PodView};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use super::pods::Pods;
+use super::pods::{Pod, Pods, pod_name};
 use super::timed::{Key, Timing};
 use crate::figures::{median, millis, quantile, span};
 use crate::picture::finding::{Finding, Layer, Severity};
@@ -109,6 +109,40 @@ impl Problem {
             Some(failure) => format!("{text}: {failure}"),
             None => format!("{text}: listed, but its status is NotFound"),
         }
+    }
+}
+
+/// The problems of pods that a generator names, with their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problems {
+    statuses: Statuses,
+    pods: Pods,
+}
+
+impl Problems {
+    pub(crate) fn new(problems: &[PodProblem], now: Instant) -> Self {
+        let mut all = Self::default();
+        for problem in problems {
+            let name = &problem.pod;
+            all.add(
+                Problem::new(problem, now),
+                pod_name(&name.namespace, &name.name, &name.uid),
+            );
+        }
+        all
+    }
+
+    pub(crate) fn add(&mut self, problem: Problem, name: String) {
+        self.pods.pods.push(Pod {
+            uid: problem.pod.clone(),
+            name,
+            ..Pod::default()
+        });
+        self.statuses.problems.push(problem);
+    }
+
+    pub(crate) fn check(&self) -> Vec<Finding> {
+        check(&self.statuses, &self.pods)
     }
 }
 
@@ -236,51 +270,47 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> Vec<Finding> {
 }
 
 fn hung(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
-    let calls = statuses.hanging();
-    let mut named: Vec<(&str, String)> = calls.map(|c| (c.pod.as_str(), c.shown(pods))).collect();
+    let mut lines: Vec<Line<'_>> = statuses.hanging().map(Line::Call).collect();
+    let known: BTreeSet<&str> = lines.iter().map(Line::pod).collect();
     let problems = statuses.problems.iter().filter(|problem| problem.hangs());
-    for problem in problems {
-        if !named.iter().any(|(pod, _)| *pod == problem.pod) {
-            named.push((&problem.pod, problem.shown(pods)));
-        }
-    }
-    about_pods(named, pods, |names| {
+    let problems = problems.filter(|problem| !known.contains(&*problem.pod));
+    lines.extend(problems.map(Line::Problem));
+    about_pods(&lines, pods, |names| {
         Finding::new(
             "pods_hung",
-            Layer::Calls,
+            Layer::Pod,
             Severity::Critical,
-            format!(
-                "calls about {names} do not answer; one is enough to stop the kubelet's generic PLEG"
-            ),
+            format!("calls about {names} do not answer"),
             "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's \
              shim.",
         )
+        .lasting(longest(statuses, true))
         .destroys()
     })
 }
 
 fn failing(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
     let failing = statuses.problems.iter().filter(|problem| !problem.hangs());
-    let named = failing.map(|p| (p.pod.as_str(), p.shown(pods))).collect();
-    about_pods(named, pods, |names| {
+    let lines: Vec<Line<'_>> = failing.map(Line::Problem).collect();
+    about_pods(&lines, pods, |names| {
         Finding::new(
             "pods_failing",
-            Layer::Calls,
+            Layer::Pod,
             Severity::Warning,
             format!("{names} cannot be read"),
             "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
         )
+        .lasting(longest(statuses, false))
         .destroys()
     })
 }
 
 fn slow(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
-    let slow = statuses.slow();
-    let named = slow.map(|c| (c.pod.as_str(), c.shown(pods))).collect();
-    about_pods(named, pods, |names| {
+    let lines: Vec<Line<'_>> = statuses.slow().map(Line::Call).collect();
+    about_pods(&lines, pods, |names| {
         Finding::new(
             "status_slow",
-            Layer::Calls,
+            Layer::Pod,
             Severity::Warning,
             format!("calls about {names} take longer than a second"),
             "See the findings about the host, shims and mounts.",
@@ -288,28 +318,51 @@ fn slow(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
     })
 }
 
-/// A finding about pods, with a line for each call.
+/// How long the oldest of the problems has lasted.
+fn longest(statuses: &Statuses, hangs: bool) -> Option<f64> {
+    let problems = statuses.problems.iter().filter(|p| p.hangs() == hangs);
+    problems.map(|p| p.seconds).max_by(f64::total_cmp)
+}
+
+/// A line of evidence about a pod.
+enum Line<'a> {
+    Call(&'a PodCall),
+    Problem(&'a Problem),
+}
+
+impl<'a> Line<'a> {
+    fn pod(&self) -> &'a str {
+        match self {
+            Self::Call(call) => &call.pod,
+            Self::Problem(problem) => &problem.pod,
+        }
+    }
+
+    fn shown(&self, pods: &Pods) -> String {
+        match self {
+            Self::Call(call) => call.shown(pods),
+            Self::Problem(problem) => problem.shown(pods),
+        }
+    }
+}
+
+/// A finding about pods, with a line for each of the first calls. It names the first pod, and counts the others.
 fn about_pods(
-    mut named: Vec<(&str, String)>,
+    lines: &[Line<'_>],
     pods: &Pods,
     finding: impl FnOnce(String) -> Finding,
 ) -> Option<Finding> {
-    let mut names: Vec<&str> = named.iter().map(|(pod, _)| name_of(pod, pods)).collect();
-    names.sort_unstable();
-    names.dedup();
-    let names = match names.as_slice() {
-        [] => return None,
-        [one] => (*one).to_owned(),
-        [one, rest @ ..] => format!("{one} and {} more", rest.len()),
+    let first = name_of(lines.first()?.pod(), pods);
+    let all: BTreeSet<&str> = lines.iter().map(Line::pod).collect();
+    let names = match all.len() {
+        1 => first.to_owned(),
+        pods => format!("{first} and {} more", pods - 1),
     };
-    let more = named.len().saturating_sub(SHOWN);
-    named.truncate(SHOWN);
     let mut finding = finding(names);
-    finding
-        .evidence
-        .extend(named.into_iter().map(|(_, line)| line));
-    if more > 0 {
-        finding = finding.because(format!("and {more} more"));
+    let shown = lines.iter().take(SHOWN);
+    finding.evidence.extend(shown.map(|line| line.shown(pods)));
+    match lines.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => Some(finding.because(format!("and {more} more"))),
+        _ => Some(finding),
     }
-    Some(finding)
 }

@@ -43,7 +43,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     assert!(page.contains("Status does not answer ("), "{page}");
     let page = until_shown(&agent, "/readyz", "pod test/cart failing for ").await;
     assert!(page.starts_with("ok\ndegraded ("), "{page}");
-    assert!(page.contains("\ndegraded (pods_failing): "), "{page}");
+    assert!(page.contains("\ndegraded (pods_failing) for "), "{page}");
     let (_, _, page) = agent.get("/debug/pods").await;
     let page: Value = serde_json::from_str(&page).expect("JSON");
     let problem = &page["problems"][0];
@@ -102,9 +102,17 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
         agent.metric("pleg_runtime_status_answered").await,
         Some(1.0)
     );
-    let line = agent.running.message().await.expect("a warning");
-    let fields = "condition=NetworkReady status=false reason=NetworkPluginNotReady";
-    assert!(line.contains(fields), "{line}");
+    let line = agent.running.message().await.expect("an error");
+    let said = [
+        "ERROR the runtime's network is not ready",
+        "code=\"network_not_ready\"",
+    ];
+    assert!(said.iter().all(|text| line.contains(text)), "{line}");
+    let view: Value = serde_json::from_str(&agent.get("/debug/view").await.2).expect("JSON");
+    assert_eq!(view["health"]["reasons"][0]["code"], "network_not_ready");
+    let (code, line) = check(&agent).await;
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.starts_with("(network_not_ready) for "), "{line}");
     agent.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Instant, NotReady, StreamLoss};
+use pleg::core::{CallError, CallErrorKind, Instant, StreamLoss};
 
 use super::{SIZES, Top};
 use crate::view::Calls;
@@ -15,8 +15,8 @@ fn causes_and_what_to_do_are_named() {
     let mut top = Top::new(sample, (80, 24));
     let texts = [
         "DEGRADED",
-        "! pods_hung for 14s: 1 pod read does not answer",
-        "do: send SIGCONT to a stopped shim",
+        "! pods_hung for 14s: calls about shop/web-1 do not answer",
+        "do: See the findings about shims",
         "docs/runbook.md#pods_hung",
         "Hung 14s",
     ];
@@ -66,7 +66,6 @@ fn storm_and_lossy_stream_are_pointed_out() {
 #[test]
 fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
     let mut sample = Sample::empty();
-    sample.ready = Err(NotReady::NeverListed);
     sample.health.last_list = None;
     let error = CallError::new("ListPodSandbox", CallErrorKind::Unavailable, "no socket");
     sample.health.list_error = Some(error);
@@ -94,7 +93,7 @@ fn silent_agent_makes_data_old() {
     top.now = top.now.after(Duration::from_secs(14));
     top.fail("no answer of an agent at http://127.0.0.1:9394");
     top.shows(&["NO ANSWER of the agent for 14s", "! agent_silent for 14s"]);
-    top.shows(&["do: check that the agent runs"]);
+    top.shows(&["do: Check that the agent runs"]);
     top.hides("runbook");
     top.answer();
     top.hides("NO ANSWER");

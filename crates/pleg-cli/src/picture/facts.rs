@@ -1,0 +1,244 @@
+//! What is collected beside the generator, every half a minute: the runtime's own conditions, what is wrong with its
+//! endpoint, its pods and the host.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use metrics::{describe_gauge, gauge};
+use pleg::core::{CallError, Instant, PodView};
+use pleg::runtime::clock::Clock;
+use pleg::{HealthWatch, Pleg};
+use pleg_cri::{CriClient, Endpoint, diagnose};
+use tokio::sync::watch;
+
+use super::finding::{Finding, Severity};
+use super::runtime::{self, Conditions, Pods, Unusable};
+use crate::connect::Target;
+use crate::text::{clip, duration, safe};
+
+/// How often facts are collected.
+const PERIOD: Duration = Duration::from_secs(30);
+/// The deadline of one call.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How many characters of the runtime's name and version are shown.
+const MOST_NAME: usize = 64;
+
+const CONDITION: &str = "pleg_runtime_condition";
+const RUNTIME: &str = "pleg_runtime_info";
+const ANSWERED: &str = "pleg_runtime_status_answered";
+const FINDING: &str = "pleg_finding";
+
+/// The last facts, and what follows from them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) conditions: Conditions,
+    /// When the last answer of `Status` came.
+    pub(crate) answered: Option<Instant>,
+    /// Why the last `Status` failed, and since when it fails.
+    pub(crate) error: Option<(CallError, Instant)>,
+    /// What follows, and since when.
+    findings: Vec<(Finding, Instant)>,
+    /// What could not be examined, and why.
+    pub(crate) not_examined: Vec<String>,
+}
+
+impl Facts {
+    /// What follows from the facts.
+    pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
+        self.findings.iter().map(move |(finding, since)| {
+            let seconds = now.since(*since).as_secs_f64();
+            finding
+                .clone()
+                .lasting(Some(finding.seconds.unwrap_or(seconds)))
+        })
+    }
+
+    /// Takes the answer of `Status`.
+    fn answer(&mut self, answer: Result<Conditions, CallError>, now: Instant) {
+        gauge!(ANSWERED).set(f64::from(u8::from(answer.is_ok())));
+        match answer {
+            Ok(conditions) => {
+                self.answered = Some(now);
+                self.error = None;
+                self.conditions = conditions.since(&self.conditions, now);
+            }
+            Err(error) => {
+                let since = self.error.take().map_or(now, |(_, since)| since);
+                self.error = Some((error, since));
+            }
+        }
+        for condition in self.conditions.needed() {
+            let value = f64::from(u8::from(condition.status));
+            gauge!(CONDITION, "condition" => condition.name.clone()).set(value);
+        }
+    }
+
+    /// Takes what follows now, and logs what has begun and ended.
+    fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
+        let last = std::mem::take(&mut self.findings);
+        let known = |code: &str| last.iter().find(|(finding, _)| finding.code == code);
+        for (finding, since) in &last {
+            if !findings.iter().any(|new| new.code == finding.code) {
+                set(finding, 0.0);
+                let lasted = duration(now.since(*since));
+                tracing::info!(
+                    code = finding.code,
+                    "over after {lasted}: {}",
+                    finding.summary
+                );
+            }
+        }
+        self.findings = findings
+            .into_iter()
+            .map(|finding| {
+                let begins = known(finding.code).is_none();
+                if begins {
+                    log(&finding);
+                }
+                let since = known(finding.code).map_or(now, |(_, since)| *since);
+                (finding, since)
+            })
+            .collect();
+    }
+}
+
+fn log(finding: &Finding) {
+    set(finding, 1.0);
+    let Finding {
+        code,
+        summary,
+        next,
+        ..
+    } = finding;
+    let evidence = finding.evidence.join("; ");
+    match finding.severity {
+        Severity::Critical => tracing::error!(code, %evidence, %next, "{summary}"),
+        Severity::Warning => tracing::warn!(code, %evidence, %next, "{summary}"),
+        Severity::Info => tracing::info!(code, %evidence, "{summary}"),
+    }
+}
+
+fn set(finding: &Finding, value: f64) {
+    let severity = finding.severity.to_string();
+    gauge!(FINDING, "code" => finding.code, "severity" => severity).set(value);
+}
+
+/// Registers the descriptions of the metrics.
+pub(crate) fn describe_metrics() {
+    describe_gauge!(
+        CONDITION,
+        "1 if the `condition` of the runtime's Status is true, 0 if it is false."
+    );
+    describe_gauge!(ANSWERED, "1 if the runtime answered the last Status call.");
+    describe_gauge!(
+        RUNTIME,
+        "1 for the `name` and `version` of the present runtime, 0 for earlier ones."
+    );
+    describe_gauge!(
+        FINDING,
+        "1 while a finding about the host, the runtime or its pods lasts, by its `code` and `severity`."
+    );
+}
+
+/// Collects the facts of one node.
+pub(crate) struct Collector {
+    pleg: Pleg,
+    clock: Clock,
+    client: CriClient,
+    /// Why there is none, if no socket was found.
+    endpoint: Result<Endpoint, String>,
+    runtimes: Runtimes,
+    pods: Vec<PodView>,
+}
+
+impl Collector {
+    pub(crate) fn new(target: &Target, pleg: &Pleg) -> anyhow::Result<Self> {
+        Ok(Self {
+            clock: pleg.clock(),
+            client: target.client(DEADLINE)?,
+            endpoint: target
+                .endpoint()
+                .cloned()
+                .map_err(|error| error.to_string()),
+            runtimes: Runtimes::default(),
+            pods: Vec::new(),
+            pleg: pleg.clone(),
+        })
+    }
+
+    /// Collects again and again.
+    pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
+        let health = self.pleg.health();
+        loop {
+            let due = self.clock.now().after(PERIOD);
+            self.collect(&health, shown).await;
+            self.clock.sleep_until(due).await;
+        }
+    }
+
+    async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
+        let answer = self.client.status().await;
+        if answer.is_ok()
+            && let Ok(runtime) = self.client.version().await
+        {
+            self.runtimes.show(&runtime.name, &runtime.version);
+        }
+        let unusable = match &self.endpoint {
+            _ if is_usable(health, self.clock.now()) => None,
+            Ok(endpoint) => diagnose(endpoint).await.err().map(Unusable::from),
+            Err(why) => Some(Unusable {
+                why: why.clone(),
+                ..Unusable::default()
+            }),
+        };
+        let pods = self.pleg.snapshot();
+        let pods = Pods::new(&std::mem::replace(&mut self.pods, pods), &self.pods);
+        let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
+        findings.extend(runtime::check_pods(&pods));
+        let now = self.clock.now();
+        shown.send_modify(|facts| {
+            facts.answer(answer.map(Conditions::from), now);
+            findings.extend(runtime::check_conditions(&facts.conditions));
+            facts.conclude(findings, now);
+        });
+    }
+}
+
+/// Whether the runtime answers lists.
+pub(super) fn is_usable(health: &HealthWatch, now: Instant) -> bool {
+    let codes = ["runtime_silent", "list_failed"];
+    let degraded = health.current().degraded(now);
+    health.ready().is_ok()
+        && !degraded
+            .iter()
+            .any(|reason| codes.contains(&reason.as_str()))
+}
+
+/// The names and versions of the runtimes that were shown. The last one is the present one.
+#[derive(Debug, Default)]
+struct Runtimes(Vec<[String; 2]>);
+
+impl Runtimes {
+    /// A runtime that changes its version all the time must not fill the memory.
+    const MOST: usize = 16;
+
+    fn show(&mut self, name: &str, version: &str) {
+        let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
+        let runtime = [text(name), text(version)];
+        let set = |runtime: &[String; 2], value| {
+            let [name, version] = runtime.clone();
+            gauge!(RUNTIME, "name" => name, "version" => version).set(value);
+        };
+        if self.0.last() == Some(&runtime) {
+            return;
+        }
+        if let Some(last) = self.0.last() {
+            set(last, 0.0);
+        }
+        self.0.retain(|known| *known != runtime);
+        if self.0.len() < Self::MOST {
+            set(&runtime, 1.0);
+            self.0.push(runtime);
+        }
+    }
+}
