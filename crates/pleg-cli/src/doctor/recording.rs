@@ -89,6 +89,10 @@ fn redacted(examination: &Examination) -> Examination {
             *name = containers.of(name);
         }
     }
+    let odd = runtime.pods.oddities.iter_mut();
+    for odd in odd.filter(|odd| !odd.container.is_empty()) {
+        odd.container = containers.of(&odd.container);
+    }
     for problem in &mut runtime.statuses.problems {
         problem.container = match problem.container.as_str() {
             "" => String::new(),

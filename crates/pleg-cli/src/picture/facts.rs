@@ -191,8 +191,8 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
-        let pods = self.pleg.snapshot();
-        let pods = Pods::new(&std::mem::replace(&mut self.pods, pods), &self.pods);
+        let before = std::mem::replace(&mut self.pods, self.pleg.snapshot());
+        let pods = Pods::new(&before, &self.pods, self.clock.wall());
         let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
         findings.extend(runtime::check_pods(&pods));
         let now = self.clock.now();

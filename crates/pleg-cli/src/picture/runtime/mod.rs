@@ -6,6 +6,7 @@
 mod conditions;
 mod failure;
 mod lists;
+mod oddities;
 mod pods;
 mod session;
 mod statuses;

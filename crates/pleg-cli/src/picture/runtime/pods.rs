@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg::core::{ContainerState, Id, PodUid, PodView, SandboxState};
+use pleg::core::{ContainerState, Id, PodUid, PodView, SandboxState, SandboxStatus, WallTime};
 use serde::{Deserialize, Serialize};
 
+use super::oddities::{self, Oddity};
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::picture::host::Calls;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
-/// A kubelet keeps one dead container of each name. So many more in all are unusual.
+/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. So many more in all are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
 
 /// The pods of the node, in two looks: before and after the host was examined.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pods {
     pub(crate) pods: Vec<Pod>,
@@ -25,6 +26,11 @@ pub(crate) struct Pods {
     /// Dead containers beyond the newest one of each name.
     pub(crate) superfluous: usize,
     pub(crate) dead_sandboxes: usize,
+    /// Dead sandboxes beyond the newest one of each pod.
+    pub(crate) superfluous_sandboxes: usize,
+    pub(crate) oddities: Vec<Oddity>,
+    /// Containers that were restarted in the last minute.
+    pub(crate) restarted: usize,
     /// Ready sandboxes that have no address and are not on the host network, by the uid of their pod.
     pub(crate) without_address: Vec<String>,
 }
@@ -44,14 +50,19 @@ pub(crate) struct Pod {
 }
 
 impl Pods {
-    /// Both snapshots of the cache.
-    pub(crate) fn new(before: &[PodView], after: &[PodView]) -> Self {
+    /// Both snapshots of the cache, the second as of `now`.
+    pub(crate) fn new(before: &[PodView], after: &[PodView], now: WallTime) -> Self {
         let ready: BTreeSet<&Id> = before.iter().flat_map(ready).collect();
         let running: BTreeSet<&Id> = before
             .iter()
             .flat_map(|view| running(view).map(|(id, _)| id))
             .collect();
-        let mut pods = Self::default();
+        let (oddities, restarted) = oddities::find(before, after, now);
+        let mut pods = Self {
+            oddities,
+            restarted,
+            ..Self::default()
+        };
         for view in after {
             pods.count(view);
             let status = &view.status;
@@ -87,8 +98,11 @@ impl Pods {
                 _ => {}
             }
         }
-        let dead = view.status.sandboxes.iter();
-        self.dead_sandboxes += dead.filter(|s| s.state == SandboxState::NotReady).count();
+        let dead = |sandbox: &&SandboxStatus| sandbox.state == SandboxState::NotReady;
+        let sandboxes = view.status.sandboxes.iter();
+        self.dead_sandboxes += sandboxes.clone().filter(dead).count();
+        // The newest one comes first.
+        self.superfluous_sandboxes += sandboxes.skip(1).filter(dead).count();
     }
 
     pub(crate) const fn total(&self) -> usize {
@@ -140,10 +154,11 @@ fn running(view: &PodView) -> impl Iterator<Item = (&Id, &str)> {
 }
 
 pub(crate) fn check(pods: &Pods) -> Vec<Finding> {
-    [dead(pods), without_address(pods)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut findings = oddities::check(pods);
+    findings.extend(dead(pods));
+    findings.extend(dead_sandboxes(pods));
+    findings.extend(without_address(pods));
+    findings
 }
 
 fn dead(pods: &Pods) -> Option<Finding> {
@@ -165,6 +180,25 @@ fn dead(pods: &Pods) -> Option<Finding> {
     let finding = finding.because(format!(
         "{} running, {} dead; {} of them beyond the newest of their name; {} dead sandboxes",
         pods.running, pods.dead, pods.superfluous, pods.dead_sandboxes
+    ));
+    Some(finding.explains(&["list_slow", "list_large"]))
+}
+
+fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
+    if pods.superfluous_sandboxes < MANY_SUPERFLUOUS {
+        return None;
+    }
+    let finding = Finding::new(
+        "dead_sandboxes",
+        Layer::Calls,
+        Severity::Warning,
+        format!("{} dead sandboxes make every list slower and larger", pods.dead_sandboxes),
+        "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).",
+    )
+    .destroys();
+    let finding = finding.because(format!(
+        "{} of them are not the newest of their pod",
+        pods.superfluous_sandboxes
     ));
     Some(finding.explains(&["list_slow", "list_large"]))
 }

@@ -132,7 +132,7 @@ impl Session {
             .stream
             .end(&health.current(), &self.pleg.counters(), now);
         evidence.wall_clock = WallClock::new(self.began, &views);
-        evidence.pods = Pods::new(&self.before, &views);
+        evidence.pods = Pods::new(&self.before, &views, self.clock.wall());
         evidence.pods.without_address = self.without_address(&views).await;
         self.pleg.shutdown().await;
         evidence

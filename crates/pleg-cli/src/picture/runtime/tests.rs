@@ -7,6 +7,14 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let failed = json!({ "millis": 5.0, "failure": { "kind": "failed", "message": "no" } });
     let slow = json!({ "millis": 2000.0 });
     let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
+    let odd = [
+        "runsTwice",
+        "twoReadySandboxes",
+        "emptySandbox",
+        "unstarted",
+        "restarts",
+    ];
+    let odd = odd.map(|kind| json!({ "kind": kind, "pod": "u1" }));
     let mut evidence = json!({
         "name": "containerd",
         "conditions": { "conditions": [
@@ -33,7 +41,10 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
                 "runtime_silent": reason, "stream_lossy": reason, "stream_down": reason, "backlog": reason,
             },
         },
-        "pods": { "pods": [{ "uid": "u1", "name": "shop/cart" }], "dead": 1000, "withoutAddress": ["u1"] },
+        "pods": { "pods": [{ "uid": "u1", "name": "shop/cart" }], "dead": 1000, "withoutAddress": ["u1"],
+            "superfluousSandboxes": 200,
+            "oddities": odd,
+        },
         "wallClock": { "stepMillis": -2000.0 },
     });
     change(&mut evidence);
@@ -64,7 +75,7 @@ fn runbook_explains_every_finding() {
     let mut found: Vec<&str> = all().iter().flat_map(codes).collect();
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found.len(), 20, "{found:?}");
+    assert_eq!(found.len(), 26, "{found:?}");
     for code in found {
         assert!(
             runbook.contains(&format!("\n### {code}\n")),
