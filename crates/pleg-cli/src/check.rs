@@ -38,7 +38,7 @@ pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn ask(args: &CheckArgs) -> anyhow::Result<String> {
-    let client = AgentClient::new(args.agent.clone(), &args.token)?;
+    let client = AgentClient::new(args.agent.clone(), &args.client)?;
     Ok(client.get("/readyz").await?.1)
 }
 
