@@ -6,17 +6,20 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Request, StatusCode};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
 
-use crate::args::TokenArgs;
+use crate::args::ClientArgs;
+use crate::bounded;
+use crate::http::{Connection, tls};
 use crate::record::{Page, Record};
 use crate::view::{Query, View};
 
@@ -28,13 +31,22 @@ const MOST_BYTES: usize = 4 << 20;
 /// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
-    Tcp(SocketAddr),
+    /// The host is a name or an IP address, in brackets if it is an IPv6 address.
+    Tcp {
+        tls: bool,
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
 }
 
 impl Default for AgentUrl {
     fn default() -> Self {
-        Self::Tcp(SocketAddr::from(([127, 0, 0, 1], 9394)))
+        Self::Tcp {
+            tls: false,
+            host: "127.0.0.1".to_owned(),
+            port: 9394,
+        }
     }
 }
 
@@ -42,32 +54,34 @@ impl FromStr for AgentUrl {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(path) = text
-            .strip_prefix("unix://")
-            .or(text.starts_with('/').then_some(text))
-        {
-            let absolute = path.starts_with('/');
-            return absolute
-                .then(|| Self::Unix(path.into()))
-                .ok_or("the path is not absolute");
+        let path = text.strip_prefix("unix://").unwrap_or(text);
+        if path.starts_with('/') {
+            return Ok(Self::Unix(path.into()));
         }
-        if text.starts_with("https://") {
-            return Err("an agent with TLS is not supported; use its unix socket, or curl");
-        }
-        let address = text
-            .strip_prefix("http://")
-            .unwrap_or(text)
-            .trim_end_matches('/');
-        let usage =
-            "not an address; use for example http://127.0.0.1:9394 or unix:///run/pleg/agent.sock";
-        address.parse().map(Self::Tcp).map_err(|_| usage)
+        let url: Option<Uri> = text.trim_end_matches('/').parse().ok();
+        let address = url.and_then(|url| {
+            let tls = match url.scheme_str() {
+                None | Some("http") => false,
+                Some("https") => true,
+                Some(_) => return None,
+            };
+            let (host, port) = (url.host()?.to_owned(), url.port_u16()?);
+            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, host, port })
+        });
+        address.ok_or(
+            "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
+             unix:///run/pleg/agent.sock",
+        )
     }
 }
 
 impl fmt::Display for AgentUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Tcp { tls, host, port } => {
+                let scheme = if *tls { "https" } else { "http" };
+                write!(f, "{scheme}://{host}:{port}")
+            }
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -76,28 +90,40 @@ impl fmt::Display for AgentUrl {
 /// A client of one agent.
 pub(crate) struct AgentClient {
     url: AgentUrl,
-    authorization: Option<String>,
+    authorization: Option<HeaderValue>,
+    tls: Option<TlsConnector>,
 }
 
 impl AgentClient {
-    pub(crate) fn new(url: AgentUrl, token: &TokenArgs) -> anyhow::Result<Self> {
-        let authorization = token.token_file.as_deref().map(|file| {
-            let token = std::fs::read_to_string(file);
-            let token = token.with_context(|| format!("cannot read {}", file.display()))?;
-            anyhow::Ok(format!("Bearer {}", token.trim()))
+    /// Reads the files.
+    pub(crate) fn new(url: AgentUrl, args: &ClientArgs) -> anyhow::Result<Self> {
+        let authorization = args.token_file.as_deref().map(|file| {
+            let shown = file.display();
+            let token = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;
+            HeaderValue::try_from(format!("Bearer {}", token.trim()))
+                .with_context(|| format!("{shown} has more than a token"))
         });
+        let tls = match (&url, &args.ca) {
+            (AgentUrl::Tcp { tls: true, .. }, Some(ca)) => {
+                let own = args.cert.as_deref().zip(args.key.as_deref());
+                Some(tls::connector(ca, own)?)
+            }
+            (AgentUrl::Tcp { tls: true, .. }, None) => {
+                bail!("{url} needs --ca: the authority that signed the certificate of the agent")
+            }
+            (_, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
+            (_, None) => None,
+        };
         Ok(Self {
             url,
             authorization: authorization.transpose()?,
+            tls,
         })
     }
 
     /// The recent records, and what the agent says about them.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
-        let (code, body) = self.get(&format!("/debug/events?{query}")).await?;
-        if code != StatusCode::OK {
-            bail!("the agent at {} answers {code}", self.url);
-        }
+        let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let malformed = || format!("the agent at {} sent something else", self.url);
         let mut lines = body.lines();
         let head = serde_json::from_str(lines.next().unwrap_or_default());
@@ -111,49 +137,49 @@ impl AgentClient {
     /// The node as the agent sees it.
     pub(crate) async fn view(&self, query: &Query) -> anyhow::Result<View> {
         let path = format!("/debug/view?{}", query.to_parameters());
-        match self.get(&path).await? {
-            (StatusCode::OK, body) => serde_json::from_str(&body)
-                .with_context(|| format!("the agent at {} sent something else", self.url)),
-            (StatusCode::NOT_FOUND, _) => bail!(
-                "the agent at {} has no /debug/view: it is older than this command",
-                self.url
-            ),
-            (code, _) => bail!("the agent at {} answers {code}", self.url),
-        }
+        serde_json::from_str(&self.get_ok(&path).await?)
+            .with_context(|| format!("the agent at {} sent something else", self.url))
+    }
+
+    /// The body of a response with status 200.
+    async fn get_ok(&self, path: &str) -> anyhow::Result<String> {
+        let (code, body) = self.get(path).await?;
+        let hint = match (code, &self.authorization) {
+            (StatusCode::OK, _) => return Ok(body),
+            (StatusCode::UNAUTHORIZED, None) => ": it needs a token (--token-file)",
+            (StatusCode::UNAUTHORIZED, Some(_)) => ": it does not accept the token",
+            (StatusCode::NOT_FOUND, _) => ": it is older than this command",
+            _ => "",
+        };
+        bail!("the agent at {} answers {code}{hint}", self.url)
     }
 
     /// The status and the body of a response.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, String)> {
-        let answer = tokio::time::timeout(DEADLINE, async {
-            match &self.url {
-                AgentUrl::Tcp(address) => {
-                    self.get_on(TcpStream::connect(address).await?, path).await
-                }
-                AgentUrl::Unix(socket) => {
-                    self.get_on(UnixStream::connect(socket).await?, path).await
-                }
-            }
-        });
-        match answer.await {
-            Ok(answer) => answer.with_context(|| format!("no answer of an agent at {}", self.url)),
-            Err(_) => bail!(
-                "no answer of an agent at {} within {} s",
-                self.url,
-                DEADLINE.as_secs()
-            ),
-        }
-    }
-
-    async fn get_on(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        path: &str,
-    ) -> anyhow::Result<(StatusCode, String)> {
         let mut request = Request::get(path).header(HOST, "localhost");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        exchange(stream, request.body(Empty::new())?).await
+        let request = request.body(Empty::new())?;
+        let answer = async { exchange(self.connect().await?, request).await };
+        let answer = tokio::time::timeout(DEADLINE, answer).await;
+        let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
+        answer.with_context(|| format!("no answer of an agent at {}", self.url))
+    }
+
+    async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {
+        let (host, port) = match &self.url {
+            AgentUrl::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            AgentUrl::Tcp { host, port, .. } => (host, port),
+        };
+        let stream = TcpStream::connect(format!("{host}:{port}")).await?;
+        let Some(tls) = &self.tls else {
+            return Ok(Box::new(stream));
+        };
+        let name = host.trim_matches(['[', ']']).to_owned();
+        Ok(Box::new(
+            tls.connect(ServerName::try_from(name)?, stream).await?,
+        ))
     }
 }
 
@@ -168,25 +194,16 @@ pub(crate) async fn get_from(
 }
 
 async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: impl Connection + 'static,
     request: Request<Empty<Bytes>>,
 ) -> anyhow::Result<(StatusCode, String)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let answer = async {
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = Limited::new(body, MOST_BYTES).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-        anyhow::Ok((head.status, String::from_utf8(body.to_vec())?))
-    };
-    // The answer needs the connection to make progress; its end is no error of its own.
-    let connected = async {
-        let _ended = connection.await;
-        std::future::pending().await
-    };
-    tokio::select! {
-        answer = answer => answer,
-        never = connected => never,
-    }
+    // It ends when the sender is dropped. Its error is the one of the request, too.
+    tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, MOST_BYTES).collect().await;
+    let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
+    Ok((head.status, String::from_utf8(body.to_vec())?))
 }
 
 #[cfg(test)]
@@ -199,6 +216,7 @@ mod tests {
             ("http://127.0.0.1:9394", "http://127.0.0.1:9394"),
             ("http://[::1]:9394/", "http://[::1]:9394"),
             ("127.0.0.1:1", "http://127.0.0.1:1"),
+            ("https://node-1:9394", "https://node-1:9394"),
             ("unix:///run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
             ("/run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
         ] {
@@ -206,7 +224,9 @@ mod tests {
             assert_eq!(url.to_string(), shown);
         }
         for text in [
-            "https://127.0.0.1:1",
+            "https://127.0.0.1",
+            "ftp://127.0.0.1:1",
+            "http://127.0.0.1:1/path",
             "localhost",
             "unix://run/pleg/agent.sock",
             "",

@@ -150,7 +150,8 @@ pub(crate) struct WatchArgs {
     /// Exit after this time, for example 10s or 1m30s
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Show what a running agent sees, instead of the runtime: http://ADDRESS:PORT or unix:///PATH
+    /// Show what a running agent sees, instead of the runtime: http://HOST:PORT, https://HOST:PORT or
+    /// unix:///PATH
     #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim"])]
     pub(crate) agent: Option<AgentUrl>,
     /// Begin with what the agent has seen in this time, for example 10m. Without --agent, the agent on
@@ -159,7 +160,7 @@ pub(crate) struct WatchArgs {
     #[arg(conflicts_with_all = ["runtime_endpoint", "sim"])]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
-    pub(crate) token: TokenArgs,
+    pub(crate) client: ClientArgs,
     #[command(flatten)]
     pub(crate) filters: Filters,
 }
@@ -177,11 +178,12 @@ Examples:
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Show what a running agent sees, instead of the runtime: http://ADDRESS:PORT or unix:///PATH
+    /// Show what a running agent sees, instead of the runtime: http://HOST:PORT, https://HOST:PORT or
+    /// unix:///PATH
     #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim", "events"])]
     pub(crate) agent: Option<AgentUrl>,
     #[command(flatten)]
-    pub(crate) token: TokenArgs,
+    pub(crate) client: ClientArgs,
     /// Only pods in this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
@@ -191,11 +193,20 @@ pub(crate) struct TopArgs {
 }
 
 /// How to get access to an agent.
-#[derive(Debug, clap::Args)]
-pub(crate) struct TokenArgs {
-    /// A file with the bearer token of the agent
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// A file with a bearer token that the agent accepts: the token itself, not its digest
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// The authorities that sign the certificates of https:// agents (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to an https:// agent (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["ca", "key"])]
+    pub(crate) cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -203,11 +214,11 @@ pub(crate) struct TokenArgs {
 It prints one line and exits with 0 if there is no problem, 1 if there is one, and 2 if the agent does not
 answer. This is what the node-problem-detector expects of a custom plugin (type permanent).")]
 pub(crate) struct CheckArgs {
-    /// The agent: http://ADDRESS:PORT or unix:///PATH
+    /// The agent: http://HOST:PORT, https://HOST:PORT or unix:///PATH
     #[arg(long, value_name = "URL", default_value_t)]
     pub(crate) agent: AgentUrl,
     #[command(flatten)]
-    pub(crate) token: TokenArgs,
+    pub(crate) client: ClientArgs,
     /// Degraded reasons are no problem: only whether the node's pods are known counts
     #[arg(long)]
     pub(crate) ready_only: bool,
@@ -279,6 +290,10 @@ pub(crate) struct AgentArgs {
     /// /debug/pods, /debug/view, /debug/live and /debug/events: an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
+    /// Where else to serve /healthz and /readyz, and nothing else: without TLS, without a token and
+    /// without names. For the kubelet's probes, which have no certificate, if --tls-client-ca is set
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) health_listen: Option<Listen>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
     /// The relist period while the event stream is not confirmed
@@ -297,10 +312,11 @@ pub(crate) struct AgentArgs {
 }
 
 /// Who may read what the agent serves.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct AccessArgs {
-    /// A file with the bearer token that a request needs. Without it, /healthz and /readyz answer with
-    /// the status only. SIGHUP makes the agent read this file and the next three again
+    /// A file with the SHA-256 of each bearer token that is accepted (printf %s TOKEN | sha256sum), one in
+    /// a line. Without a token, /healthz and /readyz answer with the status only. SIGHUP makes the agent
+    /// read this file and the next three again
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Serve TLS 1.3 with this chain of certificates (PEM)

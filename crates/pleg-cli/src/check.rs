@@ -26,7 +26,7 @@ pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
 
 /// The problem that the agent names first.
 async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
-    let client = AgentClient::new(args.agent.clone(), &args.token)?;
+    let client = AgentClient::new(args.agent.clone(), &args.client)?;
     if args.ready_only {
         // The probe's page needs no token.
         let (code, body) = client.get("/readyz").await?;

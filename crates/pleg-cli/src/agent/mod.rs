@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use futures::future::OptionFuture;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pleg::core::{InvalidSetting, Settings};
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,8 +23,7 @@ use tokio::sync::watch;
 
 use crate::args::AgentArgs;
 use crate::connect::Target;
-use crate::http::{self, Access, Handler, Listener};
-use crate::limits;
+use crate::http::{self, Access, Handler, Listen};
 use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::facts::{self, Collector};
@@ -48,15 +48,22 @@ pub(crate) async fn run(
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<Signal> {
     let metrics = install_metrics()?;
-    let descriptors = limits::raise_open_files();
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime).await?;
     let mut builder = target.builder(args.connection.events, settings(&args)?)?;
     let subscription = builder.subscribe();
-    let listener = args.listen.bind().await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = args.listen.bind().await?;
+    let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
+    let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    announce(&target, &listener, &access)?;
+    let url = listener.address()?.url(access.scheme());
+    notice(&format!(
+        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
+    ));
+    if let Some(probes) = &probes {
+        let url = probes.address()?.url("http");
+        notice(&format!("{url} serves /healthz and /readyz"));
+    }
     let manager = Manager::from_environment();
     manager.ready();
     let is_open_to_host = args.listen.is_tcp() && !access.is_restricted();
@@ -74,7 +81,10 @@ pub(crate) async fn run(
         live: Live::new(events.clone(), observer.clone(), clock),
         is_open_to_host,
     };
+    let pages = Arc::new(pages);
+    let probed = pages.clone();
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
+    let probed: Handler = Arc::new(move |request, _| probed.probe(request));
     let recorded = async {
         let keep = |record: &Record| events.record(clock.wall(), record);
         observer.run(subscription, keep).await;
@@ -82,7 +92,8 @@ pub(crate) async fn run(
     };
     let signal = tokio::select! {
         signal = signal => signal,
-        never = http::serve(listener, access, handler, descriptors) => match never {},
+        never = http::serve(Some(listener), access, handler) => match never {},
+        never = http::serve(probes, watch::channel(Arc::default()).1, probed) => match never {},
         never = run_upkeep(&metrics) => match never {},
         never = observer.collect(collector) => match never {},
         never = recorded => match never {},
@@ -120,20 +131,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-fn announce(target: &Target, listener: &Listener, access: &Access) -> io::Result<()> {
-    let address = listener.address()?;
-    let url = if matches!(address, http::Listen::Unix(_)) {
-        address.to_string()
-    } else {
-        format!("{}://{address}", access.scheme())
-    };
-    notice(&format!(
-        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
-    ));
-    Ok(())
-}
-
-/// Reads the token and the certificates again on SIGHUP. If that fails, the last ones stay in use.
+/// Reads the tokens and the certificates again on SIGHUP. If that fails, the last ones stay in use.
 async fn reload_on_hangup(
     args: &AgentArgs,
     access: &watch::Sender<Arc<Access>>,

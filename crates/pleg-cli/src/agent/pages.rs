@@ -50,7 +50,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// A client without the token gets the status of `/healthz` and `/readyz`, for the probes of a
+    /// A client without a token gets the status of `/healthz` and `/readyz`, for the probes of a
     /// kubelet, and the page at `/`, which contains no data, and nothing else.
     pub(super) fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -85,9 +85,22 @@ impl Pages {
             }
             ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
             ("/debug/events", true) => self.events(&query),
-            ("/debug/view", true) => self.view(query.0),
-            ("/debug/live", true) => self.live(request, query.0),
+            (path @ ("/debug/view" | "/debug/live"), true) => {
+                match view::Query::from_parameters(query.0) {
+                    Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+                    Ok(query) if path == "/debug/live" => self.live(request, query),
+                    Ok(query) => self.view(&query),
+                }
+            }
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
+        }
+    }
+
+    /// Answers on the listener for probes: liveness and readiness without names.
+    pub(super) fn probe(&self, request: &Request<Incoming>) -> Reply {
+        match request.uri().path() {
+            "/healthz" | "/readyz" => self.reply(request, false),
+            _ => text(StatusCode::NOT_FOUND, "only /healthz and /readyz\n"),
         }
     }
 
@@ -150,23 +163,15 @@ impl Pages {
     }
 
     /// The node as `pleg top` shows it: one page of its pods.
-    fn view(&self, parameters: &str) -> Reply {
-        let query = match view::Query::from_parameters(parameters) {
-            Ok(query) => query,
-            Err(why) => return text(StatusCode::BAD_REQUEST, format!("{why}\n")),
-        };
+    fn view(&self, query: &view::Query) -> Reply {
         let mut body = Vec::new();
         // Writing to a vector does not fail.
-        let _ = json::line(&mut body, &self.observer.view(&query));
+        let _ = json::line(&mut body, &self.observer.view(query));
         reply(StatusCode::OK, JSON, body)
     }
 
     /// The same as server-sent events, and the records that are newer than the header `Last-Event-ID`.
-    fn live(&self, request: &Request<Incoming>, parameters: &str) -> Reply {
-        let query = match view::Query::from_parameters(parameters) {
-            Ok(query) => query,
-            Err(why) => return text(StatusCode::BAD_REQUEST, format!("{why}\n")),
-        };
+    fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| LastId::parse(id.to_str().ok()?));
         let Some(stream) = self.live.stream(query, last.as_ref()) else {

@@ -6,14 +6,13 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 
 use super::pages::alive;
@@ -39,18 +38,17 @@ impl Manager {
     /// The service manager that started this process, if one did.
     pub(super) fn from_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
-        let socket = address.and_then(|address| match connect(&address) {
-            Ok(socket) => Some(socket),
-            Err(error) => {
-                let address = address.to_string_lossy();
+        let socket = address.and_then(|address| {
+            let failed = |error: &io::Error| {
+                let address = address.display();
                 tracing::warn!("cannot notify the service manager at {address}: {error}");
-                None
-            }
+            };
+            connect(&address).inspect_err(failed).ok()
         });
-        let variable = |name| env::var(name).ok()?.parse::<u64>().ok();
-        let is_meant =
-            variable("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-        let limit = variable("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
+        let number = |name| env::var(name).ok()?.parse::<u64>().ok();
+        let own = u64::from(std::process::id());
+        let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == own);
+        let limit = number("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
         Self {
             socket,
             watchdog: limit.map(Duration::from_micros),
@@ -70,9 +68,9 @@ impl Manager {
     /// Sends the status when it changes, and feeds the watchdog.
     pub(super) async fn run(&self, observer: &Observer, clock: Clock) -> Infallible {
         let mut sent = String::new();
-        let mut fed: Option<Instant> = None;
-        let period = self.watchdog.map(|limit| limit / 3);
-        let wait = period.map_or(CHECK_PERIOD, |period| period.min(CHECK_PERIOD));
+        let mut feed_at = clock.now();
+        let third = self.watchdog.map(|limit| limit / 3);
+        let wait = third.map_or(CHECK_PERIOD, |third| third.min(CHECK_PERIOD));
         while self.socket.is_some() {
             let now = clock.now();
             let picture = observer.picture();
@@ -81,10 +79,12 @@ impl Manager {
                 self.send(&format!("STATUS={status}"));
                 sent = status;
             }
-            let is_due = |period| fed.is_none_or(|fed| now.since(fed) >= period);
-            if period.is_some_and(is_due) && alive(&picture.ready).is_ok() {
+            if let Some(third) = third
+                && now >= feed_at
+                && alive(&picture.ready).is_ok()
+            {
                 self.send("WATCHDOG=1");
-                fed = Some(now);
+                feed_at = now.after(third);
             }
             clock.sleep_until(now.after(wait)).await;
         }
@@ -101,7 +101,7 @@ impl Manager {
     }
 }
 
-fn connect(address: &OsString) -> io::Result<UnixDatagram> {
+fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(address)?,

@@ -1,68 +1,67 @@
-//! Who may read what the server shows: a bearer token, and certificates of clients.
+//! Who may read what the server shows: bearer tokens, and certificates of clients.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use ring::digest::{SHA256, digest};
+use subtle::{Choice, ConstantTimeEq as _};
+use tokio_rustls::TlsAcceptor;
 
-use super::Listen;
+use super::{Listen, tls};
 use crate::args::AccessArgs;
 use crate::bounded;
+
+/// The reasons of a rejection.
+pub(super) const NO_TOKEN: &str = "no token";
+const WRONG_TOKEN: &str = "wrong token";
+const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";
 
 /// Who may read what the server shows.
 #[derive(Default)]
 pub(crate) struct Access {
-    token: Option<Vec<u8>>,
-    tls: Option<Arc<ServerConfig>>,
+    /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.
+    digests: Vec<String>,
+    tls: Option<TlsAcceptor>,
     requires_certificate: bool,
 }
 
 impl Access {
-    /// Reads the files. An address that other hosts can connect to needs a token or certificates of
-    /// clients.
+    /// Reads the files. An address that other hosts can connect to needs tokens or certificates of clients.
     pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> anyhow::Result<Self> {
-        if !listen.is_local() && args.token_file.is_none() && args.tls_client_ca.is_none() {
+        let requires_certificate = args.tls_client_ca.is_some();
+        if !listen.is_local() && args.token_file.is_none() && !requires_certificate {
             bail!(
                 "{listen} is not a loopback address, and responses name pods: set --token-file, or \
                  --tls-cert, --tls-key and --tls-client-ca"
             );
         }
-        if args.tls_cert.is_some() != args.tls_key.is_some() {
-            bail!("TLS needs both --tls-cert and --tls-key");
-        }
-        if args.tls_client_ca.is_some() && args.tls_cert.is_none() {
-            bail!("--tls-client-ca needs --tls-cert and --tls-key");
-        }
-        let token = args.token_file.as_deref().map(read_token).transpose()?;
         let tls = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => Some(Arc::new(tls_config(
-                cert,
-                key,
-                args.tls_client_ca.as_deref(),
-            )?)),
-            _ => None,
+            (Some(cert), Some(key)) => {
+                Some(tls::acceptor(cert, key, args.tls_client_ca.as_deref())?)
+            }
+            (None, None) if requires_certificate => {
+                bail!("--tls-client-ca needs --tls-cert and --tls-key")
+            }
+            (None, None) => None,
+            _ => bail!("TLS needs both --tls-cert and --tls-key"),
         };
+        let digests = args.token_file.as_deref().map(read_digests).transpose()?;
         Ok(Self {
-            token,
+            digests: digests.unwrap_or_default(),
             tls,
-            requires_certificate: args.tls_client_ca.is_some(),
+            requires_certificate,
         })
     }
 
-    pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.tls.clone()
+    pub(super) const fn tls(&self) -> Option<&TlsAcceptor> {
+        self.tls.as_ref()
     }
 
     /// Whether a client must prove who it is.
     pub(crate) const fn is_restricted(&self) -> bool {
-        self.token.is_some() || self.requires_certificate
+        !self.digests.is_empty() || self.requires_certificate
     }
 
     /// `http` or `https`.
@@ -70,124 +69,125 @@ impl Access {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a request with these headers may read everything. The certificate of the client was
-    /// checked before.
-    pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else {
-            return true;
-        };
+    /// Checks whether a request with these headers may read everything, or says why not. The certificate of the client
+    /// was checked before.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        if self.digests.is_empty() {
+            return Ok(());
+        }
         let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        given
+        let token = given
             .and_then(|given| given.split_at_checked(BEARER.len()))
-            .is_some_and(|(scheme, given)| {
-                scheme.eq_ignore_ascii_case(BEARER) && equal(given, token)
-            })
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER))
+            .map(|(_, token)| token)
+            .ok_or(NO_TOKEN)?;
+        if self.has(&hex(token)) {
+            Ok(())
+        } else if self.has(&String::from_utf8_lossy(token).to_ascii_lowercase()) {
+            Err(CLEAR_TOKEN)
+        } else {
+            Err(WRONG_TOKEN)
+        }
+    }
+
+    /// Takes a time that does not depend on the digests.
+    fn has(&self, given: &str) -> bool {
+        let equal = |digest: &String| digest.as_bytes().ct_eq(given.as_bytes());
+        let digests = self.digests.iter();
+        digests
+            .fold(Choice::from(0), |any, d| any | equal(d))
+            .into()
     }
 }
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Compares in a time that does not depend on where the first difference is.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    let different = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    a.len() == b.len() && different == 0
+/// SHA-256 in hexadecimal digits.
+fn hex(token: &[u8]) -> String {
+    let bytes = digest(&SHA256, token);
+    bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn read_token(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let read = bounded::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let token = read.trim_ascii().as_bytes();
-    if token.is_empty() {
-        bail!("{} contains no token", file.display());
-    }
-    Ok(token.to_vec())
-}
-
-fn tls_config(cert: &Path, key: &Path, client_ca: Option<&Path>) -> anyhow::Result<ServerConfig> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for authority in read_certificates(file)? {
-                roots.add(authority).with_context(|| invalid(file))?;
-            }
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-            builder.with_client_cert_verifier(verifier)
+/// Reads one digest from each line, which may end with a comment. Errors do not show what is in the file.
+fn read_digests(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text = bounded::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut digests = Vec::new();
+    for (n, line) in (1..).zip(text.lines()) {
+        let first = line.split_whitespace().next();
+        let Some(word) = first.filter(|word| !word.starts_with('#')) else {
+            continue;
+        };
+        if word.len() != 2 * SHA256.output_len() || !word.bytes().all(|b| b.is_ascii_hexdigit()) {
+            bail!(
+                "{}:{n} is not the SHA-256 of a token in hexadecimal digits; make it with: \
+                 printf %s TOKEN | sha256sum",
+                file.display()
+            );
         }
-    };
-    let chain = read_certificates(cert)?;
-    let private = PrivateKeyDer::from_pem_file(key).with_context(|| invalid(key))?;
-    let mut config = builder
-        .with_single_cert(chain, private)
-        .with_context(|| format!("{} does not match {}", key.display(), cert.display()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-fn read_certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(file).with_context(|| invalid(file))?;
-    let certificates: Vec<_> = read
-        .collect::<Result<_, _>>()
-        .with_context(|| invalid(file))?;
-    if certificates.is_empty() {
-        bail!("{} contains no certificate", file.display());
+        digests.push(word.to_ascii_lowercase());
     }
-    Ok(certificates)
-}
-
-fn invalid(file: &Path) -> String {
-    format!("cannot use {}", file.display())
+    if digests.is_empty() {
+        bail!("{} contains no digest of a token", file.display());
+    }
+    Ok(digests)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    fn args() -> AccessArgs {
-        AccessArgs {
-            token_file: None,
-            tls_cert: None,
-            tls_key: None,
-            tls_client_ca: None,
+    const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+    /// What an agent on all addresses loads with this token file.
+    fn load(text: &str) -> Result<Access, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        std::fs::write(&file, text).unwrap();
+        let args = AccessArgs {
+            token_file: Some(file),
+            ..AccessArgs::default()
+        };
+        let error = |e: anyhow::Error| format!("{e:#}");
+        Access::load(&args, &"0.0.0.0:1".parse().unwrap()).map_err(error)
+    }
+
+    #[test]
+    fn token_file_has_digests_and_comments_only() {
+        let upper = DIGEST.to_uppercase();
+        let comments = format!("# all\n\n{DIGEST}  -\n {upper} prometheus, until May\n");
+        assert_eq!(load(&comments).unwrap().digests, [DIGEST, DIGEST]);
+        for (text, words) in [
+            ("", "contains no digest"),
+            ("# none\n", "contains no digest"),
+            ("secret\n", ":1 is not the SHA-256 of a token"),
+            (&format!("{DIGEST}\n{}é\n", &DIGEST[2..]), ":2 is not"),
+            (&format!("{DIGEST}0"), "printf %s TOKEN | sha256sum"),
+        ] {
+            let error = load(text).err().unwrap();
+            assert!(
+                error.contains(words) && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn address_that_is_not_local_needs_token() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("token");
-        let token = AccessArgs {
-            token_file: Some(file.clone()),
-            ..args()
-        };
-        let [open, loopback] = ["0.0.0.0:9394", "127.0.0.1:9394"].map(|a| a.parse().unwrap());
-        assert!(Access::load(&args(), &loopback).is_ok());
-        assert!(Access::load(&args(), &open).is_err());
-        assert!(Access::load(&token, &open).is_err(), "no file");
-        fs::write(&file, " \n").unwrap();
-        assert!(Access::load(&token, &open).is_err(), "an empty file");
-        fs::write(&file, "secret\n").unwrap();
-        let access = Access::load(&token, &open).unwrap();
-        let allows = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            access.allows(&headers)
-        };
-        assert!(allows("Bearer secret") && allows("bearer secret"));
-        for value in [
-            "Bearer secre",
-            "Bearer secrets",
-            "Basic secret",
-            "secret",
-            "",
+    fn request_needs_a_token_with_a_listed_digest() {
+        let access = load(&format!("{}\n{DIGEST}", hex(b"other"))).unwrap();
+        for (value, expected) in [
+            (Some("Bearer secret"), Ok(())),
+            (Some("bearer other"), Ok(())),
+            (Some("Bearer secrets"), Err(WRONG_TOKEN)),
+            (Some("Bearer "), Err(WRONG_TOKEN)),
+            (Some(&*format!("Bearer {DIGEST}")), Err(CLEAR_TOKEN)),
+            (Some("Basic secret"), Err(NO_TOKEN)),
+            (Some("secret"), Err(NO_TOKEN)),
+            (None, Err(NO_TOKEN)),
         ] {
-            assert!(!allows(value), "{value}");
+            let headers = value.map(|value| (AUTHORIZATION, value.parse().unwrap()));
+            let headers = headers.into_iter().collect();
+            assert_eq!(access.check(&headers), expected, "{value:?}");
         }
-        assert!(!access.allows(&HeaderMap::new()));
+        assert_eq!(Access::default().check(&HeaderMap::new()), Ok(()));
     }
 }

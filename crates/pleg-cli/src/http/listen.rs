@@ -3,18 +3,18 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::str::FromStr;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use anyhow::Context as _;
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
-/// The most connections that wait to be accepted. If there are more, the kernel drops the attempt of a new
-/// client, which tries again after a second. Linux' own default is the most that it allows, as for unix sockets.
+use super::Connection;
+
+/// The most connections that wait to be accepted: the most that Linux allows by default. If there are more, Linux drops
+/// the attempt of a new client, which tries again after a second. tokio's own value is 128.
 const BACKLOG: u32 = 4096;
 
 /// An address to listen on.
@@ -59,9 +59,30 @@ impl Listen {
         matches!(self, Self::Tcp(_))
     }
 
-    pub(crate) async fn bind(&self) -> io::Result<Listener> {
+    /// The address as a URL.
+    pub(crate) fn url(&self, scheme: &str) -> String {
         match self {
-            Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
+            Self::Tcp(address) => format!("{scheme}://{address}"),
+            Self::Unix(_) => self.to_string(),
+        }
+    }
+
+    pub(crate) async fn bind(&self) -> anyhow::Result<Listener> {
+        let listener = self.try_bind().await;
+        listener.with_context(|| format!("cannot listen on {self}"))
+    }
+
+    async fn try_bind(&self) -> io::Result<Listener> {
+        match self {
+            Self::Tcp(address) => {
+                let socket = match address {
+                    SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                    SocketAddr::V6(_) => TcpSocket::new_v6()?,
+                };
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                socket.listen(BACKLOG).map(Listener::Tcp)
+            }
             Self::Unix(path) => {
                 remove_stale_socket(path).await?;
                 let listener = UnixListener::bind(path)?;
@@ -69,17 +90,6 @@ impl Listen {
             }
         }
     }
-}
-
-/// Like [`TcpListener::bind`], with a longer queue.
-fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// Removes a socket that no process listens on.
@@ -109,13 +119,17 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    /// A connection, and its client for the log.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Connection>, String)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, client) = listener.accept().await?;
-                Ok(Stream::Tcp(stream, client.ip()))
+                Ok((Box::new(stream), client.ip().to_string()))
             }
-            Self::Unix(listener, _) => listener.accept().await.map(|(s, _)| Stream::Unix(s)),
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), "unix socket".to_owned()))
+            }
         }
     }
 }
@@ -127,62 +141,6 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         // If this fails, the next start removes it.
         let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// A connection.
-pub(super) enum Stream {
-    Tcp(TcpStream, IpAddr),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// The address of the client; all clients of a unix socket count as one.
-    pub(super) const fn client(&self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(_, client) => Some(*client),
-            Self::Unix(_) => None,
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream, _) => Pin::new(stream).poll_read(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream, _) => Pin::new(stream).poll_write(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream, _) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream, _) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Source {
     pub(super) async fn start(args: &TopArgs, query: Query) -> anyhow::Result<Self> {
         let (node, own) = match &args.agent {
             Some(url) => {
-                let client = AgentClient::new(url.clone(), &args.token)?;
+                let client = AgentClient::new(url.clone(), &args.client)?;
                 client.view(&query).await?;
                 (Node::Agent(client), None)
             }

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(args: &WatchArgs, printer: &mut Printer) -> anyhow::Result<()> {
-    let client = AgentClient::new(args.agent.clone().unwrap_or_default(), &args.token)?;
+    let client = AgentClient::new(args.agent.clone().unwrap_or_default(), &args.client)?;
     let clock = Clock::start();
     let since = args.since.map_or(0, |since| since.as_secs().max(1));
     let (head, records) = client.events(&format!("since={since}")).await?;

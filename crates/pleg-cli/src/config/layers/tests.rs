@@ -175,7 +175,8 @@ fn sample(key: &str) -> &'static str {
     match key {
         "runtime-endpoint" => "unix:///run/containerd/containerd.sock",
         "sim" => "containerd-2",
-        "token-file" => "/etc/pleg/token",
+        "health-listen" => "127.0.0.1:9395",
+        "token-file" => "/etc/pleg/tokens",
         "tls-cert" => "/etc/pleg/tls.crt",
         "tls-key" => "/etc/pleg/tls.key",
         "tls-client-ca" => "/etc/pleg/client-ca.crt",

@@ -1,105 +1,87 @@
-//! Clients of `pleg agent` that stall, flood, or are slow: a scrape from elsewhere is answered soon, no event is
-//! lost, and the memory is returned.
+//! Clients of `pleg agent` that stall, flood, or are slow: the agent answers others soon, keeps its connection to the
+//! runtime, loses no event, and returns the memory.
 
 #![allow(clippy::print_stdout, reason = "a test says what it measured")]
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream as Blocking};
+use std::net::{SocketAddr, TcpStream as Blocking};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Life, Pod};
 use pleg_tests::usage;
 use pleg_tests::wait::{pass_time, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::agent::Agent;
-use super::run::{Sim, TIMEOUT, arg};
+use super::agent_http::probes;
+use super::run::{Sim, TIMEOUT, arg, serve};
+use crate::support::{TestDir, pleg};
 
-/// What a hostile client does on each connection. When it is closed, it connects again.
-#[derive(Clone, Copy, Debug)]
-enum Client {
-    /// Sends nothing.
-    Stalled,
-    /// Sends a header that does not end, line by line.
-    Slow,
-    /// Sends a header of 1 MiB.
-    HugeHeader,
-    /// Sends a body that does not end.
-    EndlessBody,
-    /// Requests the largest page, and does not read it.
-    Deaf,
+/// What a hostile client does after its first bytes. When the connection is closed, it connects again.
+#[derive(Clone, Copy)]
+enum Then {
+    /// It waits, and reads no more than a byte.
+    Wait,
+    /// It sends so many bytes again and again.
+    Send(usize),
+    /// It reads everything.
+    Read,
 }
 
-/// How many there are of each: 1,100.
-const CLIENTS: [(Client, usize); 5] = [
-    (Client::Stalled, 500),
-    (Client::Slow, 300),
-    (Client::HugeHeader, 100),
-    (Client::EndlessBody, 100),
-    (Client::Deaf, 100),
+const HEADER: &[u8] = b"GET /metrics HTTP/1.1\r\nX: ";
+const BODY: &[u8] = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
+const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const EVENTS: &[u8] = b"GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const LIVE: &[u8] = b"GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// The hostile clients: some 1,100.
+const CLIENTS: [(&[u8], Then, usize); 7] = [
+    (b"", Then::Wait, 500),
+    (HEADER, Then::Send(1), 300),
+    (HEADER, Then::Send(1 << 20), 90),
+    (BODY, Then::Send(1 << 14), 90),
+    (EVENTS, Then::Wait, 90),
+    (LIVE, Then::Wait, 20),
+    (METRICS, Then::Read, 20),
 ];
-/// The address of the hostile clients.
-const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// Between two lines or parts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-impl Client {
-    async fn connect(self, to: SocketAddr) -> io::Result<()> {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind((HOSTILE, 0).into())?;
-        let mut stream = socket.connect(to).await?;
-        match self {
-            Self::Stalled => drop(stream.read(&mut [0]).await?),
-            Self::Slow => {
-                stream.write_all(b"GET /metrics HTTP/1.1\r\n").await?;
-                repeat(&mut stream, b"X: y\r\n").await?;
-            }
-            Self::HugeHeader => {
-                stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").await?;
-                stream.write_all(&vec![b'x'; 1 << 20]).await?;
-            }
-            Self::EndlessBody => {
-                let header =
-                    b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
-                stream.write_all(header).await?;
-                repeat(&mut stream, &[b'x'; 1 << 14]).await?;
-            }
-            Self::Deaf => {
-                let request = b"GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
-                stream.write_all(request).await?;
-                pass_time(TIMEOUT).await;
-            }
-        }
-        Ok(())
+async fn connect(to: SocketAddr, first: &[u8], then: Then) -> io::Result<()> {
+    let mut stream = TcpStream::connect(to).await?;
+    stream.write_all(first).await?;
+    match then {
+        Then::Wait if stream.read(&mut [0]).await? > 0 => pass_time(TIMEOUT).await,
+        Then::Wait => {}
+        Then::Read => drop(stream.read_to_end(&mut Vec::new()).await?),
+        Then::Send(bytes) => loop {
+            stream.write_all(&vec![b'x'; bytes]).await?;
+            pass_time(PAUSE).await;
+        },
     }
-}
-
-async fn repeat(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    loop {
-        stream.write_all(bytes).await?;
-        pass_time(PAUSE).await;
-    }
+    Ok(())
 }
 
 /// Until this is dropped.
 fn start_clients(to: SocketAddr) -> JoinSet<()> {
-    let all = CLIENTS.iter().flat_map(|(client, n)| [*client].repeat(*n));
-    let endless = |client: Client| async move {
+    let all = CLIENTS
+        .iter()
+        .flat_map(|(first, then, n)| vec![(*first, *then); *n]);
+    let endless = |(first, then)| async move {
         loop {
-            // It ends when the agent closes the connection.
-            let _ = client.connect(to).await;
+            let _ = connect(to, first, then).await;
         }
     };
     all.map(endless).collect()
 }
 
-/// The durations of scrapes from another address until `ended`, sorted. A thread makes them, so that the clients
-/// of the same process do not delay them more than those of another process would.
+/// The durations of scrapes until `ended`, sorted. A thread makes them, so that the clients of the same process do not
+/// delay them more than those of another process would.
 fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
     let clock = Clock::start();
     let mut took = Vec::new();
@@ -107,7 +89,7 @@ fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
         let began = clock.now();
         let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        stream.write_all(METRICS)?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         let is_whole = page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ");
@@ -140,8 +122,8 @@ async fn churn(sim: &Sim, pod: &Pod, lives: u32) -> anyhow::Result<()> {
 }
 
 /// `pods` pods, some of which have containers that start and exit, `lives` of them one after the other, while
-/// the clients are there. Returns the durations of scrapes.
-async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
+/// the clients are there. Returns the 99th percentile and the maximum of the durations of scrapes.
+async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     const CHURNING: usize = 10;
     let sim = Sim::start().await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
@@ -185,12 +167,10 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
         agent.until_metric(&name, number).await;
     }
     let (_, _, page) = agent.get("/metrics").await;
-    for missed in page
+    let mut missed = page
         .lines()
-        .filter(|l| l.starts_with("pleg_missed_events_total"))
-    {
-        assert!(missed.ends_with(" 0"), "{missed}");
-    }
+        .filter(|l| l.starts_with("pleg_missed_events_total"));
+    assert!(missed.all(|line| line.ends_with(" 0")), "{page}");
     let returned = || async { (resident() <= before + 8 * 1024).then_some(()) };
     until(TIMEOUT, "the memory", returned)
         .await
@@ -198,13 +178,9 @@ async fn flood(pods: usize, lives: u32) -> Vec<Duration> {
     let after = resident();
     println!("RSS {before} KiB before, at most {peak} KiB, {after} KiB after");
     agent.stop().await;
-    scrapes
-}
 
-fn show(scrapes: &[Duration]) -> (Duration, Duration) {
     let (n, max) = (scrapes.len(), scrapes[scrapes.len() - 1]);
-    let quantile = |percent: usize| scrapes[n * percent / 100];
-    let (median, p99) = (quantile(50), quantile(99));
+    let [median, p99] = [50, 99].map(|percent| scrapes[n * percent / 100]);
     println!("{n} scrapes: median {median:.1?}, p99 {p99:.1?}, max {max:.1?}");
     (p99, max)
 }
@@ -213,13 +189,77 @@ fn show(scrapes: &[Duration]) -> (Duration, Duration) {
 /// tests, [`scrapes_are_answered_within_50_ms`] measures.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_clients_cause_the_loss_of_no_scrape_and_no_event() {
-    let (_, max) = show(&flood(20, 5).await);
+    let (_, max) = flood(20, 5).await;
     assert!(max < Duration::from_secs(10), "{max:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
 async fn scrapes_are_answered_within_50_ms() {
-    let (p99, max) = show(&flood(300, 20).await);
+    let (p99, max) = flood(300, 20).await;
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
+}
+
+/// The kubelet has the same address as an unprivileged user of the node. The listener for probes is another one, which a
+/// flood reaches, too.
+#[tokio::test]
+async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let sim = serve(&socket).await;
+    let listen = [
+        "agent",
+        "--listen",
+        "127.0.0.1:0",
+        "--health-listen",
+        "127.0.0.1:0",
+    ];
+    let agent = pleg(&[&listen[..], &["-r", arg(&socket)]].concat());
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -n 400; exec \"$@\"", "sh"])
+        .arg(agent.get_program())
+        .args(agent.get_args())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut agent = Agent::spawn(command).await;
+    let probe_address = probes(&mut agent).await;
+    agent.until_confirmed().await;
+
+    let mut idle = Vec::new();
+    for address in [&agent.address, &probe_address] {
+        for _ in 0..1100 {
+            idle.push(TcpStream::connect(address).await.expect("connected"));
+        }
+    }
+    let clock = Clock::start();
+    for (address, path) in [
+        (&agent.address, "/healthz"),
+        (&agent.address, "/readyz"),
+        (&probe_address, "/healthz"),
+        (&probe_address, "/readyz"),
+    ] {
+        let mut took = Vec::new();
+        for _ in 0..9 {
+            let began = clock.now();
+            let stream = TcpStream::connect(address).await.expect("connected");
+            assert_eq!(Agent::get_on(stream, path, "").await.0, 200);
+            took.push(clock.now().since(began));
+        }
+        took.sort();
+        assert!(took[4] < Duration::from_secs(1), "{path}: {took:?}");
+    }
+
+    // The runtime restarts, so new connections to it are needed.
+    sim.signal("TERM").await;
+    assert_eq!(sim.end().await.code(), Some(0));
+    agent
+        .until_metric("pleg_stream_state{state=\"confirmed\"}", 0.0)
+        .await;
+    let _sim = serve(&socket).await;
+    agent.until_confirmed().await;
+    drop(idle);
+    agent.stop().await;
 }

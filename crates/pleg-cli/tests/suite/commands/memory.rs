@@ -18,13 +18,47 @@ use super::agent::Agent;
 use super::run::{TIMEOUT, arg};
 use crate::support::{TestDir, serve};
 
-/// A runtime that ignores list filters.
-#[derive(Clone, Debug)]
+/// A runtime that ignores list filters, with pods of one container each.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Unfiltered {
     pods: usize,
+    /// How many more rows, of nothing but an id, the list of containers has.
+    small_rows: usize,
     /// How many bytes of annotations each response contains.
     padding: Arc<AtomicUsize>,
     statuses: Arc<AtomicUsize>,
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+type Pairs = BTreeMap<String, String>;
+
+const CREATED: i64 = 1_700_000_000_000_000_000;
+
+fn pair(key: &str, value: String) -> (String, String) {
+    (key.to_owned(), value)
+}
+
+fn labels(id: &str) -> Pairs {
+    let values = [("uid", id), ("name", id), ("namespace", "test")];
+    let labels =
+        values.map(|(key, value)| pair(&format!("io.kubernetes.pod.{key}"), value.to_owned()));
+    labels.into()
+}
+
+fn sandbox_metadata(id: &str) -> Option<v1::PodSandboxMetadata> {
+    Some(v1::PodSandboxMetadata {
+        name: id.to_owned(),
+        uid: id.to_owned(),
+        namespace: "test".to_owned(),
+        attempt: 0,
+    })
+}
+
+fn container_metadata() -> Option<v1::ContainerMetadata> {
+    Some(v1::ContainerMetadata {
+        name: "app".to_owned(),
+        attempt: 0,
+    })
 }
 
 impl Unfiltered {
@@ -32,71 +66,39 @@ impl Unfiltered {
     pub(super) fn new(pods: usize) -> Self {
         Self {
             pods,
-            padding: Arc::default(),
-            statuses: Arc::default(),
+            ..Self::default()
         }
     }
 
     /// Annotations that fill a response of so many rows.
-    fn padding(&self, rows: usize) -> BTreeMap<String, String> {
-        let bytes = self.padding.load(Ordering::Relaxed) / rows;
-        [("padding".to_owned(), "x".repeat(bytes))].into()
+    fn padding(&self, rows: usize) -> Pairs {
+        let bytes = self.padding.load(Ordering::Relaxed) / rows.max(1);
+        [pair("padding", "x".repeat(bytes))].into()
     }
-}
 
-const CONTAINERS: usize = 2;
-
-fn metadata(n: usize) -> v1::PodSandboxMetadata {
-    v1::PodSandboxMetadata {
-        name: format!("pod-{n:05}"),
-        uid: uid(n),
-        namespace: "test".to_owned(),
-        attempt: 0,
+    /// Sandboxes have the id of their pod, and containers that one with a prefix.
+    fn ids(&self) -> impl Iterator<Item = String> {
+        (0..self.pods).map(|n| format!("pod-{n:05}"))
     }
-}
-
-fn uid(n: usize) -> String {
-    format!("00000000-0000-4000-8000-{n:012}")
-}
-
-fn sandbox_id(n: usize) -> String {
-    format!("{n:064x}")
-}
-
-fn container_id(n: usize, of: usize) -> String {
-    format!("{:064x}", (of + 1) << 32 | n)
-}
-
-fn labels(n: usize) -> BTreeMap<String, String> {
-    [
-        ("io.kubernetes.pod.uid", uid(n)),
-        ("io.kubernetes.pod.name", format!("pod-{n:05}")),
-        ("io.kubernetes.pod.namespace", "test".to_owned()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
 }
 
 #[tonic::async_trait]
 impl RuntimeService for Unfiltered {
-    async fn version(
-        &self,
-        _: Request<v1::VersionRequest>,
-    ) -> Result<Response<v1::VersionResponse>, Status> {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> Reply<v1::VersionResponse> {
         Ok(Response::new(v1::VersionResponse::default()))
     }
 
     async fn list_pod_sandbox(
         &self,
         _: Request<v1::ListPodSandboxRequest>,
-    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        let padding = self.padding(self.pods);
-        let items = (0..self.pods).map(|n| v1::PodSandbox {
-            id: sandbox_id(n),
-            metadata: Some(metadata(n)),
-            created_at: 1_700_000_000_000_000_000,
-            labels: labels(n),
-            annotations: padding.clone(),
+    ) -> Reply<v1::ListPodSandboxResponse> {
+        let annotations = self.padding(self.pods);
+        let items = self.ids().map(|id| v1::PodSandbox {
+            metadata: sandbox_metadata(&id),
+            created_at: CREATED,
+            labels: labels(&id),
+            annotations: annotations.clone(),
+            id,
             ..v1::PodSandbox::default()
         });
         let items = items.collect();
@@ -106,39 +108,38 @@ impl RuntimeService for Unfiltered {
     async fn list_containers(
         &self,
         _: Request<v1::ListContainersRequest>,
-    ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        let padding = self.padding(self.pods * CONTAINERS);
-        let all = (0..self.pods).flat_map(|n| (0..CONTAINERS).map(move |of| (n, of)));
-        let containers = all.map(|(n, of)| v1::Container {
-            id: container_id(n, of),
-            pod_sandbox_id: sandbox_id(n),
-            metadata: Some(v1::ContainerMetadata {
-                name: format!("app-{of}"),
-                attempt: 0,
-            }),
+    ) -> Reply<v1::ListContainersResponse> {
+        let annotations = self.padding(self.pods);
+        let containers = self.ids().map(|id| v1::Container {
+            id: format!("app-{id}"),
+            metadata: container_metadata(),
             state: v1::ContainerState::ContainerRunning.into(),
-            created_at: 1_700_000_000_000_000_000,
-            labels: labels(n),
-            annotations: padding.clone(),
+            created_at: CREATED,
+            labels: labels(&id),
+            annotations: annotations.clone(),
+            pod_sandbox_id: id,
             ..v1::Container::default()
         });
-        let containers = containers.collect();
+        let small_rows = (0..self.small_rows).map(|n| v1::Container {
+            id: n.to_string(),
+            ..v1::Container::default()
+        });
+        let containers = containers.chain(small_rows).collect();
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
     async fn pod_sandbox_status(
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
+    ) -> Reply<v1::PodSandboxStatusResponse> {
         self.statuses.fetch_add(1, Ordering::Relaxed);
         let id = request.into_inner().pod_sandbox_id;
-        let n = usize::from_str_radix(&id, 16).map_err(|_| Status::not_found(id.clone()))?;
         let status = v1::PodSandboxStatus {
-            id,
-            metadata: Some(metadata(n)),
-            created_at: 1_700_000_000_000_000_000,
-            labels: labels(n),
+            metadata: sandbox_metadata(&id),
+            created_at: CREATED,
+            labels: labels(&id),
             annotations: self.padding(1),
+            id,
             ..v1::PodSandboxStatus::default()
         };
         Ok(Response::new(v1::PodSandboxStatusResponse {
@@ -150,21 +151,17 @@ impl RuntimeService for Unfiltered {
     async fn container_status(
         &self,
         request: Request<v1::ContainerStatusRequest>,
-    ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
+    ) -> Reply<v1::ContainerStatusResponse> {
         self.statuses.fetch_add(1, Ordering::Relaxed);
         let id = request.into_inner().container_id;
-        let n = usize::from_str_radix(&id, 16).map_err(|_| Status::not_found(id.clone()))?;
         let status = v1::ContainerStatus {
-            id,
-            metadata: Some(v1::ContainerMetadata {
-                name: format!("app-{}", (n >> 32) - 1),
-                attempt: 0,
-            }),
+            metadata: container_metadata(),
             state: v1::ContainerState::ContainerRunning.into(),
-            created_at: 1_700_000_000_000_000_000,
-            started_at: 1_700_000_000_000_000_000,
-            labels: labels(n & 0xffff_ffff),
+            created_at: CREATED,
+            started_at: CREATED,
+            labels: labels(id.trim_start_matches("app-")),
             annotations: self.padding(1),
+            id,
             ..v1::ContainerStatus::default()
         };
         Ok(Response::new(v1::ContainerStatusResponse {
@@ -184,15 +181,12 @@ fn memory(pid: u32, line: &str) -> u64 {
 async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
-    let runtime = Unfiltered {
-        pods: 40,
-        padding: Arc::new(AtomicUsize::new(15 << 20)),
-        statuses: Arc::default(),
-    };
+    let runtime = Unfiltered::new(40);
+    runtime.padding.store(15 << 20, Ordering::Relaxed);
     serve(runtime.clone(), &socket);
     let agent = Agent::start(&["-r", arg(&socket)]).await;
     let pid = agent.running.id();
-    let statuses = || async { (runtime.statuses.load(Ordering::Relaxed) >= 120).then_some(()) };
+    let statuses = || async { (runtime.statuses.load(Ordering::Relaxed) >= 80).then_some(()) };
     until(TIMEOUT * 3, "statuses", statuses)
         .await
         .expect("called");
@@ -207,39 +201,6 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     println!("the peak was {peak} MiB");
     assert!(peak <= 150, "{peak} MiB");
     agent.stop().await;
-}
-
-/// A runtime whose list of containers has so many small rows.
-#[derive(Clone, Debug, Default)]
-struct Rows(Arc<AtomicUsize>);
-
-#[tonic::async_trait]
-impl RuntimeService for Rows {
-    async fn version(
-        &self,
-        _: Request<v1::VersionRequest>,
-    ) -> Result<Response<v1::VersionResponse>, Status> {
-        Ok(Response::new(v1::VersionResponse::default()))
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        _: Request<v1::ListPodSandboxRequest>,
-    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        Ok(Response::new(v1::ListPodSandboxResponse::default()))
-    }
-
-    async fn list_containers(
-        &self,
-        _: Request<v1::ListContainersRequest>,
-    ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        let containers = (0..self.0.load(Ordering::Relaxed)).map(|n| v1::Container {
-            id: n.to_string(),
-            ..v1::Container::default()
-        });
-        let containers = containers.collect();
-        Ok(Response::new(v1::ListContainersResponse { containers }))
-    }
 }
 
 /// The longest time in which the agent answered. The runtime, in this process, encodes its lists meanwhile.
@@ -267,9 +228,11 @@ async fn agent_answers_while_lists_are_large() {
     ] {
         let dir = TestDir::new();
         let socket = dir.path("cri.sock");
-        let runtime = Rows::default();
-        runtime.0.store(rows, Ordering::Relaxed);
-        serve(runtime.clone(), &socket);
+        let runtime = Unfiltered {
+            small_rows: rows,
+            ..Unfiltered::default()
+        };
+        serve(runtime, &socket);
         let agent = Agent::start(&["-r", arg(&socket)]).await;
         let pid = agent.running.id();
         let address = agent.address.clone();

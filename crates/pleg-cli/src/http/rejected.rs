@@ -1,0 +1,65 @@
+//! Log lines about rejected clients: each reason at once, and then one line a minute with a count.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::Error;
+
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Clients that were rejected and are not logged yet: for each reason their number, and the last one.
+#[derive(Default)]
+pub(super) struct Rejected(Mutex<BTreeMap<&'static str, (u64, String)>>);
+
+impl Rejected {
+    /// Logs a client, or counts it if a client with the same reason was logged a short time ago.
+    pub(super) fn note(&self, reason: &'static str, client: &str) {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match reasons.get_mut(reason) {
+            Some((count, last)) => (*count, *last) = (*count + 1, client.to_owned()),
+            None => {
+                tracing::warn!("rejected a client, {reason}: {client}");
+                reasons.insert(reason, Default::default());
+            }
+        }
+    }
+
+    /// The same after a failed TLS handshake. A client that has closed the connection, such as a probe of the port, is
+    /// not rejected.
+    pub(super) fn handshake(&self, error: &io::Error, client: &str) {
+        let error = error.get_ref().and_then(|error| error.downcast_ref());
+        let reason = match error {
+            Some(Error::NoCertificatesPresented) => "no certificate",
+            Some(Error::InvalidCertificate(_)) => "invalid certificate",
+            Some(_) => "no TLS handshake",
+            None => return,
+        };
+        let error = error.map(Error::to_string).unwrap_or_default();
+        self.note(reason, &format!("{client} ({error})"));
+    }
+
+    /// Logs the counts of each minute.
+    pub(super) async fn report(&self) -> Infallible {
+        let mut minutes = tokio::time::interval(PERIOD);
+        loop {
+            minutes.tick().await;
+            self.log_counts();
+        }
+    }
+
+    fn log_counts(&self) {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.retain(|reason, noted| {
+            let (count, last) = std::mem::take(noted);
+            if count > 0 {
+                tracing::warn!(
+                    "rejected {count} more within a minute, {reason}: the last one {last}"
+                );
+            }
+            count > 0
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! TLS 1.3 of the agent and of the commands that read it. The files are PEM.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::bounded;
+
+/// Serves with a certificate. Accepts only clients with a certificate of one of the authorities, if there are any.
+pub(super) fn acceptor(
+    cert: &Path,
+    key: &Path,
+    client_ca: Option<&Path>,
+) -> anyhow::Result<TlsAcceptor> {
+    let provider = Arc::new(ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let roots = Arc::new(authorities(file)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let (chain, private) = (certificates(cert)?, private_key(key)?);
+    let mut config = builder
+        .with_single_cert(chain, private)
+        .with_context(|| mismatch(cert, key))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+/// Connects to servers with a certificate of one of the authorities, with a certificate and key of its own if given.
+pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> anyhow::Result<TlsConnector> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(authorities(ca)?);
+    let config = match own {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => builder
+            .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+            .with_context(|| mismatch(cert, key))?,
+    };
+    Ok(Arc::new(config).into())
+}
+
+fn authorities(file: &Path) -> anyhow::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(file)? {
+        roots.add(authority).with_context(|| invalid(file))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let text = bounded::read(file).with_context(|| invalid(file))?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let certificates = read.with_context(|| invalid(file))?;
+    if certificates.is_empty() {
+        bail!("{} contains no certificate", file.display());
+    }
+    Ok(certificates)
+}
+
+fn private_key(file: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
+    let text = bounded::read(file).with_context(|| invalid(file))?;
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).with_context(|| invalid(file))
+}
+
+fn invalid(file: &Path) -> String {
+    format!("cannot use {}", file.display())
+}
+
+fn mismatch(cert: &Path, key: &Path) -> String {
+    format!("{} does not match {}", key.display(), cert.display())
+}
