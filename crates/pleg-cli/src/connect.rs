@@ -17,7 +17,7 @@ use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
 use crate::kubelet::find_subscriber;
 use crate::log::notice;
 use crate::meter::Meter;
-use crate::runtime_calls::{CallObserver, ObservedRuntime};
+use crate::runtime_calls::ObservedRuntime;
 use crate::sim::{Embedded, control_path};
 
 /// How long `watch` and `pods` wait for the runtime to respond.
@@ -176,17 +176,7 @@ impl Target {
         &self,
         events: EventsPolicy,
         settings: Settings,
-    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime, Meter>>> {
-        self.builder_with(events, settings, self.meter.clone())
-    }
-
-    /// The same with another observer of the calls.
-    pub(crate) fn builder_with<O: CallObserver>(
-        &self,
-        events: EventsPolicy,
-        settings: Settings,
-        observer: O,
-    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime, O>>> {
+    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime>>> {
         let mode = match events {
             EventsPolicy::Never => Mode::Polling,
             // No kubelet uses the embedded runtime.
@@ -195,7 +185,7 @@ impl Target {
             EventsPolicy::Always => Mode::Evented,
         };
         let runtime = self.beside_a_kubelet(self.runtime(CriConfig::new)?);
-        let builder = Pleg::builder(ObservedRuntime::new(runtime, observer));
+        let builder = Pleg::builder(ObservedRuntime::new(runtime, self.meter()));
         Ok(builder.settings(settings).mode(mode).clock(self.clock))
     }
 

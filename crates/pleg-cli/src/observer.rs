@@ -108,7 +108,7 @@ impl Observer {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let calls = meter.calls().clone();
+        let calls = meter.calls();
         let problems: Vec<_> = health.pod_problems().iter().map(Problem::from).collect();
         let inputs = Inputs {
             now: meter.clock().now(),

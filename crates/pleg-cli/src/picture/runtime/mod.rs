@@ -1,6 +1,6 @@
 //! What the runtime shows: its calls, its event stream, its pods, its own conditions.
 //!
-//! A generator reads the node as an agent does, with its calls timed ([`timed`]). Beside it the lists of a
+//! A generator reads the node as an agent does, and its calls are measured. Beside it the lists of a
 //! kubelet are made ([`lists`]). What is collected is plain data, so [`check`] finds the same in a recording.
 
 mod conditions;
@@ -10,7 +10,6 @@ mod oddities;
 mod pods;
 mod session;
 mod statuses;
-mod timed;
 mod wall_clock;
 
 use pleg_cri::ConnectError;

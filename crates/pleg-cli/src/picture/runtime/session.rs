@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -16,13 +15,13 @@ use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
 use super::lists::{self, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
-use super::timed::{CallLog, Key, Timing};
 use super::wall_clock::{Reading, WallClock};
 use super::{Conditions, Evidence, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
+use crate::meter::{Key, Meter, Subject, Timing};
 use crate::picture::generator::Generator;
-use crate::runtime_calls::{LIST_SANDBOXES, Subject};
+use crate::runtime_calls::LIST_SANDBOXES;
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -40,7 +39,7 @@ pub(crate) struct Session {
     pleg: Pleg,
     clock: Clock,
     events: Subscription,
-    log: Arc<CallLog>,
+    meter: Meter,
     runtime: CriRuntime,
     client: CriClient,
     began: Reading,
@@ -59,8 +58,9 @@ impl Session {
         settings.relist_period_max = RELIST;
         settings.relist_period_unproven = RELIST;
         settings.probe_period = PROBE;
-        let log = CallLog::new(began.clock);
-        let mut builder = target.builder_with(events, settings, log.clone())?;
+        let meter = target.meter();
+        meter.keep_each();
+        let mut builder = target.builder(events, settings)?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
         let endpoint = target.endpoint()?;
@@ -73,7 +73,7 @@ impl Session {
             clock: pleg.clock(),
             pleg,
             events,
-            log,
+            meter,
             began,
             before: Vec::new(),
             evidence: Evidence {
@@ -125,7 +125,7 @@ impl Session {
         let problems = health.pod_problems();
         let problems = problems.iter().map(|p| Problem::new(p, now)).collect();
         let mut evidence = std::mem::take(&mut self.evidence);
-        let mut calls = self.log.calls();
+        let mut calls = self.meter.each();
         self.repeat_slow(&mut calls).await;
         evidence.statuses = Statuses::new(&calls, &views, problems);
         evidence

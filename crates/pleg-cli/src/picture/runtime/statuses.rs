@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::pods::{Pod, Pods, pod_name};
-use super::timed::{Key, Timing};
 use crate::figures::{median, millis, quantile, span};
+use crate::meter::{Key, Subject, Timing};
 use crate::picture::finding::{Finding, Layer, Severity};
-use crate::runtime_calls::Subject;
 use crate::text::short;
 
 /// A call that is not answered for longer hangs.
