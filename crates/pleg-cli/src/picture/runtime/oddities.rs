@@ -266,6 +266,9 @@ fn of_kind(kind: Kind, pods: &Pods) -> Option<Finding> {
     if matches!(kind, Kind::RunsTwice | Kind::TwoReadySandboxes) {
         finding = finding.destroys();
     }
+    if kind == Kind::Restarts {
+        finding = finding.explains(&["dead_containers"]);
+    }
     let lines = odd.iter().take(SHOWN).map(|odd| odd.shown(pods));
     finding.evidence.extend(lines);
     match odd.len().checked_sub(SHOWN) {

@@ -204,9 +204,13 @@ async fn dead_containers_are_counted() {
     });
     join_all(dead).await;
     let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(first(&report).0, "dead_containers", "{}", shown(&report));
-    let (_, summary) = first(&report);
+    assert_eq!(first(&report).0, "containers_restart", "{}", shown(&report));
+    let dead = report["findings"].as_array().expect("findings");
+    let dead = dead.iter().find(|found| found["code"] == "dead_containers");
+    let dead = dead.expect("it is found");
+    let summary = dead["summary"].as_str().expect("a sentence");
     assert!(summary.starts_with("400 dead containers"), "{summary}");
+    assert_eq!(dead["cause"], "containers_restart");
     assert_eq!(exit, Some(1));
 }
 
