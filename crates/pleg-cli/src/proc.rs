@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -173,8 +173,12 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
+    /// The kernel's files are what they seem to be: two calls less than [`bounded::read`], for each of hundreds of processes.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
-        bounded::read(&self.path(path))
+        let mut bytes = Vec::with_capacity(512);
+        let file = fs::File::open(self.path(path))?;
+        file.take(1 << 20).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The mounts of the host, or those that are visible from here.

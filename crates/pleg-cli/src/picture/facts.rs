@@ -12,6 +12,7 @@ use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
 
 use super::finding::{Finding, Severity};
+use super::host::{self, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
 use crate::text::{clip, duration, safe};
@@ -147,6 +148,8 @@ pub(crate) struct Collector {
     client: CriClient,
     /// Why there is none, if no socket was found.
     endpoint: Result<Endpoint, String>,
+    /// `None` of a simulated runtime, which is not on the host.
+    host: Option<host::Watch>,
     runtimes: Runtimes,
     pods: Vec<PodView>,
 }
@@ -160,6 +163,8 @@ impl Collector {
                 .endpoint()
                 .cloned()
                 .map_err(|error| error.to_string()),
+            host: (!target.simulated()())
+                .then(|| host::Watch::new(HostTarget::new(target.socket()))),
             runtimes: Runtimes::default(),
             pods: Vec::new(),
             pleg: pleg.clone(),
@@ -191,17 +196,51 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
+        let host = match &mut self.host {
+            Some(watch) => Some(watch.look().await),
+            None => None,
+        };
         let before = std::mem::replace(&mut self.pods, self.pleg.snapshot());
         let pods = Pods::new(&before, &self.pods, self.clock.wall());
         let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
         findings.extend(runtime::check_pods(&pods));
+        let mut not_examined = vec![match &host {
+            Some(_) => {
+                "mounts, systemd, the kubelet and its log: pleg doctor reads them".to_owned()
+            }
+            None => "the host: the runtime is simulated".to_owned(),
+        }];
+        if let Some(host) = host {
+            let usable = unusable.is_none();
+            findings.extend(host::check(
+                &host,
+                &calls(health, &pods, usable, self.clock.now()),
+            ));
+            not_examined.extend(host.unreadable);
+        }
         let now = self.clock.now();
         shown.send_modify(|facts| {
             facts.answer(answer.map(Conditions::from), now);
             findings.extend(runtime::check_conditions(&facts.conditions));
+            facts.not_examined = not_examined;
             facts.conclude(findings, now);
         });
     }
+}
+
+/// What the generator's calls showed, as far as it decides what the host's facts mean.
+fn calls(health: &HealthWatch, pods: &Pods, usable: bool, now: Instant) -> host::Calls {
+    let slow = ["runtime_silent", "list_slow", "list_failed", "pods_hung"];
+    let degraded = health.current().degraded(now);
+    let mut calls = host::Calls {
+        slow: degraded
+            .iter()
+            .any(|reason| slow.contains(&reason.as_str())),
+        listed: usable.then(|| pods.listed.clone()),
+        ..host::Calls::default()
+    };
+    pods.name_in(&mut calls);
+    calls
 }
 
 /// Whether the runtime answers lists.

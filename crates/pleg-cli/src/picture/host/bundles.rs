@@ -3,13 +3,12 @@
 //! The working directory of a shim is the bundle of its sandbox. Beside it are the bundles of all
 //! containers, each with the PID of its init process in the file `init.pid`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::shims::ShimProcess;
+use super::sample::Sample;
 use crate::bounded;
 use crate::proc::{Proc, Process};
 
@@ -25,51 +24,52 @@ pub(crate) struct DeadInit {
     pub(crate) zombie: bool,
 }
 
-/// The containers whose init process has ended. Their bundles exist until the runtime has noticed.
-pub(super) fn dead_inits(proc: &Proc, shims: &[ShimProcess]) -> Vec<DeadInit> {
+/// The PIDs of init processes, by the ids of the containers whose bundles exist.
+pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<String, u32> {
     // Nearly always all shims have the same directory.
     let mut read = BTreeSet::new();
-    let mut dead = Vec::new();
-    for shim in shims {
-        let bundle = proc.path(&format!("{}/cwd", shim.pid));
+    let mut inits = BTreeMap::new();
+    for (shim, _) in sample.shims() {
+        let bundle = proc.path(&format!("{shim}/cwd"));
         let directory = fs::read_link(&bundle).ok();
         let directory = directory.and_then(|path| Some(path.parent()?.to_owned()));
         if let Some(directory) = directory
             && read.insert(directory)
             && let Ok(bundles) = fs::read_dir(bundle.join(".."))
         {
-            let bundles = bundles.flatten().take(MOST);
-            dead.extend(bundles.filter_map(|entry| dead_init(proc, &entry.path())));
+            for bundle in bundles.flatten().take(MOST) {
+                let container = bundle.file_name().to_string_lossy().into_owned();
+                let pid = || {
+                    let text = bounded::read(&bundle.path().join("init.pid")).ok()?;
+                    text.trim().parse().ok()
+                };
+                // It never changes.
+                let pid = before.inits.get(&container).copied().or_else(pid);
+                inits.extend(pid.map(|pid| (container, pid)));
+            }
         }
     }
-    dead
+    inits
 }
 
-fn dead_init(proc: &Proc, bundle: &Path) -> Option<DeadInit> {
-    let pid = bounded::read(&bundle.join("init.pid")).ok()?;
-    let pid = pid.trim().parse().ok()?;
-    let process = proc.process(pid);
-    process
-        .as_ref()
-        .is_none_or(Process::is_dead)
-        .then(|| DeadInit {
-            container: bundle
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-            pid,
+/// The containers whose init process has ended. Their bundles exist until the runtime has noticed.
+pub(super) fn dead(sample: &Sample) -> Vec<DeadInit> {
+    let dead = sample.inits.iter().filter_map(|(container, pid)| {
+        let process = sample.processes.get(pid);
+        let ended = process.is_none_or(Process::is_dead);
+        ended.then(|| DeadInit {
+            container: container.clone(),
+            pid: *pid,
             zombie: process.is_some(),
         })
+    });
+    dead.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::picture::host::fake::FakeHost;
-    use crate::picture::host::sample::{Sample, Samples};
     use crate::picture::host::shims::assess;
 
     #[test]
@@ -88,11 +88,11 @@ mod tests {
             host.write(&format!("{task}/{container}/init.pid"), pid);
         }
         host.process(202, "app", 'S', 10);
-        let begin = Sample::take(host.root(), None, None).unwrap();
-        host.process(203, "app", 'S', 10);
-        host.remove("proc/202");
-        let end = Sample::take(host.root(), None, None).unwrap();
-        let shims = assess(&Samples::new(begin, end, Duration::from_secs(20)));
+        let samples = host.samples(None, |host| {
+            host.process(203, "app", 'S', 10);
+            host.remove("proc/202");
+        });
+        let shims = assess(&samples);
         let gone = DeadInit {
             container: "c1".to_owned(),
             pid: 201,

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
+use super::cgroup::thaw;
 use super::sample::Samples;
-use super::{CALLS, blocked_evidence, rounded, share, what_blocks};
+use super::{CALLS, Host, blocked_evidence, rounded, share, what_blocks};
 use crate::picture::finding::{Finding, Layer, Severity};
 
 /// How long to wait for a connection.
@@ -25,6 +26,8 @@ pub(crate) struct Daemon {
     pub(crate) name: String,
     /// It was stopped at the begin and at the end.
     pub(crate) stopped: bool,
+    /// The control group that was frozen at the begin and at the end.
+    pub(crate) frozen: Option<String>,
     /// Threads that were blocked in the kernel all the time: where they wait.
     pub(crate) blocked: Vec<String>,
     pub(crate) descriptors: Option<Descriptors>,
@@ -56,8 +59,8 @@ impl Descriptors {
         self.limit > 0 && share(self.open, self.limit) >= FULL
     }
 
-    fn shown(self) -> String {
-        format!("{} of {} descriptors are open", self.open, self.limit)
+    fn shown(self, what: &str) -> String {
+        format!("{} of {} {what}", self.open, self.limit)
     }
 }
 
@@ -86,6 +89,12 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
         pid,
         name: after.name.clone(),
         stopped: after.is_stopped() && before.is_some_and(crate::proc::Process::is_stopped),
+        frozen: samples
+            .end
+            .frozen
+            .get(&pid)
+            .filter(|group| samples.begin.frozen.get(&pid) == Some(group))
+            .cloned(),
         blocked: samples.blocked_threads(pid),
         descriptors: watched
             .and_then(|watched| watched.descriptors)
@@ -101,14 +110,29 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-pub(super) fn check(daemon: Option<&Daemon>, files: Option<Descriptors>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = files.and_then(host_descriptors).into_iter().collect();
-    let Some(daemon) = daemon else {
+/// `limited`: a finding says that it is at its memory limit, where each thread that needs a page waits.
+pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
+    let full = [
+        host.files
+            .and_then(|files| host_full(files, "host_descriptors", "open files", "fs.file-max")),
+        host.threads.and_then(|all| {
+            host_full(
+                all,
+                "host_pids",
+                "threads",
+                "kernel.threads-max and kernel.pid_max",
+            )
+        }),
+    ];
+    let mut findings: Vec<Finding> = full.into_iter().flatten().collect();
+    let Some(daemon) = &host.daemon else {
         return findings;
     };
     if daemon.stopped {
         findings.push(stopped(daemon));
-    } else if !daemon.blocked.is_empty() {
+    } else if let Some(group) = &daemon.frozen {
+        findings.push(frozen(daemon, group));
+    } else if !daemon.blocked.is_empty() && !limited {
         findings.push(blocked(daemon));
     }
     findings.extend(daemon.descriptors.and_then(|d| descriptors(daemon, d)));
@@ -117,37 +141,59 @@ pub(super) fn check(daemon: Option<&Daemon>, files: Option<Descriptors>) -> Vec<
 }
 
 fn stopped(daemon: &Daemon) -> Finding {
-    let summary = format!(
-        "the runtime is stopped ({}, pid {})",
-        daemon.name, daemon.pid
+    let (name, pid) = (&daemon.name, daemon.pid);
+    let summary = format!("the runtime is stopped ({name}, pid {pid})");
+    let next = format!(
+        "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
     );
     Finding::new(
         "daemon_stopped",
         Layer::Runtime,
         Severity::Critical,
         summary,
-        "Find out who stopped it (a debugger, SIGSTOP, the freezer); then send SIGCONT.",
+        next,
     )
     .because("its state is T at the begin and at the end")
     .explains(CALLS)
 }
 
-fn blocked(daemon: &Daemon) -> Finding {
+fn frozen(daemon: &Daemon, group: &str) -> Finding {
     let summary = format!(
-        "the runtime has {} blocked in the kernel ({}, pid {})",
+        "the runtime is frozen ({}, pid {})",
+        daemon.name, daemon.pid
+    );
+    let next = format!(
+        "Find out who froze its control group; then thaw it: {}",
+        thaw(group)
+    );
+    Finding::new(
+        "daemon_frozen",
+        Layer::Runtime,
+        Severity::Critical,
+        summary,
+        next,
+    )
+    .because(format!("{group} is frozen"))
+    .explains(CALLS)
+}
+
+fn blocked(daemon: &Daemon) -> Finding {
+    let pid = daemon.pid;
+    let summary = format!(
+        "the runtime has {} blocked in the kernel ({}, pid {pid})",
         threads(daemon.blocked.len()),
         daemon.name,
-        daemon.pid
     );
+    let disk = format!(
+        "Find the disk or mount for which it waits: `dmesg`; `cat /proc/{pid}/task/*/stack`"
+    );
+    let next = what_blocks(&daemon.blocked, disk);
     Finding::new(
         "daemon_blocked",
         Layer::Runtime,
         Severity::Warning,
         summary,
-        what_blocks(
-            &daemon.blocked,
-            "Find the disk or mount for which it waits (dmesg; /proc/PID/task/*/stack).",
-        ),
+        next,
     )
     .because(blocked_evidence(&daemon.blocked))
     .explains(CALLS)
@@ -162,32 +208,29 @@ fn threads(number: usize) -> String {
 
 fn descriptors(daemon: &Daemon, descriptors: Descriptors) -> Option<Finding> {
     descriptors.is_full().then(|| {
-        Finding::new(
-            "daemon_descriptors",
-            Layer::Runtime,
-            Severity::Warning,
-            format!(
-                "the runtime is close to its limit of open files ({}, pid {})",
-                daemon.name, daemon.pid
-            ),
-            "Raise LimitNOFILE of its unit; find out what it has open (ls -l /proc/PID/fd).",
-        )
-        .because(descriptors.shown())
-        .explains(CALLS)
+        let pid = daemon.pid;
+        let summary = format!("the runtime is close to its limit of open files ({}, pid {pid})", daemon.name);
+        let twice = descriptors.limit.saturating_mul(2).max(1024);
+        let next = format!(
+            "Raise it: `prlimit --pid {pid} --nofile={twice}:{twice}`, and LimitNOFILE of its unit; see what it has \
+             open: `ls -l /proc/{pid}/fd`"
+        );
+        Finding::new("daemon_descriptors", Layer::Runtime, Severity::Warning, summary, next)
+            .because(descriptors.shown("descriptors are open"))
+            .explains(CALLS)
     })
 }
 
-fn host_descriptors(files: Descriptors) -> Option<Finding> {
-    files.is_full().then(|| {
-        Finding::new(
-            "host_descriptors",
-            Layer::Host,
-            Severity::Warning,
-            "the host is close to its limit of open files",
-            "Find the process that has most of them open; raise fs.file-max.",
-        )
-        .because(format!("on the whole host, {}", files.shown()))
-        .explains(CALLS)
+fn host_full(used: Descriptors, code: &'static str, what: &str, setting: &str) -> Option<Finding> {
+    used.is_full().then(|| {
+        let summary = format!("the host is close to its limit of {what}");
+        let next = match code {
+            "host_pids" => "Find the process with most threads: `ps -eo nlwp,pid,comm | sort -n | tail`",
+            _ => "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | tail`",
+        };
+        Finding::new(code, Layer::Host, Severity::Warning, summary, format!("{next}; or raise {setting}"))
+            .because(used.shown(&format!("{what} exist on the whole host")))
+            .explains(CALLS)
     })
 }
 
@@ -228,73 +271,8 @@ fn restarted(daemon: &Daemon) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::host::fake::{FakeHost, codes};
-    use crate::picture::host::sample::Sample;
+    use crate::picture::host::fake::FakeHost;
     use tokio::net::UnixListener;
-
-    fn daemon() -> Daemon {
-        Daemon {
-            pid: 800,
-            name: "containerd".to_owned(),
-            age_seconds: Some(86_400.0),
-            ..Daemon::default()
-        }
-    }
-
-    #[test]
-    fn findings_follow_from_the_evidence() {
-        use Severity::{Critical, Info, Warning};
-        let full = Some(Descriptors {
-            open: 90,
-            limit: 100,
-        });
-        let stopped = Daemon {
-            stopped: true,
-            ..daemon()
-        };
-        let blocked = Daemon {
-            blocked: vec!["nfs_wait".to_owned()],
-            ..daemon()
-        };
-        let both = Daemon {
-            stopped: true,
-            ..blocked.clone()
-        };
-        let open = Daemon {
-            descriptors: full,
-            ..daemon()
-        };
-        let spare = Daemon {
-            descriptors: Some(Descriptors {
-                open: 89,
-                limit: 100,
-            }),
-            ..daemon()
-        };
-        let young = Daemon {
-            age_seconds: Some(59.0),
-            ..daemon()
-        };
-        let replaced = Daemon {
-            replaced: true,
-            ..daemon()
-        };
-        for (daemon, files, found) in [
-            (None, None, vec![]),
-            (Some(daemon()), None, vec![]),
-            (Some(stopped), None, vec![("daemon_stopped", Critical)]),
-            (Some(blocked), None, vec![("daemon_blocked", Warning)]),
-            (Some(both), None, vec![("daemon_stopped", Critical)]),
-            (Some(open), None, vec![("daemon_descriptors", Warning)]),
-            (Some(spare), None, vec![]),
-            (None, full, vec![("host_descriptors", Warning)]),
-            (Some(young), None, vec![("daemon_restarted", Info)]),
-            (Some(replaced), None, vec![("daemon_restarted", Warning)]),
-        ] {
-            let findings = check(daemon.as_ref(), files);
-            assert_eq!(codes(&findings), found, "{daemon:?}");
-        }
-    }
 
     #[test]
     fn daemon_is_assessed_from_two_samples() {
@@ -304,10 +282,7 @@ mod tests {
         host.write("proc/800/fd/0", "");
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files   1024  4096  files\n";
         host.write("proc/800/limits", limits);
-        let begin = Sample::take(host.root(), None, Some(800)).unwrap();
-        host.busy(800, "containerd", 300);
-        let end = Sample::take(host.root(), None, Some(800)).unwrap();
-        let samples = Samples::new(begin, end, Duration::from_secs(4));
+        let samples = host.samples(Some(800), |host| host.busy(800, "containerd", 300));
         let daemon = assess(&samples, Some(800), 800).unwrap();
         assert_eq!(daemon.name, "containerd");
         assert_eq!(daemon.blocked, ["rpc_wait"]);
@@ -332,10 +307,7 @@ mod tests {
         let host = FakeHost::new();
         for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
             host.process(800, "containerd", first, 1);
-            let begin = Sample::take(host.root(), None, Some(800)).unwrap();
-            host.process(800, "containerd", last, 1);
-            let end = Sample::take(host.root(), None, Some(800)).unwrap();
-            let samples = Samples::new(begin, end, Duration::from_secs(4));
+            let samples = host.samples(Some(800), |host| host.process(800, "containerd", last, 1));
             assert_eq!(assess(&samples, None, 800).unwrap().stopped, stopped);
         }
     }

@@ -3,9 +3,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::sample::{Sample, Samples, Subject};
 use crate::picture::finding::{Finding, Severity};
 
 pub(super) struct FakeHost(TempDir);
@@ -65,6 +68,24 @@ impl FakeHost {
         self.write(&format!("{dir}/stat"), &stat(thread, "x", state, 1, 0));
         self.write(&format!("{dir}/status"), &status(switches));
         self.write(&format!("{dir}/wchan"), at);
+    }
+
+    /// What the host shows now of the daemon and of all shims.
+    pub(super) fn sample(&self, daemon: Option<u32>) -> Arc<Sample> {
+        let subject = Subject {
+            root: self.root().to_owned(),
+            daemon,
+            thorough: true,
+            ..Subject::default()
+        };
+        Arc::new(Sample::take(&subject, None).unwrap())
+    }
+
+    /// Two samples 4 s apart, and this change in between.
+    pub(super) fn samples(&self, daemon: Option<u32>, change: impl FnOnce(&Self)) -> Samples {
+        let begin = self.sample(daemon);
+        change(self);
+        Samples::new(begin, self.sample(daemon), Duration::from_secs(4))
     }
 
     pub(super) fn link(&self, path: &str, target: &Path) {

@@ -10,9 +10,8 @@ use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
-use tokio::process::Command;
 
-use super::{HostTarget, within};
+use super::{HostTarget, command, within};
 use crate::agent_client::get_from;
 use crate::kubelet::find_process;
 use crate::picture::finding::{Finding, Layer, Severity};
@@ -199,7 +198,7 @@ fn now() -> f64 {
 /// Reads the log of the last quarter of an hour, if there is a journal.
 async fn journal(target: &HostTarget) -> Result<Option<Journal>, String> {
     let units = UNITS.iter().flat_map(|unit| ["--unit", unit]);
-    let child = Command::new(&target.journalctl)
+    let child = command(&target.journalctl)
         .args([
             "--since=-15min",
             "--output=short-unix",
@@ -208,10 +207,8 @@ async fn journal(target: &HostTarget) -> Result<Option<Journal>, String> {
             "--lines=20000",
         ])
         .args(units)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .kill_on_drop(true)
         .spawn();
     let mut child = match child {
         Ok(child) => child,

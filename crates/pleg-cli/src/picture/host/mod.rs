@@ -1,12 +1,16 @@
-//! What the host shows: the runtime's process, shims, pressure, mounts, systemd, the kubelet.
+//! What the host shows: the runtime's process, its limits and disks, shims, pressure, mounts, systemd, the kubelet.
 //!
-//! [`collect`] reads it, with a deadline for each part: whatever hangs is abandoned. What it returns is plain
-//! data, so [`check`] finds the same in a recording.
+//! A [`Watch`] reads what is cheap and runs no command: the agent does that again and again. [`collect`] reads all, for
+//! `pleg doctor`. Each part has a deadline, and what hangs is abandoned. The result is plain data, so [`check`] finds
+//! the same in a recording.
 
 mod bundles;
+mod cgroup;
 mod daemon;
+mod disks;
 #[cfg(test)]
 mod fake;
+mod helpers;
 mod kubelet;
 mod mounts;
 mod pressure;
@@ -19,27 +23,37 @@ use std::env;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
 
+use self::cgroup::Limits;
 use self::daemon::{Daemon, Descriptors};
+use self::disks::Disk;
+use self::helpers::Helper;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
 pub(crate) use self::mounts::answers as mount_answers;
 use self::pressure::{BlockedProcess, Pressure};
-use self::sample::{Sample, Samples};
+use self::sample::{Sample, Samples, Subject};
 use self::shims::Shims;
 use self::systemd::Systemd;
 use super::finding::Finding;
+use crate::proc::Proc;
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
 /// How long the processes may take to be read.
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the runtime's file systems may take to answer.
+const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The findings about calls that a cause on the host may explain.
 const CALLS: &[&str] = &[
@@ -59,10 +73,16 @@ pub(crate) struct Host {
     /// The load average of the last minute.
     pub(crate) load: Option<f64>,
     pub(crate) files: Option<Descriptors>,
+    /// All threads of the host.
+    pub(crate) threads: Option<Descriptors>,
     pub(crate) pressure: Pressure,
     /// Processes that were in state D all the time.
     pub(crate) blocked: Vec<BlockedProcess>,
     pub(crate) daemon: Option<Daemon>,
+    pub(crate) limits: Limits,
+    pub(crate) disks: Vec<Disk>,
+    /// Programs such as `runc` that run for long.
+    pub(crate) helpers: Vec<Helper>,
     pub(crate) shims: Shims,
     pub(crate) mounts: Mounts,
     pub(crate) systemd: Option<Systemd>,
@@ -94,6 +114,9 @@ pub(crate) struct Calls {
     /// The containers that were listed as Running before and after the host was examined, and how to
     /// name them.
     pub(crate) running: BTreeMap<String, String>,
+    /// All sandboxes and containers of the lists before and after the host was examined, and whether one of them shows
+    /// it as not ended. `None` if a list failed.
+    pub(crate) listed: Option<BTreeMap<String, bool>>,
 }
 
 impl Calls {
@@ -110,11 +133,11 @@ pub(crate) struct HostTarget {
     pub(crate) socket: Option<PathBuf>,
     /// `/` except in tests.
     pub(crate) root: PathBuf,
-    /// The program and arguments that ask the mount whose path follows.
+    /// Programs with their first arguments. This one asks the mount whose path follows.
     ask_mount: Vec<OsString>,
-    journalctl: OsString,
-    /// The program that asks systemd.
-    busctl: PathBuf,
+    journalctl: Vec<OsString>,
+    /// Asks systemd.
+    busctl: Vec<OsString>,
     /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
@@ -127,8 +150,8 @@ impl HostTarget {
             socket,
             root: "/".into(),
             ask_mount: vec![own.into(), ASK_MOUNT.into()],
-            journalctl: "journalctl".into(),
-            busctl: "busctl".into(),
+            journalctl: vec!["journalctl".into()],
+            busctl: vec!["busctl".into()],
             read_only: SocketAddr::from(([127, 0, 0, 1], 10255)),
         }
     }
@@ -136,84 +159,169 @@ impl HostTarget {
 
 /// Examines the host for this time, and some seconds longer if parts of it hang.
 pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
-    let clock = Clock::start();
+    let mut watch = Watch::new(target.clone());
+    watch.thorough = true;
+    let clock = watch.clock;
     let until = clock.now().after(duration);
-    let (processes, mounts, systemd, kubelet) = tokio::join!(
-        processes(target, clock, until),
+    let look = async {
+        watch.look().await;
+        clock.sleep_until(until).await;
+        watch.look().await
+    };
+    let (mut host, mounts, systemd, kubelet) = tokio::join!(
+        look,
         mounts::collect(target, clock),
         systemd::collect(target),
         kubelet::collect(target, clock, until),
     );
-    let mut host = Host {
-        cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        ..Host::default()
-    };
-    let unreadable = &mut host.unreadable;
-    let mut note = |why: Option<String>| unreadable.extend(why);
-    let (mounts, why) = mounts;
-    note(why);
-    let (systemd, why) = systemd;
-    note(why);
-    let (kubelet, why) = kubelet;
-    note(why);
-    match processes {
-        Ok((samples, listeners)) => {
-            let pid = match listeners {
-                Some((first, Ok(pid))) => Some((first.ok(), pid)),
-                Some((_, Err(why))) => {
-                    note(Some(why));
-                    None
-                }
-                None => None,
-            };
-            if !samples.end.shows_host {
-                note(Some(
-                    "all processes of the host: not visible from here".to_owned(),
-                ));
-            }
-            host.load = samples.end.load;
-            host.files = samples.end.files.map(Descriptors::new);
-            host.pressure = pressure::assess(&samples);
-            host.blocked = pressure::blocked(&samples);
-            host.shims = shims::assess(&samples);
-            host.daemon = pid.and_then(|(first, pid)| daemon::assess(&samples, first, pid));
-        }
-        Err(why) => note(Some(format!("processes: {why}"))),
-    }
+    let (mounts, mounts_unread) = mounts;
+    let (systemd, systemd_unread) = systemd;
+    let (kubelet, kubelet_unread) = kubelet;
+    let unread = [mounts_unread, systemd_unread, kubelet_unread];
+    host.unreadable.extend(unread.into_iter().flatten());
     host.mounts = mounts;
     host.systemd = systemd;
     host.kubelet = kubelet;
     host
 }
 
-/// Two samples, and which process listened on the socket when they were taken.
-type Processes = (Samples, Option<(Result<u32, String>, Result<u32, String>)>);
-
-async fn processes(target: &HostTarget, clock: Clock, until: Instant) -> Result<Processes, String> {
-    let socket = target.socket.as_deref();
-    let listener = async || match socket {
-        Some(socket) => Some(daemon::listener(socket).await),
-        None => None,
-    };
-    let first = listener().await;
-    let (begin, began) = (sample(target, first.as_ref()).await?, clock.now());
-    clock.sleep_until(until).await;
-    let last = listener().await;
-    let (end, ended) = (sample(target, last.as_ref()).await?, clock.now());
-    let samples = Samples::new(begin, end, ended.since(began));
-    Ok((samples, first.zip(last)))
+/// Looks at the host, and compares each look with the one before.
+///
+/// A look reads files of the kernel and asks the file systems of the runtime's directories; it starts no process. Some
+/// facts need two looks, a few seconds or more apart: the first one returns only the others.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    target: HostTarget,
+    clock: Clock,
+    thorough: bool,
+    last: Arc<Sample>,
+    at: Option<Instant>,
+    /// The process that listened on the socket.
+    daemon: Option<u32>,
+    /// A read that does not end in time goes on. Until it ends there is no other one.
+    processes: Arc<Semaphore>,
+    disks: Arc<Semaphore>,
 }
 
-async fn sample(
-    target: &HostTarget,
-    listener: Option<&Result<u32, String>>,
-) -> Result<Sample, String> {
-    let (root, socket) = (target.root.clone(), target.socket.clone());
-    let daemon = listener.and_then(|pid| pid.as_ref().ok()).copied();
-    let read = move || Sample::take(&root, socket.as_deref(), daemon);
-    within(SAMPLE_DEADLINE, read)
-        .await?
-        .map_err(|error| error.to_string())
+impl Watch {
+    pub(crate) fn new(target: HostTarget) -> Self {
+        let one = || Arc::new(Semaphore::new(1));
+        Self {
+            target,
+            clock: Clock::start(),
+            thorough: false,
+            last: Arc::default(),
+            at: None,
+            daemon: None,
+            processes: one(),
+            disks: one(),
+        }
+    }
+
+    /// Reads the host now. Ends within 15 s, whatever hangs.
+    pub(crate) async fn look(&mut self) -> Host {
+        let mut host = Host {
+            cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            ..Host::default()
+        };
+        let listener = self.listener().await;
+        let (first, pid) = match listener {
+            Ok(pid) => (std::mem::replace(&mut self.daemon, pid), pid),
+            Err(why) => {
+                host.unreadable.push(why);
+                (None, None)
+            }
+        };
+        let sample = match self.sample(pid).await {
+            Ok(sample) => sample,
+            Err(why) => {
+                host.unreadable.push(format!("processes: {why}"));
+                return host;
+            }
+        };
+        let now = self.clock.now();
+        let apart = self
+            .at
+            .replace(now)
+            .map_or(Duration::ZERO, |at| now.since(at));
+        let before = std::mem::replace(&mut self.last, Arc::clone(&sample));
+        let samples = Samples::new(before, sample, apart);
+        if !samples.end.shows_host {
+            let why = "all processes of the host: not visible from here";
+            host.unreadable.push(why.to_owned());
+        }
+        host.load = samples.end.load;
+        host.files = samples.end.files.map(Descriptors::new);
+        host.threads = samples.end.threads.map(Descriptors::new);
+        host.pressure = pressure::assess(&samples);
+        host.blocked = pressure::blocked(&samples);
+        host.shims = shims::assess(&samples);
+        host.helpers = helpers::assess(&samples);
+        host.daemon = pid.and_then(|pid| daemon::assess(&samples, first, pid));
+        host.limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
+        if let Some(pid) = pid {
+            match self.read_disks(pid, &samples.end.directories).await {
+                Ok(disks) => host.disks = disks,
+                Err(why) => host.unreadable.push(format!("the runtime's disks: {why}")),
+            }
+        }
+        host
+    }
+
+    /// The process that listens on the socket. It is asked only if the one that did has ended, or by doctor.
+    async fn listener(&self) -> Result<Option<u32>, String> {
+        let Some(socket) = &self.target.socket else {
+            return Ok(None);
+        };
+        let known = self.daemon.filter(|_| !self.thorough).filter(|pid| {
+            let known = self.last.processes.get(pid);
+            let now = Proc::below(&self.target.root).process(*pid);
+            known.zip(now).is_some_and(|(known, now)| now.is(known))
+        });
+        match known {
+            Some(pid) => Ok(Some(pid)),
+            None => daemon::listener(socket).await.map(Some),
+        }
+    }
+
+    async fn sample(&self, daemon: Option<u32>) -> Result<Arc<Sample>, String> {
+        let subject = Subject {
+            root: self.target.root.clone(),
+            socket: self.target.socket.clone(),
+            daemon,
+            thorough: self.thorough,
+        };
+        let before = Arc::clone(&self.last);
+        let read = move || Sample::take(&subject, Some(&before));
+        let read = alone(&self.processes, SAMPLE_DEADLINE, read).await?;
+        read.map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    async fn read_disks(
+        &self,
+        daemon: u32,
+        directories: &Arc<Vec<String>>,
+    ) -> Result<Vec<Disk>, String> {
+        let (root, directories) = (self.target.root.clone(), Arc::clone(directories));
+        let read = move || disks::read(&root, daemon, &directories);
+        alone(&self.disks, DISKS_DEADLINE, read).await
+    }
+}
+
+/// What blocking work returns, if it does in time and the work before it has ended.
+async fn alone<T: Send + 'static>(
+    one: &Arc<Semaphore>,
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let Ok(permit) = Arc::clone(one).try_acquire_owned() else {
+        return Err("an earlier read still hangs".to_owned());
+    };
+    let work = move || {
+        let _until_it_ends = permit;
+        work()
+    };
+    within(deadline, work).await
 }
 
 /// What blocking work returns, if it does in time. It is abandoned otherwise.
@@ -228,26 +336,37 @@ async fn within<T: Send + 'static>(
     }
 }
 
-/// A path of the host, from here: in a container with the PID namespace of the host, its files are below
-/// the root of process 1.
-fn on_host(root: &Path, path: &str) -> PathBuf {
+/// The root of the host's files, from here: in a container with the PID namespace of the host it is that of process 1.
+fn host_files(root: &Path) -> PathBuf {
     let namespace = |pid: &str| std::fs::read_link(root.join(format!("proc/{pid}/ns/mnt"))).ok();
-    let relative = path.trim_start_matches('/');
     match (namespace("self"), namespace("1")) {
-        (Some(own), Some(host)) if own != host => root.join("proc/1/root").join(relative),
-        _ => root.join(relative),
+        (Some(own), Some(host)) if own != host => root.join("proc/1/root"),
+        _ => root.to_owned(),
     }
+}
+
+/// A path of the host, from here.
+fn on_host(root: &Path, path: &str) -> PathBuf {
+    host_files(root).join(path.trim_start_matches('/'))
 }
 
 /// The findings about the host.
 pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     let daemon = host.daemon.as_ref();
     let mut findings = mounts::check(&host.mounts, calls);
-    findings.extend(daemon::check(daemon, host.files));
+    findings.extend(disks::check(&host.disks));
+    let limits = cgroup::check(&host.limits, daemon);
+    let limited = limits
+        .iter()
+        .any(|finding| finding.code == "daemon_memory_limit");
+    findings.extend(limits);
+    findings.extend(daemon::check(host, limited));
+    findings.extend(helpers::check(&host.helpers, &host.shims, calls));
     findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(systemd::check(host.systemd.as_ref()));
-    // What names one process or mount is the more likely cause of slow calls.
-    let explained = findings.iter().any(|finding| !finding.explains.is_empty());
+    // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
+    let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys;
+    let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
     findings.extend(kubelet::check(host.kubelet.as_ref()));
     findings
@@ -291,16 +410,30 @@ fn shorten(lines: &mut Vec<String>) {
     }
 }
 
+/// A command of these words, without a shell.
+fn command(words: &[OsString]) -> Command {
+    let (program, arguments) = words
+        .split_first()
+        .map_or((OsString::new(), &[][..]), |(p, a)| (p.clone(), a));
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
 /// What to do about a process that waits in these functions of the kernel: `disk`, unless it waits for something else.
-fn what_blocks(places: &[String], disk: &'static str) -> &'static str {
+fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));
         !places.is_empty() && places.iter().all(is_one)
     };
     if all(&["refrigerator", "freezer"]) {
-        "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it."
+        "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.".to_owned()
     } else if all(&["mem_cgroup", "try_charge"]) {
         "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise the limit."
+            .to_owned()
     } else {
         disk
     }

@@ -14,9 +14,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use super::{CALLS, Calls, HostTarget, listed, on_host, shorten};
+use super::{Calls, HostTarget, command, listed, on_host, shorten};
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
@@ -99,16 +98,12 @@ async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts,
 
 /// How long the mount took to answer, if it did in time. An error is an answer, too.
 async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option<Duration>> {
-    let [program, arguments @ ..] = target.ask_mount.as_slice() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let mut child = Command::new(program)
-        .args(arguments)
+    let mut child = command(&target.ask_mount)
         .arg(on_host(&target.root, path))
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .current_dir("/")
+        .kill_on_drop(false)
         .spawn()?;
     let begin = clock.now();
     match tokio::time::timeout(DEADLINE, child.wait()).await {
@@ -223,6 +218,21 @@ fn pod_in(path: &str) -> Option<String> {
     (is_uid && below.starts_with("volume")).then(|| uid.to_owned())
 }
 
+/// What a mount that hangs explains.
+const CAUSED: &[&str] = &[
+    "runtime_silent",
+    "list_slow",
+    "list_failed",
+    "status_slow",
+    "pods_hung",
+    "pods_failing",
+    "daemon_blocked",
+    "shim_blocked",
+    "container_blocked",
+    "blocked_tasks",
+    "runc_hangs",
+];
+
 pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
     let name = |mount: &Mount| {
         let Some(uid) = &mount.pod else {
@@ -233,7 +243,11 @@ pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
             None => format!(", of pod {uid}"),
         }
     };
-    let finding = |code, severity, all: &[Mount], what: &str, next| {
+    let first = |all: &[Mount]| {
+        all.first()
+            .map_or(String::new(), |mount| mount.path.clone())
+    };
+    let finding = |code, severity, all: &[Mount], what: &str, next: String| {
         let paths: Vec<String> = all
             .iter()
             .map(|m| format!("{}{}", m.path, name(m)))
@@ -264,16 +278,22 @@ pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
         Severity::Critical,
         &mounts.hanging,
         "a mount does not answer",
-        "Restore its server or process; else unmount it (umount -f -l PATH) and restart the pod.",
+        format!(
+            "Restore its server or process; else unmount it, and restart the pod: `umount -f -l {}`",
+            first(&mounts.hanging)
+        ),
     );
     let slow = finding(
         "mount_slow",
         Severity::Info,
         &mounts.slow,
         "a mount answers slowly",
-        "Check its server and the network to it.",
+        format!(
+            "Check its server and the network to it: `time stat -f {}`",
+            first(&mounts.slow)
+        ),
     );
-    let hanging = hanging.map(|finding| finding.explains(CALLS));
+    let hanging = hanging.map(|finding| finding.explains(CAUSED));
     hanging.into_iter().chain(slow).collect()
 }
 

@@ -158,7 +158,7 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
     found.collect()
 }
 
-fn finding(code: &'static str, summary: String, next: &'static str) -> Finding {
+fn finding(code: &'static str, summary: String, next: impl Into<String>) -> Finding {
     Finding::new(code, Layer::Host, Severity::Info, summary, next)
 }
 
@@ -195,10 +195,10 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
         1 => "a process was blocked in the kernel all the time".to_owned(),
         n => format!("{n} processes were blocked in the kernel all the time"),
     };
-    let next = what_blocks(
-        &places,
-        "Find the disk or mount for which they wait (dmesg; /proc/PID/stack).",
-    );
+    let first = blocked.first().map_or(0, |process| process.pid);
+    let disk =
+        format!("Find the disk or mount for which they wait: `dmesg`; `cat /proc/{first}/stack`");
+    let next = what_blocks(&places, disk);
     let mut found = finding("blocked_tasks", summary, next);
     let lines = blocked.iter().map(|process| {
         let why = blocked_evidence(std::slice::from_ref(&process.at));
@@ -234,12 +234,9 @@ fn figures(stalls: &Stalls) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::picture::host::daemon::Daemon;
     use crate::picture::host::fake::{FakeHost, codes};
-    use crate::picture::host::sample::Sample;
 
     fn stalls(some: f64, full: f64) -> Option<Stalls> {
         let stall = |share| Stall {
@@ -332,10 +329,7 @@ mod tests {
             host.write("proc/pressure/cpu", &line("some"));
         };
         write(1_000_000);
-        let begin = Sample::take(host.root(), None, None).unwrap();
-        write(3_000_000);
-        let end = Sample::take(host.root(), None, None).unwrap();
-        let pressure = assess(&Samples::new(begin, end, Duration::from_secs(8)));
+        let pressure = assess(&host.samples(None, |_| write(2_000_000)));
         let stall = Stall {
             avg10: 0.125,
             share: 0.25,
@@ -366,12 +360,12 @@ mod tests {
         host.process(22, "new", 'S', 1);
         host.process(23, "own", 'D', std::process::id());
         host.write("proc/20/wchan", "nfs_wait");
-        let begin = Sample::take(host.root(), None, None).unwrap();
         let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
-        host.write("proc/21/status", ran);
-        host.process(22, "new", 'D', 1);
-        let end = Sample::take(host.root(), None, None).unwrap();
-        let blocked = blocked(&Samples::new(begin, end, Duration::from_secs(8)));
+        let samples = host.samples(None, |host| {
+            host.write("proc/21/status", ran);
+            host.process(22, "new", 'D', 1);
+        });
+        let blocked = blocked(&samples);
         let stuck = BlockedProcess {
             pid: 20,
             name: "stuck".to_owned(),

@@ -2,14 +2,29 @@
 //! stopped or blocked all the time, a zombie that nobody reaps.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::bundles::{self, DeadInit};
 use super::pressure::Counters;
-use super::rounded;
-use super::shims::{self, ShimProcess};
+use super::shims::{self, Role};
+use super::{cgroup, disks, helpers, host_files, rounded};
 use crate::proc::{Blocked, Proc, Process};
+
+/// Each thread in state D counts in the load average. Below this load, none has been there for half a minute.
+const IDLE: f64 = 0.3;
+
+/// What a sample is of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Subject {
+    pub(super) root: PathBuf,
+    /// The runtime's socket, and the process that listens on it.
+    pub(super) socket: Option<PathBuf>,
+    pub(super) daemon: Option<u32>,
+    /// Read the threads of shims even if the load shows that none is blocked.
+    pub(super) thorough: bool,
+}
 
 /// One sample.
 #[derive(Debug, Default)]
@@ -19,13 +34,21 @@ pub(super) struct Sample {
     pub(super) blocked: BTreeMap<u32, Blocked>,
     /// More about the daemon and the shims.
     pub(super) watched: BTreeMap<u32, Watched>,
-    pub(super) shims: Vec<ShimProcess>,
-    /// Root has programs in pods that have the name of a shim.
-    pub(super) shims_in_pods: bool,
+    /// The processes that belong to pods, and those that only look like it.
+    pub(super) roles: BTreeMap<u32, Role>,
+    /// The PIDs of first processes of containers.
+    pub(super) inits: BTreeMap<String, u32>,
     pub(super) dead_inits: Vec<DeadInit>,
+    /// The frozen control groups of the daemon and of processes of containers.
+    pub(super) frozen: BTreeMap<u32, String>,
+    pub(super) helpers: Vec<helpers::Helper>,
     pub(super) pressure: Counters,
+    pub(super) limits: cgroup::Counters,
+    /// The daemon's directories.
+    pub(super) directories: Arc<Vec<String>>,
     pub(super) load: Option<f64>,
     pub(super) files: Option<(u64, u64)>,
+    pub(super) threads: Option<(u64, u64)>,
     pub(super) uptime: Option<f64>,
     pub(super) shows_host: bool,
 }
@@ -40,65 +63,112 @@ pub(super) struct Watched {
 }
 
 impl Sample {
-    /// Reads all processes, and more about the daemon and the shims of the socket.
-    pub(super) fn take(
-        root: &Path,
-        socket: Option<&Path>,
-        daemon: Option<u32>,
-    ) -> std::io::Result<Self> {
-        let proc = Proc::below(root);
-        let processes = proc.processes()?;
-        let (shims, shims_in_pods) = shims::find(&proc, &processes, socket);
-        let dead_inits = bundles::dead_inits(&proc, &shims);
-        let own = std::process::id();
-        // The children that ask mounts are blocked on purpose.
-        let blocked = processes
-            .values()
-            .filter(|process| process.state == 'D' && process.parent != own)
-            .map(|process| (process.pid, proc.blocked(&process.pid.to_string())));
-        let watched = daemon.into_iter().map(|pid| {
-            let watched = Watched {
-                threads: proc.blocked_threads(pid),
-                descriptors: proc.descriptors(pid),
-                waited: proc.waited(pid),
-            };
-            (pid, watched)
-        });
-        let shim_threads = shims.iter().map(|shim| {
-            let watched = Watched {
-                threads: proc.blocked_threads(shim.pid),
-                descriptors: None,
-                waited: None,
-            };
-            (shim.pid, watched)
-        });
-        let load = proc.read("loadavg").ok();
-        Ok(Self {
-            blocked: blocked.collect(),
-            watched: shim_threads.chain(watched).collect(),
+    /// Reads all processes, and more about the daemon and the shims. What never changes is taken from the sample before.
+    pub(super) fn take(subject: &Subject, before: Option<&Self>) -> std::io::Result<Self> {
+        let proc = Proc::below(&subject.root);
+        let mut sample = Self {
+            processes: proc.processes()?,
             pressure: Counters::read(&proc),
-            load: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
             files: proc.files(),
             uptime: proc.uptime(),
             shows_host: proc.shows_host(),
-            processes,
-            shims,
-            shims_in_pods,
-            dead_inits,
+            ..Self::default()
+        };
+        sample.read_load(&proc);
+        let none = Self::default();
+        let before = before.unwrap_or(&none);
+        let files = host_files(&subject.root);
+        sample.roles = shims::roles(&proc, &files, &sample, before, subject.socket.as_deref());
+        sample.inits = bundles::inits(&proc, &sample, before);
+        sample.dead_inits = bundles::dead(&sample);
+        sample.helpers = helpers::find(&proc, &sample, subject.daemon);
+        let own = std::process::id();
+        // The children that ask mounts are blocked on purpose.
+        let blocked = sample.processes.values();
+        let blocked = blocked.filter(|process| process.state == 'D' && process.parent != own);
+        sample.blocked = blocked
+            .map(|process| (process.pid, proc.blocked(&process.pid.to_string())))
+            .collect();
+        sample.watch(&proc, subject, &files, before);
+        Ok(sample)
+    }
+
+    /// `0.50 0.40 0.30 2/800 12345`: the load, and how many threads exist.
+    fn read_load(&mut self, proc: &Proc) {
+        let text = proc.read("loadavg").unwrap_or_default();
+        let mut fields = text.split_whitespace();
+        self.load = fields.next().and_then(|load| load.parse().ok());
+        let existing = fields
+            .nth(2)
+            .and_then(|field| field.split_once('/')?.1.parse().ok());
+        let limit = |file: &str| proc.read(file).ok()?.trim().parse().ok();
+        let limits = [limit("sys/kernel/pid_max"), limit("sys/kernel/threads-max")];
+        self.threads = existing.zip(limits.into_iter().flatten().min());
+    }
+
+    /// Reads more about the daemon, the shims and the processes of containers.
+    fn watch(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self) {
+        if subject.thorough || self.load.is_none_or(|load| load >= IDLE) {
+            let shims = self.shims().map(|(pid, _)| pid);
+            let watched = shims.map(|pid| {
+                let threads = proc.blocked_threads(pid);
+                (
+                    pid,
+                    Watched {
+                        threads,
+                        descriptors: None,
+                        waited: None,
+                    },
+                )
+            });
+            self.watched = watched.collect();
+        }
+        self.frozen = shims::frozen_groups(self);
+        let Some(pid) = subject.daemon else { return };
+        let Some(daemon) = self.processes.get(&pid) else {
+            return;
+        };
+        self.directories = match before.processes.get(&pid).is_some_and(|b| b.is(daemon)) {
+            true => Arc::clone(&before.directories),
+            false => Arc::new(disks::directories(proc, daemon)),
+        };
+        let groups = proc.read(&format!("{pid}/cgroup")).unwrap_or_default();
+        self.limits = cgroup::Counters::read(files, &groups);
+        let freezer = cgroup::Group::find(files, &groups, "freezer");
+        self.frozen
+            .extend(freezer.and_then(|group| Some((pid, group.frozen()?))));
+        let watched = Watched {
+            threads: proc.blocked_threads(pid),
+            descriptors: proc.descriptors(pid),
+            waited: proc.waited(pid),
+        };
+        self.watched.insert(pid, watched);
+    }
+
+    /// The PIDs and ids of shims.
+    pub(super) fn shims(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.roles.iter().filter_map(|(pid, role)| match role {
+            Role::Shim { id } => Some((*pid, id.as_str())),
+            _ => None,
         })
+    }
+
+    /// The same process at the time of another sample.
+    pub(super) fn same(&self, process: &Process) -> Option<&Process> {
+        self.processes.get(&process.pid).filter(|p| p.is(process))
     }
 }
 
 /// Two samples.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    pub(super) begin: Sample,
-    pub(super) end: Sample,
+    pub(super) begin: Arc<Sample>,
+    pub(super) end: Arc<Sample>,
     apart: Duration,
 }
 
 impl Samples {
-    pub(super) const fn new(begin: Sample, end: Sample, apart: Duration) -> Self {
+    pub(super) const fn new(begin: Arc<Sample>, end: Arc<Sample>, apart: Duration) -> Self {
         Self { begin, end, apart }
     }
 
@@ -109,10 +179,10 @@ impl Samples {
 
     /// The processes that both samples show, as each of them shows them.
     pub(super) fn lasting(&self) -> impl Iterator<Item = (&Process, &Process)> {
-        self.end.processes.values().filter_map(|after| {
-            let before = self.begin.processes.get(&after.pid)?;
-            before.is(after).then_some((before, after))
-        })
+        self.end
+            .processes
+            .values()
+            .filter_map(|after| Some((self.begin.same(after)?, after)))
     }
 
     /// Where the threads of a process wait that were blocked all the time.

@@ -1,6 +1,6 @@
 //! Shims: the process beside the containers of a sandbox (containerd) or of a container (CRI-O's conmon).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::bundles::DeadInit;
+use super::cgroup::{Group, thaw};
 use super::daemon::Daemon;
-use super::sample::Samples;
+use super::sample::{Sample, Samples, place};
 use super::{Calls, blocked_evidence, listed, what_blocks};
 use crate::kubelet::values;
 use crate::picture::finding::{Finding, Layer, Severity};
@@ -22,15 +23,19 @@ const CONTAINERD: &str = "containerd-shim";
 const CONMON: &str = "conmon";
 /// The namespace of the CRI plugin in containerd.
 const NAMESPACE: &str = "k8s.io";
+/// A process that is older than the examination by so many seconds existed when the first list was made.
+const OLDER: f64 = 10.0;
 
 /// The shims and the containers that they keep.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
     /// Whether all processes of the host are visible and no shim may be in a pod, so that one that was not found does not
     /// exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Shim>,
+    /// Children of shims in the control groups of containers, that have not ended.
+    pub(crate) processes: Vec<ContainerProcess>,
     /// Containers whose init process was gone or a zombie all the time.
     pub(crate) dead_inits: Vec<DeadInit>,
 }
@@ -42,6 +47,8 @@ pub(crate) struct Shim {
     pub(crate) pid: u32,
     /// The id of its sandbox, or for CRI-O of its container.
     pub(crate) id: String,
+    /// It is so old that the list before the examination should contain its sandbox.
+    pub(crate) old: bool,
     /// It was stopped at the begin and at the end.
     pub(crate) stopped: bool,
     /// Threads that were blocked in the kernel all the time: where they wait.
@@ -50,59 +57,123 @@ pub(crate) struct Shim {
     pub(crate) zombies: Vec<u32>,
 }
 
-/// A process that is a shim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShimProcess {
-    pub(super) pid: u32,
-    pub(super) id: String,
+/// A process of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerProcess {
+    pub(crate) pid: u32,
+    /// The id of its container or sandbox.
+    pub(crate) id: String,
+    /// The id of its shim.
+    pub(crate) shim: String,
+    /// It is so old that the list before the examination should contain its container.
+    pub(crate) old: bool,
+    /// It was blocked in the kernel all the time: where it waits.
+    pub(crate) blocked: Option<String>,
+    /// The control group that was frozen all the time.
+    pub(crate) frozen: Option<String>,
 }
 
-/// The shims of the runtime that serves the socket, and whether root has programs of that name in pods: those of Kata
-/// Containers may be there, and so may those that pretend. A shim whose runtime cannot be told counts. One of another user
-/// does not.
-pub(super) fn find(
+/// What a process is for a pod. It does not change as long as the process lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Shim {
+        id: String,
+    },
+    /// Root's program in a pod that has the name of a shim: of Kata Containers, or one that pretends.
+    ShimInPod,
+    /// It only has the name of a shim.
+    Other,
+    /// A child of a shim, in the control group of this container.
+    Container {
+        id: String,
+        freezer: Option<Group>,
+    },
+}
+
+/// Finds the shims of the runtime that serves the socket, and their children. A shim whose runtime cannot be told counts.
+/// One of another user does not.
+pub(super) fn roles(
     proc: &Proc,
-    processes: &BTreeMap<u32, Process>,
+    files: &Path,
+    sample: &Sample,
+    before: &Sample,
     socket: Option<&Path>,
-) -> (Vec<ShimProcess>, bool) {
-    let mut in_pods = false;
-    let shims = processes.values().filter_map(|process| {
-        let pid = process.pid;
-        if !matches!(process.name.as_str(), CONTAINERD | CONMON) {
-            return None;
-        }
-        let belongs = proc.belongs(pid)?;
-        in_pods |= belongs == Belongs::Pod;
-        if belongs != Belongs::System {
-            return None;
-        }
-        let args = proc.arguments(pid)?;
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let id = match process.name.as_str() {
-            // Other programs than CRI-O use it, too.
-            CONMON if args.iter().any(|arg| arg.contains("/crio")) => {
-                flag(&args, &["-c", "--cid"])?
-            }
-            CONMON => return None,
-            _ => {
-                if flag(&args, &["-namespace", "--namespace"]).is_some_and(|n| n != NAMESPACE) {
-                    return None;
-                }
-                let address = flag(&args, &["-address", "--address"]);
-                let other = |socket: &Path| address.is_some_and(|a| !is_same(proc, pid, a, socket));
-                if socket.is_some_and(other) {
-                    return None;
-                }
-                flag(&args, &["-id", "--id"])?
-            }
-        };
-        Some(ShimProcess {
-            pid,
-            id: id.to_owned(),
-        })
+) -> BTreeMap<u32, Role> {
+    let known = |process: &Process| {
+        before.same(process)?;
+        before.roles.get(&process.pid).cloned()
+    };
+    let named = sample.processes.values();
+    let named = named.filter(|p| matches!(p.name.as_str(), CONTAINERD | CONMON) && !p.is_dead());
+    let shims = named.filter_map(|process| {
+        let role = known(process).or_else(|| shim(proc, process, socket))?;
+        Some((process.pid, role))
     });
-    let shims = shims.collect();
-    (shims, in_pods)
+    let mut roles: BTreeMap<u32, Role> = shims.collect();
+    let is_shim = |pid: &u32| matches!(roles.get(pid), Some(Role::Shim { .. }));
+    let children = sample.processes.values();
+    let children = children.filter(|process| is_shim(&process.parent) && !process.is_dead());
+    let containers = children.filter_map(|process| {
+        let role = known(process).or_else(|| {
+            let groups = proc.read(&format!("{}/cgroup", process.pid)).ok()?;
+            let id = groups.lines().find_map(container_in)?.to_owned();
+            let freezer = Group::find(files, &groups, "freezer");
+            Some(Role::Container { id, freezer })
+        })?;
+        Some((process.pid, role))
+    });
+    let containers: Vec<_> = containers.collect();
+    roles.extend(containers);
+    roles
+}
+
+/// The id of the container in a path such as `/kubepods/podUID/ID` or `/kubepods.slice/…/cri-containerd-ID.scope`.
+fn container_in(line: &str) -> Option<&str> {
+    let mut parts = line.split('/').filter_map(|part| {
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        let id = part.rsplit_once('-').map_or(part, |(_, id)| id);
+        (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+    });
+    parts.next()
+}
+
+fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
+    let pid = process.pid;
+    match proc.belongs(pid)? {
+        Belongs::System => {}
+        Belongs::Pod => return Some(Role::ShimInPod),
+        Belongs::User => return Some(Role::Other),
+    }
+    let args = proc.arguments(pid)?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let id = if process.name == CONMON {
+        // Other programs than CRI-O use it, too.
+        let of_crio = args.iter().any(|arg| arg.contains("/crio"));
+        of_crio.then(|| flag(&args, &["-c", "--cid"]))
+    } else {
+        let other_namespace =
+            flag(&args, &["-namespace", "--namespace"]).is_some_and(|n| n != NAMESPACE);
+        let address = flag(&args, &["-address", "--address"]);
+        let other = |socket: &Path| address.is_some_and(|a| !is_same(proc, pid, a, socket));
+        (!other_namespace && !socket.is_some_and(other)).then(|| flag(&args, &["-id", "--id"]))
+    };
+    Some(match id.flatten() {
+        Some(id) => Role::Shim { id: id.to_owned() },
+        None => Role::Other,
+    })
+}
+
+/// The control groups of containers' processes that are frozen now.
+pub(super) fn frozen_groups(sample: &Sample) -> BTreeMap<u32, String> {
+    let frozen = sample.roles.iter().filter_map(|(pid, role)| match role {
+        Role::Container {
+            freezer: Some(group),
+            ..
+        } => Some((*pid, group.frozen()?)),
+        _ => None,
+    });
+    frozen.collect()
 }
 
 fn flag<'a>(args: &'a [&'a str], names: &[&'a str]) -> Option<&'a str> {
@@ -127,28 +198,69 @@ fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> bool {
 /// What two samples show of the shims.
 pub(super) fn assess(samples: &Samples) -> Shims {
     let zombies = samples.zombies();
+    let (begin, end) = (&samples.begin, &samples.end);
+    let is_old = |pid: u32| {
+        let process = end
+            .processes
+            .get(&pid)
+            .filter(|process| begin.same(process).is_some());
+        let age = process
+            .zip(end.uptime)
+            .map(|(process, uptime)| process.age(uptime));
+        age.is_some_and(|age| age >= samples.seconds() + OLDER)
+    };
     // One that ended in between existed: its sandbox is not without a shim, but about to end.
-    let ended = samples.begin.shims.iter();
-    let ended = ended.filter(|shim| !samples.end.shims.contains(shim));
-    let shims = samples.end.shims.iter().chain(ended).map(|shim| {
-        let process = |sample: &super::sample::Sample| sample.processes.get(&shim.pid).cloned();
-        let both = process(&samples.begin).zip(process(&samples.end));
+    let now: BTreeSet<(u32, &str)> = end.shims().collect();
+    let ended = begin.shims().filter(|shim| !now.contains(shim));
+    let shims = now.iter().copied().chain(ended).map(|(pid, id)| {
+        let process = |sample: &Sample| sample.processes.get(&pid).cloned();
+        let both = process(begin).zip(process(end));
         let stopped = both.is_some_and(|(b, a)| b.is(&a) && b.is_stopped() && a.is_stopped());
-        let children = samples.end.processes.values();
-        let children = children.filter(|p| p.parent == shim.pid && zombies.contains(&p.pid));
+        let children = end.processes.values();
+        let children = children.filter(|p| p.parent == pid && zombies.contains(&p.pid));
         Shim {
-            pid: shim.pid,
-            id: shim.id.clone(),
+            pid,
+            id: id.to_owned(),
+            old: is_old(pid),
             stopped,
-            blocked: samples.blocked_threads(shim.pid),
+            blocked: samples.blocked_threads(pid),
             zombies: children.map(|p| p.pid).collect(),
         }
     });
-    let gone = samples.end.dead_inits.iter();
-    let gone = gone.filter(|init| samples.begin.dead_inits.contains(init));
+    let processes = end.roles.iter().filter_map(|(pid, role)| {
+        let Role::Container { id, .. } = role else {
+            return None;
+        };
+        let parent = end.processes.get(pid)?.parent;
+        let Role::Shim { id: shim } = end.roles.get(&parent)? else {
+            return None;
+        };
+        let (before, after) = (begin.blocked.get(pid), end.blocked.get(pid));
+        let blocked = after
+            .zip(before)
+            .filter(|(after, before)| after.since(before));
+        let frozen = end
+            .frozen
+            .get(pid)
+            .filter(|group| begin.frozen.get(pid) == Some(group));
+        Some(ContainerProcess {
+            pid: *pid,
+            id: id.clone(),
+            shim: shim.clone(),
+            old: is_old(*pid),
+            blocked: blocked.map(|(after, _)| place(after)),
+            frozen: frozen.cloned(),
+        })
+    });
+    let gone = end
+        .dead_inits
+        .iter()
+        .filter(|init| begin.dead_inits.contains(init));
+    let in_pods = end.roles.values().any(|role| *role == Role::ShimInPod);
     Shims {
-        complete: samples.end.shows_host && !samples.end.shims_in_pods,
+        complete: end.shows_host && !in_pods,
         shims: shims.collect(),
+        processes: processes.collect(),
         dead_inits: gone.cloned().collect(),
     }
 }
@@ -156,26 +268,106 @@ pub(super) fn assess(samples: &Samples) -> Shims {
 pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Vec<Finding> {
     // Causes first.
     let findings = [
+        ended_runs(shims, calls),
         stopped(shims, calls),
+        frozen(shims, calls),
         blocked(shims, calls),
+        init_blocked(shims, calls),
         missing(shims, daemon, calls),
+        orphaned(shims, calls),
         zombies(shims, calls),
         dead_inits(shims, calls),
     ];
     findings.into_iter().flatten().collect()
 }
 
+/// Shows PIDs in a command.
+fn pids(pids: impl Iterator<Item = u32>) -> String {
+    let pids: BTreeSet<u32> = pids.collect();
+    let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
+    pids.join(" ")
+}
+
+/// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
+fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let listed = calls.listed.as_ref()?;
+    let lives = |id: &str| listed.get(id).copied().unwrap_or(false);
+    let found = shims
+        .processes
+        .iter()
+        .filter(|process| process.old && !lives(&process.id));
+    let found: Vec<&ContainerProcess> = found.collect();
+    let ended = pids(found.iter().map(|process| process.pid));
+    let first = found.first().map_or(0, |process| process.pid);
+    let lines = found.iter().map(|process| {
+        let pod = calls.pod_of(&process.shim);
+        let state = if listed.contains_key(&process.id) {
+            "is listed as ended"
+        } else {
+            "is not listed"
+        };
+        let line = format!(
+            "{pod}: process {} runs, and its container {} {state}",
+            process.pid,
+            short(&process.id)
+        );
+        (pod, line)
+    });
+    group(lines, |pods| {
+        let next = format!(
+            "Look whether these pods run a second time: `cat /proc/{first}/cgroup; ps -o pid,etime,args -p {}`;              then drain and reboot the node, or end the old processes",
+            ended.replace(' ', ",")
+        );
+        let summary = format!(
+            "processes of {pods} run, although the runtime has lost their containers: these pods may run twice"
+        );
+        finding("ended_container_runs", Severity::Critical, summary, next).explains(&[
+            "shim_orphaned",
+            "init_gone",
+            "pods_failing",
+            "status_slow",
+            "shim_missing",
+        ])
+    })
+}
+
 fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let stopped = shims.shims.iter().filter(|shim| shim.stopped);
+    let all = pids(stopped.clone().map(|shim| shim.pid));
     let lines = stopped.map(|shim| {
         let pod = calls.pod_of(&shim.id);
         let line = format!("{pod}: the shim (pid {}) is in state T", shim.pid);
         (pod, line)
     });
     group(lines, |pods| {
-        let next = "Find out who stopped it; then send SIGCONT (kill -CONT PID).";
+        let next = format!("Find out who stopped it; then continue it: `kill -CONT {all}`");
         let summary = format!("the shim of {pods} is stopped");
         finding("shim_stopped", Severity::Critical, summary, next).explains(OF_POD)
+    })
+}
+
+fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let found = shims.processes.iter();
+    let found = found.filter_map(|process| Some((process, process.frozen.as_ref()?)));
+    let first = found.clone().map(|(_, group)| group.clone()).next();
+    let lines = found.map(|(process, frozen)| {
+        let id = &process.id;
+        let name = calls
+            .running
+            .get(id)
+            .cloned()
+            .unwrap_or_else(|| calls.pod_of(&process.shim));
+        let line = format!("{name}: process {} is frozen by {frozen}", process.pid);
+        (name, line)
+    });
+    group(lines, |containers| {
+        let thaw = first.as_deref().map(thaw).unwrap_or_default();
+        let next = format!(
+            "Find out who froze it (a checkpoint, `ctr tasks pause`); then thaw it: {thaw}"
+        );
+        let summary =
+            format!("{containers} is frozen: nothing in it runs, and it cannot be stopped");
+        finding("container_frozen", Severity::Critical, summary, next).explains(OF_POD)
     })
 }
 
@@ -186,6 +378,7 @@ fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
         .clone()
         .flat_map(|shim| shim.blocked.clone())
         .collect();
+    let first = blocked.clone().next().map_or(0, |shim| shim.pid);
     let lines = blocked.map(|shim| {
         let (pod, why) = (calls.pod_of(&shim.id), blocked_evidence(&shim.blocked));
         let line = format!("{pod}: shim (pid {}): {why}", shim.pid);
@@ -194,10 +387,37 @@ fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
     group(lines, |pods| {
         let next = what_blocks(
             &places,
-            "Find the mount or disk for which it waits (/proc/PID/task/*/stack).",
+            format!("Find the mount or disk for which it waits: `cat /proc/{first}/task/*/stack`"),
         );
         let summary = format!("the shim of {pods} is blocked in the kernel");
         finding("shim_blocked", Severity::Critical, summary, next).explains(OF_POD)
+    })
+}
+
+/// Such a process cannot be killed, so its container and pod cannot be stopped.
+fn init_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let found = shims
+        .processes
+        .iter()
+        .filter(|process| process.frozen.is_none());
+    let found = found.filter_map(|process| Some((process, process.blocked.clone()?)));
+    let places: Vec<String> = found.clone().map(|(_, place)| place).collect();
+    let first = found.clone().next().map_or(0, |(process, _)| process.pid);
+    let lines = found.map(|(process, place)| {
+        let pod = calls.pod_of(&process.shim);
+        let line = format!(
+            "{pod}: process {}: {}",
+            process.pid,
+            blocked_evidence(&[place])
+        );
+        (pod, line)
+    });
+    group(lines, |pods| {
+        let disk = format!("Find the mount or disk for which it waits: `cat /proc/{first}/stack`");
+        let next = what_blocks(&places, disk);
+        let summary =
+            format!("a process of {pods} is blocked in the kernel, so it cannot be killed");
+        finding("container_blocked", Severity::Warning, summary, next).explains(OF_POD)
     })
 }
 
@@ -209,12 +429,16 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
     let without = calls.ready.iter();
     let without = without.filter(|(id, _)| !with.contains(id.as_str()));
+    let ids: Vec<String> = without.clone().take(5).map(|(id, _)| short(id)).collect();
     let lines = without.map(|(id, pod)| {
         let line = format!("{pod}: no containerd-shim with -id {}", short(id));
         (pod.clone(), line)
     });
     group(lines, |pods| {
-        let next = "Remove the pod (crictl rmp -f); the kubelet creates it again.";
+        let next = format!(
+            "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
+            ids.join(" ")
+        );
         let summary = format!("the sandbox of {pods} is listed as Ready, but has no shim");
         finding("shim_missing", Severity::Warning, summary, next)
             .explains(OF_POD)
@@ -222,17 +446,46 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
     })
 }
 
+/// Shims whose sandbox no list contains, and that keep no process.
+fn orphaned(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let listed = calls.listed.as_ref()?;
+    let keeps = |shim: &Shim| {
+        shims
+            .processes
+            .iter()
+            .any(|process| process.shim == shim.id)
+    };
+    let found = shims.shims.iter();
+    let found = found.filter(|shim| shim.old && !listed.contains_key(&shim.id) && !keeps(shim));
+    let all = pids(found.clone().map(|shim| shim.pid));
+    let lines = found.map(|shim| {
+        let id = short(&shim.id);
+        let line = format!(
+            "the shim (pid {}) of sandbox {id}, which no list contains",
+            shim.pid
+        );
+        (id, line)
+    });
+    group(lines, |ids| {
+        let next = format!("They use memory and nothing else: end them with `kill {all}`");
+        let summary = format!("shims without a sandbox are left over ({ids})");
+        finding("shim_orphaned", Severity::Warning, summary, next)
+    })
+}
+
 fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let with = shims.shims.iter().filter(|shim| !shim.zombies.is_empty());
+    let all = pids(with.clone().map(|shim| shim.pid));
     let lines = with.map(|shim| {
         let pod = calls.pod_of(&shim.id);
-        let pids: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
-        let (pid, pids) = (shim.pid, pids.join(", "));
-        let line = format!("{pod}: the shim (pid {pid}) does not reap {pids}");
+        let (pid, zombies) = (shim.pid, pids(shim.zombies.iter().copied()));
+        let line = format!("{pod}: the shim (pid {pid}) does not reap {zombies}");
         (pod, line)
     });
     group(lines, |pods| {
-        let next = "If it lasts, kill the shim: this ends the containers of the pod.";
+        let next = format!(
+            "If it lasts, kill the shim, which ends the containers of the pod: `kill {all}`"
+        );
         let summary = format!("the shim of {pods} does not reap an ended process");
         finding("shim_zombie", Severity::Warning, summary, next)
             .explains(OF_POD)
@@ -242,8 +495,14 @@ fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
 
 /// Containers that both lists show as Running and whose process is gone.
 fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let lines = shims.dead_inits.iter().filter_map(|init| {
-        let name = calls.running.get(&init.container)?;
+    let found = shims.dead_inits.iter();
+    let found = found.filter_map(|init| Some((init, calls.running.get(&init.container)?)));
+    let ids: Vec<String> = found
+        .clone()
+        .take(5)
+        .map(|(init, _)| short(&init.container))
+        .collect();
+    let lines = found.map(|(init, name)| {
         let state = if init.zombie {
             "is a zombie"
         } else {
@@ -251,20 +510,29 @@ fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
         };
         let (pid, container) = (init.pid, short(&init.container));
         let line = format!("{name}: process {pid} of {container} {state}");
-        Some((name.clone(), line))
+        (name.clone(), line)
     });
     group(lines, |containers| {
-        let next =
-            "Remove the pod (crictl rmp -f), or kill its shim; the kubelet creates it again.";
+        let next = format!(
+            "Stop it: `crictl stop {}`; if that fails, remove its pod",
+            ids.join(" ")
+        );
         let summary = format!("{containers} is listed as Running, but its process has ended");
         finding("init_gone", Severity::Critical, summary, next).destroys()
     })
 }
 
 /// What a shim that does not answer explains.
-const OF_POD: &[&str] = &["status_slow", "pods_hung", "pods_failing", "init_gone"];
+const OF_POD: &[&str] = &[
+    "status_slow",
+    "pods_hung",
+    "pods_failing",
+    "init_gone",
+    "shim_zombie",
+    "runc_hangs",
+];
 
-fn finding(code: &'static str, severity: Severity, summary: String, next: &'static str) -> Finding {
+fn finding(code: &'static str, severity: Severity, summary: String, next: String) -> Finding {
     Finding::new(code, Layer::Pod, severity, summary, next)
 }
 
@@ -283,109 +551,24 @@ fn group(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::picture::host::fake::{FakeHost, codes};
-    use crate::picture::host::sample::Sample;
+    use crate::picture::host::fake::FakeHost;
+    use crate::picture::host::sample::Subject;
 
-    const SHIM: &str = "containerd-shim";
-
-    fn shim(host: &FakeHost, pid: u32, state: char, args: &[&str]) {
-        host.process(pid, SHIM, state, 1);
-        host.arguments(pid, args);
-    }
-
-    fn of(id: &str) -> Shims {
-        let shim = Shim {
-            pid: 900,
-            id: id.to_owned(),
-            ..Shim::default()
-        };
-        Shims {
-            complete: true,
-            shims: vec![shim],
-            dead_inits: Vec::new(),
-        }
-    }
-
-    fn calls() -> Calls {
-        let one = |id: &str, name: &str| BTreeMap::from([(id.to_owned(), name.to_owned())]);
-        Calls {
-            sandboxes: one("s1", "shop/cart"),
-            ready: one("s1", "shop/cart"),
-            running: one("c1", "shop/cart web"),
-            ..Calls::default()
-        }
-    }
-
-    #[test]
-    fn findings_follow_from_the_evidence() {
-        use Severity::{Critical, Warning};
-        let daemon = Daemon {
-            name: "containerd".to_owned(),
-            ..Daemon::default()
-        };
-        let with = |change: fn(&mut Shim)| {
-            let mut shims = of("s1");
-            change(&mut shims.shims[0]);
-            shims
-        };
-        let dead = |zombie: bool, container: &str| Shims {
-            dead_inits: vec![DeadInit {
-                container: container.to_owned(),
-                pid: 901,
-                zombie,
-            }],
-            ..of("s1")
-        };
-        for (shims, found) in [
-            (of("s1"), vec![]),
-            (with(|s| s.stopped = true), vec![("shim_stopped", Critical)]),
-            (
-                with(|s| s.blocked = vec!["nfs".to_owned()]),
-                vec![("shim_blocked", Critical)],
-            ),
-            (
-                with(|s| s.zombies = vec![901]),
-                vec![("shim_zombie", Warning)],
-            ),
-            (dead(false, "c1"), vec![("init_gone", Critical)]),
-            (dead(true, "c1"), vec![("init_gone", Critical)]),
-            (dead(false, "c2"), vec![]),
-            (of("s2"), vec![("shim_missing", Warning)]),
-            (
-                Shims {
-                    complete: false,
-                    ..of("s2")
-                },
-                vec![],
-            ),
-        ] {
-            let findings = check(&shims, Some(&daemon), &calls());
-            assert_eq!(codes(&findings), found, "{shims:?}");
-            assert!(
-                findings.iter().all(|f| f.summary.contains("shop/cart")),
-                "{findings:?}"
-            );
-        }
-        assert_eq!(check(&of("s2"), None, &calls()), []);
-        let crio = Daemon {
-            name: "crio".to_owned(),
-            ..Daemon::default()
-        };
-        assert_eq!(check(&of("s2"), Some(&crio), &calls()), []);
+    fn shim(host: &FakeHost, pid: u32, name: &str, state: char, args: &str) {
+        host.process(pid, name, state, 1);
+        host.arguments(pid, &args.split(' ').collect::<Vec<_>>());
     }
 
     #[test]
     fn many_shims_are_one_finding() {
-        let shims = (0..30).map(|n| Shim {
+        let stopped = |n| Shim {
             id: format!("s{n}"),
             stopped: true,
             ..Shim::default()
-        });
+        };
         let shims = Shims {
-            shims: shims.collect(),
+            shims: (0..30).map(stopped).collect(),
             ..Shims::default()
         };
         let findings = check(&shims, None, &Calls::default());
@@ -397,75 +580,67 @@ mod tests {
     #[test]
     fn shims_of_the_socket_are_found() {
         let host = FakeHost::new();
-        let socket = host.root().join("cri.sock");
-        let other = host.root().join("other.sock");
+        let path = |name: &str| host.root().join(name).display().to_string();
+        let (ours, theirs) = (path("cri.sock"), path("other.sock"));
         host.write("cri.sock", "");
         host.write("other.sock", "");
-        let (ours, theirs) = (socket.to_str().unwrap(), other.to_str().unwrap());
-        let program = "/usr/bin/containerd-shim-runc-v2";
-        shim(
-            &host,
-            10,
-            'S',
-            &[
-                program,
-                "-namespace",
-                "k8s.io",
-                "-id",
-                "s1",
-                "-address",
-                ours,
-            ],
-        );
-        shim(
-            &host,
-            11,
-            'S',
-            &[
-                program,
-                "-namespace",
-                "k8s.io",
-                "-id",
-                "s2",
-                "-address",
-                theirs,
-            ],
-        );
-        shim(
-            &host,
-            12,
-            'S',
-            &[program, "-namespace", "moby", "-id", "s3", "-address", ours],
-        );
-        shim(&host, 13, 'S', &[program, "-namespace=k8s.io", "-id=s4"]);
-        shim(&host, 14, 'S', &[program]);
-        host.process(20, "conmon", 'S', 1);
-        let exits = "--exit-dir=/var/run/crio/exits";
-        host.arguments(20, &["/usr/bin/conmon", "-b", "/b", "-c", "c1", exits]);
-        host.process(21, "conmon", 'S', 1);
-        host.arguments(
-            21,
-            &["conmon", "-c", "c2", "--exit-dir", "/run/libpod/exits"],
-        );
-        host.process(22, "other", 'S', 1);
-        host.arguments(22, &[program, "-id", "s5"]);
-        let ids = |socket: Option<&Path>| {
-            let sample = Sample::take(host.root(), socket, None).unwrap();
-            let ids = sample.shims.into_iter().map(|shim| shim.id);
-            ids.collect::<Vec<_>>().join(" ")
+        for (pid, name, args) in [
+            (
+                10,
+                CONTAINERD,
+                format!("shim -namespace k8s.io -id s1 -address {ours}"),
+            ),
+            (
+                11,
+                CONTAINERD,
+                format!("shim -namespace k8s.io -id s2 -address {theirs}"),
+            ),
+            (
+                12,
+                CONTAINERD,
+                format!("shim -namespace moby -id s3 -address {ours}"),
+            ),
+            (13, CONTAINERD, "shim -namespace=k8s.io -id=s4".to_owned()),
+            (14, CONTAINERD, "shim".to_owned()),
+            (
+                20,
+                CONMON,
+                "conmon -b /b -c c1 --exit-dir=/var/run/crio/exits".to_owned(),
+            ),
+            (
+                21,
+                CONMON,
+                "conmon -c c2 --exit-dir /run/libpod/exits".to_owned(),
+            ),
+            (22, "other", "shim -id s5".to_owned()),
+        ] {
+            shim(&host, pid, name, 'S', &args);
+        }
+        let ids = |socket: Option<&str>| {
+            let socket = socket.map(PathBuf::from);
+            let subject = Subject {
+                root: host.root().to_owned(),
+                socket,
+                ..Subject::default()
+            };
+            let sample = Sample::take(&subject, None).unwrap();
+            sample
+                .shims()
+                .map(|(_, id)| id.to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        assert_eq!(ids(Some(&socket)), "s1 s4 c1");
+        assert_eq!(ids(Some(&ours)), "s1 s4 c1");
         assert_eq!(ids(None), "s1 s2 s4 c1");
-        assert_eq!(ids(Some(Path::new("/gone.sock"))), "s4 c1");
+        assert_eq!(ids(Some("/gone.sock")), "s4 c1");
     }
 
     #[test]
     fn program_of_a_user_or_a_pod_is_no_shim() {
         let host = FakeHost::new();
-        shim(&host, 10, 'T', &["containerd-shim-runc-v2", "-id", "s1"]);
+        shim(&host, 10, CONTAINERD, 'T', "shim -id s1");
         let found = || {
-            let sample = || Sample::take(host.root(), None, None).unwrap();
-            let shims = assess(&Samples::new(sample(), sample(), Duration::from_secs(20)));
+            let shims = assess(&host.samples(None, |_| ()));
             (shims.shims.len(), shims.complete)
         };
         assert_eq!(found(), (1, true));
@@ -479,30 +654,80 @@ mod tests {
     #[test]
     fn only_what_lasts_is_reported() {
         let host = FakeHost::new();
-        let args = ["containerd-shim-runc-v2", "-id", "s1"];
-        shim(&host, 10, 'T', &args);
-        shim(&host, 11, 'S', &["containerd-shim-runc-v2", "-id", "s2"]);
-        shim(&host, 12, 'T', &["containerd-shim-runc-v2", "-id", "s3"]);
+        for (pid, state) in [(10, 'T'), (11, 'S'), (12, 'T')] {
+            shim(&host, pid, CONTAINERD, state, &format!("shim -id s{pid}"));
+        }
         host.process(100, "app", 'Z', 11);
         host.process(101, "app", 'Z', 11);
         host.process(102, "app", 'S', 11);
         // Its first thread has ended, others run.
         let stat = "103 (app) Z 11 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 2 0 100000 0 512 0\n";
         host.write("proc/103/stat", stat);
-        let begin = Sample::take(host.root(), None, None).unwrap();
-        host.remove("proc/101");
-        host.remove("proc/12");
-        host.process(102, "app", 'Z', 11);
-        let end = Sample::take(host.root(), None, None).unwrap();
-        let shims = assess(&Samples::new(begin, end, Duration::from_secs(20)));
+        let shims = assess(&host.samples(None, |host| {
+            host.remove("proc/101");
+            host.remove("proc/12");
+            host.process(102, "app", 'Z', 11);
+        }));
         assert!(shims.complete);
         assert!(shims.shims[0].stopped && !shims.shims[1].stopped);
         assert_eq!(shims.shims[1].zombies, [100]);
         let ended = Shim {
             pid: 12,
-            id: "s3".to_owned(),
+            id: "s12".to_owned(),
             ..Shim::default()
         };
         assert_eq!(shims.shims[2..], [ended]);
+    }
+
+    #[test]
+    fn container_processes_are_found_with_both_cgroup_versions() {
+        let id = "f".repeat(64);
+        for (group, freezer, frozen, thawed) in [
+            (
+                format!("4:freezer:/kubepods/pod1/{id}"),
+                "sys/fs/cgroup/freezer/kubepods/pod1",
+                "freezer.state",
+                "THAWED",
+            ),
+            (
+                format!("0::/kubepods.slice/pod1.slice/cri-containerd-{id}.scope"),
+                "sys/fs/cgroup/kubepods.slice/pod1.slice",
+                "cgroup.events",
+                "populated 1\nfrozen 0",
+            ),
+            (
+                format!("0::/../pod1.slice/crio-{id}.scope"),
+                "sys/fs/cgroup/kubepods.slice/pod1.slice",
+                "cgroup.events",
+                "frozen 0",
+            ),
+        ] {
+            let host = FakeHost::new();
+            shim(&host, 10, CONTAINERD, 'S', "shim -id s1");
+            host.process(100, "app", 'S', 10);
+            host.process(101, "runc", 'S', 10);
+            host.write("proc/100/cgroup", &group);
+            let own = group.rsplit('/').next().unwrap();
+            let state = format!("{freezer}/{own}/{frozen}");
+            let (flag, now) = match frozen {
+                "freezer.state" => ("freezer.self_freezing", "FROZEN"),
+                _ => ("cgroup.freeze", "frozen 1"),
+            };
+            host.write(&state, now);
+            host.write(&format!("{freezer}/{flag}"), "1");
+            let all = assess(&host.samples(None, |_| ())).processes;
+            assert_eq!(
+                (all.len(), all[0].pid, &*all[0].id, &*all[0].shim),
+                (1, 100, &*id, "s1")
+            );
+            assert!(all[0].old);
+            assert_eq!(
+                all[0].frozen,
+                Some(format!("/{freezer}")),
+                "the group above is the cause"
+            );
+            let thawed = assess(&host.samples(None, |host| host.write(&state, thawed)));
+            assert_eq!(thawed.processes[0].frozen, None, "{group}");
+        }
     }
 }

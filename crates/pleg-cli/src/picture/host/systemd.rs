@@ -5,13 +5,12 @@
 //! unit can be started, and no pod either, until it is executed again. It is asked by `busctl`, because
 //! `systemctl` of root does not use the bus.
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use super::{HostTarget, on_host};
+use super::{HostTarget, command, on_host};
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::Proc;
 
@@ -46,7 +45,7 @@ pub(super) async fn collect(target: &HostTarget) -> (Option<Systemd>, Option<Str
         return (None, None);
     }
     let socket = on_host(&target.root, SOCKET);
-    let output = Command::new(&target.busctl)
+    let output = command(&target.busctl)
         .arg(format!("--address=unix:path={}", socket.display()))
         .args(["get-property", "org.freedesktop.systemd1"])
         .args([
@@ -54,8 +53,6 @@ pub(super) async fn collect(target: &HostTarget) -> (Option<Systemd>, Option<Str
             "org.freedesktop.systemd1.Manager",
         ])
         .arg("Version")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
         .output();
     let asked = match tokio::time::timeout(DEADLINE, output).await {
         Ok(Ok(output)) => answer(&output),
@@ -116,9 +113,6 @@ fn overflow(systemd: &Systemd) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
     use crate::picture::host::fake::{FakeHost, codes};
 
@@ -126,12 +120,9 @@ mod tests {
     async fn examine(script: &str) -> (Option<Systemd>, Option<String>) {
         let host = FakeHost::new();
         host.process(1, "systemd", 'S', 0);
-        host.write("busctl", &format!("#!/bin/sh\n{script}\n"));
-        let busctl = host.root().join("busctl");
-        fs::set_permissions(&busctl, fs::Permissions::from_mode(0o755)).unwrap();
         let target = HostTarget {
             root: host.root().to_owned(),
-            busctl,
+            busctl: ["sh", "-c", script].map(Into::into).to_vec(),
             ..HostTarget::new(None)
         };
         collect(&target).await

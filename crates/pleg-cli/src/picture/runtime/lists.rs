@@ -139,6 +139,12 @@ pub(super) async fn collect(runtime: &CriRuntime, clock: Clock, until: Instant) 
 }
 
 impl Lists {
+    /// Whether the last lists were answered.
+    pub(super) fn succeeded(&self) -> bool {
+        let last = self.rounds.last();
+        last.is_some_and(|round| round.calls().len() == 2 && round.is_complete())
+    }
+
     async fn round(&mut self, runtime: &CriRuntime, clock: Clock) -> Round {
         let began = clock.now();
         let version = tokio::time::timeout(DEADLINE, runtime.version());

@@ -86,6 +86,9 @@ impl Evidence {
             ..Calls::default()
         };
         self.pods.name_in(&mut calls);
+        if self.unusable.is_none() && self.lists.succeeded() {
+            calls.listed = Some(self.pods.listed.clone());
+        }
         calls
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Pods {
     pub(crate) restarted: usize,
     /// Ready sandboxes that have no address and are not on the host network, by the uid of their pod.
     pub(crate) without_address: Vec<String>,
+    /// All sandboxes and containers of both looks, and whether one of them shows it as not ended.
+    pub(crate) listed: BTreeMap<String, bool>,
 }
 
 /// A pod.
@@ -63,6 +65,15 @@ impl Pods {
             restarted,
             ..Self::default()
         };
+        for view in before.iter().chain(after) {
+            let sandboxes = view.status.sandboxes.iter();
+            let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady));
+            let containers = view.status.containers.iter();
+            let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited));
+            for (id, lives) in sandboxes.chain(containers) {
+                *pods.listed.entry(id.to_string()).or_default() |= lives;
+            }
+        }
         for view in after {
             pods.count(view);
             let status = &view.status;

@@ -1,0 +1,187 @@
+//! The file systems on which the runtime keeps its data and its state.
+
+use std::path::Path;
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
+
+use super::share;
+use crate::bounded;
+use crate::figures::bytes;
+use crate::kubelet::values;
+use crate::picture::finding::{Finding, Layer, Severity};
+use crate::proc::{Proc, Process};
+
+/// A disk with less is short of space, where that is also a small part of it.
+const LITTLE: u64 = 5 << 30;
+/// With less, nothing can be written that matters.
+const NOTHING: u64 = 1 << 20;
+/// Parts of the space or of the inodes that are left.
+const SHORT: f64 = 0.05;
+const FULL: f64 = 0.005;
+
+/// The file system of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Disk {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    /// For root, which may use what is reserved.
+    pub(crate) free_bytes: u64,
+    /// 0 where the file system does not count them.
+    pub(crate) inodes: u64,
+    pub(crate) free_inodes: u64,
+    pub(crate) read_only: bool,
+    /// Where it is mounted, if it is read-only.
+    pub(crate) mount: Option<String>,
+}
+
+/// The runtime's directories for data and state: as its command line or its configuration says, or the default ones.
+pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
+    let (flags, defaults) = match daemon.name.as_str() {
+        "containerd" => (
+            ["--root", "--state"],
+            ["/var/lib/containerd", "/run/containerd"],
+        ),
+        "crio" => (
+            ["--root", "--runroot"],
+            ["/var/lib/containers/storage", "/run/containers/storage"],
+        ),
+        _ => return Vec::new(),
+    };
+    let arguments = proc.arguments(daemon.pid).unwrap_or_default();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let flag = |names: &[&'static str]| {
+        let value = names
+            .iter()
+            .find_map(|name| values(&arguments, name).last());
+        value.map(str::to_owned)
+    };
+    let config =
+        flag(&["--config", "-c"]).unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
+    let config = bounded::read(&of_daemon(proc, daemon.pid, &config)).unwrap_or_default();
+    let config = DeTable::parse(&config).ok();
+    let set = |key: &str| {
+        let mut entries = config.as_ref()?.get_ref().iter();
+        let (_, value) = entries.find(|(name, _)| name.get_ref() == key)?;
+        Some(value.get_ref().as_str()?.to_owned())
+    };
+    let paths = flags.into_iter().zip(defaults).map(|(name, default)| {
+        let value = flag(&[name]).or_else(|| set(name.trim_start_matches('-')));
+        value.unwrap_or_else(|| default.to_owned())
+    });
+    paths.collect()
+}
+
+fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> std::path::PathBuf {
+    proc.path(&format!("{daemon}/root"))
+        .join(path.trim_start_matches('/'))
+}
+
+/// Asks the file systems of these directories, as the daemon sees them.
+pub(super) fn read(root: &Path, daemon: u32, directories: &[String]) -> Vec<Disk> {
+    let proc = Proc::below(root);
+    let disks = directories.iter().filter_map(|path| {
+        let found = statvfs(&of_daemon(&proc, daemon, path)).ok()?;
+        let read_only = found.flags().contains(FsFlags::ST_RDONLY);
+        #[allow(clippy::useless_conversion, reason = "some platforms count in 32 bits")]
+        Some(Disk {
+            path: path.clone(),
+            bytes: u64::from(found.blocks()).saturating_mul(found.fragment_size()),
+            free_bytes: u64::from(found.blocks_free()).saturating_mul(found.fragment_size()),
+            inodes: found.files().into(),
+            free_inodes: found.files_free().into(),
+            read_only,
+            mount: read_only.then(|| mount_of(&proc, daemon, path)).flatten(),
+        })
+    });
+    disks.collect()
+}
+
+/// The mount point that contains the directory.
+fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
+    let table = bounded::read_up_to(&proc.path(&format!("{daemon}/mountinfo")), 16 << 20).ok()?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let above = points.filter(|point| Path::new(path).starts_with(point));
+    above.max_by_key(|point| point.len()).map(str::to_owned)
+}
+
+pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for disk in disks {
+        let found = [read_only(disk), space(disk), inodes(disk)]
+            .into_iter()
+            .flatten();
+        for finding in found {
+            // Both directories are often on one file system.
+            let same = findings.iter_mut().find(|other| other.code == finding.code);
+            match same {
+                Some(other) => other.evidence.extend(finding.evidence),
+                None => findings.push(finding),
+            }
+        }
+    }
+    findings
+}
+
+fn finding(code: &'static str, full: bool, summary: String, next: String) -> Finding {
+    let severity = if full {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let explains: &[&str] = if full { CAUSED } else { &[] };
+    Finding::new(code, Layer::Host, severity, summary, next).explains(explains)
+}
+
+/// What a disk to which nothing can be written explains.
+const CAUSED: &[&str] = &[
+    "runtime_silent",
+    "runtime_unreachable",
+    "list_failed",
+    "pods_failing",
+    "daemon_restarted",
+    "init_gone",
+    "kubelet_pleg_unhealthy",
+];
+
+fn read_only(disk: &Disk) -> Option<Finding> {
+    disk.read_only.then(|| {
+        let mount = disk.mount.as_deref().unwrap_or(&disk.path);
+        let summary = format!("the runtime cannot write to {}: its file system is read-only", disk.path);
+        let next = format!(
+            "Look for errors of the disk in `dmesg`; if there are none, `mount -o remount,rw {mount}`"
+        );
+        finding("disk_readonly", true, summary, next).because(format!("{mount} is mounted read-only"))
+    })
+}
+
+fn space(disk: &Disk) -> Option<Finding> {
+    let left = share(disk.free_bytes, disk.bytes);
+    let full = disk.free_bytes < NOTHING || left < FULL && disk.free_bytes < LITTLE;
+    let short = left < SHORT && disk.free_bytes < LITTLE;
+    (disk.bytes > 0 && !disk.read_only && (full || short)).then(|| {
+        let what = if full { "full" } else { "nearly full" };
+        let summary = format!("the file system of {} is {what}", disk.path);
+        let next = format!(
+            "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`",
+            disk.path
+        );
+        let (free, bytes) = (bytes(disk.free_bytes), bytes(disk.bytes));
+        finding("disk_full", full, summary, next)
+            .because(format!("{}: {free} of {bytes} are free", disk.path))
+    })
+}
+
+fn inodes(disk: &Disk) -> Option<Finding> {
+    let left = share(disk.free_inodes, disk.inodes);
+    (disk.inodes > 0 && !disk.read_only && left < SHORT).then(|| {
+        let full = left < FULL;
+        let what = if full { "no inodes left" } else { "few inodes left" };
+        let summary = format!("the file system of {} has {what}", disk.path);
+        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`", disk.path);
+        finding("disk_inodes", full, summary, next)
+            .because(format!("{}: {} of {} inodes are free", disk.path, disk.free_inodes, disk.inodes))
+    })
+}
