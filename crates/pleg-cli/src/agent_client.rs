@@ -1,6 +1,8 @@
 //! A client of the agent's HTTP server.
 
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,6 +15,8 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::AlertDescription::CertificateRequired;
+use rustls::Error::AlertReceived;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -164,6 +168,7 @@ impl AgentClient {
         let answer = async { exchange(self.connect().await?, request).await };
         let answer = tokio::time::timeout(DEADLINE, answer).await;
         let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
+        let answer = answer.map_err(of_tls);
         answer.with_context(|| format!("no answer of an agent at {}", self.url))
     }
 
@@ -183,6 +188,18 @@ impl AgentClient {
     }
 }
 
+/// The error of TLS in an error, in a few words: `pleg check` shows 80 characters.
+fn of_tls(error: anyhow::Error) -> anyhow::Error {
+    let of_tls = |e: &io::Error| e.get_ref()?.downcast_ref().cloned();
+    let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
+    match causes.find_map(of_tls) {
+        Some(AlertReceived(CertificateRequired)) => anyhow!("it needs --cert and --key"),
+        Some(AlertReceived(_)) => anyhow!("it rejects the certificate"),
+        Some(other) => other.into(),
+        None => error,
+    }
+}
+
 /// The status and the body of what a server on this host answers. Has no deadline.
 pub(crate) async fn get_from(
     address: SocketAddr,
@@ -198,9 +215,14 @@ async fn exchange(
     request: Request<Empty<Bytes>>,
 ) -> anyhow::Result<(StatusCode, String)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends when the sender is dropped. Its error is the one of the request, too.
-    tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    if answer.is_err() {
+        // If the connection has failed, its error is the cause.
+        drop(sender);
+        connection.await??;
+    }
+    let (head, body) = answer?.into_parts();
     let body = Limited::new(body, MOST_BYTES).collect().await;
     let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
     Ok((head.status, String::from_utf8(body.to_vec())?))
