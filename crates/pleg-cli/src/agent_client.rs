@@ -35,11 +35,10 @@ const MOST_BYTES: usize = 4 << 20;
 /// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
-    /// The host is a name or an IP address, in brackets if it is an IPv6 address.
+    /// The address is `HOST:PORT`; the host is a name or an IP address.
     Tcp {
         tls: bool,
-        host: String,
-        port: u16,
+        address: String,
     },
     Unix(PathBuf),
 }
@@ -48,8 +47,7 @@ impl Default for AgentUrl {
     fn default() -> Self {
         Self::Tcp {
             tls: false,
-            host: "127.0.0.1".to_owned(),
-            port: 9394,
+            address: "127.0.0.1:9394".to_owned(),
         }
     }
 }
@@ -69,8 +67,8 @@ impl FromStr for AgentUrl {
                 Some("https") => true,
                 Some(_) => return None,
             };
-            let (host, port) = (url.host()?.to_owned(), url.port_u16()?);
-            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, host, port })
+            let address = format!("{}:{}", url.host()?, url.port_u16()?);
+            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
         });
         address.ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
@@ -82,10 +80,8 @@ impl FromStr for AgentUrl {
 impl fmt::Display for AgentUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { tls, host, port } => {
-                let scheme = if *tls { "https" } else { "http" };
-                write!(f, "{scheme}://{host}:{port}")
-            }
+            Self::Tcp { tls: true, address } => write!(f, "https://{address}"),
+            Self::Tcp { address, .. } => write!(f, "http://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -173,18 +169,17 @@ impl AgentClient {
     }
 
     async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {
-        let (host, port) = match &self.url {
+        let address = match &self.url {
             AgentUrl::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            AgentUrl::Tcp { host, port, .. } => (host, port),
+            AgentUrl::Tcp { address, .. } => address,
         };
-        let stream = TcpStream::connect(format!("{host}:{port}")).await?;
+        let stream = TcpStream::connect(address).await?;
         let Some(tls) = &self.tls else {
             return Ok(Box::new(stream));
         };
-        let name = host.trim_matches(['[', ']']).to_owned();
-        Ok(Box::new(
-            tls.connect(ServerName::try_from(name)?, stream).await?,
-        ))
+        let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+        Ok(Box::new(tls.connect(name, stream).await?))
     }
 }
 
