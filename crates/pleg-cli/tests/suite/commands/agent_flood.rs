@@ -79,12 +79,12 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
     all.map(endless).collect()
 }
 
-/// The durations of scrapes until `ended`, sorted. A thread makes them, so that the clients of the same process do not
+/// The durations of scrapes until `ended`, sorted; one at least. A thread makes them, so that the clients of the same process do not
 /// delay them more than those of another process would.
-fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
+pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
     let clock = Clock::start();
     let mut took = Vec::new();
-    while !ended.load(Ordering::Relaxed) {
+    loop {
         let began = clock.now();
         let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -96,10 +96,12 @@ fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
             return Err(io::Error::other(format!("no page: {page:.99}")));
         }
         took.push(clock.now().since(began));
+        if ended.load(Ordering::Relaxed) {
+            took.sort();
+            return Ok(took);
+        }
         thread::park_timeout(PAUSE);
     }
-    took.sort();
-    Ok(took)
 }
 
 /// While the clients are there, ten times `lives` pods start, exit and are removed beside `pods` other pods. Returns the

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::agent::Agent;
 use super::run::{Running, Sim, arg, control, run_pod, serve};
-use crate::support::{SECRET, TestDir};
 use crate::support::browser::Browser;
+use crate::support::{SECRET, TestDir};
 
 pub(super) const WIDE: (u32, u32) = (1400, 900);
 const NARROW: (u32, u32) = (390, 844);
