@@ -1,6 +1,8 @@
 //! A client of the agent's HTTP server.
 
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,6 +15,8 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::AlertDescription::CertificateRequired;
+use rustls::Error::AlertReceived;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -31,11 +35,10 @@ const MOST_BYTES: usize = 4 << 20;
 /// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
-    /// The host is a name or an IP address, in brackets if it is an IPv6 address.
+    /// The address is `HOST:PORT`; the host is a name or an IP address.
     Tcp {
         tls: bool,
-        host: String,
-        port: u16,
+        address: String,
     },
     Unix(PathBuf),
 }
@@ -44,8 +47,7 @@ impl Default for AgentUrl {
     fn default() -> Self {
         Self::Tcp {
             tls: false,
-            host: "127.0.0.1".to_owned(),
-            port: 9394,
+            address: "127.0.0.1:9394".to_owned(),
         }
     }
 }
@@ -65,8 +67,8 @@ impl FromStr for AgentUrl {
                 Some("https") => true,
                 Some(_) => return None,
             };
-            let (host, port) = (url.host()?.to_owned(), url.port_u16()?);
-            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, host, port })
+            let address = format!("{}:{}", url.host()?, url.port_u16()?);
+            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
         });
         address.ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
@@ -78,10 +80,8 @@ impl FromStr for AgentUrl {
 impl fmt::Display for AgentUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { tls, host, port } => {
-                let scheme = if *tls { "https" } else { "http" };
-                write!(f, "{scheme}://{host}:{port}")
-            }
+            Self::Tcp { tls: true, address } => write!(f, "https://{address}"),
+            Self::Tcp { address, .. } => write!(f, "http://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -164,22 +164,34 @@ impl AgentClient {
         let answer = async { exchange(self.connect().await?, request).await };
         let answer = tokio::time::timeout(DEADLINE, answer).await;
         let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
+        let answer = answer.map_err(of_tls);
         answer.with_context(|| format!("no answer of an agent at {}", self.url))
     }
 
     async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {
-        let (host, port) = match &self.url {
+        let address = match &self.url {
             AgentUrl::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            AgentUrl::Tcp { host, port, .. } => (host, port),
+            AgentUrl::Tcp { address, .. } => address,
         };
-        let stream = TcpStream::connect(format!("{host}:{port}")).await?;
+        let stream = TcpStream::connect(address).await?;
         let Some(tls) = &self.tls else {
             return Ok(Box::new(stream));
         };
-        let name = host.trim_matches(['[', ']']).to_owned();
-        Ok(Box::new(
-            tls.connect(ServerName::try_from(name)?, stream).await?,
-        ))
+        let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+        Ok(Box::new(tls.connect(name, stream).await?))
+    }
+}
+
+/// The error of TLS in an error, in a few words: `pleg check` shows 80 characters.
+fn of_tls(error: anyhow::Error) -> anyhow::Error {
+    let of_tls = |e: &io::Error| e.get_ref()?.downcast_ref().cloned();
+    let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
+    match causes.find_map(of_tls) {
+        Some(AlertReceived(CertificateRequired)) => anyhow!("it needs --cert and --key"),
+        Some(AlertReceived(_)) => anyhow!("it rejects the certificate"),
+        Some(other) => other.into(),
+        None => error,
     }
 }
 
@@ -198,9 +210,14 @@ async fn exchange(
     request: Request<Empty<Bytes>>,
 ) -> anyhow::Result<(StatusCode, String)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends when the sender is dropped. Its error is the one of the request, too.
-    tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    if answer.is_err() {
+        // If the connection has failed, its error is the cause.
+        drop(sender);
+        connection.await??;
+    }
+    let (head, body) = answer?.into_parts();
     let body = Limited::new(body, MOST_BYTES).collect().await;
     let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
     Ok((head.status, String::from_utf8(body.to_vec())?))

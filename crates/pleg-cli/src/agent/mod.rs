@@ -56,17 +56,23 @@ pub(crate) async fn run(
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    let url = listener.address()?.url(access.scheme());
+    let url = listener.url(if access.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    })?;
     notice(&format!(
         "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
     ));
     if let Some(probes) = &probes {
-        let url = probes.address()?.url("http");
-        notice(&format!("{url} serves /healthz and /readyz"));
+        notice(&format!(
+            "{} serves /healthz and /readyz",
+            probes.url("http")?
+        ));
     }
     let manager = Manager::from_environment();
     manager.ready();
-    let is_open_to_host = args.listen.is_tcp() && !access.is_restricted();
+    let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
     let events = RecentEvents::new(clock.wall());

@@ -14,6 +14,7 @@ use pleg::core::{Instant, NotReady};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::checks::State;
 use super::events::RecentEvents;
@@ -61,11 +62,11 @@ impl Pages {
         }
         // Metrics name no pods, and a proxy in front of them may pass the header on.
         let is_foreign = self.is_open_to_host && !names_this_host(request);
-        let query = Query(request.uri().query().unwrap_or_default());
+        let query = request.uri().query().unwrap_or_default();
         match (request.uri().path(), allowed && !is_foreign) {
             ("/", _) => page::reply(),
             ("/healthz", _) => self.alive(),
-            ("/readyz", true) => self.ready(query.get("verbose").is_some()),
+            ("/readyz", true) => self.ready(parameter(query, "verbose").is_some()),
             ("/readyz", false) => match self.health.ready() {
                 // `pleg check` must not take it for a node without degraded reasons.
                 Ok(()) => text(StatusCode::OK, "ok (brief)\n"),
@@ -83,13 +84,14 @@ impl Pages {
                 reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
                 reply
             }
-            ("/debug/pods", true) => reply(StatusCode::OK, JSON, self.pods()),
-            ("/debug/events", true) => self.events(&query),
+            ("/debug/pods", true) => self.pods(),
+            ("/debug/events", true) => self.events(query),
             (path @ ("/debug/view" | "/debug/live"), true) => {
-                match view::Query::from_parameters(query.0) {
+                match view::Query::from_parameters(query) {
                     Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                     Ok(query) if path == "/debug/live" => self.live(request, query),
-                    Ok(query) => self.view(&query),
+                    // The node as `pleg top` shows it: one page of its pods.
+                    Ok(query) => json_reply(&self.observer.view(&query)),
                 }
             }
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
@@ -148,29 +150,15 @@ impl Pages {
     }
 
     /// The pods whose calls hang or fail.
-    fn pods(&self) -> Vec<u8> {
+    fn pods(&self) -> Reply {
         let all = self.health.pod_problems();
         let shown = all.iter().take(MOST_PODS);
-        let page = Problems {
-            time: json::utc(self.clock.wall()).to_string(),
-            total: all.len(),
-            problems: shown.map(|p| Problem::new(p, self.clock)).collect(),
-        };
-        let mut body = Vec::new();
-        // Writing to a vector does not fail.
-        let _ = json::line(&mut body, &page);
-        body
+        let problems: Vec<Value> = shown.map(|p| problem(p, self.clock)).collect();
+        let time = json::utc(self.clock.wall()).to_string();
+        json_reply(&json!({ "time": time, "total": all.len(), "problems": problems }))
     }
 
-    /// The node as `pleg top` shows it: one page of its pods.
-    fn view(&self, query: &view::Query) -> Reply {
-        let mut body = Vec::new();
-        // Writing to a vector does not fail.
-        let _ = json::line(&mut body, &self.observer.view(query));
-        reply(StatusCode::OK, JSON, body)
-    }
-
-    /// The same as server-sent events, and the records that are newer than the header `Last-Event-ID`.
+    /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
     fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| LastId::parse(id.to_str().ok()?));
@@ -189,8 +177,8 @@ impl Pages {
 
     /// `after=NUMBER`: only records with a higher number. `since=SECONDS`: only those of the last
     /// seconds.
-    fn events(&self, query: &Query<'_>) -> Reply {
-        let number = |name| query.get(name).map(str::parse::<u64>).transpose();
+    fn events(&self, query: &str) -> Reply {
+        let number = |name| parameter(query, name).map(str::parse::<u64>).transpose();
         let (Ok(after), Ok(since)) = (number("after"), number("since")) else {
             return text(
                 StatusCode::BAD_REQUEST,
@@ -213,47 +201,22 @@ pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady>
     }
 }
 
-/// The response of `/debug/pods`.
-#[derive(Serialize)]
-struct Problems {
-    time: String,
-    /// How many there are.
-    total: usize,
-    problems: Vec<Problem>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Problem {
-    pod: Pod,
-    /// `hung`, `failing` or `status_missing`.
-    problem: &'static str,
-    /// The CRI operation.
-    call: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    container: Option<String>,
-    since: String,
-    seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-impl Problem {
-    fn new(problem: &PodProblem, clock: Clock) -> Self {
-        let container = Some(problem.container.to_string());
-        Self {
-            pod: (&problem.pod).into(),
-            problem: problem.kind.as_str(),
-            call: problem.operation,
-            id: problem.id.as_ref().map(ToString::to_string),
-            container: container.filter(|name| !name.is_empty()),
-            since: json::utc(clock.wall_at(problem.since)).to_string(),
-            seconds: clock.now().since(problem.since).as_secs_f64(),
-            error: problem.error.as_ref().map(ToString::to_string),
-        }
+/// A pod whose calls hang or fail, as `/debug/pods` shows it. A field that does not apply is absent.
+fn problem(problem: &PodProblem, clock: Clock) -> Value {
+    let mut shown = json!({
+        "pod": Pod::from(&problem.pod),
+        "problem": problem.kind.as_str(),
+        "call": problem.operation,
+        "id": problem.id.as_ref().map(ToString::to_string),
+        "container": Some(&*problem.container).filter(|name| !name.is_empty()),
+        "since": json::utc(clock.wall_at(problem.since)).to_string(),
+        "seconds": clock.now().since(problem.since).as_secs_f64(),
+        "error": problem.error.as_ref().map(ToString::to_string),
+    });
+    if let Some(fields) = shown.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
     }
+    shown
 }
 
 /// A response that is rendered at most every [`RENDERED_FOR`].
@@ -283,17 +246,13 @@ impl<T> Rendered<T> {
     }
 }
 
-/// The parameters of a request. Their values need no decoding.
-struct Query<'a>(&'a str);
-
-impl<'a> Query<'a> {
-    fn get(&self, name: &str) -> Option<&'a str> {
-        let mut pairs = self.0.split('&');
-        pairs.find_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (key == name).then_some(value)
-        })
-    }
+/// The value of a parameter, which needs no decoding.
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = query.split('&');
+    pairs.find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (key == name).then_some(value)
+    })
 }
 
 /// Whether the request names an IP address or localhost. A name that another site has pointed to this host
@@ -315,6 +274,13 @@ fn names_this_host(request: &Request<Incoming>) -> bool {
 
 fn text(code: StatusCode, body: impl Into<Bytes>) -> Reply {
     reply(code, TEXT, body)
+}
+
+fn json_reply(object: &impl Serialize) -> Reply {
+    let mut body = Vec::new();
+    // Writing to a vector does not fail.
+    let _ = json::line(&mut body, object);
+    reply(StatusCode::OK, JSON, body)
 }
 
 fn reply(code: StatusCode, format: &'static str, body: impl Into<Bytes>) -> Reply {
@@ -360,15 +326,5 @@ mod tests {
         ] {
             assert_eq!(alive(&ready).is_ok(), is_alive, "{ready:?}");
         }
-    }
-
-    #[test]
-    fn parameters_are_found_by_name() {
-        let query = Query("verbose&after=7&since=");
-        assert_eq!(query.get("verbose"), Some(""));
-        assert_eq!(query.get("after"), Some("7"));
-        assert_eq!(query.get("since"), Some(""));
-        assert_eq!(query.get("ver"), None);
-        assert_eq!(Query("").get("verbose"), None);
     }
 }

@@ -23,7 +23,7 @@ const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which m
 pub(crate) struct Access {
     /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.
     digests: Vec<String>,
-    tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<TlsAcceptor>,
     requires_certificate: bool,
 }
 
@@ -55,18 +55,9 @@ impl Access {
         })
     }
 
-    pub(super) const fn tls(&self) -> Option<&TlsAcceptor> {
-        self.tls.as_ref()
-    }
-
-    /// Whether a client must prove who it is.
+    /// Returns true if a client must prove who it is.
     pub(crate) const fn is_restricted(&self) -> bool {
         !self.digests.is_empty() || self.requires_certificate
-    }
-
-    /// `http` or `https`.
-    pub(crate) const fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// Checks whether a request with these headers may read everything, or says why not. The certificate of the client

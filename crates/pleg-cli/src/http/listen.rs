@@ -55,18 +55,6 @@ impl Listen {
         }
     }
 
-    pub(crate) const fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp(_))
-    }
-
-    /// The address as a URL.
-    pub(crate) fn url(&self, scheme: &str) -> String {
-        match self {
-            Self::Tcp(address) => format!("{scheme}://{address}"),
-            Self::Unix(_) => self.to_string(),
-        }
-    }
-
     pub(crate) async fn bind(&self) -> anyhow::Result<Listener> {
         let listener = self.try_bind().await;
         listener.with_context(|| format!("cannot listen on {self}"))
@@ -111,12 +99,12 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// The address, with the actual port.
-    pub(crate) fn address(&self) -> io::Result<Listen> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().map(Listen::Tcp),
-            Self::Unix(_, file) => Ok(Listen::Unix(file.0.clone())),
-        }
+    /// The URL, with the actual port.
+    pub(crate) fn url(&self, scheme: &str) -> io::Result<String> {
+        Ok(match self {
+            Self::Tcp(listener) => format!("{scheme}://{}", listener.local_addr()?),
+            Self::Unix(_, file) => format!("unix://{}", file.0.display()),
+        })
     }
 
     /// A connection, and its client for the log.

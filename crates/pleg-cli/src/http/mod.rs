@@ -121,7 +121,7 @@ async fn serve_one(
     handler: Handler,
     rejected: Arc<Rejected>,
 ) {
-    if let Some(tls) = access.tls() {
+    if let Some(tls) = &access.tls {
         stream = match timeout(HEADER_DEADLINE, tls.accept(stream)).await {
             Ok(Ok(stream)) => Box::new(stream),
             Ok(Err(error)) => return rejected.handshake(&error, &client),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{TestDir, pleg};
+use crate::support::{SECRET, TestDir, pleg};
 
 /// The exit code, standard output and standard error.
 fn run(mut command: std::process::Command) -> (Option<i32>, String, String) {
@@ -20,7 +20,7 @@ fn valid_file_passes_the_check() {
     let dir = TestDir::new();
     let file = dir.path("agent.toml");
     let token = dir.path("token");
-    fs::write(&token, "secret").expect("written");
+    fs::write(&token, SECRET).expect("written");
     let text = format!(
         "listen = '0.0.0.0:9394'\ntoken-file = '{}'\n",
         token.display()

@@ -92,6 +92,15 @@ impl Agent {
         until(TIMEOUT, "ready", ready).await.expect("ready");
     }
 
+    /// Waits until a page contains this text, and returns it.
+    pub(super) async fn until_shows(&self, path: &str, text: &str) -> String {
+        let shown = until(TIMEOUT * 3, text, || async {
+            let (_, _, page) = self.get(path).await;
+            page.contains(text).then_some(page)
+        });
+        shown.await.expect(path)
+    }
+
     /// The value of one metric.
     pub(super) async fn metric(&self, name: &str) -> Option<f64> {
         let (code, _, body) = self.get("/metrics").await;

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pleg::runtime::clock::Clock;
-use pleg_tests::kubelet::{Life, Pod};
 use pleg_tests::usage;
 use pleg_tests::wait::{pass_time, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::agent::Agent;
 use super::agent_http::probes;
-use super::run::{Sim, TIMEOUT, arg, serve};
+use super::run::{Sim, TIMEOUT, arg, remove_pod, run_job, serve};
 use crate::support::{TestDir, pleg};
 
 /// What a hostile client does after its first bytes. When the connection is closed, it connects again.
@@ -80,12 +79,12 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
     all.map(endless).collect()
 }
 
-/// The durations of scrapes until `ended`, sorted. A thread makes them, so that the clients of the same process do not
+/// The durations of scrapes until `ended`, sorted; one at least. A thread makes them, so that the clients of the same process do not
 /// delay them more than those of another process would.
-fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
+pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
     let clock = Clock::start();
     let mut took = Vec::new();
-    while !ended.load(Ordering::Relaxed) {
+    loop {
         let began = clock.now();
         let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -97,40 +96,23 @@ fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
             return Err(io::Error::other(format!("no page: {page:.99}")));
         }
         took.push(clock.now().since(began));
+        if ended.load(Ordering::Relaxed) {
+            took.sort();
+            return Ok(took);
+        }
         thread::park_timeout(PAUSE);
     }
-    took.sort();
-    Ok(took)
 }
 
-/// So many containers of this pod start and exit, one after the other.
-async fn churn(sim: &Sim, pod: &Pod, lives: u32) -> anyhow::Result<()> {
-    for attempt in 0..lives {
-        let life = Life::Exit {
-            code: 3,
-            after_ms: 20,
-        };
-        let id = sim.kubelet.run(pod, "app", attempt, life).await?;
-        let ended = || async {
-            let status = sim.kubelet.container_status(&id).await.ok()??;
-            (status.exit_code == 3).then_some(())
-        };
-        until(TIMEOUT, "the exit", ended).await?;
-        sim.kubelet.remove(&id).await?;
-    }
-    Ok(())
-}
-
-/// `pods` pods, some of which have containers that start and exit, `lives` of them one after the other, while
-/// the clients are there. Returns the 99th percentile and the maximum of the durations of scrapes.
+/// While the clients are there, ten times `lives` pods start, exit and are removed beside `pods` other pods. Returns the
+/// 99th percentile and the maximum of the durations of scrapes.
 async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
-    const CHURNING: usize = 10;
     let sim = Sim::start().await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     agent.until_confirmed().await;
-    let mut all = Vec::new();
     for n in 0..pods {
-        all.push(sim.kubelet.run_pod(&format!("pod-{n}")).await.expect("run"));
+        let run = sim.kubelet.run_pod(&format!("pod-{n}")).await;
+        run.expect("run");
     }
     let count = pods as f64;
     agent.until_metric("kubelet_running_pods", count).await;
@@ -143,25 +125,27 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let ended = AtomicBool::new(false);
     let scrapes = thread::scope(|scope| {
         let scrapes = scope.spawn(|| scrape(address, &ended));
-        let churn = all[..CHURNING].iter().map(|pod| churn(&sim, pod, lives));
+        let churn = (0..10).map(async |n| {
+            for life in 0..lives {
+                let pod = run_job(&sim.kubelet, &format!("job-{n}-{life}"), 3).await;
+                remove_pod(&sim.kubelet, &pod).await;
+            }
+        });
         let handle = tokio::runtime::Handle::current();
-        let churned =
-            tokio::task::block_in_place(|| handle.block_on(futures::future::try_join_all(churn)));
+        tokio::task::block_in_place(|| handle.block_on(futures::future::join_all(churn)));
         ended.store(true, Ordering::Relaxed);
-        let scrapes = scrapes.join().expect("no panic").expect("all answered");
-        churned.map(|_| scrapes)
+        scrapes.join().expect("no panic").expect("all answered")
     });
-    let scrapes = scrapes.expect("created and removed");
     let peak = usage::status(pid, "VmHWM:").expect("it runs");
     drop(clients);
 
-    // Each event arrived, in its kind.
-    let lives = CHURNING as f64 * f64::from(lives);
+    // Each event of a sandbox and of a container arrived, in its kind.
+    let jobs = 2.0 * 10.0 * f64::from(lives);
     for (kind, number) in [
-        ("created", lives + count),
-        ("started", lives + count),
-        ("stopped", lives),
-        ("deleted", lives),
+        ("created", jobs + count),
+        ("started", jobs + count),
+        ("stopped", jobs),
+        ("deleted", jobs),
     ] {
         let name = format!("pleg_notifications_received_total{{type=\"{kind}\"}}");
         agent.until_metric(&name, number).await;

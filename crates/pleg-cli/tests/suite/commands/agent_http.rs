@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use pleg_tests::wait::until;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::agent::Agent;
 use super::run::{Running, TIMEOUT, arg};
-use crate::support::TestDir;
+use crate::support::{TestDir, pleg};
 
 /// SHA-256 of `first` and of `second`.
 const FIRST: &str = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e";
@@ -126,116 +125,98 @@ async fn unix_socket_is_served_and_removed() {
     assert!(!socket.exists());
 }
 
-/// Writes two authorities, a certificate and key of a server and of a client of the first one, and a client's of the
-/// second one.
-fn write_certificates(dir: &Path) {
-    let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("written");
-    for (ca, names) in [
-        ("ca", &[("server", "127.0.0.1"), ("client", "client")][..]),
-        ("other-ca", &[("stranger", "client")]),
+/// The files of the tests are in the current directory of the commands. A certificate that signs itself is its authority.
+fn write_files(dir: &Path) {
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("written");
+    write("tokens", FIRST);
+    write("token", "first\n");
+    for (name, subject) in [
+        ("server", "127.0.0.1"),
+        ("client", "client"),
+        ("stranger", "client"),
     ] {
-        let mut authority = CertificateParams::default();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let authority = CertifiedIssuer::self_signed(authority, key).expect("an authority");
-        write(&format!("{ca}.pem"), authority.pem());
-        for (name, subject) in names {
-            let key = KeyPair::generate().expect("a key");
-            let params = CertificateParams::new([(*subject).to_owned()]).expect("a name");
-            let cert = params.signed_by(&key, &authority).expect("signed");
-            write(&format!("{name}.pem"), cert.pem());
-            write(&format!("{name}.key"), key.serialize_pem());
-        }
+        let own = rcgen::generate_simple_self_signed([subject.to_owned()]).expect("signed");
+        write(&format!("{name}.pem"), &own.cert.pem());
+        write(&format!("{name}.key"), &own.signing_key.serialize_pem());
     }
 }
 
-/// Each row: the arguments of `pleg check`, its exit code, what it prints, and what the agent logs.
 #[tokio::test]
 async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let dir = TestDir::new();
-    write_certificates(dir.root());
-    let path = |name: &str| arg(&dir.path(name)).to_owned();
-    std::fs::write(path("tokens"), FIRST).expect("written");
-    std::fs::write(path("token"), "first\n").expect("written");
-    let options = |pairs: &[(&str, &str)]| -> Vec<String> {
-        let pairs = pairs.iter();
-        pairs
-            .flat_map(|(flag, file)| [format!("--{flag}"), path(file)])
-            .collect()
+    write_files(dir.root());
+    let command = |args: &str| {
+        let mut command = pleg(&args.split_whitespace().collect::<Vec<_>>());
+        command.current_dir(dir.root());
+        command
     };
-    let mut args = options(&[
-        ("tls-cert", "server.pem"),
-        ("tls-key", "server.key"),
-        ("tls-client-ca", "ca.pem"),
-        ("token-file", "tokens"),
-    ]);
-    args.extend(["--sim", "--health-listen", "127.0.0.1:0"].map(str::to_owned));
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut agent = Agent::start(&args).await;
+    let mut agent = Agent::spawn(command(
+        "agent --sim --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 --token-file tokens \
+         --tls-cert server.pem --tls-key server.key --tls-client-ca client.pem",
+    ))
+    .await;
     let probes = probes(&mut agent).await;
+    let probe = async |path| {
+        let stream = TcpStream::connect(&probes).await.expect("connected");
+        let (code, _, body) = Agent::get_on(stream, path, "").await;
+        (code, body)
+    };
     until(TIMEOUT, "ready", || async {
-        let probe = TcpStream::connect(&probes).await.expect("connected");
-        let (code, _, body) = Agent::get_on(probe, "/readyz", "").await;
-        (code == 200).then(|| assert_eq!(body, "ok (brief)\n"))
+        (probe("/readyz").await == (200, "ok (brief)\n".to_owned())).then_some(())
     })
     .await
     .expect("ready");
-    let probe = TcpStream::connect(&probes).await.expect("connected");
-    assert_eq!(Agent::get_on(probe, "/metrics", "").await.0, 404);
+    assert_eq!(probe("/metrics").await.0, 404);
 
     let url = format!("https://{}", agent.address);
-    let own = [("cert", "client.pem"), ("key", "client.key")];
-    let ca = ("ca", "ca.pem");
-    let token = ("token-file", "token");
-    let stranger = [("cert", "stranger.pem"), ("key", "stranger.key")];
-    for (url, given, code, out, log) in [
-        (&url, &[ca, own[0], own[1], token][..], 0, "ok", ""),
-        (&url, &[ca, own[0], own[1]], 2, "only with the token", ""),
+    let own = "--ca server.pem --cert client.pem --key client.key";
+    for (args, out, log) in [
         (
-            &url,
-            &[ca, token],
-            2,
-            "CertificateRequired",
-            "no certificate: 127.0.0.1",
-        ),
-        (
-            &url,
-            &[ca, stranger[0], stranger[1]],
-            2,
-            "no answer",
-            "invalid certificate: 127.0.0.1",
-        ),
-        (
-            &url,
-            &[("ca", "other-ca.pem")],
-            2,
-            "UnknownIssuer",
-            "no TLS handshake: 127.0.0.1",
-        ),
-        (&url, &[], 2, "needs --ca", ""),
-        (
-            &format!("http://{}", agent.address),
-            &[ca],
-            2,
-            "--ca needs an agent at https",
+            &*format!("check --agent URL {own} --token-file token"),
+            "ok\n",
             "",
         ),
+        (
+            &*format!("check --agent URL {own}"),
+            "only with the token",
+            "",
+        ),
+        (
+            &*format!("watch --agent URL {own}"),
+            "401 Unauthorized: it needs a token",
+            "no token",
+        ),
+        (
+            "check --agent URL --ca server.pem",
+            "it needs --cert and --key",
+            "no certificate",
+        ),
+        (
+            "check --agent URL --ca server.pem --cert stranger.pem --key stranger.key",
+            "it rejects the certificate",
+            "invalid certificate",
+        ),
+        (
+            "check --agent URL --ca client.pem",
+            "invalid peer certificate",
+            "no TLS handshake",
+        ),
+        ("check --agent URL", "needs --ca", ""),
+        ("check --ca server.pem", "--ca needs an agent", ""),
     ] {
-        let given = options(given);
-        let given: Vec<&str> = given.iter().map(String::as_str).collect();
-        let end = Running::start(&[&["check", "--agent", url], &given[..]].concat());
-        let end = end.end().await;
-        assert!(end.out.contains(out), "{given:?}: {}{}", end.out, end.err);
-        assert_eq!(end.code(), Some(code), "{given:?}: {}", end.out);
+        let end = Running::spawn(command(&args.replace("URL", &url)))
+            .end()
+            .await;
+        let shown = end.out + &end.err;
+        assert!(shown.contains(out), "{args}: {shown}");
         if !log.is_empty() {
             let line = agent.running.message().await.expect("a line");
-            assert!(line.contains(log), "{given:?}: {line}");
+            let log = format!("rejected a client, {log}: 127.0.0.1");
+            assert!(line.contains(&log), "{args}: {line}");
         }
     }
-    let given = options(&[ca, own[0], own[1], token]);
-    let given: Vec<&str> = given.iter().map(String::as_str).collect();
-    let watch = [&["watch", "--agent", &url, "-o", "json"], &given[..]].concat();
-    assert!(Running::start(&watch).event().await["seq"].is_u64());
+    let args = format!("watch -o json --agent {url} {own} --token-file token");
+    assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
     agent.stop().await;
 }
 
@@ -266,14 +247,13 @@ async fn shared_events_are_left_to_a_kubelet() {
     assert_eq!(line.expect("a line").as_deref(), Some("runs"));
 
     let agent = Agent::start(&["-r", arg(&socket)]).await;
-    until(TIMEOUT, "the reason", || async {
-        let (code, _, body) = agent.get("/readyz").await;
-        let reason = body.contains("polling: containerd 1.7.")
-            && body.contains("subscribes to them (--feature-gates");
-        (code == 200 && reason).then_some(())
-    })
-    .await
-    .expect("polling");
+    let page = agent
+        .until_shows("/readyz", "polling: containerd 1.7.")
+        .await;
+    assert!(
+        page.contains("subscribes to them (--feature-gates"),
+        "{page}"
+    );
     assert_eq!(subscribers(&socket).await, "0");
     agent.stop().await;
 

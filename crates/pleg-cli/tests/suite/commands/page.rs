@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::agent::Agent;
 use super::run::{Running, Sim, arg, control, run_pod, serve};
-use crate::support::TestDir;
 use crate::support::browser::Browser;
+use crate::support::{SECRET, TestDir};
 
 pub(super) const WIDE: (u32, u32) = (1400, 900);
 const NARROW: (u32, u32) = (390, 844);
@@ -330,7 +330,7 @@ async fn token_is_asked_for() {
     let dir = TestDir::new();
     let (socket, token) = (dir.path("cri.sock"), dir.path("token"));
     let _sim = serve(&socket).await;
-    std::fs::write(&token, "secret\n").expect("written");
+    std::fs::write(&token, SECRET).expect("written");
     let agent = Agent::start(&["-r", arg(&socket), "--token-file", arg(&token)]).await;
     let mut browser = Browser::start();
     browser.open(&format!("http://{}/", agent.address)).await;

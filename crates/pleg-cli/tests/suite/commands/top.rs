@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::agent::Agent;
 use super::run::{Running, Sim, TIMEOUT, arg, control, run_pod};
 use crate::support::tmux::Tmux;
-use crate::support::{TestDir, pleg};
+use crate::support::{SECRET, TestDir, pleg};
 
 const SIZES: [(u16, u16); 3] = [(60, 15), (80, 24), (120, 40)];
 
@@ -208,8 +208,9 @@ async fn agent_serves_the_view_as_json() {
 #[tokio::test]
 async fn view_needs_the_token() {
     let dir = TestDir::new();
-    let (token, socket) = (dir.path("token"), dir.path("agent.sock"));
+    let [token, tokens, socket] = ["token", "tokens", "agent.sock"].map(|name| dir.path(name));
     std::fs::write(&token, "secret\n").expect("written");
+    std::fs::write(&tokens, SECRET).expect("written");
     let url = on(&socket);
     let args = [
         "agent",
@@ -217,7 +218,7 @@ async fn view_needs_the_token() {
         "--listen",
         &url,
         "--token-file",
-        arg(&token),
+        arg(&tokens),
     ];
     let mut agent = Running::start(&args);
     agent.message().await.expect("the address");

@@ -39,6 +39,9 @@ pub(crate) fn pleg(args: &[&str]) -> Command {
     command
 }
 
+/// SHA-256 of `secret`, as in the token file of an agent.
+pub(crate) const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
 /// A temporary directory of a test.
 pub(crate) struct TestDir {
     dir: TempDir,
