@@ -259,7 +259,10 @@ mod tests {
         assert!(two.error.is_some());
         let cancelled = call(&meter, subject(), None);
         assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
-        assert_eq!(timing().unanswered.map(|time| time.as_secs_f64().round()), Some(1.0));
+        assert_eq!(
+            timing().unanswered.map(|time| time.as_secs_f64().round()),
+            Some(1.0)
+        );
         let _hangs = meter.begin((STATUS, subject()));
         let clock = meter.clock();
         clock.sleep_until(clock.now().after(9 * SECOND)).await;

@@ -133,7 +133,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         all.push(sim.kubelet.run_pod(&format!("pod-{n}")).await.expect("run"));
     }
     let count = pods as f64;
-    agent.until_metric("kubelet_running_pods", count).await;
+    agent.until_metric("pleg_running_pods", count).await;
     let pid = agent.running.id();
     let resident = || usage::status(pid, "VmRSS:").expect("it runs");
     let before = resident();
