@@ -309,6 +309,17 @@ pub(crate) struct AgentArgs {
     /// period plus 3 s
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub(crate) probe_period: Duration,
+    /// On /metrics, also show the kubelet's names (kubelet_*) and the buckets of all histograms: some
+    /// 350 series instead of 100. Sums over kubelet_* then count this node twice
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true"
+    )]
+    pub(crate) kubelet_names: bool,
 }
 
 /// Who may read what the agent serves.

@@ -54,7 +54,7 @@ async fn idle_node_with_110_pods() -> anyhow::Result<()> {
         };
         for line in [
             "pleg_stream_state{state=\"confirmed\"} 1\n",
-            "kubelet_running_containers{container_state=\"running\"} 110\n",
+            "pleg_running_containers{container_state=\"running\"} 110\n",
         ] {
             until(SOON, line, || async {
                 let page = get(&address, "/metrics").await.ok()?;

@@ -34,8 +34,8 @@ async fn agent_in_a_pod_reads_the_runtime_that_runs_it() -> anyhow::Result<()> {
         let page = page.await?;
         assert!(page.contains("[+]list ok"), "{page}");
         for line in [
-            "kubelet_running_pods 1\n",
-            "kubelet_running_containers{container_state=\"running\"} 1\n",
+            "pleg_running_pods 1\n",
+            "pleg_running_containers{container_state=\"running\"} 1\n",
             "pleg_runtime_info{name=\"containerd\",",
         ] {
             until(SOON, line, || async {

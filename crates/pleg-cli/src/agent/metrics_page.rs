@@ -18,9 +18,23 @@ const HEAD: &str = "\
 What `pleg agent` serves at `/metrics`. A test writes this page from the code
 (`PLEG_BLESS=1 cargo test -p pleg-cli metrics_page`), and another one checks that each metric moves.
 
-A metric with a name of the kubelet (`kubelet_`) has the kubelet's meaning, or its row says what differs. Names in
-backticks are labels. Durations are in seconds. No label has the name or id of a pod or container:
-`/readyz?verbose` and `/debug/pods` name pods. `deploy/prometheus/` has alerts.
+Names in backticks are labels. Durations are in seconds. A summary has a sum and a count, and no quantiles. No label
+has the name or id of a pod or container: `/readyz?verbose` and `/debug/pods` name pods. A node has at most 120
+series. `deploy/prometheus/` has alerts and `deploy/grafana/` a dashboard, which need these metrics only.
+
+| name | type | meaning |
+| --- | --- | --- |
+";
+
+const WITH_KUBELET_NAMES: &str = "
+## With `--kubelet-names`
+
+Then the page also has the names of the kubelet, and buckets instead of summaries: some 350 series a node. They
+have the kubelet's meaning, or the row says what differs. A query that sums them, such as that of a dashboard of
+the kubelet, counts the node twice, unless it selects the job.
+
+| name | type | meaning |
+| --- | --- | --- |
 ";
 
 /// Collects descriptions.
@@ -66,11 +80,22 @@ impl Recorder for Descriptions {
 
 fn page() -> String {
     let described = Descriptions::default();
-    with_local_recorder(&described, super::describe_metrics);
-    let mut page = HEAD.to_owned();
-    page.push_str("\n| name | type | meaning |\n| --- | --- | --- |\n");
+    with_local_recorder(&described, super::metrics::describe);
+    let (mut always, mut with_kubelet_names) = (BTreeMap::new(), BTreeMap::new());
     for (name, (kind, text)) in described.0.into_inner().unwrap() {
-        writeln!(page, "| {name} | {kind} | {text} |").unwrap();
+        let own = super::metrics::own_name(&name);
+        if own.as_ref() != Some(&name) || kind == "histogram" {
+            with_kubelet_names.insert(name, (kind, text.clone()));
+        }
+        let shown = if kind == "histogram" { "summary" } else { kind };
+        always.extend(own.map(|name| (name, (shown, text))));
+    }
+    let mut page = String::new();
+    for (head, rows) in [(HEAD, always), (WITH_KUBELET_NAMES, with_kubelet_names)] {
+        page.push_str(head);
+        for (name, (kind, text)) in rows {
+            writeln!(page, "| {name} | {kind} | {text} |").unwrap();
+        }
     }
     page
 }

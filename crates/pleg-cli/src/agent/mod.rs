@@ -3,6 +3,7 @@
 mod checks;
 mod events;
 mod live;
+mod metrics;
 #[cfg(test)]
 mod metrics_page;
 mod pages;
@@ -12,11 +13,9 @@ mod service;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use futures::future::OptionFuture;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pleg::core::{InvalidSetting, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -26,28 +25,20 @@ use crate::connect::Target;
 use crate::http::{self, Access, Handler, Listen};
 use crate::log::notice;
 use crate::observer::Observer;
-use crate::picture::facts::{self, Collector};
+use crate::picture::facts::Collector;
 use crate::record::Record;
 use crate::signals::Signal;
 use events::RecentEvents;
 use live::Live;
+use metrics::Metrics;
 use pages::{Pages, Rendered};
 use service::Manager;
-
-/// The period of the metrics recorder's upkeep, which aggregates the histograms.
-const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a
-/// millisecond.
-const BUCKETS: [f64; 17] = [
-    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    5.0, 10.0, 60.0,
-];
 
 pub(crate) async fn run(
     args: AgentArgs,
     signal: impl Future<Output = Signal>,
 ) -> anyhow::Result<Signal> {
-    let metrics = install_metrics()?;
+    let metrics = Metrics::install(args.kubelet_names)?;
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime).await?;
     let mut builder = target.builder(args.connection.events, settings(&args)?)?;
@@ -100,7 +91,7 @@ pub(crate) async fn run(
         signal = signal => signal,
         never = http::serve(Some(listener), access, handler) => match never {},
         never = http::serve(probes, watch::channel(Arc::default()).1, probed) => match never {},
-        never = run_upkeep(&metrics) => match never {},
+        never = metrics.run_upkeep() => match never {},
         never = observer.collect(collector) => match never {},
         never = recorded => match never {},
         never = manager.run(&observer, clock) => match never {},
@@ -155,30 +146,4 @@ async fn reload_on_hangup(
         }
     }
     std::future::pending().await
-}
-
-pub(crate) fn install_metrics() -> anyhow::Result<PrometheusHandle> {
-    let seconds = Matcher::Suffix("_seconds".to_owned());
-    let metrics = PrometheusBuilder::new()
-        .set_buckets_for_metric(seconds, &BUCKETS)?
-        .install_recorder()
-        .context("cannot install the metrics recorder")?;
-    describe_metrics();
-    Ok(metrics)
-}
-
-/// Registers the descriptions of all metrics with the recorder.
-fn describe_metrics() {
-    pleg::describe_metrics();
-    pleg_cri::describe_metrics();
-    facts::describe_metrics();
-    process::describe();
-}
-
-async fn run_upkeep(metrics: &PrometheusHandle) -> Infallible {
-    let mut interval = tokio::time::interval(UPKEEP_PERIOD);
-    loop {
-        interval.tick().await;
-        metrics.run_upkeep();
-    }
 }

@@ -9,7 +9,6 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
-use metrics_exporter_prometheus::PrometheusHandle;
 use pleg::core::{Instant, NotReady};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use super::checks::State;
 use super::events::RecentEvents;
 use super::live::{LastId, Live};
-use super::process;
+use super::metrics::Metrics;
 use crate::http::Reply;
 use crate::json;
 use crate::observer::Observer;
@@ -42,7 +41,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
-    pub(super) metrics: Rendered<PrometheusHandle>,
+    pub(super) metrics: Rendered<Metrics>,
     pub(super) events: RecentEvents,
     pub(super) observer: Observer,
     pub(super) live: Live,
@@ -109,8 +108,7 @@ impl Pages {
     fn metrics(&self) -> Reply {
         let metrics = self.metrics.get(self.clock.now(), |metrics| {
             self.health.show_metrics();
-            process::show();
-            metrics.render() + &process::cpu()
+            metrics.render()
         });
         reply(StatusCode::OK, METRICS, metrics)
     }

@@ -114,7 +114,9 @@ fn settings(text: &str) -> Result<Vec<Setting>, Vec<Problem>> {
             Some(value) => settings.push(Setting { key, value, line }),
             None => problems.push(Problem {
                 line,
-                text: format!("`{key}` must be a string or a number; there are no tables"),
+                text: format!(
+                    "`{key}` must be a string, a number or a boolean; there are no tables"
+                ),
             }),
         }
     }
@@ -131,6 +133,7 @@ fn text_of(value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.clone().into_owned()),
         DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }

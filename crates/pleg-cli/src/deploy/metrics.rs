@@ -1,4 +1,4 @@
-//! The dashboard and the alerts: every metric in them is documented.
+//! The dashboard and the alerts. `tests/suite/commands/alerts.rs` evaluates them on the metrics of an agent.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,129 +8,131 @@ use serde_json::Value;
 
 use super::{has, path, read, succeeds};
 
-const BOARD: &str = "grafana/pleg.json";
-const RULES: &str = "prometheus/pleg.rules.yaml";
-
-/// The names in `docs/metrics.md`, those of the series of histograms, and Prometheus' own.
+/// The names that `docs/metrics.md` documents as shown without `--kubelet-names`, and Prometheus' own.
 fn documented() -> BTreeSet<String> {
-    let page = std::fs::read_to_string(path("../docs/metrics.md")).unwrap();
+    let page = read("../docs/metrics.md");
+    let (always, _) = page.split_once("## With `--kubelet-names`").unwrap();
     let mut names = BTreeSet::from(["up".to_owned()]);
-    for line in page.lines() {
-        let cells: Vec<&str> = line.split(" | ").collect();
-        let name = cells[0].trim_start_matches("| ").to_owned();
-        if cells.get(1) == Some(&"histogram") {
-            names.extend(["_bucket", "_sum", "_count"].map(|suffix| name.clone() + suffix));
-        } else if cells.len() == 3 {
-            names.insert(name);
+    for line in always.lines() {
+        match *line.split(" | ").collect::<Vec<_>>() {
+            [name, "summary", _] => {
+                names.extend(["_sum", "_count"].map(|s| name[2..].to_owned() + s));
+            }
+            [name, _, _] => names.extend([name[2..].to_owned()]),
+            _ => {}
         }
     }
     names
 }
 
-/// The metrics in an expression: a name with one of our prefixes, or before a brace.
-fn metrics(expr: &str) -> Vec<&str> {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut found = Vec::new();
-    let mut rest = expr;
-    while let Some(begin) = rest.find(is_part) {
-        let word = &rest[begin..];
-        let (word, after) = word.split_at(word.find(|c| !is_part(c)).unwrap_or(word.len()));
-        let is_ours = ["pleg_", "kubelet_", "process_"]
-            .iter()
-            .any(|p| word.starts_with(p));
-        if is_ours || after.starts_with('{') {
-            found.push(word);
-        }
-        rest = after;
-    }
-    found
-}
-
-/// The panels of the dashboard: their titles, and their expressions.
-fn panels() -> Vec<(String, Vec<String>)> {
-    let board: Value = serde_json::from_str(&read(BOARD)).unwrap();
-    let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let panel = |panel: &Value| {
-        let title = text(&panel["title"]);
-        assert!(!text(&panel["description"]).is_empty(), "{title}");
-        let targets = panel["targets"].as_array().expect("targets");
-        (title, targets.iter().map(|t| text(&t["expr"])).collect())
-    };
-    board["panels"]
-        .as_array()
-        .expect("panels")
-        .iter()
-        .map(panel)
-        .collect()
+/// The metrics in an expression: names with one of our prefixes, and `up`.
+fn metrics(expr: &str) -> impl Iterator<Item = &str> {
+    let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| {
+        *word == "up"
+            || ["pleg_", "kubelet_", "process_"]
+                .iter()
+                .any(|prefix| word.starts_with(prefix))
+    })
 }
 
 #[derive(Deserialize)]
 struct Rules {
-    groups: Vec<Group>,
+    groups: [Group; 1],
 }
 
 #[derive(Deserialize)]
 struct Group {
-    rules: Vec<Rule>,
+    rules: Vec<Value>,
 }
 
-#[derive(Deserialize)]
-struct Rule {
-    alert: String,
-    expr: String,
-}
-
-fn alerts() -> Vec<(String, Vec<String>)> {
-    let rules: Rules = serde_saphyr::from_str(&read(RULES)).unwrap();
-    let rules = rules.groups.into_iter().flat_map(|group| group.rules);
-    rules.map(|rule| (rule.alert, vec![rule.expr])).collect()
+/// The alerts, without the recording rule.
+fn alerts() -> Vec<Value> {
+    let rules: Rules = serde_saphyr::from_str(&read("prometheus/pleg.rules.yaml")).unwrap();
+    let [Group { rules }] = rules.groups;
+    rules
+        .into_iter()
+        .filter(|rule| rule.get("alert").is_some())
+        .collect()
 }
 
 #[test]
-fn each_metric_of_the_dashboard_and_of_the_alerts_is_documented() {
+fn metrics_of_dashboard_and_alerts_are_documented() {
     let documented = documented();
-    for (title, exprs) in panels().into_iter().chain(alerts()) {
-        for expr in &exprs {
-            let used = metrics(expr);
-            assert!(!used.is_empty(), "{title}: {expr}");
-            for name in used {
-                assert!(
-                    documented.contains(name),
-                    "{name} in {title} is not documented"
-                );
+    let board: Value = serde_json::from_str(&read("grafana/pleg.json")).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let panels = panels.iter().flat_map(|panel| {
+        assert!(
+            panel["description"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty()),
+            "{panel}"
+        );
+        panel["targets"].as_array().unwrap()
+    });
+    for rule in panels.chain(&alerts()) {
+        let expr = rule["expr"].as_str().unwrap();
+        assert!(metrics(expr).next().is_some(), "{expr}");
+        for name in metrics(expr) {
+            assert!(
+                documented.contains(name),
+                "{name} in {expr} is not documented"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_alert_waits_and_has_a_runbook_section() {
+    let alerts = alerts();
+    let runbook = read("../docs/runbook.md").to_lowercase();
+    for alert in &alerts {
+        assert!(alert["for"].is_string(), "{alert}");
+        let name = alert["alert"].as_str().unwrap().to_lowercase();
+        assert!(runbook.contains(&name), "{name} is not in docs/runbook.md");
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap();
+        let (setting, anchor) = url.split_once('#').expect(url);
+        assert!(setting.contains("query \"pleg:runbook\""), "{url}");
+        let is_heading = |line: &str| line.trim_start_matches('#') == format!(" {anchor}");
+        assert!(
+            anchor.starts_with("{{") || runbook.lines().any(is_heading),
+            "{url}"
+        );
+    }
+    for code in pleg::core::Degraded::CODES {
+        let names_it = |alert: &Value| alert["expr"].as_str().unwrap().contains(code);
+        assert!(alerts.iter().any(names_it), "{code} has no alert");
+    }
+}
+
+#[test]
+fn inhibition_names_existing_alerts() {
+    let text = read("prometheus/alertmanager.yaml");
+    let names: Vec<Value> = alerts()
+        .into_iter()
+        .map(|alert| alert["alert"].clone())
+        .collect();
+    let config: Value = serde_saphyr::from_str(&text).unwrap();
+    for rule in config["inhibit_rules"].as_array().unwrap() {
+        assert_eq!(rule["equal"], serde_json::json!(["instance"]));
+        for matchers in ["source_matchers", "target_matchers"] {
+            let matcher = rule[matchers][0].as_str().unwrap();
+            let (_, inhibited) = matcher.trim_end_matches('"').split_once('"').unwrap();
+            for name in inhibited.split('|') {
+                assert!(names.contains(&name.into()), "{name} in {matcher}");
             }
         }
-        assert!(!exprs.is_empty(), "{title}");
-    }
-    assert_eq!(
-        metrics("a{b=\"1\"} / sum by (c) (pleg_x[5m])"),
-        ["a", "pleg_x"]
-    );
-}
-
-#[test]
-fn each_degraded_reason_has_an_alert() {
-    let alerts = alerts();
-    for code in pleg::core::Degraded::CODES {
-        let has_alert = alerts.iter().any(|(_, exprs)| exprs[0].contains(code));
-        assert!(has_alert, "{code}");
     }
 }
 
 #[test]
-fn prometheus_accepts_the_expressions_of_the_dashboard() {
-    if !has("promtool") {
-        return;
+fn alerts_fire_in_outages_and_not_in_maintenance() {
+    if has("promtool") {
+        let scenarios = path("prometheus/pleg.rules.test.yaml");
+        succeeds(
+            Command::new("promtool")
+                .args(["test", "rules"])
+                .arg(scenarios),
+        );
     }
-    let exprs: Vec<String> = panels().into_iter().flat_map(|(_, exprs)| exprs).collect();
-    let rule = |(n, expr)| serde_json::json!({"record": format!("panel:{n}"), "expr": expr});
-    let rules: Vec<Value> = exprs.iter().enumerate().map(rule).collect();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let group = serde_json::json!({"groups": [{"name": "board", "rules": rules}]});
-    std::fs::write(file.path(), group.to_string()).unwrap();
-    succeeds(
-        Command::new("promtool")
-            .args(["check", "rules"])
-            .arg(file.path()),
-    );
 }

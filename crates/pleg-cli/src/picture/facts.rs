@@ -27,7 +27,7 @@ const MOST_NAME: usize = 64;
 const CONDITION: &str = "pleg_runtime_condition";
 const RUNTIME: &str = "pleg_runtime_info";
 const ANSWERED: &str = "pleg_runtime_status_answered";
-const FINDING: &str = "pleg_finding";
+pub(crate) const FINDING: &str = "pleg_finding";
 
 /// The last facts, and what follows from them.
 #[derive(Clone, Debug, Default)]

@@ -104,7 +104,8 @@ fn error_names_key_line_and_what_is_allowed() {
             "relist-period = 5",
             &["`relist-period`: ", "use for example 500ms"],
         ),
-        ("verbose = true", &["`verbose` must be"]),
+        ("verbose = true", &["`verbose`: use a number"]),
+        ("kubelet-names = 1", &["`kubelet-names`: use true, false"]),
         ("verbose = 'a'", &["`verbose`: use a number"]),
         ("sim = 'x'", &["`sim`: use ", "containerd-2"]),
         ("listen = 'x'\nevents = 'y'", &["FILE:1: ", "; FILE:2: "]),
@@ -162,6 +163,7 @@ fn example() -> String {
         let default = arg.get_default_values().first().and_then(|v| v.to_str());
         let line = match (key, default) {
             (VERBOSE, _) => format!("{key} = 0\n"),
+            (_, Some("false")) => format!("{key} = false\n"),
             (_, Some(value)) => format!("{key} = \"{value}\"\n"),
             (_, None) => format!("# {key} = \"{}\"\n", sample(key)),
         };

@@ -155,7 +155,7 @@ async fn agent_waits_for_its_runtime() {
 
     let kubelet = kubelet(&socket, dir.root());
     run_pod(&kubelet, "a-secret-name").await;
-    let running = "kubelet_running_containers{container_state=\"running\"}";
+    let running = "pleg_running_containers{container_state=\"running\"}";
     for (name, expected) in [(running, 1.0), ("pleg_list_interval_seconds_count", 1.0)] {
         until(TIMEOUT, name, || async {
             let value = agent.metric(name).await;
@@ -170,16 +170,14 @@ async fn agent_waits_for_its_runtime() {
         "{head}"
     );
     for name in [
-        "# TYPE kubelet_pleg_relist_duration_seconds histogram",
-        "kubelet_pleg_relist_duration_seconds_bucket{le=\"0.005\"}",
-        "kubelet_pleg_relist_duration_seconds_count",
+        "# TYPE pleg_relist_duration_seconds summary",
+        "pleg_relist_duration_seconds_count",
         "pleg_last_list_timestamp_seconds",
-        "kubelet_running_pods 1",
-        "kubelet_running_containers{container_state=\"running\"} 1",
-        "kubelet_running_containers{container_state=\"exited\"} 0",
-        "kubelet_evented_pleg_connection_success_count 1",
-        "# HELP kubelet_runtime_operations_total ",
-        "kubelet_runtime_operations_total{operation_type=\"list_podsandbox\"}",
+        "pleg_running_pods 1",
+        "pleg_running_containers{container_state=\"running\"} 1",
+        "pleg_running_containers{container_state=\"exited\"} 0",
+        "# HELP pleg_runtime_operations_duration_seconds ",
+        "pleg_runtime_operations_duration_seconds_sum{operation_type=\"list_podsandbox\"}",
         "# TYPE pleg_missed_events_total counter",
         "pleg_notifications_received_total{type=\"started\"} 2",
         "pleg_stream_state{state=\"confirmed\"}",

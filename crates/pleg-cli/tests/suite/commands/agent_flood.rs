@@ -115,7 +115,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         run.expect("run");
     }
     let count = pods as f64;
-    agent.until_metric("kubelet_running_pods", count).await;
+    agent.until_metric("pleg_running_pods", count).await;
     let pid = agent.running.id();
     let resident = || usage::status(pid, "VmRSS:").expect("it runs");
     let before = resident();

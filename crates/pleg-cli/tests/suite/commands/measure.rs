@@ -56,7 +56,7 @@ async fn exit(socket: &Path, ids: &[Id]) {
 }
 
 fn running(state: &str) -> String {
-    format!("kubelet_running_containers{{container_state=\"{state}\"}}")
+    format!("pleg_running_containers{{container_state=\"{state}\"}}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +126,7 @@ async fn storm_of_1000_pods() {
     let removed = stream::iter(pods.iter().zip(ids.chunks(2))).map(remove);
     let removed: Result<Vec<()>, _> = removed.buffer_unordered(64).try_collect().await;
     removed.expect("removed");
-    agent.until_metric("kubelet_running_pods", 0.0).await;
+    agent.until_metric("pleg_running_pods", 0.0).await;
     agent.until_metric(&running("exited"), 0.0).await;
     let most = report("are removed", began);
     assert!(most <= 60 << 10, "{most} KiB");

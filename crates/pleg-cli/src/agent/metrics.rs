@@ -1,0 +1,158 @@
+//! What `/metrics` shows of the recorded metrics.
+//!
+//! The crates record some metrics under the names of the kubelet. A scrape of the agent and of the kubelet would
+//! add them up, so `/metrics` shows them as `pleg_*`. Histograms are shown as their sum and count: with buckets, a
+//! node has three times the series.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use super::process;
+use crate::picture::facts;
+
+/// The period of the metrics recorder's upkeep, which aggregates the histograms.
+const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
+/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a
+/// millisecond.
+const BUCKETS: [f64; 17] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 60.0,
+];
+
+/// Kubelet metrics that have no `pleg_` name. `pleg_stream_state` and `pleg_streams_lost_total`, and the count of
+/// `pleg_runtime_operations_duration_seconds`, show the same.
+const REDUNDANT: [&str; 3] = [
+    "kubelet_evented_pleg_connection_error_count",
+    "kubelet_evented_pleg_connection_success_count",
+    "kubelet_runtime_operations_total",
+];
+
+/// The metrics recorder of this process.
+#[derive(Clone, Debug)]
+pub(super) struct Metrics {
+    recorded: PrometheusHandle,
+    kubelet_names: bool,
+}
+
+impl Metrics {
+    pub(super) fn install(kubelet_names: bool) -> anyhow::Result<Self> {
+        let seconds = Matcher::Suffix("_seconds".to_owned());
+        let recorded = PrometheusBuilder::new()
+            .set_buckets_for_metric(seconds, &BUCKETS)?
+            .install_recorder()
+            .context("cannot install the metrics recorder")?;
+        describe();
+        Ok(Self {
+            recorded,
+            kubelet_names,
+        })
+    }
+
+    pub(super) async fn run_upkeep(&self) -> Infallible {
+        let mut interval = tokio::time::interval(UPKEEP_PERIOD);
+        loop {
+            interval.tick().await;
+            self.recorded.run_upkeep();
+        }
+    }
+
+    /// The page in Prometheus' text format.
+    pub(super) fn render(&self) -> String {
+        process::show();
+        let recorded = self.recorded.render() + &process::cpu();
+        if self.kubelet_names {
+            // With the histograms; after them the `pleg_` names of what has a name of the kubelet.
+            let renamed = own_names(&recorded, KUBELET);
+            recorded + &renamed
+        } else {
+            own_names(&recorded, "")
+        }
+    }
+}
+
+/// Registers the descriptions of all metrics with the recorder.
+pub(super) fn describe() {
+    pleg::describe_metrics();
+    pleg_cri::describe_metrics();
+    facts::describe_metrics();
+    process::describe();
+}
+
+/// The prefix of the kubelet's metrics.
+const KUBELET: &str = "kubelet_";
+
+/// The `pleg_` name of a metric. `None` if it is shown with `--kubelet-names` only.
+pub(super) fn own_name(name: &str) -> Option<String> {
+    if REDUNDANT.contains(&name) {
+        return None;
+    }
+    let short = name.strip_prefix(KUBELET);
+    let short = short.map(|short| short.strip_prefix("pleg_").unwrap_or(short));
+    Some(short.map_or_else(|| name.to_owned(), |short| format!("pleg_{short}")))
+}
+
+/// The recorded metrics whose names begin with `prefix`, as `pleg_*`. A histogram becomes a summary without quantiles,
+/// and findings that are over are left out: a recorder cannot forget a gauge.
+fn own_names(recorded: &str, prefix: &str) -> String {
+    let mut page = String::with_capacity(recorded.len());
+    for line in recorded.lines() {
+        let comments = ["# HELP ", "# TYPE "];
+        let comment = comments.iter().find(|comment| line.starts_with(**comment));
+        let comment = comment.copied().unwrap_or_default();
+        let series = &line[comment.len()..];
+        let (name, rest) = series.split_at(series.find([' ', '{']).unwrap_or(series.len()));
+        let is_over = name == facts::FINDING && rest.ends_with("} 0");
+        if name.is_empty() || !name.starts_with(prefix) || name.ends_with("_bucket") || is_over {
+            continue;
+        }
+        let Some(name) = own_name(name) else {
+            continue;
+        };
+        let rest = match (comment, rest) {
+            ("# TYPE ", " histogram") => " summary",
+            _ => rest,
+        };
+        page.extend([comment, &name, rest, "\n"]);
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelet_names_become_own_names_and_histograms_sums() {
+        let recorded = "\
+# HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
+# TYPE kubelet_pleg_relist_duration_seconds histogram
+kubelet_pleg_relist_duration_seconds_bucket{le=\"+Inf\"} 2
+kubelet_pleg_relist_duration_seconds_sum 0.5
+kubelet_pleg_relist_duration_seconds_count 2
+
+# TYPE kubelet_runtime_operations_total counter
+kubelet_runtime_operations_total{operation_type=\"kubelet_ histogram\"} 3
+
+# TYPE kubelet_running_pods gauge
+kubelet_running_pods 7
+pleg_finding{code=\"a\"} 0
+pleg_finding{code=\"b\"} 1
+";
+        let renamed = "\
+# HELP pleg_relist_duration_seconds Duration of a full list.
+# TYPE pleg_relist_duration_seconds summary
+pleg_relist_duration_seconds_sum 0.5
+pleg_relist_duration_seconds_count 2
+# TYPE pleg_running_pods gauge
+pleg_running_pods 7
+";
+        assert_eq!(own_names(recorded, KUBELET), renamed);
+        assert_eq!(
+            own_names(recorded, ""),
+            format!("{renamed}pleg_finding{{code=\"b\"}} 1\n")
+        );
+    }
+}
