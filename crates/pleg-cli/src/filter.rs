@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use pleg::Pleg;
-use pleg::core::PodUid;
+use pleg::core::{PodStatus, PodUid};
 
 use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
 
@@ -30,6 +30,34 @@ pub(crate) struct Filters {
     /// Leave out what existed at the start
     #[arg(long)]
     pub(crate) no_initial: bool,
+}
+
+/// Which pods `pleg pods` shows.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct PodFilter {
+    /// Only pods in this namespace; may be repeated
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
+    /// pod's sandbox
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<Selector>,
+}
+
+impl PodFilter {
+    /// Without a sandbox, the labels are not known.
+    pub(crate) fn matches(&self, status: &PodStatus) -> bool {
+        let in_namespace = self.namespace.is_empty()
+            || self
+                .namespace
+                .iter()
+                .any(|namespace| **namespace == *status.namespace);
+        in_namespace
+            && self.selector.as_ref().is_none_or(|selector| {
+                let labels = status.sandboxes.first().map(|s| &s.details.labels);
+                labels.is_some_and(|labels| selector.matches(|key| labels.get(key)))
+            })
+    }
 }
 
 const TYPES: [&str; 11] = [

@@ -1,17 +1,17 @@
 //! `pleg pods`: shows all sandboxes and containers.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
-use anstyle::AnsiColor;
-use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
+use anstyle::{AnsiColor, Style};
+use pleg::core::{PodView, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
 use crate::args::{EventsPolicy, Output, PodsArgs};
 use crate::connect::Target;
 use crate::json::{self, PodObject};
 use crate::log::notice;
-use crate::table::{self, Cell, colour, dim};
+use crate::table::{Cell, Column, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
 /// How long to wait for the inspections after the first list: the deadline of one inspection.
@@ -19,6 +19,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let target = Target::choose(&args.runtime).await?;
+    notice(&format!("reading {target}"));
     target.wait_until_responding().await?;
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
@@ -31,6 +32,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
         notice("some pods cannot be read; their last known state is shown");
     }
     let mut pods = pleg.snapshot();
+    pods.retain(|view| args.filter.matches(&view.status));
     pods.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     match args.output {
         Output::Json => {
@@ -53,89 +55,106 @@ fn sort_key(view: &PodView) -> (&str, &str, &str) {
     )
 }
 
+/// A sandbox or a container.
+struct Row<'a> {
+    /// Empty in the rows that follow the first one of a pod, as is the uid.
+    pod: String,
+    uid: &'a str,
+    kind: &'static str,
+    name: &'a str,
+    state: &'static str,
+    code: Option<i32>,
+    reason: &'a str,
+    age: String,
+    attempt: u32,
+    id: &'a str,
+    as_of: String,
+}
+
 fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
-    let headings = [
-        "POD", "KIND", "NAME", "STATE", "EXIT", "AGE", "TRY", "ID", "AS OF",
+    let rows: Vec<Row<'_>> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
+    let width = Width::new(0);
+    let columns = vec![
+        Column::new("POD", |row: &Row<'_>| Cell::new(&row.pod)).width(width.at_least(18)),
+        Column::new("KIND", |row: &Row<'_>| Cell::new(row.kind).style(dim())),
+        Column::new("NAME", |row: &Row<'_>| Cell::new(row.name)).width(width.at_least(12)),
+        Column::new("STATE", |row: &Row<'_>| {
+            Cell::new(row.state).style(style(row))
+        }),
+        Column::new("EXIT", |row: &Row<'_>| {
+            let code = row.code.map(|code| code.to_string());
+            Cell::new(format!("{} {}", code.unwrap_or_default(), row.reason).trim())
+        }),
+        Column::new("AGE", |row: &Row<'_>| Cell::new(&row.age)).width(width.omitted(4)),
+        Column::new("TRY", |row: &Row<'_>| Cell::new(&row.attempt.to_string()))
+            .width(width.omitted(3)),
+        Column::new("ID", |row: &Row<'_>| Cell::new(&short(row.id)).style(dim()))
+            .width(width.omitted(1)),
+        Column::new("AS OF", |row: &Row<'_>| Cell::new(&row.as_of).style(dim()))
+            .width(width.omitted(2)),
+        Column::new("UID", |row: &Row<'_>| Cell::new(row.uid)).width(width.at_least(9)),
     ];
-    let mut rows = vec![headings.map(|h| Cell::new(h).style(dim())).to_vec()];
-    for view in pods {
-        rows.extend(rows_of(view, clock));
-    }
-    let mut widths = table::widths(&rows);
-    let (pod, name, age, attempt, id, as_of) = (0, 2, 5, 6, 7, 8);
-    let optional = [id, attempt, age, as_of];
-    table::fit(
-        &mut widths,
-        &[(pod, 18), (name, 12)],
-        &optional,
-        table::terminal_width(),
-    );
-    let mut out = anstream::stdout().lock();
-    for cells in &rows {
-        table::row(&mut out, cells, &widths)?;
+    let table = Table::of(&rows, columns);
+    table.heading()?;
+    for row in &rows {
+        table.row(row)?;
     }
     if pods.is_empty() {
         notice("no pods");
     }
-    out.flush()
+    Ok(())
 }
 
-fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
+fn rows_of(view: &PodView, clock: Clock) -> Vec<Row<'_>> {
     let status = &view.status;
-    let mut pod = if status.name.is_empty() {
-        status.uid.to_string()
-    } else {
-        format!("{}/{}", status.namespace, status.name)
-    };
     let as_of = view.as_of.map_or_else(
         || "never".to_owned(),
         |at| format!("{} ago", duration(clock.now().since(at))),
     );
-    let mut rows = Vec::new();
-    for s in &status.sandboxes {
-        let style = match s.state {
-            SandboxState::Ready => colour(AnsiColor::Green),
-            SandboxState::NotReady => colour(AnsiColor::Yellow),
-            _ => colour(AnsiColor::Magenta),
+    let sandboxes = status.sandboxes.iter().map(|sandbox| Row {
+        pod: String::new(),
+        uid: "",
+        kind: "sandbox",
+        name: "",
+        state: sandbox.state.as_str(),
+        code: None,
+        reason: "",
+        age: age(sandbox.created_at, clock),
+        attempt: sandbox.attempt,
+        id: sandbox.id.as_str(),
+        as_of: as_of.clone(),
+    });
+    let containers = status.containers.iter().map(|container| Row {
+        pod: String::new(),
+        uid: "",
+        kind: "container",
+        name: &container.name,
+        state: container.state.as_str(),
+        code: container.details.exit_code,
+        reason: &container.details.reason,
+        age: age(container.created_at, clock),
+        attempt: container.attempt,
+        id: container.id.as_str(),
+        as_of: as_of.clone(),
+    });
+    let mut rows: Vec<Row<'_>> = sandboxes.chain(containers).collect();
+    if let Some(first) = rows.first_mut() {
+        first.uid = status.uid.as_str();
+        first.pod = match status.name.is_empty() {
+            true => first.uid.to_owned(),
+            false => format!("{}/{}", status.namespace, status.name),
         };
-        rows.push(vec![
-            Cell::new(&std::mem::take(&mut pod)),
-            Cell::new("sandbox").style(dim()),
-            Cell::new(""),
-            Cell::new(s.state.as_str()).style(style),
-            Cell::new(""),
-            Cell::new(&age(s.created_at, clock)),
-            Cell::new(&s.attempt.to_string()),
-            Cell::new(&short(s.id.as_str())).style(dim()),
-            Cell::new(&as_of).style(dim()),
-        ]);
-    }
-    for c in &status.containers {
-        let failed = c.details.exit_code.is_some_and(|code| code != 0);
-        let style = match c.state {
-            ContainerState::Running => colour(AnsiColor::Green),
-            ContainerState::Exited if failed => colour(AnsiColor::Red),
-            ContainerState::Exited | ContainerState::Created => colour(AnsiColor::Yellow),
-            _ => colour(AnsiColor::Magenta),
-        };
-        let code = c
-            .details
-            .exit_code
-            .map(|c| c.to_string())
-            .unwrap_or_default();
-        rows.push(vec![
-            Cell::new(&std::mem::take(&mut pod)),
-            Cell::new("container").style(dim()),
-            Cell::new(&c.name),
-            Cell::new(c.state.as_str()).style(style),
-            Cell::new(format!("{code} {}", c.details.reason).trim()),
-            Cell::new(&age(c.created_at, clock)),
-            Cell::new(&c.attempt.to_string()),
-            Cell::new(&short(c.id.as_str())).style(dim()),
-            Cell::new(&as_of).style(dim()),
-        ]);
     }
     rows
+}
+
+fn style(row: &Row<'_>) -> Style {
+    colour(match row.state {
+        "Ready" | "Running" => AnsiColor::Green,
+        "Exited" if row.code.is_some_and(|code| code != 0) => AnsiColor::Red,
+        "Exited" | "Created" | "NotReady" => AnsiColor::Yellow,
+        _ => AnsiColor::Magenta,
+    })
 }
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {

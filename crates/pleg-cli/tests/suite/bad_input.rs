@@ -35,20 +35,24 @@ fn run(mut command: Command) -> Output {
 /// Checks that the command fails in time, with a message that contains all of `words`.
 #[track_caller]
 fn fails_with(command: Command, words: &[&str]) {
+    let shown = format!("{command:?}");
     let output = run(command);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(
         matches!(output.status.code(), Some(1 | 2)),
-        "{:?}: {message}",
+        "{shown}: {:?}: {message}",
         output.status
     );
-    assert!(!message.contains("panicked"), "{message}");
+    assert!(!message.contains("panicked"), "{shown}: {message}");
     for word in words {
-        assert!(message.contains(word), "{word:?} is not in: {message}");
+        assert!(
+            message.contains(word),
+            "{shown}: {word:?} is not in: {message}"
+        );
     }
 }
 
-/// The same for a permanent error: within 5 s.
+/// Checks a permanent error, which the command reports within 5 s.
 #[track_caller]
 fn fails_at_once_with(command: Command, words: &[&str]) {
     let clock = Clock::start();
@@ -63,12 +67,70 @@ fn pods_at(path: &Path) -> Command {
 }
 
 #[test]
-fn unsupported_scheme_fails() {
-    fails_with(
-        pleg(&["watch", "-r", "tcp://127.0.0.1:1234"]),
-        &["tcp", "unix://"],
-    );
-    fails_with(pleg(&["pods", "-r", ""]), &["runtime-endpoint"]);
+fn invalid_argument_is_named_with_what_is_allowed() {
+    for (args, words) in [
+        ("watch -r tcp://127.0.0.1:1234", &["tcp", "unix://"][..]),
+        ("pods -r=", &["runtime-endpoint"]),
+        ("watch --frobnicate", &["--frobnicate", "Usage"]),
+        ("dance", &["dance", "Usage"]),
+        ("watch -o yaml", &["yaml", "json"]),
+        ("watch --events maybe", &["maybe", "never"]),
+        ("watch --log-format xml", &["xml", "json"]),
+        ("watch --sim -r /x.sock", &["--sim"]),
+        ("agent --sim -r /x.sock", &["--sim"]),
+        ("watch --sim=docker", &["docker", "containerd-2"]),
+        ("watch --for soon", &["soon", "10s"]),
+        ("watch --for 0s", &["zero"]),
+        ("agent --sim --relist-period=-1s", &["negative"]),
+        ("agent --sim --relist-period 2m", &["relist-period-max"]),
+        ("agent --sim --unready-after 5s", &["unready-after"]),
+        ("agent --sim --probe-period 1ms", &["probe-period"]),
+        (
+            "agent --listen 0.0.0.0:80",
+            &["loopback", "--token-file", "--tls-client-ca"],
+        ),
+        ("agent --tls-cert /x", &["--tls-key"]),
+        ("agent --sim --token-file /none", &["cannot read /none"]),
+        ("sim", &["--socket"]),
+        (
+            "sim --socket /none/s --mode containerd-3",
+            &["containerd-3", "containerd-1.7", "crio-disabled"],
+        ),
+        (
+            "sim --socket /none/s --runtime-version 1.7.24",
+            &["1.7.24", "containerd-2", "containerd 2.0 or later"],
+        ),
+        (
+            "sim --socket /none/s --chaos drop=often",
+            &["drop=often", "not a rate", "5%"],
+        ),
+        (
+            "sim --socket /none/s --chaos drops=5%",
+            &["drops", "similar: drop"],
+        ),
+        ("sim --socket /none/dir/s", &["/none/dir/s"]),
+        (
+            "sim ctl --socket /none/s",
+            &["/none/s.ctl", "no simulated runtime"],
+        ),
+        ("sim ctl", &["--socket"]),
+    ] {
+        fails_with(pleg(&args.split(' ').collect::<Vec<_>>()), words);
+    }
+}
+
+#[test]
+fn invalid_variable_is_named() {
+    for (variable, value, word) in [
+        ("PLEG_LOG", "garbage=foo=bar", "garbage=foo=bar"),
+        ("PLEG_LOG", "dbug", "dbug"),
+        ("PLEG_RUNTIME_ENDPOINT", "run/a", "absolute path"),
+        ("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1", "tcp"),
+    ] {
+        let mut command = pleg(&["pods"]);
+        command.env(variable, value);
+        fails_with(command, &[variable, word]);
+    }
 }
 
 /// These errors may be temporary, so the command waits for ten seconds.
@@ -78,9 +140,10 @@ fn missing_or_silent_socket_fails_after_ten_seconds() {
     let silent = dir.path("silent.sock");
     let _listener = UnixListener::bind(&silent).expect("bound");
     let (silent, missing) = (pods_at(&silent), pods_at(&dir.path("none.sock")));
+    let advice = "start the runtime, or correct its endpoint (set by --runtime-endpoint)";
     std::thread::scope(|threads| {
-        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10s"]));
-        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10s"]));
+        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10s", advice]));
+        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10s", advice]));
     });
 }
 
@@ -153,105 +216,21 @@ fn other_protocol_fails_at_once() {
     }
 }
 
+#[test]
+fn simulated_runtime_does_not_take_a_socket_in_use() {
+    let dir = TestDir::new();
+    let socket = dir.path("taken.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    let socket = socket.to_str().expect("UTF-8");
+    fails_with(pleg(&["sim", "--socket", socket]), &["taken.sock"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
     serve(Huge, &socket);
     fails_at_once_with(pods_at(&socket), &["ListPodSandbox", "16777216"]);
-}
-
-#[test]
-fn unknown_flag_or_command_fails() {
-    fails_with(pleg(&["watch", "--frobnicate"]), &["--frobnicate", "Usage"]);
-    fails_with(pleg(&["dance"]), &["dance", "Usage"]);
-    fails_with(pleg(&["watch", "-o", "yaml"]), &["yaml", "json"]);
-    fails_with(pleg(&["watch", "--events", "maybe"]), &["maybe", "never"]);
-    fails_with(pleg(&["watch", "--sim", "-r", "/x.sock"]), &["--sim"]);
-}
-
-#[test]
-fn invalid_duration_or_setting_fails() {
-    fails_with(pleg(&["watch", "--for", "soon"]), &["soon", "10s"]);
-    fails_with(pleg(&["watch", "--for", "0s"]), &["zero"]);
-    fails_with(
-        pleg(&["agent", "--sim", "--relist-period=-1s"]),
-        &["negative"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--relist-period", "2m"]),
-        &["relist-period-max"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--unready-after", "5s"]),
-        &["unready-after"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--probe-period", "1ms"]),
-        &["probe-period"],
-    );
-    fails_with(
-        pleg(&["agent", "--listen", "0.0.0.0:80"]),
-        &["loopback", "--token-file", "--tls-client-ca"],
-    );
-    fails_with(pleg(&["agent", "--tls-cert", "/x"]), &["--tls-key"]);
-    let token = ["agent", "--sim", "--token-file", "/none"];
-    fails_with(pleg(&token), &["cannot read /none"]);
-}
-
-#[test]
-fn invalid_log_filter_fails() {
-    for filter in ["garbage=foo=bar", "dbug"] {
-        let mut command = pleg(&["pods", "--sim"]);
-        command.env("PLEG_LOG", filter);
-        fails_with(command, &["PLEG_LOG", filter]);
-    }
-}
-
-#[test]
-fn invalid_endpoint_in_environment_fails() {
-    let mut command = pleg(&["pods"]);
-    command.env("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1");
-    fails_with(command, &["CONTAINER_RUNTIME_ENDPOINT", "tcp"]);
-}
-
-#[test]
-fn socket_in_use_or_in_missing_directory_fails() {
-    let dir = TestDir::new();
-    let socket = dir.path("taken.sock");
-    let _listener = UnixListener::bind(&socket).expect("bound");
-    let at = |p: &Path| pleg(&["sim", "--socket", p.to_str().expect("UTF-8")]);
-    fails_with(at(&socket), &["taken.sock"]);
-    fails_with(at(&dir.path("no/such/dir.sock")), &["dir.sock"]);
-}
-
-#[test]
-fn invalid_simulated_runtime_fails() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let socket = socket.to_str().expect("UTF-8");
-    let sim = |more: &[&str]| pleg(&[&["sim", "--socket", socket], more].concat());
-    fails_with(pleg(&["sim"]), &["--socket"]);
-    fails_with(
-        sim(&["--mode", "containerd-3"]),
-        &["containerd-3", "containerd-1.7", "crio-disabled"],
-    );
-    fails_with(
-        sim(&["--runtime-version", "1.7.24"]),
-        &["1.7.24", "containerd-2", "containerd 2.0 or later"],
-    );
-    fails_with(
-        sim(&["--chaos", "drop=often"]),
-        &["drop=often", "not a rate", "5%"],
-    );
-    fails_with(sim(&["--chaos", "drops=5%"]), &["drops", "similar: drop"]);
-    fails_with(
-        pleg(&["watch", "--sim=docker"]),
-        &["docker", "containerd-2"],
-    );
-    let ctl = ["sim", "ctl", "--socket", socket];
-    fails_with(pleg(&ctl), &["cri.sock.ctl", "no simulated runtime"]);
-    fails_with(pleg(&ctl[..2]), &["--socket"]);
 }
 
 /// A runtime whose list of sandboxes is larger than the limit of 16 MiB.

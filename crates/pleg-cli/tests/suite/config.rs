@@ -2,86 +2,113 @@
 
 use std::fs;
 
+use crate::commands::run::Running;
 use crate::support::{TestDir, pleg};
 
-/// The exit code, standard output and standard error.
-fn run(mut command: std::process::Command) -> (Option<i32>, String, String) {
-    let output = command.output().expect("it runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
 #[test]
-fn valid_file_passes_the_check() {
+fn config_check_prints_ok_or_one_line_for_each_problem() {
     let dir = TestDir::new();
-    let file = dir.path("agent.toml");
-    let token = dir.path("token");
+    let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     fs::write(&token, "secret").expect("written");
-    let text = format!(
-        "listen = '0.0.0.0:9394'\ntoken-file = '{}'\n",
-        token.display()
-    );
-    fs::write(&file, text).expect("written");
-    let file = file.to_str().expect("UTF-8");
-    let (code, out, err) = run(pleg(&["config", "check", file]));
-    assert_eq!((code, out), (Some(0), format!("{file}: ok\n")), "{err}");
-}
-
-#[test]
-fn invalid_file_fails_the_check_with_one_line_for_each_problem() {
-    let dir = TestDir::new();
-    let file = dir.path("agent.toml");
-    for (text, lines) in [
+    let with_token = format!("listen = '0.0.0.0:9394'\ntoken-file = '{token}'");
+    for (text, code, lines) in [
+        (&*with_token, 0, &["agent.toml: ok"][..]),
         (
             "listne = 'a'\n\nevents = 'maybe'",
-            &[":1: unknown key `listne`", ":3: invalid value of `events`"][..],
+            1,
+            &[
+                "agent.toml:1: unknown key `listne`",
+                "agent.toml:3: invalid value of `events`",
+            ],
         ),
-        ("a = 'b", &[":1: "]),
-        ("relist-period = '2m'", &["relist-period-max"]),
-        ("listen = '0.0.0.0:9394'", &["--token-file"]),
-        ("tls-cert = '/none'", &["--tls-key"]),
-        ("token-file = '/none'", &["cannot read /none"]),
+        ("a = 'b", 1, &["agent.toml:1: "]),
+        (
+            "relist-period = '2m'",
+            1,
+            &["agent.toml: relist-period-max"],
+        ),
+        ("listen = '0.0.0.0:9394'", 1, &["--token-file"]),
+        ("tls-cert = '/none'", 1, &["--tls-key"]),
+        ("token-file = '/none'", 1, &["cannot read /none"]),
     ] {
         fs::write(&file, text).expect("written");
-        let check = pleg(&["config", "check", file.to_str().expect("UTF-8")]);
-        let (code, out, err) = run(check);
-        assert_eq!((code, &*out), (Some(1), ""), "{err}");
-        assert_eq!(err.lines().count(), lines.len(), "{err}");
-        for (line, words) in err.lines().zip(lines) {
+        let output = pleg(&["config", "check", &file]).output().expect("it runs");
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(code), "{text}: {shown}");
+        assert_eq!(shown.lines().count(), lines.len(), "{text}: {shown}");
+        for (line, words) in shown.lines().zip(lines) {
             assert!(line.contains(words), "{words} is not in {line}");
-            assert!(line.contains("agent.toml"), "{line}");
         }
     }
-    let (code, _, err) = run(pleg(&["config", "check", "/none"]));
-    assert_eq!(code, Some(1));
-    assert!(err.contains("cannot read /none: No such file"), "{err}");
 }
 
-#[test]
-fn agent_uses_the_file_and_the_variables() {
+/// The first line that an agent prints shows its runtime and why it was chosen, or an invalid setting with
+/// its value.
+#[tokio::test]
+async fn flag_overrides_variable_and_variable_overrides_file() {
     let dir = TestDir::new();
     let file = dir.path("agent.toml");
-    fs::write(&file, "listen = '0.0.0.0:80'\nrelist-period = '2m'").expect("written");
-    let mut command = pleg(&["agent", "--sim"]);
-    command.env("PLEG_CONFIG", &file);
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(err.contains("0.0.0.0:80 is not a loopback"), "{err}");
-    let mut command = pleg(&["agent", "--sim", "--config"]);
-    command.arg(&file).env("PLEG_LISTEN", "127.0.0.1:0");
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(err.contains("relist-period-max"), "{err}");
-    let mut command = pleg(&["agent"]);
-    command.env("PLEG_EVENTS", "x");
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(
-        err.contains("invalid value of PLEG_EVENTS: use auto"),
-        "{err}"
-    );
+    fs::write(&file, "runtime-endpoint = '/file'\nlisten = '127.0.0.1:0'").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let own = ("PLEG_RUNTIME_ENDPOINT", "/own");
+    let of_crictl = ("CONTAINER_RUNTIME_ENDPOINT", "/crictl");
+    for (flags, variables, words) in [
+        ("", &[][..], "watching unix:///file (set in /"),
+        (
+            "",
+            &[("PLEG_RUNTIME_ENDPOINT", "")],
+            "watching unix:///file (set in /",
+        ),
+        (
+            "",
+            &[of_crictl],
+            "watching unix:///crictl (set by CONTAINER_RUNTIME_ENDPOINT",
+        ),
+        (
+            "",
+            &[of_crictl, own],
+            "watching unix:///own (set by PLEG_RUNTIME_ENDPOINT",
+        ),
+        (
+            "-r=/flag",
+            &[own],
+            "watching unix:///flag (set by --runtime-endpoint",
+        ),
+        (
+            "-r=/flag",
+            &[("PLEG_SIM", "crio")],
+            "watching unix:///flag (set by --runtime-endpoint",
+        ),
+        ("--sim", &[own], "(embedded, simulated)"),
+        (
+            "",
+            &[("PLEG_SIM", "crio"), of_crictl],
+            "(embedded, simulated)",
+        ),
+        ("", &[("PLEG_RELIST_PERIOD", "2m")], "relist-period-max"),
+        (
+            "",
+            &[("PLEG_EVENTS", "x")],
+            "invalid value of PLEG_EVENTS: use auto, always, never",
+        ),
+        (
+            "",
+            &[("PLEG_VERBOSE", "x")],
+            "invalid value of PLEG_VERBOSE: ",
+        ),
+        (
+            "",
+            &[("CONTAINER_RUNTIME_ENDPOINT", "tcp://a:1")],
+            "invalid value of CONTAINER_RUNTIME_ENDPOINT: ",
+        ),
+        ("--config=/none", &[own], "cannot read /none: No such file"),
+    ] {
+        let mut command = pleg(&["agent"]);
+        command
+            .args(flags.split_whitespace())
+            .env("PLEG_CONFIG", file);
+        command.envs(variables.iter().copied());
+        let line = Running::spawn(command).message().await.expect("a line");
+        assert!(line.contains(words), "{flags} {variables:?}: {line}");
+    }
 }
