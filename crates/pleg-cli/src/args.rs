@@ -13,12 +13,11 @@ use pleg_sim::Mode as Simulated;
 use crate::agent_client::AgentUrl;
 use crate::config::ConfigArgs;
 use crate::filter::{Filters, PodFilter, Selector};
-use crate::find::Origin;
 use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
 use crate::picture::host::ASK_MOUNT;
-use crate::text::wrapped;
+use crate::text::{width, wrapped};
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
@@ -32,12 +31,12 @@ use crate::text::wrapped;
 Examples:
   pleg watch                       show the lifecycle events of this node's pods
   pleg watch --sim                 the same, for an embedded simulated runtime
-  pleg watch -o json --for 10s     events of ten seconds, one JSON object per line
+  pleg watch -o json --for 10s     events of ten seconds, one JSON object a line
   pleg watch --failed -n shop      show failed containers in one namespace
   pleg watch --since 10m           begin with the agent's last ten minutes
-  pleg top                         show pods, events and health on the terminal, live
+  pleg top                         show pods, events and health, live
   pleg pods                        show all sandboxes and containers
-  pleg agent                       serve metrics, liveness and readiness on port 9394
+  pleg agent                       serve metrics and health on port 9394
   pleg check                       ask the agent whether there is a problem
   pleg sim --socket /tmp/cri.sock  run a simulated runtime for other tools")]
 pub(crate) struct Args {
@@ -107,9 +106,9 @@ pub(crate) struct RuntimeArgs {
         conflicts_with = "runtime_endpoint"
     )]
     pub(crate) sim: Option<Simulated>,
-    /// What set the endpoint.
+    /// What set the endpoint, if not the flag.
     #[arg(skip)]
-    pub(crate) origin: Origin,
+    pub(crate) origin: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -418,7 +417,7 @@ pod.UID or pod.* for calls that name a sandbox or container of this pod or of an
 
 Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
-  pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos container_status.latency=1s
+  pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos all.latency=300ms
   pleg sim ctl --socket /tmp/cri.sock stream_containers.hang=30s
   pleg watch -r unix:///tmp/cri.sock",
     );
@@ -444,7 +443,7 @@ Examples:
 /// Appends a name and its explanation, in lines of at most 80 characters.
 fn entry(text: &mut String, name: &str, about: &str) {
     let _ = write!(text, "  {name}");
-    let mut column = 2 + name.len();
+    let mut column = 2 + width(name);
     for line in wrapped(about, 54) {
         let start = if column < 25 { "" } else { "\n" };
         let space = if column < 25 { 26 - column } else { 26 };
@@ -472,8 +471,18 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn command_line_is_consistent() {
-        Args::command().debug_assert();
+    fn command_line_is_consistent_and_its_examples_fit_80_columns() {
+        let mut args = Args::command();
+        args.clone().debug_assert();
+        args.build();
+        let mut commands = vec![args];
+        while let Some(command) = commands.pop() {
+            let after = command.get_after_help().map(ToString::to_string);
+            for line in after.unwrap_or_default().lines() {
+                assert!(!line.starts_with("  ") || width(line) <= 80, "{line}");
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, S
 
 use crate::agent;
 use crate::args::{Args, Command as Chosen, RuntimeArgs};
-use crate::find::{ENDPOINT_VARIABLES, Origin};
+use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
 use crate::text::safe;
 
@@ -108,10 +108,10 @@ fn choose_runtime(runtime: &mut RuntimeArgs, agent: &ArgMatches, file: Option<Pa
     if endpoint > sim {
         runtime.sim = None;
     }
-    runtime.origin = match (endpoint, variable(ENDPOINT), file) {
-        (Some(ValueSource::EnvVariable), Some(name), _) => Origin::Variable(name),
-        (Some(ValueSource::DefaultValue), _, Some(file)) => Origin::File(file),
-        _ => Origin::Flag,
+    runtime.origin = match endpoint {
+        Some(ValueSource::EnvVariable) => variable(ENDPOINT).map(|name| format!("set by {name}")),
+        Some(ValueSource::DefaultValue) => file.map(|file| format!("set in {}", file.display())),
+        _ => None,
     };
 }
 
@@ -208,7 +208,10 @@ fn reason(error: &clap::Error) -> String {
 fn invalid_variable(error: &clap::Error) -> anyhow::Error {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let key = flag.unwrap_or_default();
-    let key = key.trim_start_matches('-').split([' ', '=', '[', '.']).next();
+    let key = key
+        .trim_start_matches('-')
+        .split([' ', '=', '[', '.'])
+        .next();
     match key.and_then(variable) {
         Some(name) => anyhow!("invalid value of {name}: {}", reason(error)),
         None => anyhow!("{error}"),

@@ -14,7 +14,7 @@ use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnos
 use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
-use crate::find::{self, Found, Origin, not_found};
+use crate::find::{self, Found, not_found};
 use crate::kubelet::find_subscriber;
 use crate::log::notice;
 use crate::meter::Meter;
@@ -68,7 +68,8 @@ impl Target {
         let found = match (runtime.sim, &runtime.runtime_endpoint) {
             (Some(mode), _) => return Ok(Some(Self::embedded(mode).await?)),
             (None, Some(endpoint)) => {
-                let origin = runtime.origin.clone();
+                let flag = || "set by --runtime-endpoint".to_owned();
+                let origin = runtime.origin.clone().unwrap_or_else(flag);
                 Some(Found::new(endpoint.clone(), origin, Path::new("/")))
             }
             (None, None) => match find::from_environment()? {
@@ -83,7 +84,7 @@ impl Target {
         let embedded = Embedded::start(mode)
             .await
             .context("cannot start the embedded runtime")?;
-        let found = Found::new(embedded.endpoint()?, Origin::Flag, Path::new("/"));
+        let found = Found::new(embedded.endpoint()?, String::new(), Path::new("/"));
         Ok(Self::new(found.into(), Some(embedded)))
     }
 
@@ -153,11 +154,6 @@ impl Target {
         self.clock.now().since(self.started)
     }
 
-    /// The rest of the time to wait for the runtime.
-    fn remaining_time(&self) -> Duration {
-        self.timeout.saturating_sub(self.elapsed())
-    }
-
     /// The builder of a generator for this runtime, whose calls are measured.
     pub(crate) fn builder(
         &self,
@@ -195,70 +191,49 @@ impl Target {
         }
     }
 
-    /// Waits until the runtime responds. Returns permanent errors at once.
-    pub(crate) async fn wait_until_responding(&self) -> anyhow::Result<()> {
+    /// Waits for the first complete list. Returns permanent errors at once.
+    pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
         let Found {
             endpoint, origin, ..
         } = self.found()?;
+        let advice = || format!("start the runtime, or correct its endpoint ({origin})");
+        let within = self.timeout;
         let mut last = None;
-        let attempts = async {
-            let mut interval = tokio::time::interval(Duration::from_millis(250));
-            loop {
-                interval.tick().await;
-                match diagnose(endpoint).await {
-                    Ok(_) => return Ok(()),
-                    Err(error) if is_temporary(&error) => {
-                        if last.is_none() {
-                            notice(&format!("waiting at most {:?}: {error}", self.timeout));
-                        }
-                        last = Some(error);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        let advice = format!("start the runtime, or correct its endpoint ({origin})");
-        match (
-            tokio::time::timeout(self.remaining_time(), attempts).await,
-            last,
-        ) {
-            (Ok(result), _) => result.context(advice),
-            (Err(_), Some(error)) => Err(error)
-                .with_context(|| format!("no response within {:?}; {advice}", self.timeout)),
-            (Err(_), None) => {
-                bail!(
-                    "{endpoint} does not respond within {:?}; {advice}",
-                    self.timeout
-                )
-            }
-        }
-    }
-
-    /// Waits for the first complete list, for the rest of the time. Returns permanent errors at once.
-    pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
-        let endpoint = self.endpoint()?;
         let mut health = pleg.health();
-        let first_list = async {
+        let listed = async {
+            let mut interval = tokio::time::interval(Duration::from_millis(250));
+            while let Err(error) = diagnose(endpoint).await {
+                if !is_temporary(&error) {
+                    return Err(error).with_context(advice);
+                }
+                if last.is_none() {
+                    notice(&format!("waiting at most {within:?}: {error}"));
+                }
+                last = Some(error);
+                interval.tick().await;
+            }
+            last = None;
             loop {
                 let current = health.current();
                 match current.list_error {
                     _ if current.last_list.is_some() => return Ok(()),
-                    Some(error) if !is_temporary_kind(error.kind) => return Err(error),
+                    Some(error) if !is_temporary_kind(error.kind) => {
+                        return Err(error).with_context(|| format!("{endpoint} cannot be listed"));
+                    }
                     _ if health.changed().await => {}
                     _ => return Ok(()),
                 }
             }
         };
-        let message = || format!("{endpoint} cannot be listed");
-        let within = self.timeout;
-        match tokio::time::timeout(self.remaining_time(), first_list).await {
-            Ok(result) => result.with_context(message),
-            Err(_) => match pleg.health().current().list_error {
-                Some(error) => {
-                    Err(error).with_context(|| format!("{} within {within:?}", message()))
-                }
-                None => bail!("{} within {within:?}: list calls hang", message()),
-            },
+        let rest = within.saturating_sub(self.elapsed());
+        if let Ok(result) = tokio::time::timeout(rest, listed).await {
+            return result;
+        }
+        let failed = || format!("no complete list within {within:?}; {}", advice());
+        match (last, pleg.health().current().list_error) {
+            (Some(error), _) => Err(error).with_context(failed),
+            (None, Some(error)) => Err(error).with_context(failed),
+            (None, None) => bail!("{endpoint} does not respond: {}", failed()),
         }
     }
 

@@ -22,38 +22,11 @@ pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
 /// crictl's configuration file.
 const CRICTL: &str = "/etc/crictl.yaml";
 
-/// What named a runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Origin {
-    #[default]
-    Flag,
-    Variable(String),
-    File(PathBuf),
-    Crictl,
-    /// The kubelet with this pid.
-    Kubelet(u32),
-    /// Nothing: its socket has a well-known path.
-    Socket,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag => f.write_str("set by --runtime-endpoint"),
-            Self::Variable(name) => write!(f, "set by {name}"),
-            Self::File(file) => write!(f, "set in {}", file.display()),
-            Self::Crictl => write!(f, "set in {CRICTL}"),
-            Self::Kubelet(pid) => write!(f, "the kubelet's, pid {pid}"),
-            Self::Socket => f.write_str("found"),
-        }
-    }
-}
-
-/// A runtime, and why it was chosen.
+/// A runtime, and what named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) endpoint: Endpoint,
-    pub(crate) origin: Origin,
+    pub(crate) origin: String,
     /// Well-known sockets of other runtimes.
     others: Vec<&'static str>,
 }
@@ -70,12 +43,11 @@ impl fmt::Display for Found {
 
 impl Found {
     /// `root` is `/` except in tests.
-    pub(crate) fn new(endpoint: Endpoint, origin: Origin, root: &Path) -> Self {
-        let own = identity(endpoint.path(), root);
-        let others = sockets(root).into_iter();
-        let others = others.filter(|path| identity(Path::new(path), root) != own);
+    pub(crate) fn new(endpoint: Endpoint, origin: String, root: &Path) -> Self {
+        let own = fs::canonicalize(below(root, endpoint.path())).unwrap_or_default();
+        let others = sockets(root).into_iter().filter(|(real, _)| *real != own);
         Self {
-            others: others.collect(),
+            others: others.map(|(_, path)| path).collect(),
             endpoint,
             origin,
         }
@@ -88,10 +60,9 @@ pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
         return Ok(None);
     };
-    let invalid = || format!("invalid value of {name}");
-    let value = value.to_str().context("not UTF-8").with_context(invalid)?;
-    let endpoint = value.parse().with_context(invalid)?;
-    let origin = Origin::Variable(name.to_owned());
+    let endpoint = value.to_string_lossy().parse();
+    let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
+    let origin = format!("set by {name}");
     Ok(Some(Found::new(endpoint, origin, Path::new("/"))))
 }
 
@@ -103,16 +74,14 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
     let crictl = crictl_endpoint(&below(root, Path::new(CRICTL))).with_context(|| {
         format!("cannot use {CRICTL}; correct it, or set the runtime with -r unix:///path")
     })?;
-    if let Some(endpoint) = crictl {
-        return Ok(Some(Found::new(endpoint, Origin::Crictl, root)));
-    }
-    if let Some((pid, endpoint)) = kubelet::runtime_endpoint(root)
-        && let Ok(endpoint) = endpoint.parse()
-    {
-        return Ok(Some(Found::new(endpoint, Origin::Kubelet(pid), root)));
-    }
-    let first = sockets(root).first().and_then(|path| path.parse().ok());
-    Ok(first.map(|endpoint| Found::new(endpoint, Origin::Socket, root)))
+    let kubelet = || {
+        let (pid, endpoint) = kubelet::runtime_endpoint(root)?;
+        Some((endpoint.parse().ok()?, format!("the kubelet's, pid {pid}")))
+    };
+    let socket = || Some((sockets(root).first()?.1.parse().ok()?, "found".to_owned()));
+    let found = crictl.map(|endpoint| (endpoint, format!("set in {CRICTL}")));
+    let found = found.or_else(kubelet).or_else(socket);
+    Ok(found.map(|(endpoint, origin)| Found::new(endpoint, origin, root)))
 }
 
 /// The error if [`search`] finds nothing.
@@ -134,29 +103,15 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The file that a path and its links lead to.
-fn identity(path: &Path, root: &Path) -> Option<PathBuf> {
-    fs::canonicalize(below(root, path)).ok()
-}
-
-/// The well-known sockets that exist, each once.
-fn sockets(root: &Path) -> Vec<&'static str> {
-    let is_socket = |path: &&'static str| {
-        let found = fs::metadata(below(root, Path::new(path)));
-        found.is_ok_and(|metadata| metadata.file_type().is_socket())
-    };
-    let mut sockets: Vec<&'static str> = Vec::new();
-    for path in well_known()
-        .iter()
-        .map(|known| known.path)
-        .filter(is_socket)
-    {
-        let own = identity(Path::new(path), root);
-        if !sockets
-            .iter()
-            .any(|other| identity(Path::new(other), root) == own)
+/// The well-known sockets that exist, each once: the file that links lead to, and the path.
+fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
+    let mut sockets: Vec<(PathBuf, &'static str)> = Vec::new();
+    for path in well_known().iter().map(|known| known.path) {
+        if let Ok(real) = fs::canonicalize(below(root, Path::new(path)))
+            && fs::metadata(&real).is_ok_and(|found| found.file_type().is_socket())
+            && sockets.iter().all(|(other, _)| *other != real)
         {
-            sockets.push(path);
+            sockets.push((real, path));
         }
     }
     sockets

@@ -53,7 +53,10 @@ fn main() -> ExitCode {
         // It may never return, so it needs no runtime that would wait for it.
         return doctor::ask_mount(path);
     }
-    let quiet = matches!(args.command, Command::Watch(_) | Command::Doctor(_));
+    let quiet = matches!(
+        args.command,
+        Command::Watch(_) | Command::Pods(_) | Command::Doctor(_)
+    );
     // Lines of the log would disturb what is on the terminal.
     let on_terminal = matches!(args.command, Command::Top(_)) && io::stderr().is_terminal();
     if !on_terminal && let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use pleg::core::{PodView, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
@@ -11,6 +11,7 @@ use crate::args::{EventsPolicy, Output, PodsArgs};
 use crate::connect::Target;
 use crate::json::{self, PodObject};
 use crate::log::notice;
+use crate::record::Pod as PodName;
 use crate::table::{Cell, Column, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
@@ -20,7 +21,6 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let target = Target::choose(&args.runtime).await?;
     notice(&format!("reading {target}"));
-    target.wait_until_responding().await?;
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
@@ -56,45 +56,36 @@ fn sort_key(view: &PodView) -> (&str, &str, &str) {
 }
 
 /// A sandbox or a container.
-struct Row<'a> {
+struct Row {
     /// Empty in the rows that follow the first one of a pod, as is the uid.
-    pod: String,
-    uid: &'a str,
-    kind: &'static str,
-    name: &'a str,
-    state: &'static str,
-    code: Option<i32>,
-    reason: &'a str,
-    age: String,
-    attempt: u32,
-    id: &'a str,
-    as_of: String,
+    pod: Cell,
+    kind: Cell,
+    name: Cell,
+    state: Cell,
+    exit: Cell,
+    age: Cell,
+    attempt: Cell,
+    id: Cell,
+    as_of: Cell,
+    uid: Cell,
 }
 
 fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
-    let rows: Vec<Row<'_>> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
-    let width = Width::new(0);
+    let rows: Vec<Row> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
+    let auto = Width::new(0);
     let columns = vec![
-        Column::new("POD", |row: &Row<'_>| Cell::new(&row.pod)).width(width.at_least(18)),
-        Column::new("KIND", |row: &Row<'_>| Cell::new(row.kind).style(dim())),
-        Column::new("NAME", |row: &Row<'_>| Cell::new(row.name)).width(width.at_least(12)),
-        Column::new("STATE", |row: &Row<'_>| {
-            Cell::new(row.state).style(style(row))
-        }),
-        Column::new("EXIT", |row: &Row<'_>| {
-            let code = row.code.map(|code| code.to_string());
-            Cell::new(format!("{} {}", code.unwrap_or_default(), row.reason).trim())
-        }),
-        Column::new("AGE", |row: &Row<'_>| Cell::new(&row.age)).width(width.omitted(4)),
-        Column::new("TRY", |row: &Row<'_>| Cell::new(&row.attempt.to_string()))
-            .width(width.omitted(3)),
-        Column::new("ID", |row: &Row<'_>| Cell::new(&short(row.id)).style(dim()))
-            .width(width.omitted(1)),
-        Column::new("AS OF", |row: &Row<'_>| Cell::new(&row.as_of).style(dim()))
-            .width(width.omitted(2)),
-        Column::new("UID", |row: &Row<'_>| Cell::new(row.uid)).width(width.at_least(9)),
+        Column::new("POD", auto.at_least(18), |row: &Row| row.pod.clone()),
+        Column::new("KIND", auto, |row: &Row| row.kind.clone()),
+        Column::new("NAME", auto.at_least(12), |row: &Row| row.name.clone()),
+        Column::new("STATE", auto, |row: &Row| row.state.clone()),
+        Column::new("EXIT", auto, |row: &Row| row.exit.clone()),
+        Column::new("AGE", auto.omitted(4), |row: &Row| row.age.clone()),
+        Column::new("TRY", auto.omitted(3), |row: &Row| row.attempt.clone()),
+        Column::new("ID", auto.omitted(1), |row: &Row| row.id.clone()),
+        Column::new("AS OF", auto.omitted(2), |row: &Row| row.as_of.clone()),
+        Column::new("UID", auto.at_least(9), |row: &Row| row.uid.clone()),
     ];
-    let table = Table::of(&rows, columns);
+    let table = Table::new(columns, &rows);
     table.heading()?;
     for row in &rows {
         table.row(row)?;
@@ -105,56 +96,58 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
     Ok(())
 }
 
-fn rows_of(view: &PodView, clock: Clock) -> Vec<Row<'_>> {
-    let status = &view.status;
-    let as_of = view.as_of.map_or_else(
-        || "never".to_owned(),
-        |at| format!("{} ago", duration(clock.now().since(at))),
-    );
-    let sandboxes = status.sandboxes.iter().map(|sandbox| Row {
-        pod: String::new(),
-        uid: "",
-        kind: "sandbox",
-        name: "",
-        state: sandbox.state.as_str(),
-        code: None,
-        reason: "",
-        age: age(sandbox.created_at, clock),
-        attempt: sandbox.attempt,
-        id: sandbox.id.as_str(),
-        as_of: as_of.clone(),
+fn rows_of(view: &PodView, clock: Clock) -> Vec<Row> {
+    let status = &*view.status;
+    let ago = |at| format!("{} ago", duration(clock.now().since(at)));
+    let as_of = view.as_of.map_or_else(|| "never".to_owned(), ago);
+    let row = |kind, name, state, exit: &str, created, attempt: u32, id| Row {
+        pod: Cell::new(""),
+        kind: Cell::new(kind).style(dim()),
+        name: Cell::new(name),
+        state,
+        exit: Cell::new(exit),
+        age: Cell::new(&age(created, clock)),
+        attempt: Cell::new(&attempt.to_string()),
+        id: Cell::new(&short(id)).style(dim()),
+        as_of: Cell::new(&as_of).style(dim()),
+        uid: Cell::new(""),
+    };
+    let sandboxes = status.sandboxes.iter().map(|s| {
+        let (state, id) = (state(s.state.as_str(), false), s.id.as_str());
+        row("sandbox", "", state, "", s.created_at, s.attempt, id)
     });
-    let containers = status.containers.iter().map(|container| Row {
-        pod: String::new(),
-        uid: "",
-        kind: "container",
-        name: &container.name,
-        state: container.state.as_str(),
-        code: container.details.exit_code,
-        reason: &container.details.reason,
-        age: age(container.created_at, clock),
-        attempt: container.attempt,
-        id: container.id.as_str(),
-        as_of: as_of.clone(),
+    let containers = status.containers.iter().map(|c| {
+        let code = c.details.exit_code;
+        let shown = code.map(|code| code.to_string()).unwrap_or_default();
+        let exit = format!("{shown} {}", c.details.reason);
+        let state = state(c.state.as_str(), code.is_some_and(|code| code != 0));
+        let (name, id) = (&*c.name, c.id.as_str());
+        row(
+            "container",
+            name,
+            state,
+            exit.trim(),
+            c.created_at,
+            c.attempt,
+            id,
+        )
     });
-    let mut rows: Vec<Row<'_>> = sandboxes.chain(containers).collect();
+    let mut rows: Vec<Row> = sandboxes.chain(containers).collect();
     if let Some(first) = rows.first_mut() {
-        first.uid = status.uid.as_str();
-        first.pod = match status.name.is_empty() {
-            true => first.uid.to_owned(),
-            false => format!("{}/{}", status.namespace, status.name),
-        };
+        let pod = PodName::from(status);
+        first.pod = Cell::new(&pod.shown());
+        first.uid = Cell::new(&pod.uid);
     }
     rows
 }
 
-fn style(row: &Row<'_>) -> Style {
-    colour(match row.state {
+fn state(state: &str, failed: bool) -> Cell {
+    Cell::new(state).style(colour(match state {
         "Ready" | "Running" => AnsiColor::Green,
-        "Exited" if row.code.is_some_and(|code| code != 0) => AnsiColor::Red,
+        "Exited" if failed => AnsiColor::Red,
         "Exited" | "Created" | "NotReady" => AnsiColor::Yellow,
         _ => AnsiColor::Magenta,
-    })
+    }))
 }
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {

@@ -29,10 +29,6 @@ impl Cell {
         self.style = style;
         self
     }
-
-    fn width(&self) -> usize {
-        text::width(&self.text)
-    }
 }
 
 /// The style of headings and of less important text.
@@ -106,26 +102,20 @@ pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
 /// A column of a table whose rows are of type `R`.
 pub(crate) struct Column<R> {
     heading: &'static str,
-    cell: fn(&R) -> Cell,
     width: Width,
+    cell: fn(&R) -> Cell,
     /// It precedes a message.
     leads: bool,
 }
 
 impl<R> Column<R> {
-    /// As wide as its heading.
-    pub(crate) const fn new(heading: &'static str, cell: fn(&R) -> Cell) -> Self {
+    pub(crate) const fn new(heading: &'static str, width: Width, cell: fn(&R) -> Cell) -> Self {
         Self {
             heading,
+            width,
             cell,
-            width: Width::new(heading.len()),
             leads: false,
         }
-    }
-
-    pub(crate) const fn width(mut self, width: Width) -> Self {
-        self.width = width;
-        self
     }
 
     pub(crate) const fn leading(mut self) -> Self {
@@ -138,54 +128,53 @@ impl<R> Column<R> {
 pub(crate) struct Table<R>(Vec<Column<R>>);
 
 impl<R> Table<R> {
-    /// The table whose columns have their width, or fit into the terminal.
-    pub(crate) fn new(mut columns: Vec<Column<R>>) -> Self {
+    /// The columns have at least the width of these rows, if the terminal is wide enough.
+    pub(crate) fn new(mut columns: Vec<Column<R>>, rows: &[R]) -> Self {
+        for column in &mut columns {
+            let cells = rows.iter().map(|row| text::width(&(column.cell)(row).text));
+            let widest = cells.chain([column.heading.len()]).max();
+            column.width.now = column.width.now.max(widest.unwrap_or(0));
+        }
         let widths = columns.iter_mut().map(|column| &mut column.width);
         fit(widths.collect(), terminal_width());
         Self(columns)
     }
 
-    /// The table whose columns are as wide as their longest cell.
-    pub(crate) fn of(rows: &[R], mut columns: Vec<Column<R>>) -> Self {
-        for column in &mut columns {
-            let widths = rows.iter().map(|row| (column.cell)(row).width());
-            column.width.now = widths.max().unwrap_or(0).max(column.heading.len());
-        }
-        Self::new(columns)
-    }
-
     pub(crate) fn heading(&self) -> io::Result<()> {
-        let cells = self.0.iter();
-        write(cells.map(|column| (Cell::new(column.heading).style(dim()), column.width.now)))
+        self.write(|column| Some(Cell::new(column.heading).style(dim())), None)
     }
 
     pub(crate) fn row(&self, row: &R) -> io::Result<()> {
-        let cells = self.0.iter();
-        write(cells.map(|column| ((column.cell)(row), column.width.now)))
+        self.write(|column| Some((column.cell)(row)), None)
     }
 
-    /// A row whose text takes the place of all but the leading columns.
-    pub(crate) fn message(&self, row: &R, text: Cell) -> io::Result<()> {
-        let leading = self.0.iter().filter(|column| column.leads);
-        let cells = leading.map(|column| ((column.cell)(row), column.width.now));
-        write(cells.chain([(text, usize::MAX)]))
+    /// Writes a row whose message takes the place of all but the leading columns.
+    pub(crate) fn message(&self, row: &R, message: Cell) -> io::Result<()> {
+        let leading = |column: &Column<R>| column.leads.then(|| (column.cell)(row));
+        self.write(leading, Some(message))
     }
-}
 
-/// Writes the cells that are not omitted, and no space at the end.
-fn write(cells: impl Iterator<Item = (Cell, usize)>) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    let mut space = 0;
-    for (cell, width) in cells.filter(|(_, width)| *width > 0) {
-        let (text, style) = (text::fit(&cell.text, width), cell.style);
-        if !text.is_empty() {
-            write!(out, "{:space$}{style}{text}{style:#}", "")?;
-            space = 0;
+    /// Writes the cells of the columns that have one and are not omitted, without spaces at the end.
+    fn write(
+        &self,
+        cell: impl Fn(&Column<R>) -> Option<Cell>,
+        message: Option<Cell>,
+    ) -> io::Result<()> {
+        let shown = self.0.iter().filter(|column| column.width.now > 0);
+        let cells = shown.filter_map(|column| Some((cell(column)?, column.width.now)));
+        let mut out = anstream::stdout().lock();
+        let mut space = 0;
+        for (cell, width) in cells.chain(message.map(|cell| (cell, usize::MAX))) {
+            let (text, style) = (text::fit(&cell.text, width), cell.style);
+            if !text.is_empty() {
+                write!(out, "{:space$}{style}{text}{style:#}", "")?;
+                space = 0;
+            }
+            space += GAP + width.saturating_sub(text::width(&text));
         }
-        space += GAP + width.saturating_sub(text::width(&text));
+        writeln!(out)?;
+        out.flush()
     }
-    writeln!(out)?;
-    out.flush()
 }
 
 /// The width of the terminal, or a large width if the output is not a terminal.

@@ -34,7 +34,6 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
     let target = target.within(args.duration);
     notice(&format!("watching {target}"));
-    target.wait_until_responding().await?;
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;

@@ -17,37 +17,32 @@ const INITIAL: &str = "initial";
 
 /// The table. The widths of its columns are chosen before the rows are known.
 pub(super) fn table(simulated: bool) -> Table<Record> {
-    let mark = |_: &Record| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
-    let mark = simulated.then(|| Column::new(SIMULATED, mark).leading());
+    type R = Record;
+    let mark = |_: &R| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
+    let mark = simulated.then(|| Column::new(SIMULATED, Width::new(0), mark).leading());
+    let pod = |r: &R| Cell::new(&r.pod.as_ref().map_or_else(String::new, Pod::shown));
+    let id = |r: &R| text(r.id.as_deref().map(short)).style(dim());
     let columns = [
-        Column::new("TIME", time).width(Width::new(12)).leading(),
-        Column::new("TYPE", |record: &Record| {
-            Cell::new(&record.r#type).style(style(record))
+        Column::new("TIME", Width::new(12), time).leading(),
+        Column::new("TYPE", Width::new(16), |r: &R| {
+            Cell::new(&r.r#type).style(style(r))
         })
-        .width(Width::new(16))
         .leading(),
-        Column::new("POD", |record: &Record| {
-            Cell::new(&record.pod.as_ref().map_or_else(String::new, Pod::shown))
-        })
-        .width(Width::new(40).at_least(18)),
-        Column::new("KIND", |record: &Record| {
-            text(record.kind.as_ref()).style(dim())
-        })
-        .width(Width::new(9).omitted(4)),
-        Column::new("NAME", |record: &Record| text(record.name.as_ref()))
-            .width(Width::new(16).at_least(12)),
-        Column::new("ID", |record: &Record| {
-            text(record.id.as_deref().map(short)).style(dim())
-        })
-        .width(Width::new(12).omitted(1)),
-        Column::new("SOURCE", source).width(Width::new(10).omitted(2)),
-        Column::new("LATENCY", |record: &Record| {
-            text(record.latency_ms.map(latency))
-        })
-        .width(Width::new(8).omitted(3)),
-        Column::new("EXIT", exit).width(Width::new(24).at_least(14)),
+        Column::new("POD", Width::new(40).at_least(18), pod),
+        Column::new("KIND", Width::new(9).omitted(4), |r: &R| {
+            text(r.kind.as_ref()).style(dim())
+        }),
+        Column::new("NAME", Width::new(16).at_least(12), |r: &R| {
+            text(r.name.as_ref())
+        }),
+        Column::new("ID", Width::new(12).omitted(1), id),
+        Column::new("SOURCE", Width::new(10).omitted(2), source),
+        Column::new("LATENCY", Width::new(8).omitted(3), |r: &R| {
+            text(r.latency_ms.map(latency))
+        }),
+        Column::new("EXIT", Width::new(24).at_least(14), exit),
     ];
-    Table::new(mark.into_iter().chain(columns).collect())
+    Table::new(mark.into_iter().chain(columns).collect(), &[])
 }
 
 /// Prints the record. The text of one that is no event takes the place of the columns after the type.

@@ -9,32 +9,27 @@ use crate::support::{TestDir, pleg};
 fn config_check_prints_ok_or_one_line_for_each_problem() {
     let dir = TestDir::new();
     let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
-    fs::write(&token, "secret").expect("written");
+    fs::write(&token, "0123456789abcdef".repeat(4)).expect("written");
     let with_token = format!("listen = '0.0.0.0:9394'\ntoken-file = '{token}'");
-    for (text, code, lines) in [
-        (&*with_token, 0, &["agent.toml: ok"][..]),
-        (
-            "listne = 'a'\n\nevents = 'maybe'",
-            1,
-            &[
-                "agent.toml:1: unknown key `listne`",
-                "agent.toml:3: invalid value of `events`",
-            ],
-        ),
-        ("a = 'b", 1, &["agent.toml:1: "]),
-        (
-            "relist-period = '2m'",
-            1,
-            &["agent.toml: relist-period-max"],
-        ),
-        ("listen = '0.0.0.0:9394'", 1, &["--token-file"]),
-        ("tls-cert = '/none'", 1, &["--tls-key"]),
-        ("token-file = '/none'", 1, &["cannot read /none"]),
+    // The lines of the file => the exit code, and the lines that are printed.
+    let with_token =
+        format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
+    for row in [
+        &*with_token,
+        "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
+        "a = 'b => 1 agent.toml:1: ",
+        "relist-period = '2m' => 1 agent.toml: relist-period-max",
+        "listen = '0.0.0.0:9394' => 1 --token-file",
+        "tls-cert = '/none' => 1 --tls-key",
+        "token-file = '/none' => 1 cannot read /none",
     ] {
-        fs::write(&file, text).expect("written");
+        let (text, outcome) = row.split_once(" => ").expect("a file and its outcome");
+        let (code, lines) = outcome.split_once(' ').expect("a code and lines");
+        fs::write(&file, text.replace(" |", "\n")).expect("written");
         let output = pleg(&["config", "check", &file]).output().expect("it runs");
         let shown = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-        assert_eq!(output.status.code(), Some(code), "{text}: {shown}");
+        assert_eq!(output.status.code(), code.parse().ok(), "{text}: {shown}");
+        let lines: Vec<&str> = lines.split(" | ").collect();
         assert_eq!(shown.lines().count(), lines.len(), "{text}: {shown}");
         for (line, words) in shown.lines().zip(lines) {
             assert!(line.contains(words), "{words} is not in {line}");
@@ -49,66 +44,33 @@ async fn flag_overrides_variable_and_variable_overrides_file() {
     let dir = TestDir::new();
     let file = dir.path("agent.toml");
     fs::write(&file, "runtime-endpoint = '/file'\nlisten = '127.0.0.1:0'").expect("written");
-    let file = file.to_str().expect("UTF-8");
-    let own = ("PLEG_RUNTIME_ENDPOINT", "/own");
-    let of_crictl = ("CONTAINER_RUNTIME_ENDPOINT", "/crictl");
-    for (flags, variables, words) in [
-        ("", &[][..], "watching unix:///file (set in /"),
-        (
-            "",
-            &[("PLEG_RUNTIME_ENDPOINT", "")],
-            "watching unix:///file (set in /",
-        ),
-        (
-            "",
-            &[of_crictl],
-            "watching unix:///crictl (set by CONTAINER_RUNTIME_ENDPOINT",
-        ),
-        (
-            "",
-            &[of_crictl, own],
-            "watching unix:///own (set by PLEG_RUNTIME_ENDPOINT",
-        ),
-        (
-            "-r=/flag",
-            &[own],
-            "watching unix:///flag (set by --runtime-endpoint",
-        ),
-        (
-            "-r=/flag",
-            &[("PLEG_SIM", "crio")],
-            "watching unix:///flag (set by --runtime-endpoint",
-        ),
-        ("--sim", &[own], "(embedded, simulated)"),
-        (
-            "",
-            &[("PLEG_SIM", "crio"), of_crictl],
-            "(embedded, simulated)",
-        ),
-        ("", &[("PLEG_RELIST_PERIOD", "2m")], "relist-period-max"),
-        (
-            "",
-            &[("PLEG_EVENTS", "x")],
-            "invalid value of PLEG_EVENTS: use auto, always, never",
-        ),
-        (
-            "",
-            &[("PLEG_VERBOSE", "x")],
-            "invalid value of PLEG_VERBOSE: ",
-        ),
-        (
-            "",
-            &[("CONTAINER_RUNTIME_ENDPOINT", "tcp://a:1")],
-            "invalid value of CONTAINER_RUNTIME_ENDPOINT: ",
-        ),
-        ("--config=/none", &[own], "cannot read /none: No such file"),
-    ] {
+    // Variables and flags => the line.
+    for row in "\
+        => watching unix:///file (set in /
+        PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
+        CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
+        PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
+        PLEG_RUNTIME_ENDPOINT=/a -r=/c => watching unix:///c (set by --runtime-endpoint
+        PLEG_SIM=crio -r=/c => watching unix:///c (set by --runtime-endpoint
+        PLEG_RUNTIME_ENDPOINT=/a --sim => (embedded, simulated)
+        PLEG_SIM=crio CONTAINER_RUNTIME_ENDPOINT=/b => (embedded, simulated)
+        PLEG_RELIST_PERIOD=2m => relist-period-max
+        PLEG_RELIST_PERIOD=2m --relist-period=1s => watching
+        PLEG_EVENTS=x => invalid value of PLEG_EVENTS: use auto, always, never
+        PLEG_VERBOSE=x => invalid value of PLEG_VERBOSE:
+        CONTAINER_RUNTIME_ENDPOINT=tcp://a => invalid value of CONTAINER_RUNTIME_ENDPOINT:"
+        .lines()
+    {
+        let (words, expected) = row.split_once("=> ").expect("words and the line");
         let mut command = pleg(&["agent"]);
-        command
-            .args(flags.split_whitespace())
-            .env("PLEG_CONFIG", file);
-        command.envs(variables.iter().copied());
+        command.env("PLEG_CONFIG", &file).env("PLEG_LOG", "off");
+        for word in words.split_whitespace() {
+            match word.split_once('=') {
+                Some((name, value)) if !name.starts_with('-') => command.env(name, value),
+                _ => command.arg(word),
+            };
+        }
         let line = Running::spawn(command).message().await.expect("a line");
-        assert!(line.contains(words), "{flags} {variables:?}: {line}");
+        assert!(line.contains(expected), "{row}: {line}");
     }
 }
