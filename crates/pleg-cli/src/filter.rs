@@ -216,14 +216,9 @@ impl Selected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Args, Command};
     use crate::record::Pod;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Args {
-        #[command(flatten)]
-        filters: Filters,
-    }
+    use clap::Parser as _;
 
     #[test]
     fn records_are_shown_by_pod_type_and_exit() {
@@ -271,9 +266,11 @@ mod tests {
             ("--no-initial", of_type("ContainerStarted", true), false),
             ("--no-initial", of_type("ContainerStarted", false), true),
         ] {
-            let words = format!("watch {args}");
-            let filters = Args::try_parse_from(words.split(' ')).unwrap().filters;
-            assert_eq!(filters.matches(&record), shown, "{args} {record:?}");
+            let words = format!("pleg watch {args}");
+            let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
+                panic!("another command");
+            };
+            assert_eq!(watch.filters.matches(&record), shown, "{args} {record:?}");
         }
     }
 

@@ -47,7 +47,7 @@ use signals::Signal;
 fn main() -> ExitCode {
     let args = match config::parse() {
         Ok(args) => args,
-        Err(error) => return fail(&error.into()),
+        Err(error) => return fail(&error),
     };
     if let Command::AskMount { path } = &args.command {
         // It may never return, so it needs no runtime that would wait for it.

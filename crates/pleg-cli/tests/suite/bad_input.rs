@@ -111,19 +111,19 @@ fn missing_or_silent_socket_fails_after_the_time() {
     let [silent, missing] = ["silent.sock", "none.sock"].map(|name| dir.path(name));
     let watch = pleg(&["watch", "--for=3s", "-r", missing.to_str().expect("UTF-8")]);
     let advice = "start the runtime, or correct its endpoint (set by --runtime-endpoint)";
-    let fails = |seconds, command: &Command, words: [&str; 2]| {
-        fails_within(seconds, command, &[&words[..], &[advice]].concat());
-    };
+    let rows = [
+        (
+            "15",
+            pods_at(&silent),
+            ["does not respond", "10s"],
+        ),
+        ("15", pods_at(&missing), ["no socket", "10s"]),
+        ("8", watch, ["none.sock", "within 3s"]),
+    ];
     std::thread::scope(|threads| {
-        threads.spawn(|| {
-            fails(
-                "15",
-                &pods_at(&silent),
-                ["silent.sock does not respond", "10s"],
-            )
-        });
-        threads.spawn(|| fails("15", &pods_at(&missing), ["no socket", "10s"]));
-        threads.spawn(|| fails("8", &watch, ["none.sock", "within 3s"]));
+        for (seconds, command, [what, time]) in &rows {
+            threads.spawn(move || fails_within(seconds, command, &[what, time, advice]));
+        }
     });
 }
 

@@ -10,7 +10,6 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
     let dir = TestDir::new();
     let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     fs::write(&token, "0123456789abcdef".repeat(4)).expect("written");
-    let with_token = format!("listen = '0.0.0.0:9394'\ntoken-file = '{token}'");
     // The lines of the file => the exit code, and the lines that are printed.
     let with_token =
         format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
