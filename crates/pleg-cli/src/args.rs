@@ -12,11 +12,12 @@ use pleg_sim::Mode as Simulated;
 
 use crate::agent_client::AgentUrl;
 use crate::config::ConfigArgs;
-use crate::filter::{Filters, Selector};
+use crate::filter::{Filters, PodFilter, Selector};
 use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
 use crate::picture::host::ASK_MOUNT;
+use crate::text::{width, wrapped};
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
@@ -30,12 +31,12 @@ use crate::picture::host::ASK_MOUNT;
 Examples:
   pleg watch                       show the lifecycle events of this node's pods
   pleg watch --sim                 the same, for an embedded simulated runtime
-  pleg watch -o json --for 10s     show events for ten seconds, one JSON object per line
+  pleg watch -o json --for 10s     events of ten seconds, one JSON object a line
   pleg watch --failed -n shop      show failed containers in one namespace
-  pleg watch --since 10m           show what the agent saw in the last ten minutes, and what follows
-  pleg top                         show pods, events and health on the terminal, live
+  pleg watch --since 10m           begin with the agent's last ten minutes
+  pleg top                         show pods, events and health, live
   pleg pods                        show all sandboxes and containers
-  pleg agent                       serve metrics, liveness and readiness on port 9394
+  pleg agent                       serve metrics and health on port 9394
   pleg check                       ask the agent whether there is a problem
   pleg sim --socket /tmp/cri.sock  run a simulated runtime for other tools")]
 pub(crate) struct Args {
@@ -87,9 +88,9 @@ pub(crate) struct ConnectionArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RuntimeArgs {
-    /// The socket of the runtime, as in crictl [env: CONTAINER_RUNTIME_ENDPOINT]. Without it, the
-    /// socket in /etc/crictl.yaml and the well-known sockets are checked. If there is none, agent waits
-    /// and is not ready, and watch shows simulated pods if its output is a terminal
+    /// The socket of the runtime, as in crictl [env: PLEG_RUNTIME_ENDPOINT or CONTAINER_RUNTIME_ENDPOINT].
+    /// Without it: the one in /etc/crictl.yaml, or the kubelet's, or the first well-known socket. If there
+    /// is none, agent waits and is not ready, and watch shows simulated pods if its output is a terminal
     #[arg(short, long, value_name = "ENDPOINT")]
     pub(crate) runtime_endpoint: Option<Endpoint>,
     /// Use the embedded simulated runtime, with a workload of pods that are created, crash and are
@@ -105,6 +106,9 @@ pub(crate) struct RuntimeArgs {
         conflicts_with = "runtime_endpoint"
     )]
     pub(crate) sim: Option<Simulated>,
+    /// What set the endpoint, if not the flag.
+    #[arg(skip)]
+    pub(crate) origin: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,11 +133,11 @@ pub(crate) enum Output {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. A
-pod that could not be inspected by then is shown later, marked initial.
+What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. \
+A pod that could not be inspected by then is shown later, marked initial.
 
-Changes of health are shown among the events: Degraded and Recovered, NotReady and Ready. docs/runbook.md
-explains their codes.
+Changes of health are shown among the events: Degraded and Recovered, NotReady and Ready. \
+docs/runbook.md explains their codes.
 
 Examples:
   pleg watch shop/cart-7f9         follow one pod
@@ -167,8 +171,8 @@ pub(crate) struct WatchArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The key ? shows all keys. Colours are not used if NO_COLOR is set. A simulated node, old data, an unreachable
-runtime and degraded reasons are named in the first lines.
+The key ? shows all keys. Colours are not used if NO_COLOR is set. A simulated node, old data, an \
+unreachable runtime and degraded reasons are named in the first lines.
 
 Examples:
   pleg top                         the pods of this node
@@ -211,8 +215,8 @@ pub(crate) struct ClientArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It prints one line and exits with 0 if there is no problem, 1 if there is one, and 2 if the agent does not
-answer. This is what the node-problem-detector expects of a custom plugin (type permanent).")]
+It prints one line and exits with 0 if there is no problem, 1 if there is one, and 2 if the agent does \
+not answer. This is what the node-problem-detector expects of a custom plugin (type permanent).")]
 pub(crate) struct CheckArgs {
     /// The agent: http://HOST:PORT, https://HOST:PORT or unix:///PATH
     #[arg(long, value_name = "URL", default_value_t)]
@@ -226,12 +230,12 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It only reads: the runtime's lists, statuses and events, /proc, the kubelet's health and log. To see the
-processes of the host it must run on the node itself, or in a container with hostPID. docs/runbook.md
-explains each finding.
+It only reads: the runtime's lists, statuses and events, /proc, the kubelet's health and log. To see \
+the processes of the host it must run on the node itself, or in a container with hostPID. \
+docs/runbook.md explains each finding.
 
-The exit code is 0 if nothing was found, or only information, 1 for a warning, 2 if PLEG is unhealthy or pods
-are stuck, and 3 if nothing could be examined.
+The exit code is 0 if nothing was found, or only information, 1 for a warning, 2 if PLEG is unhealthy \
+or pods are stuck, and 3 if nothing could be examined.
 
 Examples:
   pleg doctor                      this node, for 20 s
@@ -266,6 +270,8 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct PodsArgs {
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
+    #[command(flatten)]
+    pub(crate) filter: PodFilter,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
@@ -273,7 +279,7 @@ pub(crate) struct PodsArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each setting is also an environment variable and a key of the configuration file: --relist-period is
+Each setting is also an environment variable and a key of the configuration file: --relist-period is \
 PLEG_RELIST_PERIOD and relist-period. Flags override variables, which override the file.
 
 Examples:
@@ -408,26 +414,22 @@ fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
 fn sim_help() -> String {
     let mut text = String::from("Modes:\n");
     for mode in Simulated::ALL {
-        let _ = writeln!(
-            text,
-            "  {mode:<15} {} ({})",
-            mode.about(),
-            mode.default_version()
-        );
+        let about = format!("{} ({})", mode.about(), mode.default_version());
+        entry(&mut text, mode.name(), &about);
     }
     text.push_str("\nFaults, for --chaos and for pleg sim ctl:\n");
     for knob in pleg_sim::knob_help() {
-        let _ = writeln!(text, "  {:<25} {}", knob.usage, knob.about);
+        entry(&mut text, &knob.usage, knob.about);
     }
     text.push_str(
         "
-  RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers,
-  or pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
+RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers, or \
+pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
 
 Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
-  pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos list_containers.latency=300ms
-  pleg sim ctl --socket /tmp/cri.sock list_containers.hang=30s
+  pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos all.latency=300ms
+  pleg sim ctl --socket /tmp/cri.sock stream_containers.hang=30s
   pleg watch -r unix:///tmp/cri.sock",
     );
     text
@@ -436,7 +438,7 @@ Examples:
 fn ctl_help() -> String {
     let mut text = String::from("Commands:\n");
     for (command, about) in pleg_sim::CONTROL_COMMANDS {
-        let _ = writeln!(text, "  {command}\n      {about}");
+        entry(&mut text, command, about);
     }
     text.push_str(
         "
@@ -447,6 +449,19 @@ Examples:
   echo reset | nc -UN /tmp/cri.sock.ctl",
     );
     text
+}
+
+/// Appends a name and its explanation, in lines of at most 80 characters.
+fn entry(text: &mut String, name: &str, about: &str) {
+    let _ = write!(text, "  {name}");
+    let mut column = 2 + width(name);
+    for line in wrapped(about, 54) {
+        let start = if column < 25 { "" } else { "\n" };
+        let space = if column < 25 { 26 - column } else { 26 };
+        let _ = write!(text, "{start}{:space$}{line}", "");
+        column = 80;
+    }
+    text.push('\n');
 }
 
 /// Parses a duration such as `10s`, `1m30s` or `500ms`.
@@ -467,8 +482,18 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn command_line_is_consistent() {
-        Args::command().debug_assert();
+    fn command_line_is_consistent_and_its_examples_fit_80_columns() {
+        let mut args = Args::command();
+        args.clone().debug_assert();
+        args.build();
+        let mut commands = vec![args];
+        while let Some(command) = commands.pop() {
+            let after = command.get_after_help().map(ToString::to_string);
+            for line in after.unwrap_or_default().lines() {
+                assert!(!line.starts_with("  ") || width(line) <= 80, "{line}");
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]

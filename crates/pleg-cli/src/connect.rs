@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context as _, bail};
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
@@ -13,7 +14,7 @@ use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnos
 use tokio::net::UnixStream;
 
 use crate::args::{EventsPolicy, Output, RuntimeArgs};
-use crate::find::{self, ENDPOINT_VARIABLE, NotFound};
+use crate::find::{self, Found, not_found};
 use crate::kubelet::find_subscriber;
 use crate::log::notice;
 use crate::meter::Meter;
@@ -23,9 +24,10 @@ use crate::sim::{Embedded, control_path};
 /// How long `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The selected runtime. Stops the embedded runtime, if it is in use.
+/// The selected runtime.
 pub(crate) struct Target {
-    socket: Socket,
+    /// Unset until a runtime is found.
+    found: Arc<OnceLock<Found>>,
     embedded: Option<Embedded>,
     clock: Clock,
     started: Instant,
@@ -33,87 +35,63 @@ pub(crate) struct Target {
     meter: Meter,
 }
 
-/// Where the runtime listens.
-enum Socket {
-    At(Endpoint),
-    /// Nothing is found yet. It is searched for whenever a connection is made.
-    Searched(NotFound),
-}
-
 impl Target {
     /// Selects the configured runtime, or the first one that is found.
     pub(crate) async fn choose(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
-        let found = Self::search(runtime).await?;
-        found.map_err(|not_found| {
-            anyhow::anyhow!(
-                "{not_found}; set its socket with -r unix:///path or {ENDPOINT_VARIABLE}, or use --sim \
-                 for a simulated runtime"
-            )
-        })
+        Self::search(runtime).await?.ok_or_else(not_found)
     }
 
-    /// The same. On a terminal, if nothing is found, the embedded simulated runtime, as a
-    /// demonstration; then the second value is true.
+    /// Selects as [`Target::choose`]. On a terminal, if nothing is found, starts the embedded simulated
+    /// runtime, as a demonstration; then the second value is true.
     pub(crate) async fn choose_or_demonstrate(
         runtime: &RuntimeArgs,
         output: Output,
     ) -> anyhow::Result<(Self, bool)> {
-        if output != Output::Table || !io::stdout().is_terminal() {
-            return Ok((Self::choose(runtime).await?, false));
-        }
         match Self::search(runtime).await? {
-            Ok(target) => Ok((target, false)),
-            Err(not_found) => {
-                notice(&format!("{not_found}; showing simulated pods"));
-                let target = Self::embedded(pleg_sim::Mode::default()).await?;
-                Ok((target, true))
+            Some(target) => Ok((target, false)),
+            None if output == Output::Table && io::stdout().is_terminal() => {
+                notice(&format!("{}; showing simulated pods", not_found()));
+                Ok((Self::embedded(pleg_sim::Mode::default()).await?, true))
             }
+            None => Err(not_found()),
         }
     }
 
-    /// The same. If nothing is found, it is searched for whenever a connection is made: the runtime
-    /// may start later.
+    /// Selects as [`Target::choose`]. If nothing is found, searches whenever a connection is made: the
+    /// runtime may start later.
     pub(crate) async fn choose_or_wait(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
         let found = Self::search(runtime).await?;
-        Ok(found.unwrap_or_else(|not_found| Self::new(Socket::Searched(not_found), None)))
+        Ok(found.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
     }
 
-    async fn search(runtime: &RuntimeArgs) -> anyhow::Result<Result<Self, NotFound>> {
-        match Self::configured(runtime).await? {
-            Some(target) => Ok(Ok(target)),
-            None => Ok(find::search(Path::new("/")).map(Self::at)),
-        }
-    }
-
-    /// The runtime that the command line or the environment names.
-    async fn configured(runtime: &RuntimeArgs) -> anyhow::Result<Option<Self>> {
-        if let Some(mode) = runtime.sim {
-            return Ok(Some(Self::embedded(mode).await?));
-        }
-        let endpoint = match &runtime.runtime_endpoint {
-            Some(endpoint) => Some(endpoint.clone()),
-            None => find::from_environment()?,
+    async fn search(runtime: &RuntimeArgs) -> anyhow::Result<Option<Self>> {
+        let found = match (runtime.sim, &runtime.runtime_endpoint) {
+            (Some(mode), _) => return Ok(Some(Self::embedded(mode).await?)),
+            (None, Some(endpoint)) => {
+                let flag = || "set by --runtime-endpoint".to_owned();
+                let origin = runtime.origin.clone().unwrap_or_else(flag);
+                Some(Found::new(endpoint.clone(), origin, Path::new("/")))
+            }
+            (None, None) => match find::from_environment()? {
+                None => find::search(Path::new("/"))?,
+                set => set,
+            },
         };
-        Ok(endpoint.map(Self::at))
+        Ok(found.map(|found| Self::new(found.into(), None)))
     }
 
     async fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
         let embedded = Embedded::start(mode)
             .await
             .context("cannot start the embedded runtime")?;
-        let endpoint = embedded.endpoint()?;
-        Ok(Self::new(Socket::At(endpoint), Some(embedded)))
+        let found = Found::new(embedded.endpoint()?, String::new(), Path::new("/"));
+        Ok(Self::new(found.into(), Some(embedded)))
     }
 
-    /// The runtime that listens there.
-    pub(crate) fn at(endpoint: Endpoint) -> Self {
-        Self::new(Socket::At(endpoint), None)
-    }
-
-    fn new(socket: Socket, embedded: Option<Embedded>) -> Self {
+    fn new(found: OnceLock<Found>, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
         Self {
-            socket,
+            found: found.into(),
             embedded,
             clock,
             started: clock.now(),
@@ -128,24 +106,34 @@ impl Target {
         self
     }
 
-    /// The socket of the runtime. An error if none was found.
-    pub(crate) fn endpoint(&self) -> anyhow::Result<&Endpoint> {
-        match &self.socket {
-            Socket::At(endpoint) => Ok(endpoint),
-            Socket::Searched(not_found) => Err(not_found.clone().into()),
-        }
+    fn found(&self) -> anyhow::Result<&Found> {
+        self.found.get().ok_or_else(not_found)
     }
 
-    /// Whether the runtime is the embedded simulated one.
+    /// The socket of the runtime. An error if none was found.
+    pub(crate) fn endpoint(&self) -> anyhow::Result<&Endpoint> {
+        Ok(&self.found()?.endpoint)
+    }
+
+    /// Returns true if this is the embedded simulated runtime.
     pub(crate) const fn is_embedded(&self) -> bool {
         self.embedded.is_some()
     }
 
     /// The path of the socket, if one was found.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
-        self.endpoint()
-            .ok()
-            .map(|endpoint| endpoint.path().to_owned())
+        let found = self.found.get()?;
+        Some(found.endpoint.path().to_owned())
+    }
+
+    /// Describes the runtime, which may be found later.
+    pub(crate) fn describe(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let (embedded, found) = (self.is_embedded(), self.found.clone());
+        move || match found.get() {
+            Some(found) if embedded => format!("{} (embedded, simulated)", found.endpoint),
+            Some(found) => found.to_string(),
+            None => "no runtime yet, until one is found".to_owned(),
+        }
     }
 
     /// The measurements of the generator's calls. It has the same clock.
@@ -153,22 +141,17 @@ impl Target {
         self.meter.clone()
     }
 
-    /// Whether this is a simulated runtime: the embedded one, or `pleg sim`, whose control socket is
-    /// beside its socket.
-    pub(crate) fn simulated(&self) -> impl Fn() -> bool + Send + Sync + 'static {
-        let embedded = self.embedded.is_some();
-        let control = self.socket().map(|socket| control_path(&socket));
-        move || embedded || control.as_ref().is_some_and(|path| path.exists())
+    /// Finds out whether this is a simulated runtime: the embedded one, or `pleg sim`, which has a control
+    /// socket.
+    pub(crate) fn simulated(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (embedded, found) = (self.is_embedded(), self.found.clone());
+        let has_control = |found: &Found| control_path(found.endpoint.path()).exists();
+        move || embedded || found.get().is_some_and(has_control)
     }
 
     /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().since(self.started)
-    }
-
-    /// The rest of the time to wait for the runtime.
-    fn remaining_time(&self) -> Duration {
-        self.timeout.saturating_sub(self.elapsed())
     }
 
     /// The builder of a generator for this runtime, whose calls are measured.
@@ -202,68 +185,55 @@ impl Target {
     }
 
     fn runtime(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
-        match &self.socket {
-            Socket::At(endpoint) => Ok(CriRuntime::new(config(endpoint.clone()))?),
-            Socket::Searched(_) => searching(config),
+        match self.found.get() {
+            Some(found) => Ok(CriRuntime::new(config(found.endpoint.clone()))?),
+            None => searching(config, self.found.clone()),
         }
     }
 
-    /// Waits until the runtime responds. Returns permanent errors at once.
-    pub(crate) async fn wait_until_responding(&self) -> anyhow::Result<()> {
-        let endpoint = self.endpoint()?;
-        let mut last = None;
-        let attempts = async {
-            let mut interval = tokio::time::interval(Duration::from_millis(250));
-            loop {
-                interval.tick().await;
-                match diagnose(endpoint).await {
-                    Ok(_) => return Ok(()),
-                    Err(error) if is_temporary(&error) => {
-                        if last.is_none() {
-                            notice(&format!("waiting at most {:?}: {error}", self.timeout));
-                        }
-                        last = Some(error);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        match tokio::time::timeout(self.remaining_time(), attempts).await {
-            Ok(result) => Ok(result?),
-            Err(_) => match last {
-                Some(error) => {
-                    Err(error).with_context(|| format!("no response within {:?}", self.timeout))
-                }
-                None => anyhow::bail!("{endpoint} does not respond within {:?}", self.timeout),
-            },
-        }
-    }
-
-    /// Waits for the first complete list, for the rest of the time. Returns permanent errors at once.
+    /// Waits for the first complete list. Returns permanent errors at once.
     pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
-        let endpoint = self.endpoint()?;
+        let Found {
+            endpoint, origin, ..
+        } = self.found()?;
+        let advice = || format!("start the runtime, or correct its endpoint ({origin})");
+        let within = self.timeout;
+        let mut last = None;
         let mut health = pleg.health();
-        let first_list = async {
+        let listed = async {
+            let mut interval = tokio::time::interval(Duration::from_millis(250));
+            while let Err(error) = diagnose(endpoint).await {
+                if !is_temporary(&error) {
+                    return Err(error).with_context(advice);
+                }
+                if last.is_none() {
+                    notice(&format!("waiting at most {within:?}: {error}"));
+                }
+                last = Some(error);
+                interval.tick().await;
+            }
+            last = None;
             loop {
                 let current = health.current();
                 match current.list_error {
                     _ if current.last_list.is_some() => return Ok(()),
-                    Some(error) if !is_temporary_kind(error.kind) => return Err(error),
+                    Some(error) if !is_temporary_kind(error.kind) => {
+                        return Err(error).with_context(|| format!("{endpoint} cannot be listed"));
+                    }
                     _ if health.changed().await => {}
                     _ => return Ok(()),
                 }
             }
         };
-        let message = || format!("{endpoint} cannot be listed");
-        let within = self.timeout;
-        match tokio::time::timeout(self.remaining_time(), first_list).await {
-            Ok(result) => result.with_context(message),
-            Err(_) => match pleg.health().current().list_error {
-                Some(error) => {
-                    Err(error).with_context(|| format!("{} within {within:?}", message()))
-                }
-                None => anyhow::bail!("{} within {within:?}: list calls hang", message()),
-            },
+        let rest = within.saturating_sub(self.elapsed());
+        if let Ok(result) = tokio::time::timeout(rest, listed).await {
+            return result;
+        }
+        let failed = || format!("no complete list within {within:?}; {}", advice());
+        match (last, pleg.health().current().list_error) {
+            (Some(error), _) => Err(error).with_context(failed),
+            (None, Some(error)) => Err(error).with_context(failed),
+            (None, None) => bail!("{endpoint} does not respond: {}", failed()),
         }
     }
 
@@ -277,21 +247,32 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.socket {
-            Socket::At(endpoint) => endpoint.fmt(f),
-            Socket::Searched(_) => f.write_str("no runtime yet, until one is found"),
-        }
+        f.write_str(&self.describe()())
     }
 }
 
-/// A client that searches for the socket whenever it connects.
-fn searching(config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
+/// A client that searches for the socket whenever it connects, until it is found.
+fn searching(
+    config: impl FnOnce(Endpoint) -> CriConfig,
+    found: Arc<OnceLock<Found>>,
+) -> anyhow::Result<CriRuntime> {
     // Only a name: the connector does not use it.
     let config = config("/run/containerd/containerd.sock".parse()?);
-    let connect = || async {
-        let endpoint = find::search(Path::new("/"))
-            .map_err(|not_found| io::Error::new(io::ErrorKind::NotFound, not_found))?;
-        UnixStream::connect(endpoint.path()).await
+    let connect = move || {
+        let found = found.clone();
+        async move {
+            let searched = match found.get() {
+                None => find::search(Path::new("/")).map_err(io::Error::other)?,
+                Some(_) => None,
+            };
+            if let Some(new) = searched
+                && found.set(new.clone()).is_ok()
+            {
+                notice(&format!("watching {new}"));
+            }
+            let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
+            UnixStream::connect(found.get().ok_or_else(missing)?.endpoint.path()).await
+        }
     };
     Ok(CriRuntime::with_connector(config, connect)?)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use pleg::Pleg;
-use pleg::core::PodUid;
+use pleg::core::{PodStatus, PodUid};
 
 use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
 
@@ -32,6 +32,30 @@ pub(crate) struct Filters {
     pub(crate) no_initial: bool,
 }
 
+/// Which pods `pleg pods` shows.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct PodFilter {
+    /// Only pods in this namespace; may be repeated
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
+    /// pod's sandbox
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<Selector>,
+}
+
+impl PodFilter {
+    /// A pod without a sandbox has no known labels.
+    pub(crate) fn matches(&self, status: &PodStatus) -> bool {
+        let is_in = |namespace: &String| **namespace == *status.namespace;
+        (self.namespace.is_empty() || self.namespace.iter().any(is_in))
+            && self
+                .selector
+                .as_ref()
+                .is_none_or(|s| s.matches_pod(status) == Some(true))
+    }
+}
+
 const TYPES: [&str; 11] = [
     "ContainerStarted",
     "ContainerDied",
@@ -47,7 +71,7 @@ const TYPES: [&str; 11] = [
 ];
 
 impl Filters {
-    /// Whether the record is shown, as far as it says itself.
+    /// Returns true if the record is shown, the selector aside.
     pub(crate) fn matches(&self, record: &Record) -> bool {
         if !self.types.is_empty() && !self.types.contains(&record.r#type) {
             return false;
@@ -83,49 +107,46 @@ pub(crate) struct Selector {
     requirements: Vec<Requirement>,
 }
 
+/// `KEY` or, with a value, `KEY=VALUE`. `!KEY` and `KEY!=VALUE` are negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Requirement {
-    Equal(String, String),
-    /// Also without that label.
-    NotEqual(String, String),
-    Exists(String),
-    Missing(String),
+struct Requirement {
+    key: String,
+    value: Option<String>,
+    negated: bool,
+}
+
+impl FromStr for Requirement {
+    type Err = String;
+
+    fn from_str(part: &str) -> Result<Self, String> {
+        let part = part.trim();
+        let (key, value) = match part.split_once('=') {
+            Some((key, value)) => (key, Some(value.strip_prefix('=').unwrap_or(value))),
+            None => (part, None),
+        };
+        let without_mark = match value {
+            Some(_) => key.strip_suffix('!'),
+            None => key.strip_prefix('!'),
+        };
+        let key = without_mark.unwrap_or(key).trim();
+        if key.is_empty() || key.contains([' ', '(', ')', '!']) {
+            return Err(format!(
+                "{part:?} is not KEY, !KEY, KEY=VALUE or KEY!=VALUE"
+            ));
+        }
+        Ok(Self {
+            key: key.to_owned(),
+            value: value.map(|value| value.trim().to_owned()),
+            negated: without_mark.is_some(),
+        })
+    }
 }
 
 impl FromStr for Selector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let requirement = |part: &str| {
-            let part = part.trim();
-            let pair = |(key, value): (&str, &str)| {
-                let value = value.strip_prefix('=').unwrap_or(value);
-                (key.trim().to_owned(), value.trim().to_owned())
-            };
-            let parsed = if let Some(parts) = part.split_once("!=") {
-                let (key, value) = pair(parts);
-                Requirement::NotEqual(key, value)
-            } else if let Some(parts) = part.split_once('=') {
-                let (key, value) = pair(parts);
-                Requirement::Equal(key, value)
-            } else if let Some(key) = part.strip_prefix('!') {
-                Requirement::Missing(key.trim().to_owned())
-            } else {
-                Requirement::Exists(part.to_owned())
-            };
-            let (Requirement::Equal(key, _)
-            | Requirement::NotEqual(key, _)
-            | Requirement::Exists(key)
-            | Requirement::Missing(key)) = &parsed;
-            let invalid = key.is_empty() || key.contains([' ', '(', ')', '!']);
-            match invalid {
-                true => Err(format!(
-                    "{part:?} is not KEY, !KEY, KEY=VALUE or KEY!=VALUE"
-                )),
-                false => Ok(parsed),
-            }
-        };
-        let requirements = text.split(',').map(requirement);
+        let requirements = text.split(',').map(str::parse);
         Ok(Self {
             text: text.to_owned(),
             requirements: requirements.collect::<Result<_, _>>()?,
@@ -139,14 +160,20 @@ impl Selector {
     }
 
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| match requirement {
-                Requirement::Equal(key, value) => label(key) == Some(value),
-                Requirement::NotEqual(key, value) => label(key) != Some(value),
-                Requirement::Exists(key) => label(key).is_some(),
-                Requirement::Missing(key) => label(key).is_none(),
-            })
+        self.requirements.iter().all(|required| {
+            let found = label(&required.key);
+            let is_met = match &required.value {
+                Some(value) => found == Some(value),
+                None => found.is_some(),
+            };
+            is_met != required.negated
+        })
+    }
+
+    /// Matches the labels of the pod's sandbox. `None`: they are not known.
+    fn matches_pod(&self, status: &PodStatus) -> Option<bool> {
+        let labels = &status.sandboxes.first()?.details.labels;
+        Some(self.matches(|key| labels.get(key)))
     }
 }
 
@@ -166,106 +193,85 @@ impl Selected {
         }
     }
 
-    /// Whether the pod of this record has the labels.
+    /// Returns true if the pod of this record has the labels.
     pub(crate) fn matches(&mut self, record: &Record, pleg: &Pleg) -> bool {
         let (Some(selector), Some(pod)) = (&self.selector, &record.pod) else {
             return true;
         };
         let status = pleg.get(&PodUid::from(pod.uid.as_str())).status;
-        if !status.exists() {
-            // The cache may be ahead: more records of the pod may follow, until its sandbox is removed.
-            let known = self.known.get(&pod.uid).copied().unwrap_or(false);
-            let is_sandbox = record.kind.as_deref() == Some("sandbox");
-            if is_sandbox && record.r#type == "ContainerRemoved" {
-                self.known.remove(&pod.uid);
-            }
-            return known;
+        if let Some(matches) = selector.matches_pod(&status) {
+            self.known.insert(pod.uid.clone(), matches);
+            return matches;
         }
-        let labels = status.sandboxes.first().map(|s| &s.details.labels);
-        let Some(labels) = labels else {
-            return self.known.get(&pod.uid).copied().unwrap_or(false);
-        };
-        let matches = selector.matches(|key| labels.get(key));
-        self.known.insert(pod.uid.clone(), matches);
-        matches
+        let known = self.known.get(&pod.uid).copied();
+        // The cache may be ahead: more records of the pod may follow, until its sandbox is removed.
+        let is_sandbox = record.kind.as_deref() == Some("sandbox");
+        if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
+            self.known.remove(&pod.uid);
+        }
+        known.unwrap_or(false)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Args, Command};
     use crate::record::Pod;
+    use clap::Parser as _;
 
-    fn event(kind: &str, name: &str, code: Option<i32>) -> Record {
-        Record {
-            r#type: kind.to_owned(),
+    #[test]
+    fn records_are_shown_by_pod_type_and_exit() {
+        let died = |code| Record {
+            r#type: "ContainerDied".to_owned(),
             pod: Some(Pod {
-                uid: format!("uid-{name}"),
+                uid: "uid-web-1".to_owned(),
                 namespace: "shop".to_owned(),
-                name: name.to_owned(),
+                name: "web-1".to_owned(),
             }),
             kind: Some("container".to_owned()),
             source: Some("stream".to_owned()),
-            initial: Some(false),
             exit_code: code,
             ..Record::default()
-        }
-    }
-
-    #[test]
-    fn pods_are_named_by_name_namespace_uid_or_prefix() {
-        let record = event("ContainerDied", "web-1", Some(0));
-        for (pods, shown) in [
-            (&["web-1"][..], true),
-            (&["shop/web-1"], true),
-            (&["uid-web-1"], true),
-            (&["web-*"], true),
-            (&["shop/*"], true),
-            (&["web"], false),
-            (&["test/web-1"], false),
-            (&["db", "web-1"], true),
-        ] {
-            let filters = Filters {
-                pod: pods.iter().map(ToString::to_string).collect(),
-                ..Filters::default()
-            };
-            assert_eq!(filters.matches(&record), shown, "{pods:?}");
-        }
-    }
-
-    #[test]
-    fn failed_shows_exits_with_other_codes_and_health() {
-        let filters = Filters {
-            failed: true,
-            ..Filters::default()
+        };
+        let of_type = |kind: &str, initial| Record {
+            r#type: kind.to_owned(),
+            initial: Some(initial),
+            ..died(None)
         };
         let health = Record {
             r#type: DEGRADED.to_owned(),
             ..Record::default()
         };
-        for (record, shown) in [
-            (event("ContainerDied", "a", Some(0)), false),
-            (event("ContainerDied", "a", Some(137)), true),
-            (event("ContainerDied", "a", None), true),
-            (event("ContainerStarted", "a", None), false),
-            (health, true),
+        for (args, record, shown) in [
+            ("web-1", died(Some(0)), true),
+            ("shop/web-1", died(Some(0)), true),
+            ("uid-web-1", died(Some(0)), true),
+            ("web-*", died(Some(0)), true),
+            ("shop/*", died(Some(0)), true),
+            ("db web-1", died(Some(0)), true),
+            ("web", died(Some(0)), false),
+            ("test/web-1", died(Some(0)), false),
+            ("web", health.clone(), true),
+            ("-n shop -n test", died(Some(0)), true),
+            ("-n test", died(Some(0)), false),
+            ("--failed", died(Some(0)), false),
+            ("--failed", died(Some(137)), true),
+            ("--failed", died(None), true),
+            ("--failed", of_type("ContainerStarted", false), false),
+            ("--failed", health.clone(), true),
+            ("--type Degraded", died(None), false),
+            ("--type Degraded", of_type(SYNCED, false), false),
+            ("--type Synced,Degraded", health, true),
+            ("--no-initial", of_type("ContainerStarted", true), false),
+            ("--no-initial", of_type("ContainerStarted", false), true),
         ] {
-            assert_eq!(filters.matches(&record), shown, "{record:?}");
+            let words = format!("pleg watch {args}");
+            let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
+                panic!("another command");
+            };
+            assert_eq!(watch.filters.matches(&record), shown, "{args} {record:?}");
         }
-    }
-
-    #[test]
-    fn type_filter_applies_to_every_record() {
-        let filters = Filters {
-            types: vec![DEGRADED.to_owned()],
-            ..Filters::default()
-        };
-        assert!(!filters.matches(&event("ContainerDied", "a", None)));
-        let synced = Record {
-            r#type: SYNCED.to_owned(),
-            ..Record::default()
-        };
-        assert!(!filters.matches(&synced));
     }
 
     #[test]
@@ -289,7 +295,7 @@ mod tests {
             let selector: Selector = text.parse().unwrap();
             assert_eq!(selector.matches(labels), matches, "{text}");
         }
-        for invalid in ["", "=web", "app in (a)", "app=web,"] {
+        for invalid in ["", "=web", "app in (a)", "app=web,", "!app=web"] {
             assert!(invalid.parse::<Selector>().is_err(), "{invalid}");
         }
     }

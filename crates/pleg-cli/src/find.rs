@@ -1,63 +1,120 @@
-//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, or
-//! the well-known sockets.
+//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the
+//! kubelet's, or the well-known sockets. What one of these names is used even if it is missing: another
+//! runtime is never examined in its place.
 
 use std::env;
-use std::fmt::Write as _;
+use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
 use crate::bounded;
+use crate::kubelet;
 
-/// crictl's variable. An empty value counts as unset.
-pub(crate) const ENDPOINT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
-/// crictl's configuration file, below the root.
-const CRICTL: &str = "etc/crictl.yaml";
+/// Ours, and crictl's. An empty value counts as unset.
+pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
+    ["PLEG_RUNTIME_ENDPOINT", "CONTAINER_RUNTIME_ENDPOINT"];
+/// crictl's configuration file.
+const CRICTL: &str = "/etc/crictl.yaml";
 
-/// The endpoint that the environment sets.
-pub(crate) fn from_environment() -> anyhow::Result<Option<Endpoint>> {
-    let Some(value) = env::var_os(ENDPOINT_VARIABLE).filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
-    let invalid = || format!("invalid value of {ENDPOINT_VARIABLE}");
-    let value = value.to_str().context("not UTF-8").with_context(invalid)?;
-    Ok(Some(value.parse().with_context(invalid)?))
+/// A runtime, and what named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) origin: String,
+    /// Well-known sockets of other runtimes.
+    others: Vec<&'static str>,
 }
 
-/// Where no runtime was found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no container runtime found; tried {tried}")]
-pub(crate) struct NotFound {
-    tried: String,
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.endpoint, self.origin)?;
+        if !self.others.is_empty() {
+            write!(f, "; not examined: {}", self.others.join(", "))?;
+        }
+        f.write_str(")")
+    }
 }
 
-/// The endpoint in crictl's configuration, or the first well-known path, that is a socket. Does not
-/// check whether a process listens on it. `root` is `/` except in tests.
-pub(crate) fn search(root: &Path) -> Result<Endpoint, NotFound> {
-    let is_socket = |path: &Path| {
-        let path = root.join(path.strip_prefix("/").unwrap_or(path));
-        fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-    };
-    let mut tried = match crictl_endpoint(&root.join(CRICTL)) {
-        Ok(Some(endpoint)) if is_socket(endpoint.path()) => return Ok(endpoint),
-        Ok(Some(endpoint)) => format!("{} (from /{CRICTL})", endpoint.path().display()),
-        Ok(None) => format!("/{CRICTL}"),
-        Err(why) => format!("/{CRICTL} ({why})"),
-    };
-    for known in well_known() {
-        match known.path.parse() {
-            Ok(endpoint) if is_socket(Path::new(known.path)) => return Ok(endpoint),
-            // /var/run is nearly always a link to /run: not worth a mention.
-            _ if known.path.starts_with("/var/run/") => {}
-            // Writing to a string does not fail.
-            _ => drop(write!(tried, ", {}", known.path)),
+impl Found {
+    /// `root` is `/` except in tests.
+    pub(crate) fn new(endpoint: Endpoint, origin: String, root: &Path) -> Self {
+        let own = fs::canonicalize(below(root, endpoint.path())).unwrap_or_default();
+        let others = sockets(root).into_iter().filter(|(real, _)| *real != own);
+        Self {
+            others: others.map(|(_, path)| path).collect(),
+            endpoint,
+            origin,
         }
     }
-    Err(NotFound { tried })
+}
+
+/// The endpoint that the environment sets.
+pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
+    let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
+    let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
+        return Ok(None);
+    };
+    let endpoint = value.to_string_lossy().parse();
+    let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
+    let origin = format!("set by {name}");
+    Ok(Some(Found::new(endpoint, origin, Path::new("/"))))
+}
+
+/// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.
+///
+/// # Errors
+/// If crictl's configuration cannot be used.
+pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
+    let crictl = crictl_endpoint(&below(root, Path::new(CRICTL))).with_context(|| {
+        format!("cannot use {CRICTL}; correct it, or set the runtime with -r unix:///path")
+    })?;
+    let kubelet = || {
+        let (pid, endpoint) = kubelet::runtime_endpoint(root)?;
+        Some((endpoint.parse().ok()?, format!("the kubelet's, pid {pid}")))
+    };
+    let socket = || Some((sockets(root).first()?.1.parse().ok()?, "found".to_owned()));
+    let found = crictl.map(|endpoint| (endpoint, format!("set in {CRICTL}")));
+    let found = found.or_else(kubelet).or_else(socket);
+    Ok(found.map(|(endpoint, origin)| Found::new(endpoint, origin, root)))
+}
+
+/// The error if [`search`] finds nothing.
+pub(crate) fn not_found() -> anyhow::Error {
+    // /var/run is nearly always a link to /run: not worth a mention.
+    let paths = well_known().iter().map(|known| known.path);
+    let paths: Vec<_> = paths
+        .filter(|path| !path.starts_with("/var/run/"))
+        .collect();
+    anyhow!(
+        "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {}; set its socket with -r \
+         unix:///path or {}, or use --sim for a simulated runtime",
+        paths.join(", "),
+        ENDPOINT_VARIABLES[1]
+    )
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The well-known sockets that exist, each once: the file that links lead to, and the path.
+fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
+    let mut sockets: Vec<(PathBuf, &'static str)> = Vec::new();
+    for path in well_known().iter().map(|known| known.path) {
+        if let Ok(real) = fs::canonicalize(below(root, Path::new(path)))
+            && fs::metadata(&real).is_ok_and(|found| found.file_type().is_socket())
+            && sockets.iter().all(|(other, _)| *other != real)
+        {
+            sockets.push((real, path));
+        }
+    }
+    sockets
 }
 
 /// The part of crictl's configuration that is read.
@@ -67,20 +124,16 @@ struct Crictl {
     runtime_endpoint: Option<String>,
 }
 
-fn crictl_endpoint(file: &Path) -> Result<Option<Endpoint>, String> {
+fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
     let text = match bounded::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
-    let crictl: Crictl = serde_saphyr::from_str(&text).map_err(|_| "not valid".to_owned())?;
-    match crictl.runtime_endpoint.as_deref() {
-        None | Some("") => Ok(None),
-        Some(endpoint) => endpoint
-            .parse()
-            .map(Some)
-            .map_err(|_| "not valid".to_owned()),
-    }
+    let crictl: Option<Crictl> = serde_saphyr::from_str(&text)?;
+    let named = crictl.and_then(|crictl| crictl.runtime_endpoint);
+    let named = named.filter(|endpoint| !endpoint.is_empty());
+    Ok(named.map(|endpoint| endpoint.parse()).transpose()?)
 }
 
 #[cfg(test)]
@@ -89,9 +142,17 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     fn bind(root: &Path, path: &str) -> UnixListener {
-        let path = root.join(path.strip_prefix('/').unwrap());
+        let path = below(root, Path::new(path));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         UnixListener::bind(path).unwrap()
+    }
+
+    fn searched(root: &Path) -> String {
+        match search(root) {
+            Ok(Some(found)) => found.to_string(),
+            Ok(None) => not_found().to_string(),
+            Err(error) => format!("{error:#}"),
+        }
     }
 
     #[test]
@@ -105,44 +166,51 @@ mod tests {
             "/run/crio/crio.sock",
         ] {
             let root = tempfile::tempdir().unwrap();
+            assert!(searched(root.path()).contains(path), "tried");
             let _socket = bind(root.path(), path);
-            assert_eq!(search(root.path()), Ok(path.parse().unwrap()), "{path}");
+            fs::create_dir_all(root.path().join("var")).unwrap();
+            std::os::unix::fs::symlink("../run", root.path().join("var/run")).unwrap();
+            assert_eq!(searched(root.path()), format!("unix://{path} (found)"));
         }
     }
 
     #[test]
-    fn configuration_of_crictl_precedes_known_sockets() {
+    fn first_of_two_sockets_is_used_and_the_other_named() {
+        let root = tempfile::tempdir().unwrap();
+        let _two = ["/run/crio/crio.sock", "/run/containerd/containerd.sock"]
+            .map(|p| bind(root.path(), p));
+        assert_eq!(
+            searched(root.path()),
+            "unix:///run/containerd/containerd.sock (found; not examined: /run/crio/crio.sock)"
+        );
+    }
+
+    #[test]
+    fn configuration_of_crictl_is_used_or_an_error() {
         let root = tempfile::tempdir().unwrap();
         let _known = bind(root.path(), "/run/crio/crio.sock");
-        let _configured = bind(root.path(), "/run/own.sock");
         fs::create_dir(root.path().join("etc")).unwrap();
-        let known = Ok("/run/crio/crio.sock".parse().unwrap());
+        let missing =
+            "unix:///run/gone.sock (set in /etc/crictl.yaml; not examined: /run/crio/crio.sock)";
+        let known = "unix:///run/crio/crio.sock (found)";
+        let error = "cannot use /etc/crictl.yaml; correct it, or set the runtime with -r";
         for (text, found) in [
             (
-                "runtime-endpoint: \"unix:///run/own.sock\"\ntimeout: 2\n",
-                Ok("/run/own.sock".parse().unwrap()),
+                "runtime-endpoint: unix:///run/gone.sock\ntimeout: 2\n",
+                missing,
             ),
-            ("runtime-endpoint: \"\"\n", known.clone()),
-            ("runtime-endpoint: unix:///run/gone.sock\n", known.clone()),
-            ("runtime-endpoint: [\n", known),
+            ("runtime-endpoint: /run/gone.sock\n", missing),
+            ("runtime-endpoint: \"\"\n", known),
+            ("# nothing\n", known),
+            ("runtime-endpoint: [\n", error),
+            ("runtime-endpoint: tcp://1.2.3.4:5\n", error),
         ] {
-            fs::write(root.path().join(CRICTL), text).unwrap();
-            assert_eq!(search(root.path()), found, "{text}");
+            fs::write(root.path().join("etc/crictl.yaml"), text).unwrap();
+            let shown = searched(root.path());
+            assert!(shown.starts_with(found), "{text}: {shown}");
         }
-    }
-
-    #[test]
-    fn error_names_what_was_tried() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("etc")).unwrap();
-        fs::write(root.path().join(CRICTL), "runtime-endpoint: /run/gone.sock").unwrap();
-        let error = search(root.path()).unwrap_err().to_string();
-        for path in [
-            "/run/gone.sock (from /etc/crictl.yaml)",
-            "/run/k3s/containerd/containerd.sock",
-            "/run/crio/crio.sock",
-        ] {
-            assert!(error.contains(path), "{error}");
-        }
+        fs::remove_file(root.path().join("etc/crictl.yaml")).unwrap();
+        fs::create_dir(root.path().join("etc/crictl.yaml")).unwrap();
+        assert!(searched(root.path()).starts_with(error), "a directory");
     }
 }

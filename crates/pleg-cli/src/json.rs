@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use pleg::core::{ContainerStatus, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
+use crate::record::Pod;
 use crate::text::SafeJson;
 
 /// Writes an object and a newline.
@@ -16,13 +18,6 @@ pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<
     out.flush()
 }
 
-#[derive(Debug, Serialize)]
-struct Pod<'a> {
-    uid: &'a str,
-    namespace: &'a str,
-    name: &'a str,
-}
-
 /// Converts a time to UTC, in microseconds.
 pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
     let micros = time.as_nanos().div_euclid(1000);
@@ -30,29 +25,29 @@ pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
 }
 
 /// A pod with its sandboxes and containers.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodObject<'a> {
-    pod: Pod<'a>,
+    pod: Pod,
     ips: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    as_of: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<jiff::Timestamp>,
     error: Option<String>,
     sandboxes: Vec<Sandbox<'a>>,
     containers: Vec<Container<'a>>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Sandbox<'a> {
     id: &'a str,
     state: &'static str,
     attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created_at: Option<String>,
+    created_at: Option<jiff::Timestamp>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Container<'a> {
@@ -61,53 +56,44 @@ struct Container<'a> {
     state: &'static str,
     attempt: u32,
     active: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     image: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finished_at: Option<String>,
+    created_at: Option<jiff::Timestamp>,
+    started_at: Option<jiff::Timestamp>,
+    finished_at: Option<jiff::Timestamp>,
 }
 
 impl<'a> PodObject<'a> {
     pub(crate) fn new(view: &'a PodView, clock: Clock) -> Self {
-        let status = &view.status;
+        let status = &*view.status;
         let as_of = view
             .as_of
             .map(|at| clock.wall().before(clock.now().since(at)));
         Self {
-            pod: Pod {
-                uid: status.uid.as_str(),
-                namespace: &status.namespace,
-                name: &status.name,
-            },
+            pod: status.into(),
             ips: status.ips.iter().map(|ip| &**ip).collect(),
-            as_of: as_of.map(|at| utc(at).to_string()),
+            as_of: as_of.map(utc),
             error: status.error.as_ref().map(ToString::to_string),
-            sandboxes: status.sandboxes.iter().map(Sandbox::new).collect(),
-            containers: status.containers.iter().map(Container::new).collect(),
+            sandboxes: status.sandboxes.iter().map(Sandbox::from).collect(),
+            containers: status.containers.iter().map(Container::from).collect(),
         }
     }
 }
 
-impl<'a> Sandbox<'a> {
-    fn new(s: &'a SandboxStatus) -> Self {
+impl<'a> From<&'a SandboxStatus> for Sandbox<'a> {
+    fn from(s: &'a SandboxStatus) -> Self {
         Self {
             id: s.id.as_str(),
             state: s.state.as_str(),
             attempt: s.attempt,
-            created_at: time(s.created_at),
+            created_at: s.created_at.map(utc),
         }
     }
 }
 
-impl<'a> Container<'a> {
-    fn new(c: &'a ContainerStatus) -> Self {
+impl<'a> From<&'a ContainerStatus> for Container<'a> {
+    fn from(c: &'a ContainerStatus) -> Self {
         let d = &c.details;
         Self {
             id: c.id.as_str(),
@@ -118,13 +104,9 @@ impl<'a> Container<'a> {
             exit_code: d.exit_code,
             reason: Some(&*d.reason).filter(|r| !r.is_empty()),
             image: &d.image,
-            created_at: time(c.created_at),
-            started_at: time(d.started_at),
-            finished_at: time(d.finished_at),
+            created_at: c.created_at.map(utc),
+            started_at: d.started_at.map(utc),
+            finished_at: d.finished_at.map(utc),
         }
     }
-}
-
-fn time(at: Option<WallTime>) -> Option<String> {
-    at.map(|at| utc(at).to_string())
 }

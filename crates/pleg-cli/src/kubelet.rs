@@ -149,11 +149,7 @@ fn program<'a>(args: &[&'a str]) -> Program<'a> {
 /// Whether the kubelet of this process is known to use another socket. A socket that cannot be found
 /// may be the same.
 fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
-    let flag = values(args, "--container-runtime-endpoint").last();
-    let Some(endpoint) = flag
-        .map(str::to_owned)
-        .or_else(|| configured(process, args, Configuration::endpoint))
-    else {
+    let Some(endpoint) = endpoint(process, args) else {
         return false;
     };
     let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
@@ -162,6 +158,23 @@ fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
         (Ok(theirs), Ok(ours)) => theirs != ours,
         _ => false,
     }
+}
+
+/// The runtime endpoint in the kubelet's arguments or configuration files.
+fn endpoint(process: &Path, args: &[&str]) -> Option<String> {
+    let flag = values(args, "--container-runtime-endpoint").last();
+    let flag = flag.map(str::to_owned);
+    flag.or_else(|| configured(process, args, Configuration::endpoint))
+}
+
+/// The runtime endpoint that the kubelet of this node is given, and the kubelet's pid.
+pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
+    let proc = Proc::below(root);
+    let mut given = kubelets(&proc).ok()?;
+    given.find_map(|kubelet| {
+        let endpoint = endpoint(&kubelet.directory, &kubelet.args())?;
+        Some((kubelet.pid, endpoint))
+    })
 }
 
 /// A value in the kubelet's configuration files, if all of them can be read. The last one counts.

@@ -16,23 +16,17 @@ const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 /// flood of large responses its memory is returned. glibc reads the setting only at the start. Does
 /// nothing if glibc is already configured, or is not used.
 pub(crate) fn return_freed_memory() {
-    let configured = [TUNABLES, STARTED_AGAIN]
-        .map(env::var_os)
-        .iter()
-        .any(Option::is_some);
+    let mut configured = [TUNABLES, STARTED_AGAIN]
+        .into_iter()
+        .filter_map(env::var_os);
+    if !cfg!(target_env = "gnu") || configured.next().is_some() {
+        return;
+    }
     let mut args = env::args_os();
-    if let (true, false, Ok(program), Some(name)) = (
-        cfg!(target_env = "gnu"),
-        configured,
-        env::current_exe(),
-        args.next(),
-    ) {
-        let error = Command::new(program)
-            .arg0(name)
-            .args(args)
-            .env(TUNABLES, MMAP_THRESHOLD)
-            .env(STARTED_AGAIN, "1")
-            .exec();
+    if let (Ok(program), Some(name)) = (env::current_exe(), args.next()) {
+        let mut command = Command::new(program);
+        command.arg0(name).args(args).env(STARTED_AGAIN, "1");
+        let error = command.env(TUNABLES, MMAP_THRESHOLD).exec();
         tracing::debug!("cannot configure the allocator: {error}");
     }
 }

@@ -2,6 +2,7 @@
 //! format: text, or one JSON object per line. If standard error is the journal, each line begins with its
 //! priority, as `sd-daemon(3)` describes.
 
+use std::collections::HashMap;
 use std::env;
 use std::fmt;
 use std::fs;
@@ -13,11 +14,10 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use pleg::runtime::clock;
-use serde::ser::{SerializeMap as _, Serializer as _};
-use serde_json::Value;
-use tracing::field::{Field, Visit};
+use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
+use tracing_serde::fields::AsMap as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
@@ -26,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::json;
 use crate::table;
-use crate::text::{SafeJson, safe};
+use crate::text::safe;
 
 const VARIABLE: &str = "PLEG_LOG";
 /// Set by systemd to the device and the inode of the journal's socket.
@@ -59,19 +59,13 @@ pub(crate) fn show_error(error: &anyhow::Error) {
 /// In text, the label is in this style, or the message if there is no label.
 fn print(level: Level, style: Style, label: &str, message: &str) {
     let line = match FORMAT.get().copied().unwrap_or_default() {
-        LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}", safe(message)),
-        LogFormat::Text => format!("{style}{label}{style:#} {}", safe(message)),
-        LogFormat::Json => {
-            let line = json_line(level, "pleg", message, &[]);
-            String::from_utf8_lossy(&line.unwrap_or_default()).into_owned()
-        }
+        LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}\n", safe(message)),
+        LogFormat::Text => format!("{style}{label}{style:#} {}\n", safe(message)),
+        LogFormat::Json => json_line(level, "pleg", HashMap::from([("message", message)])),
     };
-    let mut stderr = anstream::stderr();
+    let priority = is_journal().then(|| format!("<{}>", priority(level)));
     // Ignore the error if standard error is closed.
-    let _ = match is_journal() {
-        true => writeln!(stderr, "<{}>{line}", priority(level)),
-        false => writeln!(stderr, "{line}"),
-    };
+    let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
 /// Logs to standard error, as much as `PLEG_LOG` or `verbose` says. A command that shows health in its
@@ -92,17 +86,16 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .fmt_fields(fields.delimited(" "));
-    if format == LogFormat::Json && is_journal() {
-        builder.event_format(WithPriority(Json)).init();
-    } else if format == LogFormat::Json {
-        builder.event_format(Json).init();
-    } else if is_journal() {
-        let text = tracing_subscriber::fmt::format().with_target(false);
-        // The journal has a time of its own.
-        let text = text.without_time().with_ansi(false);
-        builder.event_format(WithPriority(text)).init();
-    } else {
-        builder.init();
+    match (format, is_journal()) {
+        (LogFormat::Json, true) => builder.event_format(WithPriority(Json)).init(),
+        (LogFormat::Json, false) => builder.event_format(Json).init(),
+        (LogFormat::Text, true) => {
+            let text = tracing_subscriber::fmt::format().with_target(false);
+            // The journal has a time of its own.
+            let text = text.without_time().with_ansi(false);
+            builder.event_format(WithPriority(text)).init();
+        }
+        (LogFormat::Text, false) => builder.init(),
     }
     Ok(())
 }
@@ -160,81 +153,32 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let metadata = event.metadata();
-        let line = json_line(
-            *metadata.level(),
-            metadata.target(),
-            &fields.message,
-            &fields.others,
-        );
-        let line = line.map_err(|_| fmt::Error)?;
-        writeln!(writer, "{}", String::from_utf8_lossy(&line))
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        writer.write_str(&json_line(*level, target, event.field_map()))
     }
 }
 
-fn json_line(
-    level: Level,
-    target: &str,
-    message: &str,
-    others: &[(&'static str, Value)],
-) -> serde_json::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let mut json = serde_json::Serializer::with_formatter(&mut line, SafeJson);
-    let mut map = json.serialize_map(None)?;
-    map.serialize_entry("time", &json::utc(clock::wall()).to_string())?;
-    map.serialize_entry("level", &level.as_str().to_lowercase())?;
-    map.serialize_entry("target", target)?;
-    map.serialize_entry("message", message)?;
-    for (name, value) in others {
-        map.serialize_entry(name, value)?;
-    }
-    map.end()?;
-    Ok(line)
+/// A line of the log. Field names are stable.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    time: String,
+    level: String,
+    target: &'a str,
+    #[serde(flatten)]
+    fields: T,
 }
 
-/// The fields of a message.
-#[derive(Default)]
-struct Fields {
-    message: String,
-    others: Vec<(&'static str, Value)>,
-}
-
-impl Fields {
-    fn add(&mut self, field: &Field, value: Value) {
-        match (field.name(), value) {
-            ("message", Value::String(text)) => self.message = text,
-            (_, Value::String(text)) if text.is_empty() => {}
-            (name, value) => self.others.push((name, value)),
-        }
-    }
-}
-
-impl Visit for Fields {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.add(field, value.into());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.add(field, value.into());
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.add(field, value.into());
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field, value.into());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value.into());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, format!("{value:?}").into());
-    }
+fn json_line(level: Level, target: &str, fields: impl Serialize) -> String {
+    let line = Line {
+        time: json::utc(clock::wall()).to_string(),
+        level: level.as_str().to_lowercase(),
+        target,
+        fields,
+    };
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = json::line(&mut text, &line);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {

@@ -47,13 +47,16 @@ use signals::Signal;
 fn main() -> ExitCode {
     let args = match config::parse() {
         Ok(args) => args,
-        Err(error) => return fail(&error.into()),
+        Err(error) => return fail(&error),
     };
     if let Command::AskMount { path } = &args.command {
         // It may never return, so it needs no runtime that would wait for it.
         return doctor::ask_mount(path);
     }
-    let quiet = matches!(args.command, Command::Watch(_) | Command::Doctor(_));
+    let quiet = matches!(
+        args.command,
+        Command::Watch(_) | Command::Pods(_) | Command::Doctor(_)
+    );
     // Lines of the log would disturb what is on the terminal.
     let on_terminal = matches!(args.command, Command::Top(_)) && io::stderr().is_terminal();
     if !on_terminal && let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {

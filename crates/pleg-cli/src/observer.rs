@@ -25,7 +25,7 @@ struct Shared {
     /// The name of the host.
     node: String,
     /// The socket of the runtime.
-    runtime: String,
+    runtime: Box<dyn Fn() -> String + Send + Sync>,
     is_simulated: Box<dyn Fn() -> bool + Send + Sync>,
     facts: watch::Sender<Facts>,
     model: Mutex<Model>,
@@ -40,7 +40,7 @@ impl Observer {
             pleg: pleg.clone(),
             meter: target.meter(),
             node: host_name(),
-            runtime: target.to_string(),
+            runtime: Box::new(target.describe()),
             is_simulated: Box::new(target.simulated()),
             facts: watch::Sender::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
@@ -121,7 +121,7 @@ impl Observer {
             ends: &ends,
             calls: &calls,
             node: &self.0.node,
-            runtime: &self.0.runtime,
+            runtime: &(self.0.runtime)(),
             simulated: (self.0.is_simulated)(),
         };
         self.model().view(&inputs, query)

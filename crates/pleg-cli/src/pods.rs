@@ -1,17 +1,18 @@
 //! `pleg pods`: shows all sandboxes and containers.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use anstyle::AnsiColor;
-use pleg::core::{ContainerState, PodView, SandboxState, Settings, WallTime};
+use pleg::core::{PodView, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 
 use crate::args::{EventsPolicy, Output, PodsArgs};
 use crate::connect::Target;
 use crate::json::{self, PodObject};
 use crate::log::notice;
-use crate::table::{self, Cell, colour, dim};
+use crate::record::Pod as PodName;
+use crate::table::{Cell, Column, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
 /// How long to wait for the inspections after the first list: the deadline of one inspection.
@@ -19,7 +20,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
     let target = Target::choose(&args.runtime).await?;
-    target.wait_until_responding().await?;
+    notice(&format!("reading {target}"));
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
@@ -31,6 +32,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
         notice("some pods cannot be read; their last known state is shown");
     }
     let mut pods = pleg.snapshot();
+    pods.retain(|view| args.filter.matches(&view.status));
     pods.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     match args.output {
         Output::Json => {
@@ -53,89 +55,99 @@ fn sort_key(view: &PodView) -> (&str, &str, &str) {
     )
 }
 
+/// A sandbox or a container.
+struct Row {
+    /// Empty in the rows that follow the first one of a pod, as is the uid.
+    pod: Cell,
+    kind: Cell,
+    name: Cell,
+    state: Cell,
+    exit: Cell,
+    age: Cell,
+    attempt: Cell,
+    id: Cell,
+    as_of: Cell,
+    uid: Cell,
+}
+
 fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
-    let headings = [
-        "POD", "KIND", "NAME", "STATE", "EXIT", "AGE", "TRY", "ID", "AS OF",
+    let rows: Vec<Row> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
+    let auto = Width::new(0);
+    let columns = vec![
+        Column::new("POD", auto.at_least(18), |row: &Row| row.pod.clone()),
+        Column::new("KIND", auto, |row: &Row| row.kind.clone()),
+        Column::new("NAME", auto.at_least(12), |row: &Row| row.name.clone()),
+        Column::new("STATE", auto, |row: &Row| row.state.clone()),
+        Column::new("EXIT", auto, |row: &Row| row.exit.clone()),
+        Column::new("AGE", auto.omitted(4), |row: &Row| row.age.clone()),
+        Column::new("TRY", auto.omitted(3), |row: &Row| row.attempt.clone()),
+        Column::new("ID", auto.omitted(1), |row: &Row| row.id.clone()),
+        Column::new("AS OF", auto.omitted(2), |row: &Row| row.as_of.clone()),
+        Column::new("UID", auto.at_least(9), |row: &Row| row.uid.clone()),
     ];
-    let mut rows = vec![headings.map(|h| Cell::new(h).style(dim())).to_vec()];
-    for view in pods {
-        rows.extend(rows_of(view, clock));
-    }
-    let mut widths = table::widths(&rows);
-    let (pod, name, age, attempt, id, as_of) = (0, 2, 5, 6, 7, 8);
-    let optional = [id, attempt, age, as_of];
-    table::fit(
-        &mut widths,
-        &[(pod, 18), (name, 12)],
-        &optional,
-        table::terminal_width(),
-    );
-    let mut out = anstream::stdout().lock();
-    for cells in &rows {
-        table::row(&mut out, cells, &widths)?;
+    let table = Table::new(columns, &rows);
+    table.heading()?;
+    for row in &rows {
+        table.row(row)?;
     }
     if pods.is_empty() {
         notice("no pods");
     }
-    out.flush()
+    Ok(())
 }
 
-fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
-    let status = &view.status;
-    let mut pod = if status.name.is_empty() {
-        status.uid.to_string()
-    } else {
-        format!("{}/{}", status.namespace, status.name)
+fn rows_of(view: &PodView, clock: Clock) -> Vec<Row> {
+    let status = &*view.status;
+    let ago = |at| format!("{} ago", duration(clock.now().since(at)));
+    let as_of = view.as_of.map_or_else(|| "never".to_owned(), ago);
+    let row = |kind, name, state, exit: &str, created, attempt: u32, id| Row {
+        pod: Cell::new(""),
+        kind: Cell::new(kind).style(dim()),
+        name: Cell::new(name),
+        state,
+        exit: Cell::new(exit),
+        age: Cell::new(&age(created, clock)),
+        attempt: Cell::new(&attempt.to_string()),
+        id: Cell::new(&short(id)).style(dim()),
+        as_of: Cell::new(&as_of).style(dim()),
+        uid: Cell::new(""),
     };
-    let as_of = view.as_of.map_or_else(
-        || "never".to_owned(),
-        |at| format!("{} ago", duration(clock.now().since(at))),
-    );
-    let mut rows = Vec::new();
-    for s in &status.sandboxes {
-        let style = match s.state {
-            SandboxState::Ready => colour(AnsiColor::Green),
-            SandboxState::NotReady => colour(AnsiColor::Yellow),
-            _ => colour(AnsiColor::Magenta),
-        };
-        rows.push(vec![
-            Cell::new(&std::mem::take(&mut pod)),
-            Cell::new("sandbox").style(dim()),
-            Cell::new(""),
-            Cell::new(s.state.as_str()).style(style),
-            Cell::new(""),
-            Cell::new(&age(s.created_at, clock)),
-            Cell::new(&s.attempt.to_string()),
-            Cell::new(&short(s.id.as_str())).style(dim()),
-            Cell::new(&as_of).style(dim()),
-        ]);
-    }
-    for c in &status.containers {
-        let failed = c.details.exit_code.is_some_and(|code| code != 0);
-        let style = match c.state {
-            ContainerState::Running => colour(AnsiColor::Green),
-            ContainerState::Exited if failed => colour(AnsiColor::Red),
-            ContainerState::Exited | ContainerState::Created => colour(AnsiColor::Yellow),
-            _ => colour(AnsiColor::Magenta),
-        };
-        let code = c
-            .details
-            .exit_code
-            .map(|c| c.to_string())
-            .unwrap_or_default();
-        rows.push(vec![
-            Cell::new(&std::mem::take(&mut pod)),
-            Cell::new("container").style(dim()),
-            Cell::new(&c.name),
-            Cell::new(c.state.as_str()).style(style),
-            Cell::new(format!("{code} {}", c.details.reason).trim()),
-            Cell::new(&age(c.created_at, clock)),
-            Cell::new(&c.attempt.to_string()),
-            Cell::new(&short(c.id.as_str())).style(dim()),
-            Cell::new(&as_of).style(dim()),
-        ]);
+    let sandboxes = status.sandboxes.iter().map(|s| {
+        let (state, id) = (state(s.state.as_str(), false), s.id.as_str());
+        row("sandbox", "", state, "", s.created_at, s.attempt, id)
+    });
+    let containers = status.containers.iter().map(|c| {
+        let code = c.details.exit_code;
+        let shown = code.map(|code| code.to_string()).unwrap_or_default();
+        let exit = format!("{shown} {}", c.details.reason);
+        let state = state(c.state.as_str(), code.is_some_and(|code| code != 0));
+        let (name, id) = (&*c.name, c.id.as_str());
+        row(
+            "container",
+            name,
+            state,
+            exit.trim(),
+            c.created_at,
+            c.attempt,
+            id,
+        )
+    });
+    let mut rows: Vec<Row> = sandboxes.chain(containers).collect();
+    if let Some(first) = rows.first_mut() {
+        let pod = PodName::from(status);
+        first.pod = Cell::new(&pod.shown());
+        first.uid = Cell::new(&pod.uid);
     }
     rows
+}
+
+fn state(state: &str, failed: bool) -> Cell {
+    Cell::new(state).style(colour(match state {
+        "Ready" | "Running" => AnsiColor::Green,
+        "Exited" if failed => AnsiColor::Red,
+        "Exited" | "Created" | "NotReady" => AnsiColor::Yellow,
+        _ => AnsiColor::Magenta,
+    }))
 }
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {

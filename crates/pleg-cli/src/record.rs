@@ -1,10 +1,11 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
-use pleg::core::{PodLifecycleEvent, PodName, WallTime};
+use pleg::core::{PodLifecycleEvent, PodName, PodStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg::{Delivery, PodProblem};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::json::utc;
 
@@ -22,47 +23,33 @@ pub(crate) const NOT_READY: &str = "NotReady";
 pub(crate) const READY: &str = "Ready";
 
 /// A lifecycle event, or a change of health. A field that does not apply is absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Record {
     /// Its number at the agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seq: Option<u64>,
     /// When it was detected: UTC, RFC 3339.
     pub(crate) time: String,
     pub(crate) r#type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<Pod>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<String>,
     /// It is not a change: what the pod was when this command started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) initial: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_ms: Option<f64>,
     /// `Synced`: the number of pods on the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pods: Option<usize>,
     /// `Lagged`: how many exits and removals, or records, are not shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missed: Option<u64>,
     /// A change of health: its code, as in the runbook.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     /// A change of health: how long it has lasted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
 }
 
@@ -79,6 +66,16 @@ impl Pod {
         match self.name.is_empty() {
             true => self.uid.clone(),
             false => format!("{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+impl From<&PodStatus> for Pod {
+    fn from(pod: &PodStatus) -> Self {
+        Self {
+            uid: pod.uid.to_string(),
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
         }
     }
 }

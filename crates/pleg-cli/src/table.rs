@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use terminal_size::{Width, terminal_size};
+use terminal_size::terminal_size;
 
 use crate::text::{self, safe};
 
@@ -29,21 +29,6 @@ impl Cell {
         self.style = style;
         self
     }
-
-    fn width(&self) -> usize {
-        text::width(&self.text)
-    }
-
-    fn write(&self, out: &mut impl Write, width: usize, last: bool) -> io::Result<()> {
-        let text = text::fit(&self.text, width);
-        let style = self.style;
-        write!(out, "{style}{text}{style:#}")?;
-        if !last {
-            let pad = width.saturating_sub(text::width(&text)) + GAP;
-            write!(out, "{:pad$}", "")?;
-        }
-        Ok(())
-    }
 }
 
 /// The style of headings and of less important text.
@@ -55,92 +40,169 @@ pub(crate) const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-/// Writes a row. A column with width 0 is omitted.
-pub(crate) fn row(out: &mut impl Write, cells: &[Cell], widths: &[usize]) -> io::Result<()> {
-    for (n, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        if *width == 0 {
-            continue;
-        }
-        let rest = cells[n + 1..].iter().zip(&widths[n + 1..]);
-        let rest_is_empty = rest.clone().all(|(c, w)| c.text.is_empty() || *w == 0);
-        cell.write(out, *width, rest_is_empty)?;
-        if rest_is_empty {
-            break;
-        }
-    }
-    writeln!(out)
+/// The width of a column, and how it yields if the terminal is narrow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Width {
+    /// 0: the column is omitted.
+    pub(crate) now: usize,
+    least: usize,
+    /// Columns are omitted in this order; 0: never.
+    omitted: u8,
 }
 
-/// The widths that columns need to show all rows.
-pub(crate) fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widest = |n: usize| rows.iter().filter_map(|r| r.get(n)).map(Cell::width).max();
-    (0..columns).map(|n| widest(n).unwrap_or(0)).collect()
+impl Width {
+    pub(crate) const fn new(now: usize) -> Self {
+        Self {
+            now,
+            least: usize::MAX,
+            omitted: 0,
+        }
+    }
+
+    /// It may be narrowed to this width.
+    pub(crate) const fn at_least(mut self, least: usize) -> Self {
+        self.least = least;
+        self
+    }
+
+    pub(crate) const fn omitted(mut self, order: u8) -> Self {
+        self.omitted = order;
+        self
+    }
+
+    fn reducible(&self) -> usize {
+        self.now.saturating_sub(self.least)
+    }
 }
 
-/// Reduces the column widths until the table fits into `width`. Omits the `optional` columns, in this
-/// order, until it is sufficient to narrow the `flexible` columns: pairs of a column and its minimum
-/// width.
-pub(crate) fn fit(
-    widths: &mut [usize],
-    flexible: &[(usize, usize)],
-    optional: &[usize],
-    width: usize,
-) {
-    let excess = |widths: &[usize]| {
-        let shown = widths.iter().filter(|w| **w > 0);
-        let total: usize = shown.map(|w| w + GAP).sum();
-        total.saturating_sub(GAP + width)
+/// Makes the columns fit into `total`: omits as few as suffice if the others are narrowed, and then
+/// narrows these, the last one first.
+pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
+    let excess = |widths: &[&mut Width]| {
+        let shown = widths.iter().filter(|width| width.now > 0);
+        let all: usize = shown.map(|width| width.now + GAP).sum();
+        all.saturating_sub(GAP + total)
     };
-    let reducible = |widths: &[usize]| -> usize {
-        let each = flexible
-            .iter()
-            .map(|(n, min)| widths[*n].saturating_sub(*min));
-        each.sum()
-    };
-    for &column in optional {
-        if excess(widths) <= reducible(widths) {
+    let reducible = |widths: &[&mut Width]| widths.iter().map(|width| width.reducible()).sum();
+    while excess(&widths) > reducible(&widths) {
+        let shown = widths.iter_mut().filter(|w| w.omitted > 0 && w.now > 0);
+        let Some(next) = shown.min_by_key(|width| width.omitted) else {
             break;
-        }
-        widths[column] = 0;
+        };
+        next.now = 0;
     }
-    for &(column, min) in flexible {
-        let reducible = widths[column].saturating_sub(min);
-        widths[column] -= excess(widths).min(reducible);
+    let mut excess = excess(&widths);
+    for width in widths.iter_mut().rev() {
+        let cut = excess.min(width.reducible());
+        width.now -= cut;
+        excess -= cut;
+    }
+}
+
+/// A column of a table whose rows are of type `R`.
+pub(crate) struct Column<R> {
+    heading: &'static str,
+    width: Width,
+    cell: fn(&R) -> Cell,
+    /// It precedes a message.
+    leads: bool,
+}
+
+impl<R> Column<R> {
+    pub(crate) const fn new(heading: &'static str, width: Width, cell: fn(&R) -> Cell) -> Self {
+        Self {
+            heading,
+            width,
+            cell,
+            leads: false,
+        }
+    }
+
+    pub(crate) const fn leading(mut self) -> Self {
+        self.leads = true;
+        self
+    }
+}
+
+/// A table on standard output.
+pub(crate) struct Table<R>(Vec<Column<R>>);
+
+impl<R> Table<R> {
+    /// The columns have at least the width of these rows, if the terminal is wide enough.
+    pub(crate) fn new(mut columns: Vec<Column<R>>, rows: &[R]) -> Self {
+        for column in &mut columns {
+            let cells = rows.iter().map(|row| text::width(&(column.cell)(row).text));
+            let widest = cells.chain([column.heading.len()]).max();
+            column.width.now = column.width.now.max(widest.unwrap_or(0));
+        }
+        let widths = columns.iter_mut().map(|column| &mut column.width);
+        fit(widths.collect(), terminal_width());
+        Self(columns)
+    }
+
+    pub(crate) fn heading(&self) -> io::Result<()> {
+        self.write(|column| Some(Cell::new(column.heading).style(dim())), None)
+    }
+
+    pub(crate) fn row(&self, row: &R) -> io::Result<()> {
+        self.write(|column| Some((column.cell)(row)), None)
+    }
+
+    /// Writes a row whose message takes the place of all but the leading columns.
+    pub(crate) fn message(&self, row: &R, message: Cell) -> io::Result<()> {
+        let leading = |column: &Column<R>| column.leads.then(|| (column.cell)(row));
+        self.write(leading, Some(message))
+    }
+
+    /// Writes the cells of the columns that have one and are not omitted, without spaces at the end.
+    fn write(
+        &self,
+        cell: impl Fn(&Column<R>) -> Option<Cell>,
+        message: Option<Cell>,
+    ) -> io::Result<()> {
+        let shown = self.0.iter().filter(|column| column.width.now > 0);
+        let cells = shown.filter_map(|column| Some((cell(column)?, column.width.now)));
+        let mut out = anstream::stdout().lock();
+        let mut space = 0;
+        for (cell, width) in cells.chain(message.map(|cell| (cell, usize::MAX))) {
+            let (text, style) = (text::fit(&cell.text, width), cell.style);
+            if !text.is_empty() {
+                write!(out, "{:space$}{style}{text}{style:#}", "")?;
+                space = 0;
+            }
+            space += GAP + width.saturating_sub(text::width(&text));
+        }
+        writeln!(out)?;
+        out.flush()
     }
 }
 
 /// The width of the terminal, or a large width if the output is not a terminal.
 pub(crate) fn terminal_width() -> usize {
-    terminal_size().map_or(160, |(Width(w), _)| usize::from(w))
+    terminal_size().map_or(160, |(width, _)| usize::from(width.0))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fit;
-
-    fn fitted(width: usize) -> [usize; 4] {
-        let mut widths = [10, 20, 5, 8];
-        fit(&mut widths, &[(1, 12)], &[3, 2], width);
-        widths
-    }
+    use super::*;
 
     #[test]
-    fn flexible_columns_are_narrowed_before_columns_are_omitted() {
-        assert_eq!(fitted(80), [10, 20, 5, 8]);
-        assert_eq!(fitted(49), [10, 20, 5, 8]);
-        assert_eq!(fitted(48), [10, 19, 5, 8]);
-        assert_eq!(fitted(41), [10, 12, 5, 8]);
-    }
-
-    #[test]
-    fn optional_columns_are_omitted_in_order() {
-        assert_eq!(
-            fitted(40),
-            [10, 20, 5, 0],
-            "the flexible column has its full width again"
-        );
-        assert_eq!(fitted(30), [10, 18, 0, 0]);
-        assert_eq!(fitted(5), [10, 12, 0, 0], "the minimum width");
+    fn columns_are_narrowed_before_others_are_omitted() {
+        for (width, fitted) in [
+            (80, [10, 20, 5, 8]),
+            (49, [10, 20, 5, 8]),
+            (48, [10, 19, 5, 8]),
+            (41, [10, 12, 5, 8]),
+            // Where a column is omitted, the other one has its full width again.
+            (40, [10, 20, 5, 0]),
+            (30, [10, 18, 0, 0]),
+            (5, [10, 12, 0, 0]),
+        ] {
+            let mut widths = [10, 20, 5, 8].map(Width::new);
+            let [_, name, kind, id] = &mut widths;
+            (*name, *kind, *id) = (name.at_least(12), kind.omitted(2), id.omitted(1));
+            fit(widths.iter_mut().collect(), width);
+            assert_eq!(widths.map(|width| width.now), fitted, "{width}");
+        }
     }
 }

@@ -13,10 +13,11 @@ use crate::connect::Target;
 use crate::filter::{Filters, Selected};
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::json;
+use crate::log::notice;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::record::Record;
-use table::Columns;
+use crate::table::Table;
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     if args.agent.is_some() || args.since.is_some() {
@@ -32,7 +33,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     let runtime = &args.connection.runtime;
     let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
     let target = target.within(args.duration);
-    target.wait_until_responding().await?;
+    notice(&format!("watching {target}"));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let mut events = builder.subscribe();
     let pleg = builder.spawn()?;
@@ -89,19 +90,19 @@ async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> i
 struct Printer {
     output: Output,
     filters: Filters,
-    columns: Columns,
+    table: Table<Record>,
 }
 
 impl Printer {
     fn new(output: Output, filters: Filters, simulated: bool) -> io::Result<Self> {
-        let columns = Columns::for_terminal(simulated);
+        let table = table::table(simulated);
         if output == Output::Table {
-            columns.heading()?;
+            table.heading()?;
         }
         Ok(Self {
             output,
             filters,
-            columns,
+            table,
         })
     }
 
@@ -111,7 +112,7 @@ impl Printer {
         }
         match self.output {
             Output::Json => json::line(&mut io::stdout(), record),
-            Output::Table => self.columns.record(record),
+            Output::Table => table::print(&self.table, record),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::json;
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::picture::generator::State;
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{duration, safe};
+use crate::text::{duration, safe, wrapped};
 
 /// How many of the slowest pods are shown.
 const SLOWEST: usize = 3;
@@ -78,7 +78,7 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
     writeln!(out)?;
     for Figure { name, text } in figures(examination) {
         let dim = dim();
-        for (n, line) in wrap(&safe(&text), width - NAME).iter().enumerate() {
+        for (n, line) in wrapped(&text, width - NAME).iter().enumerate() {
             let name = if n == 0 { name } else { "" };
             writeln!(out, "{dim}{name:<NAME$}{dim:#}{line}")?;
         }
@@ -96,7 +96,7 @@ fn write_finding(out: &mut impl Write, finding: &Finding, width: usize) -> io::R
     let cause = cause.unwrap_or_default();
     writeln!(out, "\n{style}{head}{style:#}{cause}")?;
     let mut lines = |text: &str, begin: &str| {
-        for (n, line) in wrap(&safe(text), width - 4).iter().enumerate() {
+        for (n, line) in wrapped(text, width - 4).iter().enumerate() {
             let begin = if n == 0 { begin } else { "    " };
             writeln!(out, "{begin}{line}")?;
         }
@@ -116,24 +116,6 @@ fn style(severity: Option<Severity>) -> Style {
         Some(Severity::Info) => colour(AnsiColor::Cyan),
         None => colour(AnsiColor::Green),
     }
-}
-
-/// Breaks a text into lines of at most this width, between words.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let Some(line) = lines.last_mut() else { break };
-        let needed = line.chars().count() + 1 + word.chars().count();
-        if line.is_empty() {
-            line.push_str(word);
-        } else if needed <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 /// The figures behind the findings.

@@ -204,3 +204,16 @@ fn unknown_counts_as_subscriber() {
     let empty = tempfile::tempdir().unwrap();
     assert!(why(&empty).is_some_and(|why| why.contains("cannot be read")));
 }
+
+#[test]
+fn endpoint_of_the_kubelet_precedes_found_sockets() {
+    let flag = "--container-runtime-endpoint=unix:///run/theirs.sock";
+    let root = node(HOST_PIDS, &[&["bash"], &["kubelet", flag]]);
+    fs::create_dir_all(root.path().join("run/crio")).unwrap();
+    let socket = root.path().join("run/crio/crio.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let found = crate::find::search(root.path()).unwrap().unwrap();
+    let expected =
+        "unix:///run/theirs.sock (the kubelet's, pid 801; not examined: /run/crio/crio.sock)";
+    assert_eq!(found.to_string(), expected);
+}

@@ -4,58 +4,39 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use crate::support::{TestDir, copy_program, pleg, serve};
-use pleg::runtime::clock::Clock;
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::RuntimeService;
 use tonic::{Request, Response, Status};
 
-/// Runs the command, which must exit within 15 s.
-fn run(mut command: Command) -> Output {
-    let child = command.spawn().expect("the command starts");
-    let id = child.id();
-    let (done, ended) = std::sync::mpsc::channel::<()>();
-    let watchdog = std::thread::spawn(move || {
-        if ended.recv_timeout(Duration::from_secs(15)).is_err() {
-            // The command hangs. Kill it; the check of the exit code then fails.
-            let _ = Command::new("kill")
-                .args(["-KILL", &id.to_string()])
-                .status();
-        }
-    });
-    let output = Child::wait_with_output(child).expect("the command ends");
-    let _ = done.send(());
-    watchdog.join().expect("the watchdog ends");
-    output
-}
-
-/// Checks that the command fails in time, with a message that contains all of `words`.
+/// Checks that the command fails within this time, with a message that contains all of `words`.
 #[track_caller]
-fn fails_with(command: Command, words: &[&str]) {
-    let output = run(command);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        matches!(output.status.code(), Some(1 | 2)),
-        "{:?}: {message}",
-        output.status
-    );
-    assert!(!message.contains("panicked"), "{message}");
-    for word in words {
-        assert!(message.contains(word), "{word:?} is not in: {message}");
+fn fails_within(seconds: &str, command: &Command, words: &[&str]) {
+    let mut limited = Command::new("timeout");
+    limited.args(["--signal=KILL", seconds]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
     }
-}
-
-/// The same for a permanent error: within 5 s.
-#[track_caller]
-fn fails_at_once_with(command: Command, words: &[&str]) {
-    let clock = Clock::start();
-    let started = clock.now();
-    fails_with(command, words);
-    let took = clock.now().since(started);
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    let output = limited.output().expect("the command runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code();
+    assert!(
+        matches!(code, Some(1 | 2)),
+        "{command:?}: {code:?}: {message}"
+    );
+    assert!(!message.contains("panicked"), "{command:?}: {message}");
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{command:?}: {word:?} is not in: {message}"
+        );
+    }
 }
 
 fn pods_at(path: &Path) -> Command {
@@ -63,24 +44,82 @@ fn pods_at(path: &Path) -> Command {
 }
 
 #[test]
-fn unsupported_scheme_fails() {
-    fails_with(
-        pleg(&["watch", "-r", "tcp://127.0.0.1:1234"]),
-        &["tcp", "unix://"],
-    );
-    fails_with(pleg(&["pods", "-r", ""]), &["runtime-endpoint"]);
+fn invalid_argument_is_named_with_what_is_allowed() {
+    for row in "\
+        watch -r tcp://127.0.0.1:1234 => tcp, unix://
+        pods -r= => runtime-endpoint
+        watch --frobnicate => --frobnicate, Usage
+        dance => dance, Usage
+        watch -o yaml => yaml, json
+        watch --events maybe => maybe, never
+        watch --log-format xml => xml, json
+        watch --sim -r /x.sock => --sim
+        agent --sim -r /x.sock => --sim
+        watch --sim=docker => docker, containerd-2
+        watch -l =web => KEY=VALUE
+        watch --for soon => soon, 10s
+        watch --for 0s => zero
+        agent --sim --relist-period=-1s => negative
+        agent --sim --relist-period 2m => relist-period-max
+        agent --sim --unready-after 5s => unready-after
+        agent --sim --probe-period 1ms => probe-period
+        agent --listen 0.0.0.0:80 => loopback, --token-file, --tls-client-ca
+        agent --tls-cert /x => --tls-key
+        agent --sim --token-file /none => cannot read /none
+        agent --config /none => cannot read /none: No such file
+        config check /none => cannot read /none: No such file
+        completions csh => csh, bash
+        man /dev/null/x => cannot write to /dev/null/x
+        sim => --socket
+        sim --socket /none/s => /none/s
+        sim --socket /none/s --mode containerd-3 => containerd-3, containerd-1.7, crio-disabled
+        sim --socket /none/s --runtime-version 1.7.24 => 1.7.24, containerd 2.0 or later
+        sim --socket /none/s --chaos drop=often => drop=often, not a rate, 5%
+        sim --socket /none/s --chaos drops=5% => drops, similar: drop
+        sim ctl --socket /none/s => /none/s.ctl, no simulated runtime
+        sim ctl => --socket"
+        .lines()
+    {
+        let (args, words) = row.split_once(" => ").expect("arguments and words");
+        let args: Vec<&str> = args.split_whitespace().collect();
+        let words: Vec<&str> = words.split(", ").collect();
+        fails_within("15", &pleg(&args), &words);
+    }
 }
 
-/// These errors may be temporary, so the command waits for ten seconds.
 #[test]
-fn missing_or_silent_socket_fails_after_ten_seconds() {
+fn invalid_variable_is_named() {
+    for (variable, value, word) in [
+        ("PLEG_LOG", "garbage=foo=bar", "garbage=foo=bar"),
+        ("PLEG_LOG", "dbug", "dbug"),
+        ("PLEG_RUNTIME_ENDPOINT", "run/a", "absolute path"),
+        ("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1", "tcp"),
+    ] {
+        fails_within(
+            "15",
+            pleg(&["pods"]).env(variable, value),
+            &[variable, word],
+        );
+    }
+}
+
+/// These errors may be temporary, so the command waits for ten seconds, or as long as it is to run.
+#[test]
+fn missing_or_silent_socket_fails_after_the_time() {
     let dir = TestDir::new();
-    let silent = dir.path("silent.sock");
-    let _listener = UnixListener::bind(&silent).expect("bound");
-    let (silent, missing) = (pods_at(&silent), pods_at(&dir.path("none.sock")));
+    let _listener = UnixListener::bind(dir.path("silent.sock")).expect("bound");
+    let [silent, missing] = ["silent.sock", "none.sock"].map(|name| dir.path(name));
+    let watch = pleg(&["watch", "--for=3s", "-r", missing.to_str().expect("UTF-8")]);
+    let advice = "start the runtime, or correct its endpoint (set by --runtime-endpoint)";
+    let rows = [
+        ("15", pods_at(&silent), ["does not respond", "10s"]),
+        ("15", pods_at(&missing), ["no socket", "10s"]),
+        ("8", watch, ["none.sock", "within 3s"]),
+    ];
     std::thread::scope(|threads| {
-        threads.spawn(|| fails_with(silent, &["does not respond", "silent.sock", "10s"]));
-        threads.spawn(|| fails_with(missing, &["no socket", "none.sock", "10s"]));
+        for (seconds, command, [what, time]) in &rows {
+            threads.spawn(move || fails_within(seconds, command, &[what, time, advice]));
+        }
     });
 }
 
@@ -88,8 +127,8 @@ fn missing_or_silent_socket_fails_after_ten_seconds() {
 fn file_or_directory_fails_at_once() {
     let dir = TestDir::new();
     std::fs::write(dir.path("file"), "x").expect("written");
-    fails_at_once_with(pods_at(&dir.path("file")), &["file", "socket"]);
-    fails_at_once_with(pods_at(dir.root()), &["directory", "socket"]);
+    fails_within("5", &pods_at(&dir.path("file")), &["file", "socket"]);
+    fails_within("5", &pods_at(dir.root()), &["directory", "socket"]);
 }
 
 #[test]
@@ -121,10 +160,8 @@ fn missing_permission_fails_at_once() {
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&copy)
         .args(["pods", "-r"])
-        .arg(&socket)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    fails_at_once_with(command, &["permission denied", "closed.sock"]);
+        .arg(&socket);
+    fails_within("5", &command, &["permission denied", "closed.sock"]);
 }
 
 #[test]
@@ -149,8 +186,17 @@ fn other_protocol_fails_at_once() {
                 let _ = stream.write_all(answer);
             }
         });
-        fails_at_once_with(pods_at(&socket), &words);
+        fails_within("5", &pods_at(&socket), &words);
     }
+}
+
+#[test]
+fn simulated_runtime_does_not_take_a_socket_in_use() {
+    let dir = TestDir::new();
+    let socket = dir.path("taken.sock");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    let socket = socket.to_str().expect("UTF-8");
+    fails_within("15", &pleg(&["sim", "--socket", socket]), &["taken.sock"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,100 +204,7 @@ async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
     serve(Huge, &socket);
-    fails_at_once_with(pods_at(&socket), &["ListPodSandbox", "16777216"]);
-}
-
-#[test]
-fn unknown_flag_or_command_fails() {
-    fails_with(pleg(&["watch", "--frobnicate"]), &["--frobnicate", "Usage"]);
-    fails_with(pleg(&["dance"]), &["dance", "Usage"]);
-    fails_with(pleg(&["watch", "-o", "yaml"]), &["yaml", "json"]);
-    fails_with(pleg(&["watch", "--events", "maybe"]), &["maybe", "never"]);
-    fails_with(pleg(&["watch", "--sim", "-r", "/x.sock"]), &["--sim"]);
-}
-
-#[test]
-fn invalid_duration_or_setting_fails() {
-    fails_with(pleg(&["watch", "--for", "soon"]), &["soon", "10s"]);
-    fails_with(pleg(&["watch", "--for", "0s"]), &["zero"]);
-    fails_with(
-        pleg(&["agent", "--sim", "--relist-period=-1s"]),
-        &["negative"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--relist-period", "2m"]),
-        &["relist-period-max"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--unready-after", "5s"]),
-        &["unready-after"],
-    );
-    fails_with(
-        pleg(&["agent", "--sim", "--probe-period", "1ms"]),
-        &["probe-period"],
-    );
-    fails_with(
-        pleg(&["agent", "--listen", "0.0.0.0:80"]),
-        &["loopback", "--token-file", "--tls-client-ca"],
-    );
-    fails_with(pleg(&["agent", "--tls-cert", "/x"]), &["--tls-key"]);
-    let token = ["agent", "--sim", "--token-file", "/none"];
-    fails_with(pleg(&token), &["cannot read /none"]);
-}
-
-#[test]
-fn invalid_log_filter_fails() {
-    for filter in ["garbage=foo=bar", "dbug"] {
-        let mut command = pleg(&["pods", "--sim"]);
-        command.env("PLEG_LOG", filter);
-        fails_with(command, &["PLEG_LOG", filter]);
-    }
-}
-
-#[test]
-fn invalid_endpoint_in_environment_fails() {
-    let mut command = pleg(&["pods"]);
-    command.env("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1");
-    fails_with(command, &["CONTAINER_RUNTIME_ENDPOINT", "tcp"]);
-}
-
-#[test]
-fn socket_in_use_or_in_missing_directory_fails() {
-    let dir = TestDir::new();
-    let socket = dir.path("taken.sock");
-    let _listener = UnixListener::bind(&socket).expect("bound");
-    let at = |p: &Path| pleg(&["sim", "--socket", p.to_str().expect("UTF-8")]);
-    fails_with(at(&socket), &["taken.sock"]);
-    fails_with(at(&dir.path("no/such/dir.sock")), &["dir.sock"]);
-}
-
-#[test]
-fn invalid_simulated_runtime_fails() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let socket = socket.to_str().expect("UTF-8");
-    let sim = |more: &[&str]| pleg(&[&["sim", "--socket", socket], more].concat());
-    fails_with(pleg(&["sim"]), &["--socket"]);
-    fails_with(
-        sim(&["--mode", "containerd-3"]),
-        &["containerd-3", "containerd-1.7", "crio-disabled"],
-    );
-    fails_with(
-        sim(&["--runtime-version", "1.7.24"]),
-        &["1.7.24", "containerd-2", "containerd 2.0 or later"],
-    );
-    fails_with(
-        sim(&["--chaos", "drop=often"]),
-        &["drop=often", "not a rate", "5%"],
-    );
-    fails_with(sim(&["--chaos", "drops=5%"]), &["drops", "similar: drop"]);
-    fails_with(
-        pleg(&["watch", "--sim=docker"]),
-        &["docker", "containerd-2"],
-    );
-    let ctl = ["sim", "ctl", "--socket", socket];
-    fails_with(pleg(&ctl), &["cri.sock.ctl", "no simulated runtime"]);
-    fails_with(pleg(&ctl[..2]), &["--socket"]);
+    fails_within("5", &pods_at(&socket), &["ListPodSandbox", "16777216"]);
 }
 
 /// A runtime whose list of sandboxes is larger than the limit of 16 MiB.

@@ -2,86 +2,74 @@
 
 use std::fs;
 
+use crate::commands::run::Running;
 use crate::support::{SECRET, TestDir, pleg};
 
-/// The exit code, standard output and standard error.
-fn run(mut command: std::process::Command) -> (Option<i32>, String, String) {
-    let output = command.output().expect("it runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
 #[test]
-fn valid_file_passes_the_check() {
+fn config_check_prints_ok_or_one_line_for_each_problem() {
     let dir = TestDir::new();
-    let file = dir.path("agent.toml");
-    let token = dir.path("token");
+    let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     fs::write(&token, SECRET).expect("written");
-    let text = format!(
-        "listen = '0.0.0.0:9394'\ntoken-file = '{}'\n",
-        token.display()
-    );
-    fs::write(&file, text).expect("written");
-    let file = file.to_str().expect("UTF-8");
-    let (code, out, err) = run(pleg(&["config", "check", file]));
-    assert_eq!((code, out), (Some(0), format!("{file}: ok\n")), "{err}");
-}
-
-#[test]
-fn invalid_file_fails_the_check_with_one_line_for_each_problem() {
-    let dir = TestDir::new();
-    let file = dir.path("agent.toml");
-    for (text, lines) in [
-        (
-            "listne = 'a'\n\nevents = 'maybe'",
-            &[":1: unknown key `listne`", ":3: invalid value of `events`"][..],
-        ),
-        ("a = 'b", &[":1: "]),
-        ("relist-period = '2m'", &["relist-period-max"]),
-        ("listen = '0.0.0.0:9394'", &["--token-file"]),
-        ("tls-cert = '/none'", &["--tls-key"]),
-        ("token-file = '/none'", &["cannot read /none"]),
+    // The lines of the file => the exit code, and the lines that are printed.
+    let with_token =
+        format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
+    for row in [
+        &*with_token,
+        "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
+        "a = 'b => 1 agent.toml:1: ",
+        "relist-period = '2m' => 1 agent.toml: relist-period-max",
+        "listen = '0.0.0.0:9394' => 1 --token-file",
+        "tls-cert = '/none' => 1 --tls-key",
+        "token-file = '/none' => 1 cannot read /none",
     ] {
-        fs::write(&file, text).expect("written");
-        let check = pleg(&["config", "check", file.to_str().expect("UTF-8")]);
-        let (code, out, err) = run(check);
-        assert_eq!((code, &*out), (Some(1), ""), "{err}");
-        assert_eq!(err.lines().count(), lines.len(), "{err}");
-        for (line, words) in err.lines().zip(lines) {
+        let (text, outcome) = row.split_once(" => ").expect("a file and its outcome");
+        let (code, lines) = outcome.split_once(' ').expect("a code and lines");
+        fs::write(&file, text.replace(" |", "\n")).expect("written");
+        let output = pleg(&["config", "check", &file]).output().expect("it runs");
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert_eq!(output.status.code(), code.parse().ok(), "{text}: {shown}");
+        let lines: Vec<&str> = lines.split(" | ").collect();
+        assert_eq!(shown.lines().count(), lines.len(), "{text}: {shown}");
+        for (line, words) in shown.lines().zip(lines) {
             assert!(line.contains(words), "{words} is not in {line}");
-            assert!(line.contains("agent.toml"), "{line}");
         }
     }
-    let (code, _, err) = run(pleg(&["config", "check", "/none"]));
-    assert_eq!(code, Some(1));
-    assert!(err.contains("cannot read /none: No such file"), "{err}");
 }
 
-#[test]
-fn agent_uses_the_file_and_the_variables() {
+/// The first line that an agent prints shows its runtime and why it was chosen, or an invalid setting with
+/// its value.
+#[tokio::test]
+async fn flag_overrides_variable_and_variable_overrides_file() {
     let dir = TestDir::new();
     let file = dir.path("agent.toml");
-    fs::write(&file, "listen = '0.0.0.0:80'\nrelist-period = '2m'").expect("written");
-    let mut command = pleg(&["agent", "--sim"]);
-    command.env("PLEG_CONFIG", &file);
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(err.contains("0.0.0.0:80 is not a loopback"), "{err}");
-    let mut command = pleg(&["agent", "--sim", "--config"]);
-    command.arg(&file).env("PLEG_LISTEN", "127.0.0.1:0");
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(err.contains("relist-period-max"), "{err}");
-    let mut command = pleg(&["agent"]);
-    command.env("PLEG_EVENTS", "x");
-    let (code, _, err) = run(command);
-    assert_eq!(code, Some(1));
-    assert!(
-        err.contains("invalid value of PLEG_EVENTS: use auto"),
-        "{err}"
-    );
+    fs::write(&file, "runtime-endpoint = '/file'\nlisten = '127.0.0.1:0'").expect("written");
+    // Variables and flags => the line.
+    for row in "\
+        => watching unix:///file (set in /
+        PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
+        CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
+        PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
+        PLEG_RUNTIME_ENDPOINT=/a -r=/c => watching unix:///c (set by --runtime-endpoint
+        PLEG_SIM=crio -r=/c => watching unix:///c (set by --runtime-endpoint
+        PLEG_RUNTIME_ENDPOINT=/a --sim => (embedded, simulated)
+        PLEG_SIM=crio CONTAINER_RUNTIME_ENDPOINT=/b => (embedded, simulated)
+        PLEG_RELIST_PERIOD=2m => relist-period-max
+        PLEG_RELIST_PERIOD=2m --relist-period=1s => watching
+        PLEG_EVENTS=x => invalid value of PLEG_EVENTS: use auto, always, never
+        PLEG_VERBOSE=x => invalid value of PLEG_VERBOSE:
+        CONTAINER_RUNTIME_ENDPOINT=tcp://a => invalid value of CONTAINER_RUNTIME_ENDPOINT:"
+        .lines()
+    {
+        let (words, expected) = row.split_once("=> ").expect("words and the line");
+        let mut command = pleg(&["agent"]);
+        command.env("PLEG_CONFIG", &file).env("PLEG_LOG", "off");
+        for word in words.split_whitespace() {
+            match word.split_once('=') {
+                Some((name, value)) if !name.starts_with('-') => command.env(name, value),
+                _ => command.arg(word),
+            };
+        }
+        let line = Running::spawn(command).message().await.expect("a line");
+        assert!(line.contains(expected), "{row}: {line}");
+    }
 }

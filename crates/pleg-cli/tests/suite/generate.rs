@@ -22,8 +22,6 @@ fn completions_have_the_commands_and_their_flags() {
             );
         }
     }
-    let shell = pleg(&["completions", "csh"]).output().expect("it runs");
-    assert_eq!(shell.status.code(), Some(2));
 }
 
 #[test]
@@ -61,7 +59,4 @@ fn each_command_has_a_manual_page() {
             "{page}: {text}"
         );
     }
-    let output = pleg(&["man", "/dev/null/x"]).output().expect("it runs");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("cannot write to /dev/null/x"), "{errors}");
 }

@@ -4,7 +4,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::text::{Theme, Tone, cut, padded, padded_left, seconds};
-use crate::table;
+use crate::table::{Width, fit};
 use crate::top::app::App;
 use crate::view::{ContainerRow, ExitRow, PodRow, PodState, View};
 
@@ -100,15 +100,17 @@ fn widths(view: &View, width: usize) -> Widths {
             .as_ref()
             .map_or(0, |exit| exited(exit).chars().count())
     });
-    let mut widths = [pod, 9, 5, 8, exit.clamp(9, 20), 7, 7];
-    let (flexible, optional) = ([(4, 9), (0, 16)], [3, 6, 4, 5]);
-    table::fit(
-        &mut widths,
-        &flexible,
-        &optional,
-        width.saturating_sub(MARGIN),
-    );
-    widths
+    let mut widths = [
+        Width::new(pod).at_least(16),
+        Width::new(9),
+        Width::new(5),
+        Width::new(8).omitted(1),
+        Width::new(exit.clamp(9, 20)).at_least(9).omitted(3),
+        Width::new(7).omitted(4),
+        Width::new(7).omitted(2),
+    ];
+    fit(widths.iter_mut().collect(), width.saturating_sub(MARGIN));
+    widths.map(|width| width.now)
 }
 
 fn headings(theme: Theme, widths: &Widths) -> Line<'static> {

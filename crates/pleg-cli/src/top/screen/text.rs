@@ -5,6 +5,7 @@ use std::time::Duration;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+pub(super) use crate::text::wrapped;
 use crate::text::{duration, fit, safe, width};
 
 /// How text looks. Without colours, all meanings but the dim one are still told apart or said in words.
@@ -86,26 +87,6 @@ pub(super) fn padded_left(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let rest = columns.saturating_sub(width(&text));
     " ".repeat(rest) + &text
-}
-
-/// The escaped text in lines of this width, broken between words where possible.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let columns = columns.max(8);
-    let text = safe(text);
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last().map_or(0, |line| width(line));
-        if line > 0 && line + 1 + width(word) > columns {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(&fit(word, columns));
-        }
-    }
-    lines
 }
 
 /// A duration in seconds, with at most two units.

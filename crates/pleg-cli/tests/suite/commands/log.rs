@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::run::{Running, Sim, arg};
+use super::run::{Sim, arg};
 use crate::support::{TestDir, pleg};
 
 /// The exit of a container whose name changes the direction of text, as an agent logs it.
@@ -126,12 +126,4 @@ async fn lines_in_the_journal_begin_with_their_priority() {
     assert!(line.starts_with("<4> WARN a full list failed"), "{line}");
     let other = lines(Some("1:2".to_owned()));
     assert!(other.contains("Z  WARN a full list failed"), "{other}");
-}
-
-#[tokio::test]
-async fn unknown_format_is_an_error() {
-    let end = Running::start(&["watch", "--log-format", "xml"])
-        .end()
-        .await;
-    assert_eq!(end.code(), Some(2), "{}", end.err);
 }

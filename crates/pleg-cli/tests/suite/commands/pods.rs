@@ -12,21 +12,12 @@ async fn two_pods() -> Sim {
     let sim = Sim::start().await;
     let kubelet = &sim.kubelet;
     let web = kubelet.run_pod("web").await.expect("run");
-    for (name, life) in [
-        ("app", Life::UntilStopped),
-        (
-            "job",
-            Life::Exit {
-                code: 3,
-                after_ms: 0,
-            },
-        ),
-    ] {
-        let id = kubelet.run(&web, name, 0, life).await.expect("started");
-        if life != Life::UntilStopped {
-            lives::ended(kubelet, &id).await.expect("exited");
-        }
-    }
+    let app = kubelet.run(&web, "app", 0, Life::UntilStopped).await;
+    app.expect("started");
+    let (code, after_ms) = (3, 0);
+    let job = kubelet.run(&web, "job", 0, Life::Exit { code, after_ms });
+    let job = job.await.expect("started");
+    lives::ended(kubelet, &job).await.expect("exited");
     let later = kubelet.create(&web, "later", 2, Life::UntilStopped).await;
     later.expect("created");
     let old = kubelet.run_pod("old").await.expect("run");
@@ -35,103 +26,108 @@ async fn two_pods() -> Sim {
 }
 
 #[tokio::test]
-async fn json_contains_every_sandbox_and_container() {
+async fn json_and_table_contain_every_sandbox_and_container() {
     let sim = two_pods().await;
     let end = sim.run(&["pods", "-o", "json"]).end().await;
-    assert_eq!((end.code(), &*end.err), (Some(0), ""));
-    let pods: Vec<Value> = end
-        .out
-        .lines()
-        .map(|l| serde_json::from_str(l).expect("one object per line"))
-        .collect();
-    let names: Vec<_> = pods.iter().map(|p| p["pod"]["name"].as_str()).collect();
-    assert_eq!(names, [Some("old"), Some("web")], "sorted");
-    let [old, web] = &pods[..] else { panic!("two") };
-    assert_eq!(old["sandboxes"][0]["state"], "NotReady", "{old}");
-    assert_eq!(old["containers"], Value::Array(vec![]), "{old}");
-    assert_eq!(web["sandboxes"][0]["state"], "Ready", "{web}");
-    assert_eq!(web["pod"]["uid"], "uid-web");
-    let as_of = web["asOf"].as_str().expect("an instant");
-    as_of.parse::<jiff::Timestamp>().expect("RFC 3339");
-    let containers = web["containers"].as_array().expect("an array");
-    assert_eq!(containers.len(), 3, "{web}");
-    let of = |name: &str| {
-        let mut all = containers.iter();
-        all.find(|c| c["name"] == name).expect("it is shown")
-    };
-    assert_eq!(of("app")["state"], "Running");
-    assert!(
-        of("app").get("exitCode").is_none(),
-        "a running container has no exit code: {web}"
-    );
-    assert_eq!(of("job")["state"], "Exited");
-    assert_eq!(of("job")["exitCode"], 3);
-    assert_eq!(of("job")["reason"], "Error");
-    assert_eq!(of("later")["state"], "Created");
-    assert_eq!(of("later")["attempt"], 2);
-}
-
-#[tokio::test]
-async fn table_contains_every_sandbox_and_container() {
-    let sim = two_pods().await;
-    let end = sim.run(&["pods"]).end().await;
-    assert_eq!((end.code(), &*end.err), (Some(0), ""));
-    assert!(!end.out.contains('\u{1b}'), "no colours in a pipe");
-    let rows: Vec<Vec<&str>> = end
-        .out
-        .lines()
-        .map(|l| l.split_whitespace().collect())
-        .collect();
-    let [heading, rows @ ..] = &rows[..] else {
-        panic!("no heading");
-    };
-    let headings = [
-        "POD", "KIND", "NAME", "STATE", "EXIT", "AGE", "TRY", "ID", "AS", "OF",
-    ];
-    assert_eq!(heading, &headings);
-    assert_eq!(
-        rows.len(),
-        5,
-        "two sandboxes, three containers: {}",
-        end.out
-    );
-    let shows = |words: &[&str]| {
-        rows.iter()
-            .any(|r| r.windows(words.len()).any(|w| w == words))
-    };
-    for words in [
-        &["test/old", "sandbox", "NotReady"][..],
-        &["test/web", "sandbox", "Ready"],
-        &["container", "app", "Running"],
-        &["container", "job", "Exited", "3", "Error"],
-        &["container", "later", "Created"],
+    assert_eq!(end.outcome(), (Some(0), ""));
+    let pods: Result<Value, _> = end.out.lines().map(serde_json::from_str::<Value>).collect();
+    let pods = pods.expect("one object per line");
+    for (at, value) in [
+        ("/0/pod/name", Value::from("old")),
+        ("/0/sandboxes/0/state", "NotReady".into()),
+        ("/0/containers", Value::Array(vec![])),
+        ("/1/pod/name", "web".into()),
+        ("/1/pod/uid", "uid-web".into()),
+        ("/1/sandboxes/0/state", "Ready".into()),
     ] {
-        assert!(shows(words), "{words:?} is not in\n{}", end.out);
+        assert_eq!(pods.pointer(at), Some(&value), "{at}: {pods}");
     }
-    assert!(rows.iter().all(|r| r.ends_with(&["ago"])), "{}", end.out);
-}
+    let as_of = pods[1]["asOf"].as_str().expect("an instant");
+    as_of.parse::<jiff::Timestamp>().expect("RFC 3339");
+    let containers = pods[1]["containers"].as_array().expect("an array");
+    let shown = |c: &Value| {
+        format!(
+            "{} {} {} {} {}",
+            c["name"], c["state"], c["attempt"], c["exitCode"], c["reason"]
+        )
+    };
+    let mut shown: Vec<String> = containers.iter().map(shown).collect();
+    shown.sort();
+    let expected = [
+        r#""app" "Running" 0 null null"#,
+        r#""job" "Exited" 0 3 "Error""#,
+        r#""later" "Created" 2 null null"#,
+    ];
+    assert_eq!(shown, expected);
 
-#[tokio::test]
-async fn node_without_pods_is_not_an_error() {
-    let sim = Sim::start().await;
-    let end = sim.run(&["pods", "-o", "json"]).end().await;
-    assert_eq!((end.code(), &*end.out, &*end.err), (Some(0), "", ""));
     let end = sim.run(&["pods"]).end().await;
-    assert_eq!((end.code(), &*end.err), (Some(0), "no pods\n"));
+    assert_eq!(end.outcome(), (Some(0), ""));
+    assert!(!end.out.contains('\u{1b}'), "no colours in a pipe");
+    let mut lines = end
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let heading = lines.next().expect("a heading");
+    assert_eq!(heading, "POD KIND NAME STATE EXIT AGE TRY ID AS OF UID");
+    let lines: Vec<String> = lines.collect();
+    assert_eq!(lines.len(), 5, "two sandboxes, three containers: {lines:?}");
+    for (start, end) in [
+        ("test/old sandbox NotReady ", " ago uid-old"),
+        ("test/web sandbox Ready ", " ago uid-web"),
+        ("container app Running ", " ago"),
+        ("container job Exited 3 Error ", " ago"),
+        ("container later Created ", " ago"),
+    ] {
+        let is_it = |line: &String| line.starts_with(start) && line.ends_with(end);
+        assert!(lines.iter().any(is_it), "{start} is not in {lines:?}");
+    }
 }
 
 #[tokio::test]
-async fn runtime_endpoint_is_read_from_environment() {
+async fn pods_are_selected_by_namespace_and_labels() {
     let sim = two_pods().await;
+    for (args, names) in [
+        (&["-n", "test"][..], &["old", "web"][..]),
+        (&["-n", "other"], &[]),
+        (
+            &[
+                "-n",
+                "other",
+                "-n",
+                "test",
+                "-l",
+                "io.kubernetes.pod.uid=uid-web",
+            ],
+            &["web"],
+        ),
+        (&["-l", "!io.kubernetes.pod.uid"], &[]),
+    ] {
+        let end = sim
+            .run(&[&["pods", "-o", "json"], args].concat())
+            .end()
+            .await;
+        let name = |line| serde_json::from_str::<Value>(line).expect("JSON")["pod"]["name"].clone();
+        let shown: Vec<Value> = end.out.lines().map(name).collect();
+        assert_eq!(shown, names, "{args:?}");
+    }
+    let end = sim.run(&["pods", "-n", "other"]).end().await;
+    assert_eq!(end.outcome(), (Some(0), "no pods\n"));
+}
+
+#[tokio::test]
+async fn runtime_and_what_named_it_are_shown() {
+    let sim = Sim::start().await;
     let endpoint = format!("unix://{}", arg(&sim.socket));
-    let mut command = pleg(&["pods"]);
-    command.env("CONTAINER_RUNTIME_ENDPOINT", &endpoint);
-    let end = Running::spawn(command).end().await;
-    assert_eq!((end.code(), &*end.err), (Some(0), ""));
-    assert!(end.out.contains("test/web"), "{}", end.out);
-    // The flag overrides the environment.
-    let mut command = pleg(&["pods", "-r", &endpoint]);
-    command.env("CONTAINER_RUNTIME_ENDPOINT", "unix:///nowhere/x.sock");
-    let end = Running::spawn(command).end().await;
-    assert!(end.out.contains("test/web"), "{}", end.err);
+    for (flag, variable, named_by) in [
+        (None, &endpoint, "CONTAINER_RUNTIME_ENDPOINT"),
+        (Some(&endpoint), &"/none".to_owned(), "--runtime-endpoint"),
+    ] {
+        let mut command = pleg(&["pods"]);
+        command.env("CONTAINER_RUNTIME_ENDPOINT", variable);
+        command.args(flag.map(|endpoint| format!("-r={endpoint}")));
+        let end = Running::spawn(command).end().await;
+        let expected = format!("reading {endpoint} (set by {named_by}");
+        assert!(end.err.starts_with(&expected), "{}", end.err);
+        assert_eq!(end.outcome(), (Some(0), "no pods\n"));
+    }
 }

@@ -41,6 +41,13 @@ impl End {
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
+
+    /// The exit code, and standard error after the line that names the runtime.
+    pub(crate) fn outcome(&self) -> (Option<i32>, &str) {
+        let (first, rest) = self.err.split_once('\n').unwrap_or_default();
+        let names_runtime = first.starts_with("watching ") || first.starts_with("reading ");
+        (self.code(), if names_runtime { rest } else { &self.err })
+    }
 }
 
 /// The path as a command line argument.

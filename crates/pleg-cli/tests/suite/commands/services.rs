@@ -45,6 +45,7 @@ async fn simulated_runtime_stops_while_calls_hang() {
     let mut sim = Running::start(&[&args[..], &hang].concat());
     sim.message().await.expect("the socket");
     let mut pods = Running::start(&["pods", "-r", arg(&socket)]);
+    pods.message().await.expect("the runtime");
     let message = pods.message().await.expect("a notice");
     assert!(message.contains("does not respond"), "{message}");
     sim.signal("TERM").await;

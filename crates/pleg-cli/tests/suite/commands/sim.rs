@@ -6,20 +6,21 @@ use std::process::Stdio;
 use super::run::{Running, Sim, arg, kubelet, run_pod};
 use crate::support::TestDir;
 
-/// Runs `pleg sim ctl` and returns its output.
-async fn ctl(socket: &Path, command: &[&str]) -> String {
-    let args = [&["sim", "ctl", "--socket", arg(socket)], command].concat();
-    let end = Running::start(&args).end().await;
-    assert_eq!(end.code(), Some(0), "{command:?}: {}", end.err);
-    end.out
-}
-
-async fn ctl_fails(socket: &Path, command: &[&str]) -> String {
-    let args = [&["sim", "ctl", "--socket", arg(socket)], command].concat();
-    let end = Running::start(&args).end().await;
-    assert_eq!(end.code(), Some(1), "{command:?}");
-    assert_eq!(end.out, "");
-    end.err
+/// Runs `pleg sim ctl`, and returns its output and the error.
+async fn ctl(socket: &Path, command: &str) -> (String, String) {
+    let words = command.split_whitespace();
+    let args = ["sim", "ctl", "--socket", arg(socket)].into_iter();
+    let end = Running::start(&args.chain(words).collect::<Vec<_>>())
+        .end()
+        .await;
+    let failed = !end.err.is_empty();
+    assert_eq!(
+        end.code(),
+        Some(i32::from(failed)),
+        "{command}: {}",
+        end.err
+    );
+    (end.out, end.err)
 }
 
 #[tokio::test]
@@ -32,7 +33,7 @@ async fn ctl_commands_take_effect_at_run_time() {
     let mut running = Running::start(&[&start[..], &flags, &faults].concat());
     let message = running.message().await.expect("the mode and the socket");
     assert!(message.contains("(crio)"), "{message}");
-    let shown = ctl(&socket, &[]).await;
+    let (shown, _) = ctl(&socket, "").await;
     assert_eq!(
         shown,
         "mode crio: cri-o 1.31.0, serving\n\
@@ -40,53 +41,40 @@ async fn ctl_commands_take_effect_at_run_time() {
          0 subscribers; events: 0 held, 0 discarded, 0 dropped\n\
          faults:\n  drop=#1\n  version.fail=internal@#1\n"
     );
-
     let kubelet = kubelet(&socket, dir.root());
     let (_, id) = run_pod(&kubelet, "web").await;
-    assert_eq!(ctl(&socket, &["reset"]).await, "");
-    assert_eq!(ctl(&socket, &["exit", id.as_str(), "7"]).await, "");
-    let shown = ctl(&socket, &["show"]).await;
-    assert!(shown.contains("1 sandboxes, 1 containers\n"), "{shown}");
-    assert!(shown.ends_with("no faults\nfired:\n  drop 1\n"), "{shown}");
-
-    let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)])
-        .end()
-        .await;
-    let pods: serde_json::Value =
-        serde_json::from_str(pods.out.lines().next().expect("a pod")).expect("JSON");
-    assert!(pods.to_string().contains("\"exitCode\":7"), "{pods}");
-
-    assert_eq!(
-        ctl(&socket, &["restart", "kill", "containers=lost"]).await,
-        ""
-    );
-    assert_eq!(ctl(&socket, &["list_containers.hang", "drop=5%"]).await, "");
-    assert!(
-        ctl(&socket, &[])
-            .await
-            .ends_with("  list_containers.hang=on\nfired:\n  drop 1\n")
-    );
-    let error = ctl_fails(&socket, &["drop=often"]).await;
-    assert!(
-        error.contains("drop=often: not a rate, such as 5%"),
-        "{error}"
-    );
-    let error = ctl_fails(&socket, &["restart", "soon"]).await;
-    assert!(
-        error.contains("restart: unexpected argument \"soon\""),
-        "{error}"
-    );
-    let error = ctl_fails(&socket, &["down", "containers=lost"]).await;
-    assert!(
-        error.contains("down: unexpected argument \"containers=lost\"; usage: down [kill]"),
-        "{error}"
-    );
-
+    let exit = format!("exit {id} 7");
+    for (command, shown, error) in [
+        ("reset", "", ""),
+        (&exit, "", ""),
+        ("show", "1 sandboxes, 1 containers\n", ""),
+        ("show", "no faults\nfired:\n  drop 1\n", ""),
+        ("drop=often", "", "drop=often: not a rate, such as 5%"),
+        ("restart soon", "", "restart: unexpected argument \"soon\""),
+        (
+            "down containers=lost",
+            "",
+            "down: unexpected argument \"containers=lost\"; usage: down [kill]",
+        ),
+    ] {
+        let (out, err) = ctl(&socket, command).await;
+        assert!(
+            out.contains(shown) && err.contains(error),
+            "{command}: {out}{err}"
+        );
+        assert_eq!(err.is_empty(), error.is_empty(), "{command}: {err}");
+    }
+    let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)]);
+    let pods = pods.end().await.out;
+    assert!(pods.contains("\"exitCode\":7"), "{pods}");
+    ctl(&socket, "restart kill containers=lost").await;
+    ctl(&socket, "list_containers.hang drop=5%").await;
+    let (shown, _) = ctl(&socket, "show").await;
+    let faults = "  list_containers.hang=on\nfired:\n  drop 1\n";
+    assert!(shown.ends_with(faults), "{shown}");
     running.signal("TERM").await;
     assert_eq!(running.end().await.code(), Some(0));
     assert!(!dir.path("cri.sock.ctl").exists());
-    let error = ctl_fails(&socket, &["show"]).await;
-    assert!(error.contains("no simulated runtime listens on"), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,199 @@
+//! Tests of the layers of settings, and of the example file. The tests in tests/suite set variables.
+
+use std::time::Duration;
+
+use clap::builder::PossibleValue;
+
+use super::*;
+use crate::args::{AgentArgs, EventsPolicy};
+use crate::log::LogFormat;
+use crate::text::wrapped;
+
+/// The arguments with these flags and this file.
+fn parsed(flags: &[&str], file: &str) -> Result<(Args, AgentArgs), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.toml");
+    std::fs::write(&path, file).unwrap();
+    let path = path.to_str().unwrap();
+    let args = [&["pleg", AGENT, "--config", path], flags].concat();
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    let parsed = || layered(&args).map_err(|error| error.to_string().replace(path, "FILE"));
+    match parsed()?.command {
+        Chosen::Agent(agent) => Ok((parsed()?, agent)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn flag_overrides_file_and_file_overrides_default() {
+    let file = "relist-period = '4s'\nevents = 'never'\nverbose = 2\nlog-format = 'json'";
+    let (args, agent) = parsed(&["--relist-period", "2s", "-v"], file).unwrap();
+    assert_eq!(agent.relist_period, Duration::from_secs(2), "the flag");
+    assert_eq!(args.verbose, 1, "the flag");
+    assert_eq!(agent.connection.events, EventsPolicy::Never, "the file");
+    assert_eq!(args.log_format, LogFormat::Json, "the file");
+    assert_eq!(agent.unready_after, Duration::from_secs(180), "the default");
+    assert_eq!(parsed(&[], file).unwrap().0.verbose, 2, "the file");
+}
+
+#[test]
+fn runtime_of_flag_replaces_both_alternatives_in_file() {
+    for (flags, file, endpoint, sim, set) in [
+        (&[][..], "sim = 'crio'", None, true, ""),
+        (&["-r", "/b"], "sim = 'crio'", Some("unix:///b"), false, ""),
+        (
+            &[],
+            "runtime-endpoint = '/a'",
+            Some("unix:///a"),
+            false,
+            "set in /",
+        ),
+        (
+            &["--sim=crio"],
+            "runtime-endpoint = '/a'",
+            Some("unix:///a"),
+            true,
+            "",
+        ),
+    ] {
+        let runtime = parsed(flags, file).unwrap().1.connection.runtime;
+        let shown = runtime
+            .runtime_endpoint
+            .map(|endpoint| endpoint.to_string());
+        assert_eq!(
+            (shown.as_deref(), runtime.sim.is_some()),
+            (endpoint, sim),
+            "{file}"
+        );
+        assert!(
+            runtime.origin.unwrap_or_default().starts_with(set),
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn error_names_line_key_and_what_is_allowed() {
+    for (file, words) in [
+        (
+            "\nlistne = '/a'",
+            &["FILE:2: unknown key `listne`; allowed: ", " listen, "][..],
+        ),
+        ("config = '/a'", &["FILE:1: unknown key `config`"]),
+        (
+            "events = 'maybe'",
+            &["FILE:1: invalid value of `events`: use auto, always, never"],
+        ),
+        (
+            "relist-period = 5",
+            &["`relist-period`: ", "use for example 500ms"],
+        ),
+        (
+            "verbose = true",
+            &["FILE:1: invalid value of `verbose`: use a number"],
+        ),
+        ("kubelet-names = 1", &["`kubelet-names`: use true, false"]),
+        ("verbose = 'a'", &["`verbose`: use a number"]),
+        ("sim = 'x'", &["`sim`: use ", "containerd-2"]),
+        (
+            "sim = 'crio'\nruntime-endpoint = '/a'",
+            &["FILE: `runtime-endpoint` and `sim` exclude"],
+        ),
+        ("listen = 'x'\nevents = 'y'", &["FILE:1: ", "; FILE:2: "]),
+        ("verbose = 1\nlisten = ", &["FILE:2: "]),
+        ("verbose = 1\n\nverbose = 2", &["FILE:3: duplicate key"]),
+        (
+            "verbose = 1\n[agent]\nb = 1",
+            &["FILE:2: `agent` must be a string"],
+        ),
+        ("é = 1", &["FILE:1: "]),
+    ] {
+        let error = parsed(&[], file).expect_err(file);
+        for word in words {
+            assert!(error.contains(word), "{word} is not in {error}");
+        }
+    }
+}
+
+/// Where the example is.
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.toml");
+
+/// The example file: all settings with their defaults.
+fn example() -> String {
+    let mut text = String::from(
+        "# The settings of `pleg agent`. What is set here is the default; a setting without one is\n\
+         # commented out. Each is also a flag and an environment variable: `relist-period` is\n\
+         # `--relist-period` and PLEG_RELIST_PERIOD. Flags override variables, which override this file.\n\
+         #\n\
+         # `pleg config check FILE` checks a file. Tests write this one (PLEG_BLESS=1).\n",
+    );
+    let command = Args::command();
+    for arg in settable(&command) {
+        let key = arg.get_long().unwrap();
+        text.push('\n');
+        for line in wrapped(&arg.get_help().unwrap().to_string(), 98) {
+            text.push_str(&format!("# {line}\n"));
+        }
+        let values = arg.get_possible_values();
+        if !values.is_empty() {
+            let names: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
+            text.push_str(&format!("# One of {}.\n", names.join(", ")));
+        }
+        let default = arg.get_default_values().first().and_then(|v| v.to_str());
+        let line = match (key, default) {
+            (VERBOSE, _) => format!("{key} = 0\n"),
+            (_, Some("false")) => format!("{key} = false\n"),
+            (_, Some(value)) => format!("{key} = \"{value}\"\n"),
+            (_, None) => format!("# {key} = \"{}\"\n", sample(key)),
+        };
+        text.push_str(&line);
+    }
+    text
+}
+
+/// A value of a setting without a default.
+fn sample(key: &str) -> &'static str {
+    match key {
+        "runtime-endpoint" => "unix:///run/containerd/containerd.sock",
+        "sim" => "containerd-2",
+        "health-listen" => "127.0.0.1:9395",
+        "token-file" => "/etc/pleg/tokens",
+        "tls-cert" => "/etc/pleg/tls.crt",
+        "tls-key" => "/etc/pleg/tls.key",
+        "tls-client-ca" => "/etc/pleg/client-ca.crt",
+        other => panic!("add a sample of {other}"),
+    }
+}
+
+#[test]
+fn example_file_is_current_and_equals_the_defaults() {
+    let example = example();
+    if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
+        std::fs::write(EXAMPLE, &example).unwrap();
+    }
+    let committed = std::fs::read_to_string(EXAMPLE).unwrap_or_default();
+    let bless = "run PLEG_BLESS=1 cargo test -p pleg-cli example_file";
+    assert!(
+        committed == example,
+        "deploy/agent.toml is not current; {bless}"
+    );
+    let shown = |file: &str| {
+        let (args, mut agent) = parsed(&[], file).unwrap();
+        agent.config = None;
+        format!("{agent:?} {} {:?}", args.verbose, args.log_format)
+    };
+    assert_eq!(shown(&example), shown(""));
+    // What is commented out is valid, except that one runtime excludes the other.
+    let is_setting = |line: &str| {
+        line.split_once(" = ")
+            .is_some_and(|(key, _)| !key.contains(' '))
+    };
+    let uncommented = |line| match str::strip_prefix(line, "# ") {
+        Some(rest) if is_setting(rest) && !rest.starts_with("sim") => rest,
+        _ => line,
+    };
+    let all: Vec<&str> = example.lines().map(uncommented).collect();
+    let agent = parsed(&[], &all.join("\n")).unwrap().1;
+    assert!(agent.access.tls_client_ca.is_some());
+    assert!(agent.connection.runtime.runtime_endpoint.is_some());
+}
