@@ -1,7 +1,6 @@
-//! Writes `docs/metrics.md` from the descriptions in the code, and checks that it is current.
+//! Writes the tables of `docs/metrics.md` from the descriptions in the code, and checks that they are current.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::{env, fs};
 
@@ -12,30 +11,8 @@ use metrics::{
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 
-const HEAD: &str = "\
-# Metrics
-
-What `pleg agent` serves at `/metrics`. A test writes this page from the code
-(`PLEG_BLESS=1 cargo test -p pleg-cli metrics_page`), and another one checks that each metric moves.
-
-Names in backticks are labels. Durations are in seconds. A summary has a sum and a count, and no quantiles. No label
-has the name or id of a pod or container: `/readyz?verbose` and `/debug/pods` name pods. A node has at most 120
-series. `deploy/prometheus/` has alerts and `deploy/grafana/` a dashboard, which need these metrics only.
-
-| name | type | meaning |
-| --- | --- | --- |
-";
-
-const WITH_KUBELET_NAMES: &str = "
-## With `--kubelet-names`
-
-Then the page also has the names of the kubelet, and buckets instead of summaries: some 350 series a node. They
-have the kubelet's meaning, or the row says what differs. A query that sums them, such as that of a dashboard of
-the kubelet, counts the node twice, unless it selects the job.
-
-| name | type | meaning |
-| --- | --- | --- |
-";
+/// The end of the head of a table.
+const TABLE: &str = "| --- | --- | --- |\n";
 
 /// Collects descriptions.
 #[derive(Default)]
@@ -78,37 +55,40 @@ impl Recorder for Descriptions {
     }
 }
 
-fn page() -> String {
+/// The rows of the two tables: what is always shown, and what `--kubelet-names` adds.
+fn rows() -> [String; 2] {
     let described = Descriptions::default();
     with_local_recorder(&described, super::metrics::describe);
-    let (mut always, mut with_kubelet_names) = (BTreeMap::new(), BTreeMap::new());
+    let (mut always, mut added) = (BTreeMap::new(), BTreeMap::new());
     for (name, (kind, text)) in described.0.into_inner().unwrap() {
         let own = super::metrics::own_name(&name);
-        if own.as_ref() != Some(&name) || kind == "histogram" {
-            with_kubelet_names.insert(name, (kind, text.clone()));
+        let is_histogram = kind == "histogram";
+        if is_histogram || own.as_ref() != Some(&name) {
+            added.insert(name, (kind, text.clone()));
         }
-        let shown = if kind == "histogram" { "summary" } else { kind };
+        let shown = if is_histogram { "summary" } else { kind };
         always.extend(own.map(|name| (name, (shown, text))));
     }
-    let mut page = String::new();
-    for (head, rows) in [(HEAD, always), (WITH_KUBELET_NAMES, with_kubelet_names)] {
-        page.push_str(head);
-        for (name, (kind, text)) in rows {
-            writeln!(page, "| {name} | {kind} | {text} |").unwrap();
-        }
-    }
-    page
+    [always, added].map(|rows| {
+        let row = |(name, (kind, text))| format!("| {name} | {kind} | {text} |\n");
+        rows.into_iter().map(row).collect()
+    })
 }
 
 #[test]
-fn page_of_metrics_is_current() {
-    let page = page();
+fn tables_of_metrics_are_current() {
+    let committed = fs::read_to_string(PAGE).unwrap();
+    let [head, between, _] = committed.split(TABLE).collect::<Vec<_>>()[..] else {
+        panic!("docs/metrics.md has two tables");
+    };
+    let (_, text) = between.split_once("\n\n").unwrap();
+    let [always, added] = rows();
+    let page = format!("{head}{TABLE}{always}\n{text}{TABLE}{added}");
     if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
         fs::write(PAGE, &page).unwrap();
     }
-    let committed = fs::read_to_string(PAGE).unwrap_or_default();
     assert!(
-        committed == page,
+        fs::read_to_string(PAGE).unwrap() == page,
         "docs/metrics.md is not current; run PLEG_BLESS=1 cargo test -p pleg-cli metrics_page"
     );
 }

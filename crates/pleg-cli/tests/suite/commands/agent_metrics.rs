@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use pleg_tests::wait::until;
+use pleg_tests::wait::pass_time;
 
 use super::agent::Agent;
 use super::run::{Running, arg, control};
@@ -110,18 +110,14 @@ impl Seen {
 
     /// Scrapes until these have moved.
     async fn until_moved(&mut self, agent: &Agent, metrics: &[&str]) {
-        let seen = tokio::sync::Mutex::new(self);
-        let moved = until(PATIENCE, "all have moved", || async {
-            let mut seen = seen.lock().await;
-            seen.scrape(agent).await;
-            metrics
-                .iter()
-                .all(|metric| seen.has_moved(metric))
-                .then_some(())
-        });
-        if moved.await.is_err() {
-            let seen = seen.lock().await;
-            let still: Vec<_> = metrics.iter().filter(|m| !seen.has_moved(m)).collect();
+        let moved = async {
+            while !metrics.iter().all(|metric| self.has_moved(metric)) {
+                pass_time(Duration::from_millis(100)).await;
+                self.scrape(agent).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, moved).await.is_err() {
+            let still: Vec<_> = metrics.iter().filter(|m| !self.has_moved(m)).collect();
             let (_, _, page) = agent.get("/readyz?verbose").await;
             panic!("these have not moved: {still:?}; {page}");
         }
@@ -195,6 +191,9 @@ async fn each_documented_metric_exists_and_moves() {
     seen.until_moved(&agent, &moving).await;
     seen.check(&all);
 
+    // The runtime's Status may not have been read yet.
+    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
+    plain.until_metric(condition, 1.0).await;
     let mut plainly = Seen::default();
     plainly.scrape(&plain).await;
     plainly.check(&always);
