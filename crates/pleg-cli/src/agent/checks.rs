@@ -75,7 +75,10 @@ impl State<'_> {
                 for evidence in &reason.evidence {
                     text.line(&format!("    {evidence}"));
                 }
-                text.line(&format!("    do: {}", reason.action));
+                match &reason.cause {
+                    Some(cause) => text.line(&format!("    explained by {cause}")),
+                    None => text.line(&format!("    do: {}", reason.action)),
+                }
             }
             if passed {
                 let detail = match layer.as_str() {

@@ -19,6 +19,10 @@ use crate::text::{clip, duration, safe};
 
 /// How often facts are collected.
 const PERIOD: Duration = Duration::from_secs(30);
+/// The same while the runtime does not answer: some facts of the host need two looks.
+const TROUBLED: Duration = Duration::from_secs(5);
+/// The most findings that are metrics at once.
+const MOST_SHOWN: usize = 12;
 /// The deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How many characters of the runtime's name and version are shown.
@@ -77,34 +81,34 @@ impl Facts {
     /// Takes what follows now, and logs what has begun and ended.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
-        let known = |code: &str| last.iter().find(|(finding, _)| finding.code == code);
+        let since = |code: &str| {
+            let known = last.iter().find(|(finding, _)| finding.code == code);
+            known.map(|(_, since)| *since)
+        };
         for (finding, since) in &last {
-            if !findings.iter().any(|new| new.code == finding.code) {
-                set(finding, 0.0);
+            set(finding, 0.0);
+            if findings.iter().all(|new| new.code != finding.code) {
+                let (code, summary) = (finding.code, &finding.summary);
                 let lasted = duration(now.since(*since));
-                tracing::info!(
-                    code = finding.code,
-                    "over after {lasted}: {}",
-                    finding.summary
-                );
+                tracing::info!(code, "over after {lasted}: {summary}");
             }
         }
-        self.findings = findings
-            .into_iter()
-            .map(|finding| {
-                let begins = known(finding.code).is_none();
-                if begins {
-                    log(&finding);
-                }
-                let since = known(finding.code).map_or(now, |(_, since)| *since);
-                (finding, since)
-            })
-            .collect();
+        let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
+        alarming
+            .take(MOST_SHOWN)
+            .for_each(|finding| set(finding, 1.0));
+        let dated = findings.into_iter().map(|finding| {
+            let known = since(finding.code);
+            if known.is_none() {
+                log(&finding);
+            }
+            (finding, known.unwrap_or(now))
+        });
+        self.findings = dated.collect();
     }
 }
 
 fn log(finding: &Finding) {
-    set(finding, 1.0);
     let Finding {
         code,
         summary,
@@ -175,14 +179,24 @@ impl Collector {
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
         let health = self.pleg.health();
         loop {
-            let due = self.clock.now().after(PERIOD);
+            let began = self.clock.now();
             self.collect(&health, shown).await;
-            self.clock.sleep_until(due).await;
+            let period = match is_usable(&health, self.clock.now()) {
+                true => PERIOD,
+                false => TROUBLED,
+            };
+            self.clock.sleep_until(began.after(period)).await;
         }
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
-        let answer = self.client.status().await;
+        let look = async {
+            match &mut self.host {
+                Some(watch) => Some(watch.look().await),
+                None => None,
+            }
+        };
+        let (answer, host) = tokio::join!(self.client.status(), look);
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
@@ -195,10 +209,6 @@ impl Collector {
                 why: why.clone(),
                 ..Unusable::default()
             }),
-        };
-        let host = match &mut self.host {
-            Some(watch) => Some(watch.look().await),
-            None => None,
         };
         let before = std::mem::replace(&mut self.pods, self.pleg.snapshot());
         let pods = Pods::new(&before, &self.pods, self.clock.wall());
