@@ -175,17 +175,27 @@ impl Collector {
         })
     }
 
-    /// Collects again and again.
+    /// Collects again and again, and when the runtime stops or begins to answer.
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
-        let health = self.pleg.health();
+        let mut health = self.pleg.health();
         loop {
             let began = self.clock.now();
             self.collect(&health, shown).await;
-            let period = match is_usable(&health, self.clock.now()) {
-                true => PERIOD,
-                false => TROUBLED,
+            let usable = is_usable(&health, self.clock.now());
+            let due = began.after(if usable { PERIOD } else { TROUBLED });
+            let changes = async {
+                while health.changed().await {
+                    if is_usable(&health, self.clock.now()) != usable {
+                        return;
+                    }
+                }
+                // The generator has ended.
+                std::future::pending::<()>().await;
             };
-            self.clock.sleep_until(began.after(period)).await;
+            tokio::select! {
+                () = self.clock.sleep_until(due) => {}
+                () = changes => {}
+            }
         }
     }
 
@@ -196,7 +206,7 @@ impl Collector {
                 None => None,
             }
         };
-        let (answer, host) = tokio::join!(self.client.status(), look);
+        let (answer, mut host) = tokio::join!(self.client.status(), look);
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
@@ -210,6 +220,12 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
+        if unusable.is_some()
+            && let Some(watch) = &mut self.host
+        {
+            // Some facts need two looks that are close to each other.
+            host = Some(watch.look().await);
+        }
         let before = std::mem::replace(&mut self.pods, self.pleg.snapshot());
         let pods = Pods::new(&before, &self.pods, self.clock.wall());
         let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
