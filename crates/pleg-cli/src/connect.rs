@@ -167,15 +167,14 @@ impl Target {
             EventsPolicy::Auto => Mode::Auto,
             EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = self.beside_a_kubelet(self.runtime(CriConfig::new)?);
+        let found = self.found.clone();
+        let socket = move || Some(found.get()?.endpoint.path().to_owned());
+        // It looks for a kubelet that subscribes to the events of the same socket.
+        let runtime = self
+            .runtime(CriConfig::new)?
+            .with_subscriber_check(move || find_subscriber(Path::new("/"), socket().as_deref()));
         let builder = Pleg::builder(ObservedRuntime::new(runtime, self.meter()));
         Ok(builder.settings(settings).mode(mode).clock(self.clock))
-    }
-
-    /// The client, which looks for a kubelet that subscribes to the events of the same socket.
-    fn beside_a_kubelet(&self, runtime: CriRuntime) -> CriRuntime {
-        let socket = self.socket();
-        runtime.with_subscriber_check(move || find_subscriber(Path::new("/"), socket.as_deref()))
     }
 
     /// A client for other calls, with this deadline.
@@ -184,11 +183,29 @@ impl Target {
         Ok(self.runtime(config)?.client())
     }
 
+    /// A client that searches for the socket whenever it connects, until it is found.
     fn runtime(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
-        match self.found.get() {
-            Some(found) => Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            None => searching(config, self.found.clone()),
-        }
+        let found = self.found.clone();
+        let endpoint = match found.get() {
+            Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
+            // Only a name: the connector does not use it.
+            None => "/run/containerd/containerd.sock".parse()?,
+        };
+        let connect = move || {
+            let found = found.clone();
+            async move {
+                if found.get().is_none()
+                    && let Some(new) = find::search(Path::new("/")).map_err(io::Error::other)?
+                    && found.set(new.clone()).is_ok()
+                {
+                    notice(&format!("watching {new}"));
+                }
+                let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
+                let found = found.get().ok_or_else(missing)?;
+                UnixStream::connect(found.endpoint.path()).await
+            }
+        };
+        Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
     /// Waits for the first complete list. Returns permanent errors at once.
@@ -251,33 +268,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A client that searches for the socket whenever it connects, until it is found.
-fn searching(
-    config: impl FnOnce(Endpoint) -> CriConfig,
-    found: Arc<OnceLock<Found>>,
-) -> anyhow::Result<CriRuntime> {
-    // Only a name: the connector does not use it.
-    let config = config("/run/containerd/containerd.sock".parse()?);
-    let connect = move || {
-        let found = found.clone();
-        async move {
-            let searched = match found.get() {
-                None => find::search(Path::new("/")).map_err(io::Error::other)?,
-                Some(_) => None,
-            };
-            if let Some(new) = searched
-                && found.set(new.clone()).is_ok()
-            {
-                notice(&format!("watching {new}"));
-            }
-            let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
-            UnixStream::connect(found.get().ok_or_else(missing)?.endpoint.path()).await
-        }
-    };
-    Ok(CriRuntime::with_connector(config, connect)?)
-}
-
-/// Whether a runtime that starts or restarts may cause this error.
+/// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
     matches!(
         error,
@@ -289,7 +280,7 @@ const fn is_temporary(error: &ConnectError) -> bool {
     )
 }
 
-/// Whether a list may succeed after an error of this kind.
+/// Returns true if a list may succeed after an error of this kind.
 const fn is_temporary_kind(kind: CallErrorKind) -> bool {
     !matches!(
         kind,
