@@ -21,7 +21,7 @@ use crate::meter::Meter;
 use crate::runtime_calls::ObservedRuntime;
 use crate::sim::{Embedded, control_path};
 
-/// How long `watch` and `pods` wait for the runtime to respond.
+/// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The selected runtime.
@@ -68,7 +68,7 @@ impl Target {
         let found = match (runtime.sim, &runtime.runtime_endpoint) {
             (Some(mode), _) => return Ok(Some(Self::embedded(mode).await?)),
             (None, Some(endpoint)) => {
-                let flag = || "set by --runtime-endpoint".to_owned();
+                let flag = || "set by -r".to_owned();
                 let origin = runtime.origin.clone().unwrap_or_else(flag);
                 Some(Found::new(endpoint.clone(), origin, Path::new("/")))
             }
@@ -215,7 +215,7 @@ impl Target {
         } = self.found()?;
         let advice = || format!("start the runtime, or correct its endpoint ({origin})");
         let within = self.timeout;
-        let mut last = None;
+        let (mut last, mut answered) = (None, false);
         let mut health = pleg.health();
         let listed = async {
             let mut interval = tokio::time::interval(Duration::from_millis(250));
@@ -229,7 +229,7 @@ impl Target {
                 last = Some(error);
                 interval.tick().await;
             }
-            last = None;
+            (last, answered) = (None, true);
             loop {
                 let current = health.current();
                 match current.list_error {
@@ -250,6 +250,7 @@ impl Target {
         match (last, pleg.health().current().list_error) {
             (Some(error), _) => Err(error).with_context(failed),
             (None, Some(error)) => Err(error).with_context(failed),
+            (None, None) if answered => bail!("list calls to {endpoint} hang: {}", failed()),
             (None, None) => bail!("{endpoint} does not respond: {}", failed()),
         }
     }

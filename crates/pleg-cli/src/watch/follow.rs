@@ -12,7 +12,7 @@ use crate::log::notice;
 use crate::record::{DEGRADED, Page, RECOVERED, Record};
 use crate::text::duration;
 
-/// How often the agent is asked for new records.
+/// The agent is asked for new records once in this time.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The code of the reason that the agent does not answer.
 const SILENT: &str = "agent_silent";
@@ -67,7 +67,7 @@ fn say_if_incomplete(head: &Page, since: u64) {
     }
 }
 
-/// How far the agent's records were read.
+/// The position in the agent's records.
 struct Follower {
     agent: String,
     last: u64,

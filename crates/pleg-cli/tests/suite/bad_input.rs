@@ -111,7 +111,7 @@ fn missing_or_silent_socket_fails_after_the_time() {
     let _listener = UnixListener::bind(dir.path("silent.sock")).expect("bound");
     let [silent, missing] = ["silent.sock", "none.sock"].map(|name| dir.path(name));
     let watch = pleg(&["watch", "--for=3s", "-r", missing.to_str().expect("UTF-8")]);
-    let advice = "start the runtime, or correct its endpoint (set by --runtime-endpoint)";
+    let advice = "start the runtime, or correct its endpoint (set by -r)";
     let rows = [
         ("15", pods_at(&silent), ["does not respond", "10s"]),
         ("15", pods_at(&missing), ["no socket", "10s"]),
