@@ -196,11 +196,11 @@ impl Record {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
     /// Now, by the agent's clock.
-    pub(crate) time: String,
+    pub(crate) time: jiff::Timestamp,
     /// When the agent started.
     pub(crate) agent: String,
     /// The agent has kept every record since then.
-    pub(crate) complete_since: String,
+    pub(crate) complete_since: jiff::Timestamp,
     /// The number of records after the given one that the agent no longer has.
     pub(crate) missed: u64,
     /// The number of the last record up to which this page is complete.
