@@ -195,7 +195,7 @@ fn check(key: &str, value: &str) -> Result<(), String> {
     parsed.map(drop).map_err(|error| reason(&error))
 }
 
-/// What a value may be, or why it is not valid.
+/// The allowed values, or the reason why a value is not valid.
 fn reason(error: &clap::Error) -> String {
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(source), _) => source.to_string(),

@@ -21,7 +21,7 @@ use crate::meter::Meter;
 use crate::runtime_calls::ObservedRuntime;
 use crate::sim::{Embedded, control_path};
 
-/// How long `watch` and `pods` wait for the runtime to respond.
+/// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The selected runtime.
@@ -68,7 +68,7 @@ impl Target {
         let found = match (runtime.sim, &runtime.runtime_endpoint) {
             (Some(mode), _) => return Ok(Some(Self::embedded(mode).await?)),
             (None, Some(endpoint)) => {
-                let flag = || "set by --runtime-endpoint".to_owned();
+                let flag = || "set by -r".to_owned();
                 let origin = runtime.origin.clone().unwrap_or_else(flag);
                 Some(Found::new(endpoint.clone(), origin, Path::new("/")))
             }
@@ -167,15 +167,14 @@ impl Target {
             EventsPolicy::Auto => Mode::Auto,
             EventsPolicy::Always => Mode::Evented,
         };
-        let runtime = self.beside_a_kubelet(self.runtime(CriConfig::new)?);
+        let found = self.found.clone();
+        let socket = move || Some(found.get()?.endpoint.path().to_owned());
+        // It looks for a kubelet that subscribes to the events of the same socket.
+        let runtime = self
+            .runtime(CriConfig::new)?
+            .with_subscriber_check(move || find_subscriber(Path::new("/"), socket().as_deref()));
         let builder = Pleg::builder(ObservedRuntime::new(runtime, self.meter()));
         Ok(builder.settings(settings).mode(mode).clock(self.clock))
-    }
-
-    /// The client, which looks for a kubelet that subscribes to the events of the same socket.
-    fn beside_a_kubelet(&self, runtime: CriRuntime) -> CriRuntime {
-        let socket = self.socket();
-        runtime.with_subscriber_check(move || find_subscriber(Path::new("/"), socket.as_deref()))
     }
 
     /// A client for other calls, with this deadline.
@@ -184,11 +183,29 @@ impl Target {
         Ok(self.runtime(config)?.client())
     }
 
+    /// A client that searches for the socket whenever it connects, until it is found.
     fn runtime(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
-        match self.found.get() {
-            Some(found) => Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            None => searching(config, self.found.clone()),
-        }
+        let found = self.found.clone();
+        let endpoint = match found.get() {
+            Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
+            // Only a name: the connector does not use it.
+            None => "/run/containerd/containerd.sock".parse()?,
+        };
+        let connect = move || {
+            let found = found.clone();
+            async move {
+                if found.get().is_none()
+                    && let Some(new) = find::search(Path::new("/")).map_err(io::Error::other)?
+                    && found.set(new.clone()).is_ok()
+                {
+                    notice(&format!("watching {new}"));
+                }
+                let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
+                let found = found.get().ok_or_else(missing)?;
+                UnixStream::connect(found.endpoint.path()).await
+            }
+        };
+        Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
     /// Waits for the first complete list. Returns permanent errors at once.
@@ -198,7 +215,7 @@ impl Target {
         } = self.found()?;
         let advice = || format!("start the runtime, or correct its endpoint ({origin})");
         let within = self.timeout;
-        let mut last = None;
+        let (mut last, mut answered) = (None, false);
         let mut health = pleg.health();
         let listed = async {
             let mut interval = tokio::time::interval(Duration::from_millis(250));
@@ -212,7 +229,7 @@ impl Target {
                 last = Some(error);
                 interval.tick().await;
             }
-            last = None;
+            (last, answered) = (None, true);
             loop {
                 let current = health.current();
                 match current.list_error {
@@ -233,6 +250,7 @@ impl Target {
         match (last, pleg.health().current().list_error) {
             (Some(error), _) => Err(error).with_context(failed),
             (None, Some(error)) => Err(error).with_context(failed),
+            (None, None) if answered => bail!("list calls to {endpoint} hang: {}", failed()),
             (None, None) => bail!("{endpoint} does not respond: {}", failed()),
         }
     }
@@ -251,33 +269,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A client that searches for the socket whenever it connects, until it is found.
-fn searching(
-    config: impl FnOnce(Endpoint) -> CriConfig,
-    found: Arc<OnceLock<Found>>,
-) -> anyhow::Result<CriRuntime> {
-    // Only a name: the connector does not use it.
-    let config = config("/run/containerd/containerd.sock".parse()?);
-    let connect = move || {
-        let found = found.clone();
-        async move {
-            let searched = match found.get() {
-                None => find::search(Path::new("/")).map_err(io::Error::other)?,
-                Some(_) => None,
-            };
-            if let Some(new) = searched
-                && found.set(new.clone()).is_ok()
-            {
-                notice(&format!("watching {new}"));
-            }
-            let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
-            UnixStream::connect(found.get().ok_or_else(missing)?.endpoint.path()).await
-        }
-    };
-    Ok(CriRuntime::with_connector(config, connect)?)
-}
-
-/// Whether a runtime that starts or restarts may cause this error.
+/// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
     matches!(
         error,
@@ -289,7 +281,7 @@ const fn is_temporary(error: &ConnectError) -> bool {
     )
 }
 
-/// Whether a list may succeed after an error of this kind.
+/// Returns true if a list may succeed after an error of this kind.
 const fn is_temporary_kind(kind: CallErrorKind) -> bool {
     !matches!(
         kind,

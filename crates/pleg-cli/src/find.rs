@@ -130,7 +130,12 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let crictl: Option<Crictl> = serde_saphyr::from_str(&text)?;
+    let crictl: Option<Crictl> = serde_saphyr::from_str(&text).map_err(|error| {
+        // The lines that follow are an excerpt of the file.
+        let error = error.to_string();
+        let first = error.lines().next().unwrap_or_default();
+        anyhow!("{}", first.trim_start_matches("error: "))
+    })?;
     let named = crictl.and_then(|crictl| crictl.runtime_endpoint);
     let named = named.filter(|endpoint| !endpoint.is_empty());
     Ok(named.map(|endpoint| endpoint.parse()).transpose()?)
@@ -194,6 +199,7 @@ mod tests {
             "unix:///run/gone.sock (set in /etc/crictl.yaml; not examined: /run/crio/crio.sock)";
         let known = "unix:///run/crio/crio.sock (found)";
         let error = "cannot use /etc/crictl.yaml; correct it, or set the runtime with -r";
+        let not_yaml = format!("{error} unix:///path: line 1 column 19: expected string scalar");
         for (text, found) in [
             (
                 "runtime-endpoint: unix:///run/gone.sock\ntimeout: 2\n",
@@ -202,7 +208,7 @@ mod tests {
             ("runtime-endpoint: /run/gone.sock\n", missing),
             ("runtime-endpoint: \"\"\n", known),
             ("# nothing\n", known),
-            ("runtime-endpoint: [\n", error),
+            ("runtime-endpoint: [\n", &not_yaml),
             ("runtime-endpoint: tcp://1.2.3.4:5\n", error),
         ] {
             fs::write(root.path().join("etc/crictl.yaml"), text).unwrap();

@@ -100,7 +100,7 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
     Ok(())
 }
 
-/// Whether standard error is a stream of the journal.
+/// Returns true if standard error is a stream of the journal.
 fn is_journal() -> bool {
     let Ok(stderr) = fs::metadata("/proc/self/fd/2") else {
         return false;

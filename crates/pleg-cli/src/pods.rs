@@ -15,7 +15,7 @@ use crate::record::Pod as PodName;
 use crate::table::{Cell, Column, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
-/// How long to wait for the inspections after the first list: the deadline of one inspection.
+/// Time for the status calls after the first list: the deadline of the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {

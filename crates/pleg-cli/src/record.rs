@@ -178,12 +178,12 @@ impl Record {
         self
     }
 
-    /// Whether this is a lifecycle event of a pod.
+    /// Returns true for a lifecycle event of a pod.
     pub(crate) const fn is_event(&self) -> bool {
         self.source.is_some()
     }
 
-    /// Whether a container has failed: its exit code is not 0, or not known.
+    /// Returns true if a container ended with an exit code that is not 0, or not known.
     pub(crate) fn is_failure(&self) -> bool {
         self.r#type == "ContainerDied"
             && self.kind.as_deref() == Some("container")
@@ -196,15 +196,15 @@ impl Record {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
     /// Now, by the agent's clock.
-    pub(crate) time: String,
+    pub(crate) time: jiff::Timestamp,
     /// When the agent started.
     pub(crate) agent: String,
     /// The agent has kept every record since then.
-    pub(crate) complete_since: String,
-    /// How many records after the given number are no longer kept.
+    pub(crate) complete_since: jiff::Timestamp,
+    /// The number of records after the given one that the agent no longer has.
     pub(crate) missed: u64,
     /// The number of the last record up to which this page is complete.
     pub(crate) last: u64,
-    /// Whether there are more records after that.
+    /// True if there are more records after that.
     pub(crate) more: bool,
 }

@@ -33,7 +33,7 @@ impl Signal {
     }
 }
 
-/// Returns the first signal. Signals before the first poll of the future count, too.
+/// Returns the first signal. Signals before the first poll of the future count.
 pub(crate) fn first() -> io::Result<impl Future<Output = Signal>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

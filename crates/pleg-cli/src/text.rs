@@ -24,7 +24,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Whether this is a control character, or an invisible or direction-changing one.
+/// Returns true for control characters, and for invisible and direction-changing ones.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -35,7 +35,7 @@ fn is_unsafe(c: char) -> bool {
 /// The most bytes of what a terminal shows as one character: combining marks can be stacked without end.
 const MOST_CLUSTER: usize = 32;
 
-/// How many columns of a terminal the text needs. It must be safe.
+/// The columns of a terminal that the text needs. It must be escaped already.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }

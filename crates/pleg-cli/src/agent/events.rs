@@ -97,9 +97,9 @@ impl RecentEvents {
             last = number;
         }
         let head = Page {
-            time: json::utc(now).to_string(),
+            time: json::utc(now),
             agent: json::utc(ring.agent).to_string(),
-            complete_since: json::utc(ring.complete_since).to_string(),
+            complete_since: json::utc(ring.complete_since),
             missed: if after > 0 {
                 (first - 1).saturating_sub(after)
             } else {
@@ -165,7 +165,7 @@ mod tests {
             (numbers, head.last, head.more),
             (vec![1, 2, 3, 4, 5], 5, false)
         );
-        assert_eq!(head.complete_since, head.agent);
+        assert_eq!(head.complete_since.to_string(), head.agent);
         let (head, numbers) = read(events.page(at(9), Some(at(4)), 0));
         assert_eq!((numbers, head.last), (vec![4, 5], 5));
         let (head, numbers) = read(events.page(at(9), None, 5));
@@ -192,7 +192,7 @@ mod tests {
             let (head, numbers) = read(page);
             if after == 1 {
                 assert_eq!(Some(&(head.missed + 2)), numbers.first(), "{head:?}");
-                assert!(head.complete_since > head.agent);
+                assert!(head.complete_since.to_string() > head.agent);
             }
             after = head.last;
             read_numbers.extend(numbers);

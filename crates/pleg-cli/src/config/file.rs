@@ -9,12 +9,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::bounded;
 
-/// What is wrong in a file: one line for each problem.
+/// The problems in a file, one line each.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub(super) struct Invalid(pub(super) Vec<String>);
 
-/// The settings in the file that `check` accepts. It returns why it does not.
+/// The settings in the file. `check` returns an error for a key or value that is not valid.
 pub(super) fn read(
     file: &Path,
     check: impl Fn(&str, &str) -> Result<(), String>,

@@ -12,7 +12,7 @@ use crate::log::notice;
 use crate::record::{DEGRADED, Page, RECOVERED, Record};
 use crate::text::duration;
 
-/// How often the agent is asked for new records.
+/// The agent is asked for new records once in this time.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The code of the reason that the agent does not answer.
 const SILENT: &str = "agent_silent";
@@ -53,13 +53,8 @@ fn show(printer: &mut Printer, records: &[Record]) -> anyhow::Result<()> {
 
 /// The agent keeps a bounded number of records, and none from before its start.
 fn say_if_incomplete(head: &Page, since: u64) {
-    let times = (
-        head.complete_since.parse::<jiff::Timestamp>(),
-        head.time.parse::<jiff::Timestamp>(),
-    );
-    if let (Ok(complete), Ok(now)) = times
-        && now.as_second() - complete.as_second() < i64::try_from(since).unwrap_or(i64::MAX)
-    {
+    let complete = head.time.as_second() - head.complete_since.as_second();
+    if u64::try_from(complete).is_ok_and(|complete| complete < since) {
         notice(&format!(
             "the agent's records begin at {}",
             head.complete_since
@@ -67,7 +62,7 @@ fn say_if_incomplete(head: &Page, since: u64) {
     }
 }
 
-/// How far the agent's records were read.
+/// The position in the agent's records.
 struct Follower {
     agent: String,
     last: u64,
@@ -125,9 +120,9 @@ mod tests {
 
     fn page(agent: &str, missed: u64, last: u64) -> Page {
         Page {
-            time: String::new(),
+            time: jiff::Timestamp::UNIX_EPOCH,
             agent: agent.to_owned(),
-            complete_since: String::new(),
+            complete_since: jiff::Timestamp::UNIX_EPOCH,
             missed,
             last,
             more: false,

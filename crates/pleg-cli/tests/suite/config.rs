@@ -49,8 +49,8 @@ async fn flag_overrides_variable_and_variable_overrides_file() {
         PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
         CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
         PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
-        PLEG_RUNTIME_ENDPOINT=/a -r=/c => watching unix:///c (set by --runtime-endpoint
-        PLEG_SIM=crio -r=/c => watching unix:///c (set by --runtime-endpoint
+        PLEG_RUNTIME_ENDPOINT=/a -r=/c => watching unix:///c (set by -r
+        PLEG_SIM=crio -r=/c => watching unix:///c (set by -r
         PLEG_RUNTIME_ENDPOINT=/a --sim => (embedded, simulated)
         PLEG_SIM=crio CONTAINER_RUNTIME_ENDPOINT=/b => (embedded, simulated)
         PLEG_RELIST_PERIOD=2m => relist-period-max

@@ -10,18 +10,12 @@ use serde_json::Value;
 use super::run::{Sim, arg};
 use crate::support::{TestDir, pleg};
 
+const AGENT: [&str; 3] = ["agent", "--listen", "127.0.0.1:0"];
+
 /// The exit of a container whose name changes the direction of text, as an agent logs it.
 async fn logged(format: &str) -> String {
     let sim = Sim::start().await;
-    let args = [
-        "agent",
-        "-v",
-        "--listen",
-        "127.0.0.1:0",
-        "--log-format",
-        format,
-    ];
-    let mut agent = sim.run(&args);
+    let mut agent = sim.run(&[&AGENT[..], &["-v", "--log-format", format]].concat());
     loop {
         let line = agent.message().await.expect("a line");
         if line.contains("subscribed to the event stream") {
@@ -29,10 +23,8 @@ async fn logged(format: &str) -> String {
         }
     }
     let pod = sim.kubelet.run_pod("p\u{202e}\n").await.expect("run");
-    let life = Life::Exit {
-        code: 3,
-        after_ms: 10,
-    };
+    let (code, after_ms) = (3, 10);
+    let life = Life::Exit { code, after_ms };
     let started = sim.kubelet.run(&pod, "c\u{1b}[2J", 0, life).await;
     started.expect("started");
     loop {
@@ -81,7 +73,7 @@ async fn json_has_stable_fields_and_the_text_of_a_runtime() {
 #[tokio::test]
 async fn notices_and_the_error_at_the_end_are_json_too() {
     let sim = Sim::start().await;
-    let args = ["agent", "--listen", "127.0.0.1:0", "--log-format", "json"];
+    let args = [&AGENT[..], &["--log-format", "json"]].concat();
     let notice = sim.run(&args).message().await.expect("a line");
     let notice: Value = serde_json::from_str(&notice).expect("JSON");
     assert_eq!(notice["level"], "info", "{notice}");
@@ -104,15 +96,7 @@ async fn lines_in_the_journal_begin_with_their_priority() {
         let own = format!("/proc/self/fd/{}", write.as_raw_fd());
         let own = std::fs::metadata(own).expect("its metadata");
         let stream = stream.unwrap_or_else(|| format!("{}:{}", own.dev(), own.ino()));
-        let args = [
-            "agent",
-            "-v",
-            "--listen",
-            "127.0.0.1:0",
-            "-r",
-            arg(&endpoint),
-        ];
-        let mut command = pleg(&args);
+        let mut command = pleg(&[&AGENT[..], &["-v", "-r", arg(&endpoint)]].concat());
         command.env("JOURNAL_STREAM", stream).stderr(write);
         let mut child = command.spawn().expect("the command starts");
         drop(command);

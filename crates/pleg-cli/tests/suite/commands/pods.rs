@@ -120,7 +120,7 @@ async fn runtime_and_what_named_it_are_shown() {
     let endpoint = format!("unix://{}", arg(&sim.socket));
     for (flag, variable, named_by) in [
         (None, &endpoint, "CONTAINER_RUNTIME_ENDPOINT"),
-        (Some(&endpoint), &"/none".to_owned(), "--runtime-endpoint"),
+        (Some(&endpoint), &"/none".to_owned(), "-r"),
     ] {
         let mut command = pleg(&["pods"]);
         command.env("CONTAINER_RUNTIME_ENDPOINT", variable);
