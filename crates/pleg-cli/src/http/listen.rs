@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context as _;
+use tempfile::TempPath;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
 use super::Connection;
@@ -74,7 +75,8 @@ impl Listen {
             Self::Unix(path) => {
                 remove_stale_socket(path).await?;
                 let listener = UnixListener::bind(path)?;
-                Ok(Listener::Unix(listener, SocketFile(path.clone())))
+                let file = TempPath::try_from_path(path)?;
+                Ok(Listener::Unix(listener, file))
             }
         }
     }
@@ -95,7 +97,8 @@ async fn remove_stale_socket(path: &Path) -> io::Result<()> {
 /// A listening socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    /// The file of the socket is removed when this is dropped. If that fails, the next start removes it.
+    Unix(UnixListener, TempPath),
 }
 
 impl Listener {
@@ -103,7 +106,7 @@ impl Listener {
     pub(crate) fn url(&self, scheme: &str) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener) => format!("{scheme}://{}", listener.local_addr()?),
-            Self::Unix(_, file) => format!("unix://{}", file.0.display()),
+            Self::Unix(_, file) => format!("unix://{}", file.display()),
         })
     }
 
@@ -119,16 +122,6 @@ impl Listener {
                 Ok((Box::new(stream), "unix socket".to_owned()))
             }
         }
-    }
-}
-
-/// The file of a unix socket. It is removed when this is dropped.
-pub(crate) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // If this fails, the next start removes it.
-        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The HTTP server of the agent.
 //!
 //! It must not harm the agent, whatever its clients do. Each connection serves one request, with deadlines and bounded
-//! buffers. At the limit of connections, a new one closes the oldest. If new ones waited instead, a user of the node who
-//! holds all connections open would make the kubelet's probes fail.
+//! buffers. At the limit of connections, a new one closes the oldest: of its own client if that has more than half of them,
+//! otherwise of all. If new ones waited instead, a user of the node who holds all connections open would make the kubelet's
+//! probes fail.
 
 mod access;
 mod listen;
@@ -79,8 +80,8 @@ async fn accept(
     handler: Handler,
     rejected: &Arc<Rejected>,
 ) -> Infallible {
-    // The oldest one first. Some may have ended.
-    let mut open: VecDeque<AbortOnDropHandle<()>> = VecDeque::new();
+    // Each with its client, the oldest one first. Some may have ended.
+    let mut open: VecDeque<(String, AbortOnDropHandle<()>)> = VecDeque::new();
     let descriptors = Arc::new(Semaphore::new(CONNECTIONS + CLOSING));
     let clock = Clock::start();
     let mut failing = false;
@@ -97,19 +98,26 @@ async fn accept(
             }
         };
         failing = false;
-        open.retain(|connection| !connection.is_finished());
-        if open.len() >= CONNECTIONS {
-            open.pop_front();
+        let (access, handler) = (access.borrow().clone(), handler.clone());
+        let connection = serve_one(stream, client.clone(), access, handler, rejected.clone());
+        let mut connection = Box::pin(connection);
+        // A request that was sent at once is answered before further connections can close this one.
+        if futures::poll!(&mut connection).is_ready() {
+            continue;
         }
-        let access = access.borrow().clone();
-        let connection = serve_one(stream, client, access, handler.clone(), rejected.clone());
+        open.retain(|(_, connection)| !connection.is_finished());
+        if open.len() >= CONNECTIONS {
+            let own = open.iter().filter(|(other, _)| *other == client);
+            let has_most = own.count() > CONNECTIONS / 2;
+            let mut open_clients = open.iter().map(|(other, _)| other);
+            let closed = open_clients.position(|other| !has_most || *other == client);
+            open.remove(closed.unwrap_or(0));
+        }
         let connection = tokio::spawn(async move {
             connection.await;
             drop(descriptor);
         });
-        open.push_back(AbortOnDropHandle::new(connection));
-        // A request that was sent at once is answered before further connections can close this one.
-        tokio::task::yield_now().await;
+        open.push_back((client, AbortOnDropHandle::new(connection)));
     }
 }
 
