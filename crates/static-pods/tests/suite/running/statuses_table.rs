@@ -77,6 +77,8 @@ pod crashes-on-failure | restartPolicy: OnFailure, | command: [exit, '4', '5']
     c.restartCount 1 | kubelet_pods.go convertToAPIContainerStatuses
     c.state/waiting/reason CrashLoopBackOff | kuberuntime_manager.go doBackOff
     c.state/waiting/message ~back-off 10s restarting failed container=c pod=web-n_default( | kuberuntime_manager.go doBackOff
+    c.containerID * | kubelet_pods.go convertToAPIContainerStatuses
+    c.lastState/terminated/containerID * | kubelet_pods.go convertToAPIContainerStatuses
     c.lastState/terminated/exitCode 4 | kubelet_pods.go convertToAPIContainerStatuses
 pod completes-always | | command: [exit, '0', '5']
     phase Running | kubelet_pods.go getPhase
@@ -111,6 +113,13 @@ pod killed-with-message | restartPolicy: Never, |
     ! kill c 9
     phase Failed | kubelet_pods.go getPhase
     c.state/terminated/message unlucky | kuberuntime_container.go getTerminationMessage
+pod killed-with-message-and-restarted | |
+    c.state/running/startedAt * | kubelet_pods.go convertToAPIContainerStatuses
+    ! message unlucky
+    ! kill c 3
+    c.state/running/startedAt * | kubelet_pods.go convertToAPIContainerStatuses
+    c.lastState/terminated/exitCode 3 | kubelet_pods.go convertToAPIContainerStatuses
+    c.lastState/terminated/message unlucky | kuberuntime_container.go getTerminationMessage
 pod init-runs | initContainers: [{name: i, image: 'app:1'}], |
     phase Pending | kubelet_pods.go getPhase
     Initialized False ContainersNotInitialized containers with incomplete status: [i] | generate.go GeneratePodInitializedCondition
@@ -130,8 +139,12 @@ pod init-runs | initContainers: [{name: i, image: 'app:1'}], |
     i.state/terminated/reason Completed | kubelet_pods.go convertToAPIContainerStatuses
     i.ready true | prober_manager.go UpdatePodStatus
     i.started false | prober_manager.go UpdatePodStatus
-pod init-fails-never | restartPolicy: Never, initContainers: [{name: i, image: 'app:1', command: [exit, '2', '5']}], |
+pod init-fails-never | restartPolicy: Never, initContainers: [{name: i, image: 'app:1', command: [exit, '2', '5']}, {name: b, image: 'app:1'}], |
     phase Failed | kubelet_pods.go getPhase
+    Initialized False ContainersNotInitialized containers with incomplete status: [i b] | generate.go GeneratePodInitializedCondition
+    initContainerStatuses/0/name i | kubelet_pods.go convertToAPIContainerStatuses
+    initContainerStatuses/1/name b | kubelet_pods.go convertToAPIContainerStatuses
+    b.state/waiting/reason PodInitializing | kubelet_pods.go convertToAPIContainerStatuses
     i.state/terminated/exitCode 2 | kubelet_pods.go convertToAPIContainerStatuses
     i.ready false | prober_manager.go UpdatePodStatus
     c.state/waiting/reason PodInitializing | kubelet_pods.go convertToAPIContainerStatuses
@@ -181,10 +194,13 @@ pod restart-rule | restartPolicy: Never, | restartPolicy: Never, restartPolicyRu
     ! kill c 1
     phase Failed | kubelet_pods.go getPhase
     c.restartCount 1 | helpers.go ShouldContainerBeRestarted
-pod readiness-fails | | readinessProbe: {exec: {command: [exit, '1', '0']}}
+pod readiness-fails | | readinessProbe: {exec: {command: [exit, '1', '0']}}}, {name: a, image: 'app:1', readinessProbe: {exec: {command: [exit, '1', '0']}}
     phase Running | kubelet_pods.go getPhase
-    Ready False ContainersNotReady containers with unready status: [c] | generate.go GeneratePodReadyCondition
-    ContainersReady False ContainersNotReady containers with unready status: [c] | generate.go GenerateContainersReadyCondition
+    PodReadyToStartContainers True | generate.go GeneratePodReadyToStartContainersCondition
+    Initialized True | generate.go GeneratePodInitializedCondition
+    Ready False ContainersNotReady containers with unready status: [c a] | generate.go GeneratePodReadyCondition
+    ContainersReady False ContainersNotReady containers with unready status: [c a] | generate.go GenerateContainersReadyCondition
+    PodScheduled True | kubelet_pods.go generateAPIPodStatus
     c.started true | prober_manager.go UpdatePodStatus
     c.ready false | prober_manager.go UpdatePodStatus
 pod readiness-succeeds | | readinessProbe: {exec: {command: [exit, '0', '0']}}
@@ -223,8 +239,10 @@ pod pull-fails | |
     c.state/waiting/reason ImagePullBackOff | image_manager.go EnsureImageExists
     c.state/waiting/message ~Back-off pulling image "app:1": ErrImagePull:  | image_manager.go EnsureImageExists
     c.imageID - | kubelet_pods.go convertToAPIContainerStatuses
-    c.restartCount 0 | kubelet_pods.go convertToAPIContainerStatuses
     PodReadyToStartContainers True | generate.go GeneratePodReadyToStartContainersCondition
+    ! knob pull_image.fail=off
+    c.state/running/startedAt * | kubelet_pods.go convertToAPIContainerStatuses
+    c.restartCount 0 | kubelet_pods.go convertToAPIContainerStatuses
 pod pull-fails-first | |
     ! knob pull_image.fail=unavailable
     c.state/waiting/reason ErrImagePull | image_manager.go EnsureImageExists
@@ -248,14 +266,17 @@ pod create-fails | |
     ! knob create_container.fail=off
     c.state/running/startedAt * | kubelet_pods.go convertToAPIContainerStatuses
     c.restartCount 0 | kubelet_pods.go convertToAPIContainerStatuses
-pod config-fails | | securityContext: {runAsNonRoot: true, runAsUser: 0}
+pod config-fails | | securityContext: {runAsNonRoot: true, runAsUser: 0}}, {name: g, image: 'app:1', securityContext: {runAsGroup: 7}
     phase Pending | kubelet_pods.go getPhase
     c.state/waiting/reason CreateContainerConfigError | security_context.go verifyRunAsNonRoot
+    g.state/waiting/message ~securityContext.runAsGroup: the user of the image is not looked up | security_context.go determineEffectiveSecurityContext
 pod sandbox-fails | |
     ! knob run_pod_sandbox.fail=unavailable
     phase Pending | kubelet_pods.go getPhase
     PodReadyToStartContainers False | generate.go GeneratePodReadyToStartContainersCondition
-    c.state/waiting/reason ContainerCreating | kubelet_pods.go convertToAPIContainerStatuses
+    c.state {"waiting":{"reason":"ContainerCreating"}} | kubelet_pods.go convertToAPIContainerStatuses
+    c.imageID - | kubelet_pods.go convertToAPIContainerStatuses
+    c.ready false | prober_manager.go UpdatePodStatus
     podIP - | kubelet_pods.go convertStatusToAPIStatus
 pod hook-fails | | lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}
     phase Running | kubelet_pods.go getPhase
@@ -267,6 +288,7 @@ pod deadline | activeDeadlineSeconds: 4, |
     message Pod was active on the node longer than the specified deadline | active_deadline.go ShouldEvict
     c.state/terminated/exitCode 0 | kubelet_pods.go convertToAPIContainerStatuses
     Ready False PodFailed | generate.go GeneratePodReadyConditionForTerminalPhase
+    PodReadyToStartContainers False | generate.go GeneratePodReadyToStartContainersCondition
 pod node-selector | nodeSelector: {disk: ssd}, |
     phase Failed | kubelet.go rejectPod
     reason NodeAffinity | predicate.go Admit
