@@ -1,73 +1,86 @@
 //! The pods that the API server assigns to this node.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event, Result, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pleg::PodUid;
 use pleg_kubelet::worker::PodWorkers;
 
 use crate::status::is_terminal;
 
+/// Changes of pods, as a watch has them.
+pub(crate) type Changes = BoxStream<'static, Result<Event<Pod>>>;
+
 /// Returns true if a pod must run: it is not being deleted, and its phase is not terminal.
-#[must_use]
-pub fn is_to_run(pod: &Pod) -> bool {
+pub(crate) fn is_to_run(pod: &Pod) -> bool {
     let has_ended = pod.status.as_ref().is_some_and(is_terminal);
     pod.metadata.deletion_timestamp.is_none() && !has_ended
 }
 
 /// The changes of the pods of a node. It lists them first, and again whenever the API server has lost the connection.
-pub fn changes(
-    client: Client,
-    node: &str,
-) -> impl Stream<Item = Result<Event<Pod>, watcher::Error>> + Send {
+pub(crate) fn changes(client: Client, node: &str) -> Changes {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    watcher(Api::all(client), config).default_backoff()
+    watcher(Api::all(client), config).default_backoff().boxed()
+}
+
+/// Waits for the next complete list. `None` if the stream has ended.
+pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<Pod>>> {
+    let mut listed = BTreeMap::new();
+    loop {
+        match changes.next().await? {
+            Ok(Event::InitApply(pod)) => drop(listed.insert(uid_of(&pod), Arc::new(pod))),
+            Ok(Event::InitDone) => return Some(listed),
+            Ok(Event::Init) => listed.clear(),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the pods of the node cannot be listed"),
+        }
+    }
 }
 
 /// Tells the workers of every change, until the stream ends.
 ///
 /// # Cancel safety
-/// What was taken from the stream was told.
-pub async fn follow(
-    mut changes: impl Stream<Item = Result<Event<Pod>, watcher::Error>> + Unpin,
-    workers: &PodWorkers<Pod>,
-) {
-    let mut listed = BTreeSet::new();
+/// Changes of a list that is not complete are lost, and those that were taken from the stream were told.
+pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(pod)) => {
-                listed.insert(uid_of(&pod));
-                tell(workers, pod);
-            }
-            // What the list lacks was removed while nobody watched.
-            Ok(Event::InitDone) => {
-                let known = workers.specs().into_keys();
-                known
-                    .filter(|uid| !listed.contains(uid))
-                    .for_each(|uid| workers.delete(&uid));
-            }
             Ok(Event::Apply(pod)) => tell(workers, pod),
             Ok(Event::Delete(pod)) => workers.delete(&uid_of(&pod)),
+            Ok(Event::Init) => match list(&mut changes).await {
+                Some(listed) => replace(workers, listed),
+                None => return,
+            },
+            Ok(_) => {}
             Err(error) => tracing::warn!(%error, "the watch of the node's pods has failed"),
         }
     }
 }
 
+/// Tells the workers of all pods. A pod that the list lacks was removed while nobody watched.
+pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
+    let known = workers.specs().into_keys();
+    let gone = known.filter(|uid| !listed.contains_key(uid));
+    gone.for_each(|uid| workers.delete(&uid));
+    listed.into_values().for_each(|pod| tell(workers, pod));
+}
+
 /// Tells the workers of one pod.
-fn tell(workers: &PodWorkers<Pod>, pod: Pod) {
-    let (uid, is_to_run) = (uid_of(&pod), is_to_run(&pod));
-    // The worker needs the object even if the pod is to end: it may have a shorter grace period now.
-    workers.set(&uid, pod);
-    if !is_to_run {
-        workers.delete(&uid);
+fn tell(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
+    let pod = pod.into();
+    let uid = uid_of(&pod);
+    match is_to_run(&pod) {
+        true => workers.set(&uid, pod),
+        // It may have a shorter grace period now.
+        false => workers.delete_with(&uid, pod),
     }
 }
 
-fn uid_of(pod: &Pod) -> PodUid {
+pub(crate) fn uid_of(pod: &Pod) -> PodUid {
     PodUid::from(pod.uid().unwrap_or_default())
 }

@@ -8,54 +8,46 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt as _};
 use pleg::PodUid;
 
+use crate::pods::uid_of;
+
 /// How often an update that is a conflict is tried in one run.
 const ATTEMPTS: u32 = 6;
 
-/// The statuses of pods as the API server knows them.
-pub struct Statuses {
-    client: Client,
-    told: Mutex<BTreeMap<PodUid, PodStatus>>,
-}
-
-impl std::fmt::Debug for Statuses {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Statuses").finish_non_exhaustive()
-    }
+/// The last statuses of pods.
+pub(crate) struct Statuses {
+    pub(crate) client: Client,
+    /// True: the API server has it.
+    pub(crate) last: Mutex<BTreeMap<PodUid, (PodStatus, bool)>>,
 }
 
 impl Statuses {
-    /// Nothing was told yet.
-    #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self {
-            client,
-            told: Mutex::default(),
-        }
+    /// The last status that was made of the pod, even if the API server does not have it; else that of its object.
+    pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
+        let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
+        made.or_else(|| pod.status.clone())
     }
 
-    /// What the API server was told last of the pod; else what its object says.
-    #[must_use]
-    pub fn last(&self, uid: &PodUid, pod: &Pod) -> Option<PodStatus> {
-        self.told().get(uid).cloned().or_else(|| pod.status.clone())
+    /// Returns true if the API server does not have the last status of the pod.
+    pub(crate) fn is_untold(&self, pod: &Pod) -> bool {
+        self.all().get(&uid_of(pod)).is_some_and(|(_, told)| !told)
     }
 
     /// Tells the API server the status of a pod, if it is another one than before, and waits until it has it. A pod
     /// that is gone, or whose name another pod has, needs none.
     ///
-    /// # Errors
-    /// If the API server does not answer, or the object changes all the time.
-    ///
     /// # Cancel safety
     /// The update may or may not take effect; make it again.
-    pub async fn tell(&self, uid: &PodUid, pod: &Pod, status: PodStatus) -> Result<(), Error> {
-        if self.told().get(uid) == Some(&status) {
+    pub(crate) async fn tell(&self, pod: &Pod, status: PodStatus) -> Result<(), Error> {
+        let uid = uid_of(pod);
+        if matches!(self.all().get(&uid), Some((last, true)) if *last == status) {
             return Ok(());
         }
+        self.all().insert(uid.clone(), (status.clone(), false));
         let pods = self.pods(pod);
         for attempt in 1.. {
             let live = pods.get_opt(&pod.name_any()).await?;
             let Some(mut live) = live.filter(|live| live.uid() == pod.uid()) else {
-                return Ok(());
+                break;
             };
             live.status = Some(merged(&status, live.status.as_ref()));
             let params = PostParams::default();
@@ -65,15 +57,12 @@ impl Statuses {
                 Ok(_) => break,
             }
         }
-        self.told().insert(uid.clone(), status);
+        self.all().insert(uid, (status, true));
         Ok(())
     }
 
     /// Removes the object of a pod that has ended. If another pod has its name by now, that stays.
-    ///
-    /// # Errors
-    /// If the API server does not answer.
-    pub async fn remove(&self, pod: &Pod) -> Result<(), Error> {
+    pub(crate) async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let params = DeleteParams::default().grace_period(0);
         let params = params.preconditions(Preconditions {
             uid: pod.uid(),
@@ -87,8 +76,8 @@ impl Statuses {
     }
 
     /// Drops what is kept of a pod.
-    pub fn forget(&self, uid: &PodUid) {
-        self.told().remove(uid);
+    pub(crate) fn forget(&self, pod: &Pod) {
+        self.all().remove(&uid_of(pod));
     }
 
     fn pods(&self, pod: &Pod) -> Api<Pod> {
@@ -96,8 +85,8 @@ impl Statuses {
         Api::namespaced(self.client.clone(), &namespace)
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<PodUid, PodStatus>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PodUid, (PodStatus, bool)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +105,6 @@ fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
 }
 
 /// Returns true if the pod has ended and is never started again.
-#[must_use]
-pub fn is_terminal(status: &PodStatus) -> bool {
+pub(crate) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

@@ -1,7 +1,11 @@
 //! Lives of pods, as the API server is told of them.
 
+use std::collections::BTreeSet;
+
 use axum::http::Method;
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{ContainerState, ContainerStatus};
+use pleg_kubelet::cri_config::{NodeConfig, sandbox_config};
 use serde_json::{Value, json};
 
 use super::node::{Node, PODS};
@@ -36,19 +40,60 @@ async fn exit_is_told_before_the_restart_and_with_it() {
 }
 
 #[tokio::test]
-async fn deleted_pod_goes_when_its_containers_have_ended() {
+async fn deleted_pod_goes_when_its_exit_code_is_told() {
     let node = Node::up().await;
+    let (observer, _) = node.observer().await;
+    for is_down in [false, true] {
+        node.run("web", "Always").await;
+        node.until("seen", |_| !observer.snapshot().is_empty())
+            .await;
+        node.api.set_down(is_down);
+        node.delete("web", 1);
+        let gone = format!("gone while down is {is_down}");
+        node.until(&gone, |_| observer.snapshot().is_empty()).await;
+        node.api.set_down(false);
+        node.until_removed("web").await;
+        let history = node.api.history(PODS);
+        let last = &history[history.len() - 1]["status"]["containerStatuses"][0];
+        let code = &last["state"]["terminated"]["exitCode"];
+        assert!(code.is_number(), "down: {is_down}, {last}");
+    }
+}
+
+#[tokio::test]
+async fn failed_pod_that_is_deleted_while_it_is_stopped_goes() {
+    let node = Node::up().await;
+    node.sim.set_knob("stop_pod_sandbox.latency=300ms").unwrap();
+    node.run("job", "Never").await;
+    node.sim.kill_container(&node.id("job"), 4);
+    let failed = |node: &Node| node.pod("job").unwrap()["status"]["phase"] == "Failed";
+    node.until("failed", failed).await;
+    node.delete("job", 1);
+    node.until_removed("job").await;
+}
+
+#[tokio::test]
+async fn pod_whose_object_went_during_a_restart_is_removed() {
+    let mut node = Node::up().await;
     node.run("web", "Always").await;
-    let (path, options) = (format!("{PODS}/web"), json!({"gracePeriodSeconds": 1}));
-    node.api.request(&Method::DELETE, &path, &options).unwrap();
-    node.until("removed", |node| node.pod("web").is_none())
-        .await;
-    let history = node.api.history(PODS);
-    let last = &history[history.len() - 1]["status"]["containerStatuses"][0];
-    assert!(
-        last["state"]["terminated"]["exitCode"].is_number(),
-        "{last}"
-    );
+    node.run("stays", "Always").await;
+    let (observer, client) = node.observer().await;
+    // Another kubelet's: without the mark.
+    let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
+    let foreign: Pod = serde_json::from_value(foreign).unwrap();
+    let foreign =
+        sandbox_config(&foreign, &NodeConfig::of_host("/tmp".as_ref(), vec![]), 0).unwrap();
+    let foreign = client.run_pod_sandbox(foreign, "").await;
+    foreign.into_result().unwrap();
+    let uids = || {
+        let views = observer.snapshot();
+        let uids = views.iter().map(|view| view.status.uid.to_string());
+        uids.collect::<BTreeSet<_>>()
+    };
+    let stays = node.uid("stays");
+    node.restart_kubelet(|node| node.delete("web", 0)).await;
+    let others = BTreeSet::from([stays, node.uid("next"), "foreign".to_owned()]);
+    node.until("removed", |_| uids() == others).await;
 }
 
 #[tokio::test]
@@ -60,7 +105,7 @@ async fn restarted_kubelet_adopts_running_pods_and_leaves_ended_ones() {
     node.sim.kill_container(&node.id("job"), 4);
     let failed = |node: &Node| node.pod("job").unwrap()["status"]["phase"] == "Failed";
     node.until("failed", failed).await;
-    node.restart_kubelet().await;
+    node.restart_kubelet(|_| ()).await;
     assert_eq!(node.id("web"), id);
     let history = node.api.history(PODS);
     let of_job = history
@@ -75,7 +120,7 @@ async fn restarted_kubelet_adopts_running_pods_and_leaves_ended_ones() {
 async fn container_is_restarted_while_the_api_server_is_away() {
     let node = Node::up().await;
     node.run("web", "Always").await;
-    let (id, observer) = (node.id("web"), node.observer());
+    let (id, (observer, _)) = (node.id("web"), node.observer().await);
     node.api.set_down(true);
     node.sim.kill_container(&id, 5);
     let is_another = |c: &ContainerStatus| c.attempt == 1 && c.state == ContainerState::Running;

@@ -1,25 +1,18 @@
 //! An API server, a simulated runtime and the kubelet, which can be killed.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
-use api_kubelet::kubelet::Kubelet;
-use api_kubelet::node::{register, report};
-use api_kubelet::pods::{changes, follow};
-use api_kubelet::status::Statuses;
+use api_kubelet::run::{connect, run};
 use axum::http::Method;
-use kube::{Client, Config};
 use pleg::Pleg;
 use pleg::core::Mode;
 use pleg::runtime::clock::Clock;
+use pleg_cri::CriClient;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
 use pleg_sim::{Serving, Sim};
 use serde_json::{Value, json};
-use static_pods::admission::NodeFacts;
-use static_pods::node_status::NodeStatus;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -60,44 +53,49 @@ impl Node {
     fn start_kubelet(&mut self) {
         let (url, root) = (self.api.url.clone(), self.dir.path().to_owned());
         self.kubelet = Some(tokio::spawn(async move {
-            let api = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+            let api = connect(Some(&url)).await.unwrap();
             let socket = format!("unix://{}", root.join("cri.sock").display());
-            let (mut builder, client) = Pleg::connect(&socket).unwrap();
-            let consumer = builder.register_consumer("api-kubelet");
-            let pleg = builder.spawn().unwrap();
-            let status = Arc::new(NodeStatus::new("n", pleg.clone(), client.clone()));
             let config = NodeConfig::of_host(&root, vec![[127, 0, 0, 1].into()]);
-            let facts = NodeFacts::new("n", &config);
-            let statuses = Statuses::new(api.clone());
             let mut back_off = BackOffSettings::default();
             back_off.initial = Duration::from_millis(5);
-            let node = status.clone();
-            let kubelet = Kubelet::new(&pleg, client, node, consumer, config, statuses, back_off);
-            status.wait_for_runtime().await;
-            pleg.wait_until_synced().await.unwrap();
-            register(&api, &facts).await.unwrap();
-            let changes = Box::pin(changes(api.clone(), "n"));
-            let settings = WorkerSettings::default();
-            let workers = PodWorkers::spawn(pleg.clone(), kubelet.unwrap(), settings, []).unwrap();
-            let clock = pleg.clock();
-            futures::join!(report(&api, "n", &status, clock), follow(changes, &workers));
+            run(api, "n", &socket, config, back_off, pending())
+                .await
+                .unwrap();
         }));
     }
 
-    /// Ends the kubelet at once, even in the middle of a call, and starts another one. Returns when that runs pods.
-    pub(crate) async fn restart_kubelet(&mut self) {
+    /// Ends the kubelet at once, even in the middle of a call, and starts another one after `meanwhile`. Returns when that
+    /// runs pods.
+    pub(crate) async fn restart_kubelet(&mut self, meanwhile: impl FnOnce(&Self)) {
         let kubelet = self.kubelet.take().unwrap();
         kubelet.abort();
         assert!(kubelet.await.unwrap_err().is_cancelled());
+        meanwhile(self);
         self.start_kubelet();
         self.run("next", "Always").await;
     }
 
-    /// A generator of its own.
-    pub(crate) fn observer(&self) -> Pleg {
+    /// A generator of its own, and a client.
+    pub(crate) async fn observer(&self) -> (Pleg, CriClient) {
         let socket = format!("unix://{}", self.dir.path().join("cri.sock").display());
-        let (builder, _) = Pleg::connect(&socket).unwrap();
-        builder.mode(Mode::Polling).spawn().unwrap()
+        let (builder, client) = Pleg::connect(&socket).unwrap();
+        let pleg = builder.mode(Mode::Polling).spawn().unwrap();
+        pleg.wait_until_synced().await.unwrap();
+        (pleg, client)
+    }
+
+    /// Deletes a pod, with that grace period.
+    pub(crate) fn delete(&self, name: &str, grace: u32) {
+        let (path, options) = (
+            format!("{PODS}/{name}"),
+            json!({"gracePeriodSeconds": grace}),
+        );
+        self.api.request(&Method::DELETE, &path, &options).unwrap();
+    }
+
+    /// Waits until a pod has no object.
+    pub(crate) async fn until_removed(&self, name: &str) {
+        self.until("removed", |node| node.pod(name).is_none()).await;
     }
 
     /// Creates a pod with a container that runs until it is killed.
@@ -120,6 +118,14 @@ impl Node {
     pub(crate) fn pod(&self, name: &str) -> Option<Value> {
         let path = format!("{PODS}/{name}");
         self.api.request(&Method::GET, &path, &Value::Null).ok()
+    }
+
+    pub(crate) fn uid(&self, name: &str) -> String {
+        let pod = self.pod(name).unwrap_or_default();
+        pod["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// The status of the first container of a pod, as the API server knows it.

@@ -125,24 +125,33 @@ fn is_privileged(container: &Container) -> bool {
     context.and_then(|c| c.privileged) == Some(true)
 }
 
-/// A container that must not run as root says as whom it runs: the user of its image is not looked up.
+/// The user of an image is not looked up. So a container that must not run as root, or that has a group, names its user:
+/// both runtimes refuse a group without a user.
 pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
+    const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let pod = spec.security_context.as_ref();
     let own = container.security_context.as_ref();
     let non_root = own.and_then(|c| c.run_as_non_root);
-    if non_root.or_else(|| pod?.run_as_non_root) != Some(true) {
-        return Ok(());
-    }
-    let problem = match user(pod, own) {
-        Some(0) => "it must not run as root, and runAsUser is 0: change one",
-        None => "the user of the image is not looked up: write runAsUser as well",
-        Some(_) => return Ok(()),
+    let is_non_root = non_root.or_else(|| pod?.run_as_non_root) == Some(true);
+    let (field, problem) = match user(pod, own) {
+        Some(0) if is_non_root => (
+            "runAsNonRoot",
+            "it must not run as root, and runAsUser is 0: change one",
+        ),
+        None if is_non_root => ("runAsNonRoot", NO_USER),
+        None if group(pod, own).is_some() => ("runAsGroup", NO_USER),
+        _ => return Ok(()),
     };
-    Err(FieldError::new("securityContext.runAsNonRoot", problem))
+    Err(FieldError::new(format!("securityContext.{field}"), problem))
 }
 
 fn user(pod: Option<&PodSecurityContext>, own: Option<&SecurityContext>) -> Option<i64> {
     own.and_then(|c| c.run_as_user).or_else(|| pod?.run_as_user)
+}
+
+fn group(pod: Option<&PodSecurityContext>, own: Option<&SecurityContext>) -> Option<i64> {
+    let group = own.and_then(|c| c.run_as_group);
+    group.or_else(|| pod?.run_as_group)
 }
 
 /// The security context of a container: its own settings, else those of the pod.
@@ -150,9 +159,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let pod = spec.security_context.as_ref();
     let own = container.security_context.as_ref();
     let user = user(pod, own);
-    let group = own
-        .and_then(|c| c.run_as_group)
-        .or_else(|| pod?.run_as_group);
+    let group = group(pod, own);
     let profile = own.and_then(|c| c.seccomp_profile.as_ref());
     let profile = profile.or_else(|| pod?.seccomp_profile.as_ref());
     let labels = own.and_then(|c| c.se_linux_options.as_ref());

@@ -14,9 +14,6 @@ use crate::spec::PodSpec;
 /// How long a `postStart` hook may take. Upstream has no limit.
 const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// How often a pod whose hook runs looks whether it has been deleted.
-const DELETED_PERIOD: Duration = Duration::from_secs(1);
-
 impl<S> Performing<'_, S> {
     /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
     /// does. If the pod is deleted meanwhile, the hook is cancelled.
@@ -24,15 +21,10 @@ impl<S> Performing<'_, S> {
         let Some((pod, hook)) = self.hook(name, |l| &l.post_start) else {
             return Ok(());
         };
-        let (run, clock) = (self.run, self.run.clock());
-        let deleted = async {
-            while !run.is_outdated() {
-                clock.sleep_until(run.now().after(DELETED_PERIOD)).await;
-            }
-        };
+        let run = self.run;
         let result = tokio::select! {
             result = self.perform_hook(pod, &hook, id, POST_START_WITHIN) => result,
-            () = deleted => Ok(()),
+            () = run.deleted() => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
         tracing::info!(pod = %run.uid, container = name, %id, %error, "stopping a container: its postStart hook failed");

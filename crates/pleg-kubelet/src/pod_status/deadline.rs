@@ -40,6 +40,7 @@ pub(super) fn failed(
         return None;
     }
     status.reason = Some(REASON.to_owned());
-    status.message = Some("The pod ran longer than its activeDeadlineSeconds".to_owned());
+    status.message =
+        Some("Pod was active on the node longer than the specified deadline".to_owned());
     Some(FAILED)
 }

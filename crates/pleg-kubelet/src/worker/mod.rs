@@ -227,6 +227,8 @@ struct Shared<S> {
     /// Tells the driver that pods were woken.
     notify: Notify,
     aborted: AtomicUsize,
+    /// Announces changes of `specs`.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -236,6 +238,8 @@ struct Specs<S> {
     /// Deleted specifications, until the worker takes them: they may be newer than that of its last
     /// run.
     deleted: BTreeMap<PodUid, Arc<S>>,
+    /// The specifications of [`PodWorkers::delete_with`], until the worker takes them.
+    newest: BTreeMap<PodUid, Arc<S>>,
     /// Grace periods of deletions, until the worker takes them.
     graces: BTreeMap<PodUid, Duration>,
 }
@@ -254,12 +258,14 @@ impl<S> Shared<S> {
             pods,
             woken: BTreeSet::new(),
             deleted: BTreeMap::new(),
+            newest: BTreeMap::new(),
             graces: BTreeMap::new(),
         };
         Self {
             specs: Mutex::new(specs),
             notify: Notify::new(),
             aborted: AtomicUsize::new(0),
+            changes: watch::Sender::new(()),
         }
     }
 
@@ -274,6 +280,7 @@ impl<S> Shared<S> {
         change(&mut specs);
         specs.woken.insert(uid.clone());
         drop(specs);
+        self.changes.send_replace(());
         self.notify.notify_one();
     }
 
@@ -332,6 +339,17 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |specs| {
             specs.delete(uid);
             specs.graces.insert(uid.clone(), grace);
+        });
+    }
+
+    /// Deletes a pod, as [`delete`](Self::delete), with a specification that is newer, in one step.
+    /// [`Run::last_spec`] has it even if the pod is being terminated: the object of a pod changes
+    /// until it goes.
+    pub fn delete_with(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
+        let spec = spec.into();
+        self.shared.update(uid, |specs| {
+            specs.pods.remove(uid);
+            specs.newest.insert(uid.clone(), spec);
         });
     }
 

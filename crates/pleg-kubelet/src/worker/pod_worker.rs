@@ -69,6 +69,7 @@ impl<R: Reconcile> Worker<R> {
         let mut specs = self.shared.specs();
         let (spec, grace) = (specs.pods.get(&uid).cloned(), specs.graces.remove(&uid));
         let deleted = specs.deleted.remove(&uid).filter(|_| !self.is_deleted);
+        let deleted = specs.newest.remove(&uid).or(deleted);
         drop(specs);
         self.is_deleted |= spec.is_none();
         run.spec = spec.filter(|_| !self.is_deleted);

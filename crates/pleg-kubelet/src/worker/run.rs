@@ -184,11 +184,16 @@ impl<S> Run<S> {
         written.into_result()
     }
 
-    /// Returns true if the pod has been deleted since the run began.
+    /// Completes when the pod has been deleted since the run began. Never, in a loop without `PodWorkers`.
     #[cfg(feature = "k8s-openapi")]
-    pub(crate) fn is_outdated(&self) -> bool {
-        let is_deleted = |shared: &Arc<Shared<S>>| !shared.specs().pods.contains_key(&self.uid);
-        self.spec.is_some() && self.shared.as_ref().is_some_and(is_deleted)
+    pub(crate) async fn deleted(&self) {
+        if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
+            let is_deleted = |(): &()| !shared.specs().pods.contains_key(&self.uid);
+            // The sender lives in `shared`.
+            let _ = shared.changes.subscribe().wait_for(is_deleted).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// The pod must be run again at that instant, or earlier. A plan does this itself.

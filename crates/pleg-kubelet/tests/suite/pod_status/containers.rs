@@ -101,27 +101,6 @@ fn vanished_container_keeps_its_last_state_and_count() {
 }
 
 #[test]
-fn container_that_was_never_created_waits() {
-    let waiting = |reason| json!({"waiting": {"reason": reason}});
-    let expected = json!({
-        "name": "app", "image": "shop:1", "imageID": "", "ready": false, "started": false,
-        "restartCount": 0, "state": waiting("ContainerCreating"),
-    });
-    assert_eq!(Node::of("Always", "").app(), expected);
-    let status = Node::of("Always setup app", "").status();
-    let init = &status["initContainerStatuses"][0]["state"];
-    assert_eq!(*init, waiting("PodInitializing"));
-}
-
-#[test]
-fn reason_to_wait_is_given_letter_by_letter() {
-    let message = "rpc error: code = NotFound desc = failed to pull and unpack image";
-    let node = Node::of("Always", "").waits("app", "ErrImagePull", message);
-    let expected = json!({"waiting": {"reason": "ErrImagePull", "message": message}});
-    assert_eq!(node.state_and_phase(), json!([expected, "Pending"]));
-}
-
-#[test]
 fn messages_of_back_offs_are_upstreams() {
     let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u-1"}});
     let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -136,18 +115,6 @@ fn messages_of_back_offs_are_upstreams() {
         pull.message.as_deref(),
         Some("Back-off pulling image \"shop:1\"")
     );
-}
-
-#[test]
-fn crashed_container_waits_and_has_a_last_state() {
-    let crashed = Node::of("Always", "app-2 exited 1, app-1 exited 7");
-    let node = crashed.waits("app", "CrashLoopBackOff", CRASHED);
-    let app = node.app();
-    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": CRASHED}});
-    assert_eq!(app["state"], waiting);
-    assert_eq!(app["lastState"], ended("app-2", 1));
-    assert_eq!(app["containerID"], "containerd://app-2");
-    assert_eq!(node.phase(), "Running");
 }
 
 #[test]
@@ -241,36 +208,6 @@ fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
 }
 
 #[test]
-fn init_containers_keep_their_order_and_others_are_sorted() {
-    let status = Node::of("Always setup proxy y b", "").status();
-    let shown = |field: &str| [0, 1].map(|n| status[field][n]["name"].clone());
-    assert_eq!(shown("initContainerStatuses"), ["setup", "proxy"]);
-    assert_eq!(shown("containerStatuses"), ["b", "y"]);
-}
-
-#[test]
-fn started_and_ready_follow_the_probes() {
-    let (none, app) = (&[][..], &["app"][..]);
-    for (results, expected) in [
-        (None, [false, false]),
-        (Some((none, app)), [false, false]),
-        (Some((app, none)), [true, false]),
-        (Some((app, app)), [true, true]),
-    ] {
-        for (container, expected) in [("app running", expected), ("app exited 0", [false; 2])] {
-            let probes = json!([{"name": "app", "startupProbe": {}, "readinessProbe": {}}]);
-            let mut node = Node::new(json!({"containers": probes}), container);
-            if let Some((started, ready)) = results {
-                node = node.probed(started, ready);
-            }
-            let app = node.app();
-            let shown = json!([app["started"], app["ready"]]);
-            assert_eq!(shown, json!(expected));
-        }
-    }
-}
-
-#[test]
 fn resources_are_those_in_effect() {
     let spec = json!({"containers": [{"name": "app", "resources": {
         "requests": {"cpu": "300m", "memory": "64Mi"},
@@ -310,25 +247,4 @@ fn resources_are_those_in_effect() {
         let allocated = json!({"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"});
         assert_eq!(app["allocatedResources"], allocated);
     }
-}
-
-#[test]
-fn mounts_of_volumes_are_those_of_the_specification() {
-    let spec = json!({"containers": [{"name": "app", "volumeMounts": [
-        {"name": "data", "mountPath": "/data", "readOnly": true},
-        {"name": "tmp", "mountPath": "/tmp", "readOnly": false},
-    ]}]});
-    let expected = json!([
-        {"name": "data", "mountPath": "/data", "readOnly": true, "recursiveReadOnly": "Disabled"},
-        {"name": "tmp", "mountPath": "/tmp"},
-    ]);
-    assert_eq!(Node::new(spec, "").app()["volumeMounts"], expected);
-}
-
-#[test]
-fn container_that_never_started_has_the_epoch_as_its_start() {
-    let mut node = Node::of("Never", "app exited 128");
-    node.details().started_at = None;
-    let state = node.app()["state"]["terminated"].clone();
-    assert_eq!(state["startedAt"], "1970-01-01T00:00:00Z");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{Node, in_detail};
+use super::setup::Node;
 use crate::notation::rows;
 
 #[test]
@@ -100,18 +100,6 @@ fn phase_and_initialized_follow_init_containers() {
 }
 
 #[test]
-fn containers_restart_rules_come_before_the_pods_policy() {
-    for (code, phase) in [(42, "Running"), (1, "Failed"), (0, "Succeeded")] {
-        let mut node = Node::of("Never", &format!("app exited {code}"));
-        let on_42 = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
-        let container = &mut node.pod["spec"]["containers"][0];
-        container["restartPolicy"] = json!("Never");
-        container["restartPolicyRules"] = json!([on_42]);
-        assert_eq!(node.phase(), phase);
-    }
-}
-
-#[test]
 fn ended_phase_stays_with_its_reason() {
     let before = json!({"phase": "Failed", "reason": "Evicted", "message": "no disk"});
     let status = Node::of("Always", "app running").before(before).status();
@@ -158,39 +146,6 @@ fn conditions(status: &Value) -> Vec<String> {
     };
     let conditions = status["conditions"].as_array();
     conditions.into_iter().flatten().map(shown).collect()
-}
-
-#[test]
-fn conditions_say_which_containers_are_not_ready() {
-    let unready = "ContainersNotReady|containers with unready status: [app log]";
-    let spec = json!({"containers": [{"name": "app", "readinessProbe": {}}, {"name": "log"}]});
-    let mut node = Node::new(spec, "app running, log exited 1");
-    let expected = [
-        "PodReadyToStartContainers|True|-|-",
-        "Initialized|True|-|-",
-        &format!("Ready|False|{unready}"),
-        &format!("ContainersReady|False|{unready}"),
-        "PodScheduled|True|-|-",
-    ];
-    assert_eq!(conditions(&node.status()), expected);
-    node.containers = in_detail("app running, log-1 running");
-    let names = ["app", "log"];
-    let ready = conditions(&node.probed(&names, &names).status());
-    assert!(ready.iter().all(|c| c.contains("|True|")), "{ready:?}");
-}
-
-#[test]
-fn conditions_of_ended_pods_name_their_end() {
-    for (code, initialized, reason) in [(0, "PodCompleted", "PodCompleted"), (1, "-", "PodFailed")]
-    {
-        let status = Node::of("Never", &format!("app exited {code}")).status();
-        let expected = [
-            format!("Initialized|True|{initialized}|-"),
-            format!("Ready|False|{reason}|-"),
-            format!("ContainersReady|False|{reason}|-"),
-        ];
-        assert_eq!(conditions(&status)[1..4], expected);
-    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
 use pleg_kubelet::pod_status::{PodState, pod_status};
-use pleg_kubelet::probe::ProbeResults;
 use serde_json::{Value, json};
 
 use crate::notation;
@@ -35,7 +34,6 @@ pub(crate) struct Node {
     pub(crate) waiting: BTreeMap<String, ContainerStateWaiting>,
     pub(crate) replaced: BTreeSet<String>,
     pub(crate) unread: BTreeSet<Id>,
-    pub(crate) probes: Option<ProbeResults>,
     pub(crate) host_ips: Vec<IpAddr>,
     pub(crate) terminal: bool,
 }
@@ -94,15 +92,6 @@ impl Node {
         self
     }
 
-    /// The containers that have started, and those that are ready, by their probes.
-    pub(crate) fn probed(mut self, started: &[&str], ready: &[&str]) -> Self {
-        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let mut probes = ProbeResults::default();
-        (probes.started, probes.ready) = (names(started), names(ready));
-        self.probes = Some(probes);
-        self
-    }
-
     pub(crate) fn status(&self) -> Value {
         let pod: Pod = serde_json::from_value(self.pod.clone()).unwrap();
         let previous: Option<PodStatus> = serde_json::from_value(self.previous.clone()).unwrap();
@@ -119,7 +108,7 @@ impl Node {
             messages: &self.messages,
             waiting: &self.waiting,
             replaced: &self.replaced,
-            probes: self.probes.as_ref(),
+            probes: None,
             runtime: "containerd",
             host_ips: &self.host_ips,
             terminal: self.terminal,

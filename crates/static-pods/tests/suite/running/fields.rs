@@ -7,7 +7,7 @@ use static_pods::manifest::Manifest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::node::{Node, ONE, one};
+use super::node::{Node, one};
 
 /// The next request, and the connection on which it waits for its response.
 async fn request(server: &TcpListener) -> (String, TcpStream) {
@@ -51,14 +51,6 @@ async fn hooks_run_after_the_start_and_before_the_stop() {
 }
 
 #[tokio::test]
-async fn container_whose_post_start_hook_fails_is_restarted() {
-    let node = Node::up(Mode::Containerd2).await;
-    let hook = "lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}";
-    let uid = node.set("p", &one(hook));
-    node.until_restarted(&uid, 1).await;
-}
-
-#[tokio::test]
 async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     let node = Node::up(Mode::Containerd2).await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -68,30 +60,6 @@ async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     let _unanswered = request(&server).await;
     node.workers.delete(&uid);
     node.until_gone(&uid).await;
-}
-
-#[tokio::test]
-async fn pod_that_reaches_its_deadline_is_stopped_and_has_failed() {
-    let node = Node::up(Mode::Containerd2).await;
-    let spec = ONE.replace("containers", "activeDeadlineSeconds: 1, containers");
-    let uid = node.set("p", &spec);
-    let has_passed = |node: &Node| node.status(&uid)["reason"] == "DeadlineExceeded";
-    let stopped = |node: &Node| has_passed(node) && !node.has_ready_sandbox(&uid);
-    node.until(&uid, "stopped", stopped).await;
-    let status = node.status(&uid);
-    let shown = [&status["phase"], &status["reason"]];
-    assert_eq!(shown, ["Failed", "DeadlineExceeded"]);
-}
-
-#[tokio::test]
-async fn rejected_pod_has_failed_and_is_not_made() {
-    let node = Node::up(Mode::Containerd2).await;
-    let spec = ONE.replace("containers", "nodeSelector: {disk: ssd}, containers");
-    let uid = node.set("p", &spec);
-    let rejected = |node: &Node| node.status(&uid)["reason"] == "NodeAffinity";
-    node.until(&uid, "rejected", rejected).await;
-    assert_eq!(node.status(&uid)["phase"], "Failed");
-    assert!(!node.seen(&uid).exists());
 }
 
 /// A manifest with such a field is refused before.

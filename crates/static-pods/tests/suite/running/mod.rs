@@ -3,5 +3,7 @@
 mod fields;
 mod node;
 mod runtimes;
+mod statuses;
+mod statuses_table;
 mod trouble;
 mod valid;

@@ -121,14 +121,22 @@ impl Node {
 
     /// Waits until `so` is true of the pod's status.
     pub(crate) async fn until(&self, uid: &PodUid, what: &str, so: impl Fn(&Self) -> bool) {
+        let is_soon = self.is_soon(|| so(self)).await;
+        assert!(is_soon, "not {what}: {:#}", self.status(uid));
+    }
+
+    /// Waits until `so`. False: it never was.
+    pub(crate) async fn is_soon(&self, so: impl Fn() -> bool) -> bool {
         let clock = self.kubelet.pleg.clock();
         let deadline = clock.now().after(SOON);
-        while !so(self) {
-            let late = clock.now() > deadline;
-            assert!(!late, "not {what}: {:#}", self.status(uid));
+        while !so() {
+            if clock.now() > deadline {
+                return false;
+            }
             let next = clock.now().after(Duration::from_millis(2));
             clock.sleep_until(next).await;
         }
+        true
     }
 
     /// Its directory of logs.

@@ -12,22 +12,6 @@ use static_pods::manifest::Manifest;
 use super::node::{Node, ONE, one};
 
 #[tokio::test]
-async fn failed_pull_is_repeated_after_a_back_off() {
-    let node = Node::up(Mode::Containerd2).await;
-    node.knob("pull_image.fail=unavailable");
-    let uid = node.set("web", ONE);
-    node.until_waiting(&uid, "ImagePullBackOff").await;
-    let message = node.container(&uid)["state"]["waiting"]["message"].clone();
-    let message = message.as_str().unwrap_or_default();
-    let begins = "Back-off pulling image \"app:1\": ErrImagePull: PullImage: ";
-    assert!(message.starts_with(begins), "{message}");
-    node.knob("pull_image.fail=off");
-    node.until_running(&uid).await;
-    let restarts = node.container(&uid)["restartCount"].clone();
-    assert_eq!(restarts, 0, "no attempt was used");
-}
-
-#[tokio::test]
 async fn image_that_somebody_else_pulls_ends_the_back_off() {
     // 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
@@ -103,18 +87,6 @@ async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
 }
 
 #[tokio::test]
-async fn program_that_cannot_start_has_an_exit_code() {
-    let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set("web", &one("command: [fail-start]"));
-    node.until_restarted(&uid, 3).await;
-    let ended = |node: &Node| {
-        let last = &node.container(&uid)["lastState"]["terminated"];
-        last["exitCode"] == 128
-    };
-    node.until(&uid, "ended with 128", ended).await;
-}
-
-#[tokio::test]
 async fn directories_that_cannot_be_made_are_named_and_made_later() {
     let node = Node::up(Mode::Containerd2).await;
     let logs = node.dir.path().join("logs");
@@ -163,23 +135,6 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
-async fn termination_message_is_reported_with_the_end() {
-    let node = Node::up(Mode::Crio).await;
-    let uid = node.set("web", ONE);
-    node.until_running(&uid).await;
-    // As the container does at /dev/termination-log.
-    let file = node.dir.path().join(format!("pods/{uid}/containers/c/0"));
-    std::fs::write(&file, "out of luck").unwrap();
-    let first = node.container(&uid)["containerID"].clone();
-    let id = node.seen(&uid).containers[0].id.clone();
-    node.sim.kill_container(id.as_str(), 3);
-    node.until_another_runs(&uid, &first).await;
-    let ended = node.container(&uid)["lastState"]["terminated"].clone();
-    let shown = (&ended["exitCode"], &ended["message"]);
-    assert_eq!(shown, (&3.into(), &"out of luck".into()));
-}
-
-#[tokio::test]
 async fn files_of_pods_removed_without_a_kubelet_are_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", ONE);
@@ -215,14 +170,6 @@ async fn changed_resources_are_in_the_status_of_the_same_container() {
     let in_effect = node.seen(&uid).containers[0].details.resources.clone();
     assert_eq!(in_effect.map(|r| r.cpu_quota), Some(30_000));
     assert_eq!(node.container(&uid)["containerID"], before);
-}
-
-#[tokio::test]
-async fn failed_liveness_probe_restarts_the_container() {
-    let node = Node::up(Mode::Containerd2).await;
-    let probe = "{tcpSocket: {host: 127.0.0.1, port: 1}, periodSeconds: 1, failureThreshold: 1}";
-    let uid = node.set("web", &one(&format!("livenessProbe: {probe}")));
-    node.until_restarted(&uid, 1).await;
 }
 
 #[tokio::test]

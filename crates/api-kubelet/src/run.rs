@@ -1,0 +1,103 @@
+//! The kubelet from its start to its end.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::{Client, Config};
+use pleg::Pleg;
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_kubelet::cri_config::NodeConfig;
+use pleg_kubelet::perform::Performer;
+use pleg_kubelet::plan::Planner;
+use pleg_kubelet::probe::Prober;
+use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use static_pods::admission::NodeFacts;
+use static_pods::credentials::DockerConfig;
+use static_pods::node_status::NodeStatus;
+
+use crate::kubelet::{Kubelet, Mark};
+use crate::node::report;
+use crate::pods::{changes, follow, list, replace};
+use crate::status::Statuses;
+
+/// How long runs in progress may take when it is stopped.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A client of the API server; without a URL, of that of the kubeconfig.
+///
+/// # Errors
+/// If the URL or the kubeconfig cannot be used.
+pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
+    let config = match server {
+        Some(url) => Ok(Config::new(url.parse().context("--server is not a URL")?)),
+        None => Config::infer().await,
+    };
+    let mut config = config.context("there is no kubeconfig: give --server")?;
+    // A pod does not wait for the API server. Its next run tells it.
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// Runs the pods of the node until `stop` completes or the runtime's events end. Containers run on.
+///
+/// # Errors
+/// If the kubelet cannot start.
+///
+/// # Cancel safety
+/// Dropping the future ends the kubelet at once.
+pub async fn run(
+    api: Client,
+    name: &str,
+    endpoint: &str,
+    config: NodeConfig,
+    back_off: BackOffSettings,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (mut builder, client) = Pleg::connect(endpoint)?;
+    // Before it starts, so that no end is missed.
+    let consumer = builder.register_consumer("api-kubelet");
+    let pleg = builder.spawn()?;
+    let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));
+    let facts = NodeFacts::new(name, &config);
+    let address = config.host_ips.first().map(ToString::to_string);
+    let kubelet = Kubelet {
+        node: node.clone(),
+        statuses: Statuses {
+            client: api.clone(),
+            last: Mutex::default(),
+        },
+        planner: Planner::new(back_off)?.consumer(consumer),
+        prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
+        performer: Performer::new(client, config)
+            .image_back_off(back_off)?
+            .sources(DockerConfig::default())
+            .last_changes(Mark(name.to_owned())),
+    };
+    let (mut changes, mut workers) = (changes(api.clone(), name), None);
+    let pods = async {
+        pleg.wait_until_synced().await?;
+        // Sandboxes of pods that are not in it are terminated.
+        let listed = list(&mut changes).await.context("the watch has ended")?;
+        let (specs, settings) = (listed.clone(), WorkerSettings::default());
+        let workers = workers.insert(PodWorkers::spawn(pleg.clone(), kubelet, settings, specs)?);
+        replace(workers, listed);
+        tracing::info!(node = name, "running");
+        tokio::select! { () = follow(changes, workers) => {}, () = workers.ended() => {} }
+        anyhow::Ok(())
+    };
+    let work = async {
+        node.wait_for_runtime().await;
+        tokio::select! {
+            result = Box::pin(pods) => result,
+            () = node.watch() => Ok(()),
+            () = Box::pin(report(&api, &facts, &node, pleg.clock())) => Ok(()),
+        }
+    };
+    let result = tokio::select! { result = work => result, () = stop => Ok(()) };
+    if let Some(workers) = workers {
+        workers.shutdown(pleg.now().after(DRAIN)).await;
+    }
+    pleg.shutdown().await;
+    result
+}

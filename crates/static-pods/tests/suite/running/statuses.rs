@@ -1,0 +1,160 @@
+//! The status of each pod as `/pods` shows it, over the pod's life, beside what upstream's kubelet reports.
+//!
+//! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` is an action. The lines between
+//! are what the status has, all at the same time, when that has happened: a field, its value, and where upstream has it
+//! from. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
+//! `-` none, `~` begins a part of the value. Times and addresses of the simulated runtime are not compared.
+
+use futures::StreamExt as _;
+use pleg::PodUid;
+use pleg_kubelet::backoff::BackOffSettings;
+use pleg_sim::Mode;
+use serde_json::Value;
+
+use super::node::Node;
+use super::statuses_table::{FILES, TABLE};
+
+/// How many lives go on at a time.
+const AT_ONCE: usize = 8;
+
+/// A field with its value, and the file and function of upstream.
+type Expected = [&'static str; 3];
+
+#[derive(Default)]
+struct Life {
+    name: &'static str,
+    spec: String,
+    /// An action, and what follows.
+    steps: Vec<(&'static str, Vec<Expected>)>,
+}
+
+fn lives() -> Vec<Life> {
+    let mut lives: Vec<Life> = Vec::new();
+    for line in TABLE.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if let Some(name) = cells[0].strip_prefix("pod ") {
+            let container = format!("name: c, image: 'app:1', {}", cells[2]);
+            let spec = format!("{{{} containers: [{{{container}}}]}}", cells[1]);
+            let steps = vec![("", Vec::new())];
+            lives.push(Life { name, spec, steps });
+            continue;
+        }
+        let life = lives.last_mut().unwrap();
+        if let Some(action) = cells[0].strip_prefix("! ") {
+            life.steps.push((action, Vec::new()));
+            continue;
+        }
+        let (field, value) = cells[0].split_once(' ').unwrap_or((cells[0], ""));
+        let (_, expected) = life.steps.last_mut().unwrap();
+        expected.push([field, value.trim(), cells[1]]);
+    }
+    lives
+}
+
+/// A field of a pod's status.
+fn field(status: &Value, path: &str) -> Value {
+    let named = |list: &str, key: &str, name: &str| {
+        let mut items = status[list].as_array().into_iter().flatten();
+        items.find(|item| item[key] == name).cloned()
+    };
+    if path.starts_with(char::is_uppercase) {
+        let condition = named("conditions", "type", path).unwrap_or_default();
+        let words = ["status", "reason", "message"].map(|key| condition[key].as_str());
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        return words.join(" ").into();
+    }
+    let (object, path) = match path.split_once('.') {
+        Some((name, path)) => {
+            let lists = ["containerStatuses", "initContainerStatuses"];
+            let found = lists.iter().find_map(|list| named(list, "name", name));
+            (found.unwrap_or_default(), path)
+        }
+        None => (status.clone(), path),
+    };
+    let found = object.pointer(&format!("/{path}"));
+    found.cloned().unwrap_or_default()
+}
+
+fn is_so(found: &Value, expected: &str) -> bool {
+    let text = found.as_str();
+    match expected {
+        "-" => found.is_null() || text == Some(""),
+        "*" => !found.is_null() && text != Some(""),
+        _ => match expected.strip_prefix('~') {
+            Some(part) => text.is_some_and(|text| text.contains(part)),
+            None => text.map_or_else(|| found.to_string(), str::to_owned) == expected,
+        },
+    }
+}
+
+/// An action, before the pod is set or after.
+async fn act(node: &Node, uid: Option<&PodUid>, action: &str) {
+    let words: Vec<&str> = action.split(' ').collect();
+    match (&words[..], uid) {
+        (["knob", knob], _) => node.knob(knob),
+        (["kill", name, code], Some(uid)) => {
+            let id = field(&node.status(uid), &format!("{name}.containerID"));
+            let id = id.as_str().and_then(|id| id.rsplit('/').next());
+            let code = code.parse().unwrap();
+            let killed = node.sim.kill_container(id.unwrap_or_default(), code);
+            assert!(killed, "{action}");
+        }
+        (["message", text], Some(uid)) => {
+            let file = node.dir.path().join(format!("pods/{uid}/containers/c/0"));
+            std::fs::write(file, text).unwrap();
+        }
+        (["delete"], Some(uid)) => {
+            node.workers.delete(uid);
+            node.until_gone(uid).await;
+        }
+        _ => panic!("{action} is no action"),
+    }
+}
+
+/// Lives one life. Returns the rows that are not so.
+async fn live(life: Life) -> Vec<String> {
+    let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
+    let mut uid = None;
+    for (action, expected) in life.steps {
+        if !action.is_empty() {
+            act(&node, uid.as_ref(), action).await;
+        }
+        if expected.is_empty() {
+            continue;
+        }
+        let uid = uid.get_or_insert_with(|| node.set("web", &life.spec));
+        let wrong = || {
+            let status = node.status(uid);
+            let row = |[path, value, source]: &Expected| {
+                let found = field(&status, path);
+                let text = format!("{}: {path} is {found}, not {value}: {source}", life.name);
+                (!is_so(&found, value)).then_some(text)
+            };
+            expected.iter().filter_map(row).collect::<Vec<_>>()
+        };
+        if !node.is_soon(|| wrong().is_empty()).await {
+            return wrong();
+        }
+    }
+    Vec::new()
+}
+
+#[tokio::test]
+async fn statuses_are_upstreams_over_the_lives_of_pods() {
+    let all = lives();
+    assert!(all.len() >= 40, "{}", all.len());
+    let lives = futures::stream::iter(all).map(live);
+    let wrong: Vec<_> = lives.buffer_unordered(AT_ONCE).concat().await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_row_names_a_file_and_a_function_of_upstream() {
+    for life in lives() {
+        for [field, _, source] in life.steps.iter().flat_map(|(_, rows)| rows) {
+            let (file, function) = source.split_once(' ').unwrap_or_default();
+            let is_known = FILES.iter().any(|path| path.ends_with(&format!("/{file}")));
+            assert!(is_known && !function.is_empty(), "{}: {field}", life.name);
+        }
+    }
+}
