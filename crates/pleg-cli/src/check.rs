@@ -63,7 +63,7 @@ fn problem(view: &View) -> Option<String> {
             let (namespace, name) = (&row.pod.namespace, &row.pod.name);
             format!(
                 "{namespace}/{name} {}{}: {problem}",
-                row.state.as_str().to_lowercase(),
+                row.state.to_string().to_lowercase(),
                 lasted(row.problem_seconds)
             )
         }

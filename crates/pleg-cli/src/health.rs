@@ -57,7 +57,10 @@ impl HealthChanges {
             (None, Some((code, _)), Err(why)) if known => {
                 changes.add(NOT_READY, code, why.to_string());
             }
-            (Some((code, since)), None, _) => {
+            // Each start takes some milliseconds until the first list.
+            (Some((code, since)), None, _)
+                if code != "never_listed" || changes.lasted(since) >= Duration::from_secs(1) =>
+            {
                 let lasted = changes.lasted(since);
                 let message = format!("ready after {}", duration(lasted));
                 changes.add(READY, code, message).seconds = Some(lasted.as_secs_f64());

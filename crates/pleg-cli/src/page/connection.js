@@ -1,14 +1,27 @@
 // The connection to the agent: server-sent events over fetch, which can send a token.
 
-// The agent sends a view every two seconds at least.
+// The agent sends a view or a patch of it every two seconds at least.
 const SILENCE_MS = 7000;
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
+
+// A JSON merge patch (RFC 7386) applied to a value. The objects have no prototype: a uid may be any text.
+function merged(value, patch) {
+  if (patch === null || typeof patch !== 'object' || Array.isArray(patch)) return patch;
+  const isObject = value !== null && typeof value === 'object' && !Array.isArray(value);
+  const result = Object.assign(Object.create(null), isObject ? value : {});
+  for (const [key, part] of Object.entries(patch)) {
+    if (part === null) delete result[key];
+    else result[key] = merged(result[key] ?? null, part);
+  }
+  return result;
+}
 
 class Connection {
   // `on` has the functions `records`, `view`, `opened`, `failed` and `unauthorized`.
   constructor(on) {
     this.on = on;
     this.lastId = null;
+    this.view = null;
     this.heard = performance.now();
     this.token = sessionStorage.getItem('token');
     this.attempt = null;
@@ -50,6 +63,8 @@ class Connection {
         }
         if (!response.ok) throw new Error((await response.text()).trim() || `status ${response.status}`);
         failures = -1;
+        // The first view of a connection is complete.
+        this.view = null;
         await this.read(response.body, attempt.signal);
         // The agent ends a stream after some minutes. It may also have been stopped.
       } catch (error) {
@@ -94,7 +109,10 @@ class Connection {
       else if (line.startsWith('event: ')) type = line.slice(7);
       else if (line.startsWith('id: ')) this.lastId = line.slice(4);
     }
-    if (type === 'view') this.on.view(JSON.parse(data[0]));
+    if (type === 'view') {
+      this.view = merged(this.view, JSON.parse(data[0]));
+      this.on.view(this.view);
+    }
     if (type === 'records') {
       const [head, ...records] = data.map((line) => JSON.parse(line));
       this.on.records(head, records);

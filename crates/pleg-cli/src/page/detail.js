@@ -13,7 +13,7 @@ function showDetail(detail, uid) {
   patch(byId('detail-name'), [h('bdi', {}, podName(row.pod))]);
   patch(byId('detail-body'), [
     detail.gone ? h('p', { class: 'bad' }, 'This pod does not exist any more.') : null,
-    row.problem ? h('p', { class: 'bad' }, h('bdi', {}, row.problem), ` for ${duration(row.problemSeconds)}`) : null,
+    row.problem ? h('p', { class: 'bad' }, h('bdi', {}, row.problem), ` for ${duration(ago(row.problemAt))}`) : null,
     detail.error ? h('p', { class: 'bad' }, 'Last read: ', h('bdi', {}, detail.error)) : null,
     h(
       'dl',
@@ -21,15 +21,15 @@ function showDetail(detail, uid) {
       fact('State', row.state),
       fact('Uid', row.pod.uid),
       fact('Addresses', detail.ips.join(', ') || 'none'),
-      fact('State confirmed', row.freshSeconds === undefined ? 'by events only' : `by a read ${duration(row.freshSeconds)} ago`),
-      fact('Details read', detail.inspectedSeconds === undefined ? 'never' : `${duration(detail.inspectedSeconds)} ago`),
+      fact('State confirmed', row.freshAt === undefined ? 'by events only' : `by a read ${duration(ago(row.freshAt))} ago`),
+      fact('Details read', detail.inspectedAt === undefined ? 'never' : `${duration(ago(detail.inspectedAt))} ago`),
     ),
     h('h3', {}, 'Containers'),
     containers(detail),
     h('h3', {}, 'Sandboxes'),
-    list(detail.sandboxes, (s) => [h('b', {}, s.state), ` attempt ${s.attempt}, ${duration(s.seconds)} old, `, h('code', {}, s.id), problem(s)]),
+    list(detail.sandboxes, (s) => [h('b', {}, s.state), ` attempt ${s.attempt}, ${duration(ago(s.at))} old, `, h('code', {}, s.id), problem(s)]),
     h('h3', {}, 'How its containers ended'),
-    list([...detail.ends].reverse(), (end) => [h('bdi', {}, end.container), `: ${exitText(end)}, ${duration(end.seconds)} ago`]),
+    list([...detail.ends].reverse(), (end) => [h('bdi', {}, end.container), `: ${exitText(end)}, ${duration(ago(end.at))} ago`]),
     h('h3', {}, 'Labels'),
     list(detail.labels, ([key, value]) => [h('bdi', {}, key), '=', h('bdi', {}, value)], detail.moreLabels),
     h('h3', {}, 'History'),
@@ -55,7 +55,7 @@ function containers(detail) {
       h('th', { scope: 'row' }, h('bdi', {}, c.name)),
       h('td', {}, c.state),
       h('td', { class: 'number' }, c.restarts),
-      h('td', { class: 'number' }, duration(c.seconds)),
+      h('td', { class: 'number' }, duration(ago(c.at))),
       h('td', {}, c.state === 'Exited' ? exitText(c) : '', problem(c)),
       h('td', {}, h('bdi', {}, c.image), ' ', h('code', { title: c.id }, c.id.slice(0, 12))),
     );

@@ -15,6 +15,7 @@ const connection = new Connection({
   },
   view(shown) {
     view = shown;
+    setClock(view.time);
     news();
   },
   opened() {
@@ -78,10 +79,10 @@ function render() {
   byId('content').hidden = false;
   showHealth(view);
   showFigures(view);
-  showLatencies(view);
-  pods.show(view.pods, document.body.classList.contains('is-old'));
+  pods.show(view.pods, view.relist.lastAt, document.body.classList.contains('is-old'));
   showDetail(view.detail, query.pod);
   feed.render();
+  showLatencies(view);
 }
 
 // Shows what is new: at once, but not more than ten times a second.
@@ -98,7 +99,7 @@ function news() {
   }, Math.max(0, pause));
 }
 
-// The data grow old also if nothing arrives.
+// The data grow old even if nothing arrives.
 setInterval(renderAge, 500);
 
 function pause(is) {

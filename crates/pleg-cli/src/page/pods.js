@@ -1,6 +1,8 @@
 // The list of the pods. Only the rows that can be seen exist, and only a page of the pods is asked for.
 
-const ROW_HEIGHT = 30;
+// A narrow window shows what is wrong with a pod below its name.
+const NARROW = window.matchMedia('(max-width: 700px)');
+const rowHeight = () => (NARROW.matches ? 48 : 30);
 // The page that is asked for, and how many of its rows are before the first one that can be seen.
 const PAGE_ROWS = 100;
 const ROWS_BEFORE = 35;
@@ -14,17 +16,20 @@ class PodList {
     this.open = open;
     this.offset = 0;
     this.selected = 0;
-    this.page = { rows: [], offset: 0, matching: 0, total: 0 };
+    this.page = { rows: {}, order: [], offset: 0, matching: 0, total: 0 };
+    this.listedAt = undefined;
     this.isOld = false;
     this.box = byId('pods');
     this.box.addEventListener('scroll', () => this.scrolled());
     this.box.addEventListener('keydown', (event) => this.key(event));
     new ResizeObserver(() => this.scrolled()).observe(this.box);
+    NARROW.addEventListener('change', () => this.scrolled());
   }
 
-  // `isOld`: the states are those of the last answer.
-  show(page, isOld) {
+  // `listedAt`: when the last complete list began. `isOld`: the states are those of the last answer.
+  show(page, listedAt, isOld) {
     this.page = page;
+    this.listedAt = listedAt;
     this.isOld = isOld;
     this.selected = Math.max(0, Math.min(this.selected, page.matching - 1));
     const of = page.matching === page.total ? '' : ` of ${page.total.toLocaleString('en')}`;
@@ -35,8 +40,8 @@ class PodList {
 
   // The first and the last row that can be seen.
   visible() {
-    const first = Math.floor(this.box.scrollTop / ROW_HEIGHT);
-    const count = Math.ceil(this.box.clientHeight / ROW_HEIGHT);
+    const first = Math.floor(this.box.scrollTop / rowHeight());
+    const count = Math.ceil(this.box.clientHeight / rowHeight());
     return [first, Math.min(first + count, this.page.matching)];
   }
 
@@ -52,15 +57,15 @@ class PodList {
   }
 
   render() {
-    const { matching, offset, rows } = this.page;
+    const { matching, offset, order, rows } = this.page;
     const [first, last] = this.visible();
     const from = Math.max(0, first - ROWS_BEYOND);
     const to = Math.min(matching, last + ROWS_BEYOND);
     const shown = [];
-    for (let n = from; n < to; n += 1) shown.push(this.row(n, rows[n - offset]));
-    patch(byId('rows-before'), [h('tr', { height: from * ROW_HEIGHT })]);
+    for (let n = from; n < to; n += 1) shown.push(this.row(n, rows[order[n - offset]]));
+    patch(byId('rows-before'), [h('tr', { height: from * rowHeight() })]);
     patch(byId('rows'), shown);
-    patch(byId('rows-after'), [h('tr', { height: Math.max(0, matching - to) * ROW_HEIGHT })]);
+    patch(byId('rows-after'), [h('tr', { height: Math.max(0, matching - to) * rowHeight() })]);
     byId('pods-table').setAttribute('aria-rowcount', matching + 1);
     if (matching > 0) this.box.setAttribute('aria-activedescendant', `pod-${this.selected}`);
     else this.box.removeAttribute('aria-activedescendant');
@@ -68,42 +73,45 @@ class PodList {
   }
 
   row(n, row) {
+    const isBad = row?.problem || row?.failed;
     const props = {
       id: `pod-${n}`,
       'aria-rowindex': n + 2,
       'aria-selected': n === this.selected ? 'true' : 'false',
-      class: row?.problem || row?.failed ? 'bad' : '',
+      class: isBad ? 'bad' : 'dim',
       onclick: () => this.select(n, true),
     };
     if (!row) return h('tr', props, h('td', { colspan: 7 }, '…'));
-    const exit = row.lastExit ? `${row.lastExit.container}: ${exitText(row.lastExit)}, ${duration(row.lastExit.seconds)} ago` : '';
-    const note = row.problem ? `${row.problem}, for ${duration(row.problemSeconds)}` : exit;
+    const exit = row.lastExit ? `${row.lastExit.container}: ${exitText(row.lastExit)}, ${duration(ago(row.lastExit.at))} ago` : '';
+    const note = row.problem ? `${row.problem}, for ${duration(ago(row.problemAt))}` : exit;
+    const freshAt = row.isListed ? this.listedAt : row.freshAt;
+    const name = h('bdi', {}, podName(row.pod));
     return h(
       'tr',
       props,
-      h('td', {}, h('span', { class: `state ${row.state}` }, this.isOld ? `${row.state}?` : row.state)),
-      h('th', { scope: 'row', title: podName(row.pod) }, h('bdi', {}, podName(row.pod))),
+      h('th', { scope: 'row', title: podName(row.pod) }, name, note ? h('small', { title: note }, h('bdi', {}, note)) : null),
+      h('td', {}, this.isOld ? `${row.state}?` : row.state),
       h('td', { class: 'number' }, `${row.running}/${row.names}`),
-      h('td', { class: 'number' }, row.restarts),
-      h('td', { class: 'number medium' }, duration(row.changedSeconds)),
-      h('td', { class: 'number wide' }, row.freshSeconds === undefined ? 'events' : duration(row.freshSeconds)),
-      h('td', { class: 'medium note', title: note }, h('bdi', {}, note)),
+      h('td', { class: 'number medium' }, row.restarts),
+      h('td', { class: 'number medium' }, duration(ago(row.changedAt))),
+      h('td', { class: 'number wide' }, freshAt === undefined ? 'events' : duration(ago(freshAt))),
+      h('td', { class: 'medium', title: note }, h('bdi', {}, note)),
     );
   }
 
   select(n, opens) {
     this.selected = Math.max(0, Math.min(n, this.page.matching - 1));
-    const top = this.selected * ROW_HEIGHT;
-    const height = this.box.clientHeight - 2 * ROW_HEIGHT;
+    const top = this.selected * rowHeight();
+    const height = this.box.clientHeight - 2 * rowHeight();
     if (top < this.box.scrollTop) this.box.scrollTop = top;
     if (top > this.box.scrollTop + height) this.box.scrollTop = top - height;
     this.render();
-    const row = this.page.rows[this.selected - this.page.offset];
-    if (opens && row) this.open(row.pod.uid);
+    const uid = this.page.order[this.selected - this.page.offset];
+    if (opens && uid) this.open(uid);
   }
 
   key(event) {
-    const screen = Math.max(1, Math.floor(this.box.clientHeight / ROW_HEIGHT) - 2);
+    const screen = Math.max(1, Math.floor(this.box.clientHeight / rowHeight()) - 2);
     const moves = {
       ArrowDown: 1,
       ArrowUp: -1,

@@ -19,9 +19,23 @@ function duration(seconds) {
   return unit(Math.floor(seconds / 86400), 'd');
 }
 
+// The clock of the agent, which a view sets. Between two views the page counts itself.
+const clock = { time: 0, heard: 0 };
+
+function setClock(time) {
+  clock.time = Date.parse(time) / 1000;
+  clock.heard = performance.now();
+}
+
+// How long ago a moment was, in seconds.
+function ago(moment) {
+  if (moment === undefined) return undefined;
+  return Math.max(0, clock.time + (performance.now() - clock.heard) / 1000 - moment);
+}
+
 function milliseconds(ms) {
   if (ms === undefined || ms === null) return '–';
-  if (ms >= 1000) return unit((ms / 1000).toFixed(1), 's');
+  if (ms >= 1000) return unit(Number((ms / 1000).toFixed(1)), 's');
   return unit(ms >= 10 ? Math.round(ms) : ms.toFixed(1), 'ms');
 }
 
@@ -29,8 +43,8 @@ const plural = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : '
 const podName = (pod) => (pod.name ? `${pod.namespace}/${pod.name}` : pod.uid);
 const timeOfDay = (time) => time.slice(11, 19);
 const timeWithMilliseconds = (time) => time.slice(11, 23).padEnd(12, '.000');
-// For how long the agent observes the node, in seconds.
-const observed = (view) => (Date.parse(view.time) - Date.parse(view.since)) / 1000;
+// For how long the agent has observed the node, in seconds.
+const observed = (view) => ago(Date.parse(view.since) / 1000);
 
 function exitText(exit) {
   const code = exit.exitCode === undefined ? 'code unknown' : `exit ${exit.exitCode}`;

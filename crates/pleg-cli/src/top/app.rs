@@ -52,6 +52,7 @@ pub(super) enum Field {
 }
 
 /// What is shown.
+#[derive(Default)]
 pub(super) struct App {
     pub(super) theme: Theme,
     pub(super) search: String,
@@ -78,10 +79,12 @@ pub(super) struct App {
     pub(super) all_expanded: bool,
     /// How many lines of a page are scrolled away.
     pub(super) scroll: usize,
+    /// The selected pod is shown beside the list.
+    pub(super) has_halves: bool,
     /// How many lines the list or the page has on the screen.
     pub(super) height: usize,
     pub(super) view: Option<Arc<View>>,
-    /// When the last view came, also one that is not shown because of a pause.
+    /// When the last view came, even if it is not shown because of a pause.
     pub(super) answered: Option<Instant>,
     /// Why there was no answer to the last query.
     pub(super) error: Option<String>,
@@ -91,26 +94,10 @@ impl App {
     pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
         Self {
             theme: Theme { colour },
-            search: String::new(),
             namespace: namespace.unwrap_or_default(),
             labels,
-            sort: Sort::default(),
-            reverse: false,
-            page: Page::default(),
-            pod: String::new(),
-            prompt: None,
-            feed_only: false,
-            paused: false,
-            cursor: 0,
-            selected: String::new(),
-            top: 0,
-            expanded: HashSet::new(),
-            all_expanded: false,
-            scroll: 0,
             height: 20,
-            view: None,
-            answered: None,
-            error: None,
+            ..Self::default()
         }
     }
 
@@ -130,10 +117,19 @@ impl App {
             limit,
             records: RECORDS,
             selected: self.selected.clone(),
-            pod: match self.page {
-                Page::Pod => self.pod.clone(),
-                _ => String::new(),
-            },
+            pod: self.detailed(),
+        }
+    }
+
+    /// The uid of the pod that is shown in detail; empty if none is.
+    pub(super) fn detailed(&self) -> String {
+        match self.page {
+            Page::Pod => self.pod.clone(),
+            Page::Pods if self.has_halves => {
+                let row = self.current();
+                row.map_or_else(String::new, |row| row.pod.uid.clone())
+            }
+            _ => String::new(),
         }
     }
 
@@ -167,13 +163,17 @@ impl App {
         }
     }
 
-    /// While paused: a pod that is opened is shown, and nothing else is new.
+    /// While paused: a pod that is opened or selected is shown, and nothing else is new.
     fn take_detail(&mut self, answered: &View) {
-        let Some(shown) = &mut self.view else { return };
-        let uid = |view: &View| view.detail.as_ref().map(|d| d.row.pod.uid.clone());
-        if self.page == Page::Pod
-            && uid(shown).as_ref() != Some(&self.pod)
-            && uid(answered).as_ref() == Some(&self.pod)
+        let wanted = self.detailed();
+        let is_of = |view: &View| {
+            view.detail
+                .as_ref()
+                .is_some_and(|d| d.row.pod.uid == wanted)
+        };
+        if let Some(shown) = &mut self.view
+            && !is_of(shown)
+            && is_of(answered)
         {
             Arc::make_mut(shown).detail = answered.detail.clone();
         }

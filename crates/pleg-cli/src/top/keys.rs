@@ -5,17 +5,17 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::app::{App, Field, Outcome, Page, Prompt};
 use crate::view::Sort;
 
-/// The keys and what they do, for the help.
-pub(super) const HELP: [(&str, &str); 19] = [
-    ("↑ ↓  j k", "move; in a pod or in the node's page: scroll"),
+/// The keys and what they do, for the help. A line fits into 80 columns.
+pub(super) const HELP: [(&str, &str); 18] = [
+    ("↑ ↓  j k", "move; in a pod or on the node's page: scroll"),
     ("PgUp PgDn", "move by a screen"),
     (
         "g G",
-        "first and last pod. At the first place the cursor stays there",
+        "first and last pod; a cursor at the first place stays there",
     ),
     (
         "Enter",
-        "show the pod: containers, labels, ends, history. Esc: back",
+        "show the pod: containers, labels, ends, history; Esc: back",
     ),
     ("Space", "show or hide the containers of the pod"),
     ("e", "show or hide the containers of all pods"),
@@ -26,14 +26,13 @@ pub(super) const HELP: [(&str, &str); 19] = [
     ("s", "sort by state, name, restarts, change or freshness"),
     ("r", "reverse the order"),
     ("f", "only the events, or pods and events"),
-    ("h", "health, latency and cost of the node"),
-    ("p", "pause: nothing new is shown. Again: go on"),
+    ("h", "the node: all findings, latencies and calls"),
+    ("p", "pause: nothing new is shown; again: go on"),
     ("?", "this help"),
     ("q  Ctrl-C", "quit"),
-    ("", ""),
     (
         "FRESH",
-        "the age of the read that confirmed the state; events: no read has yet",
+        "age of the read that confirmed the state; events: none has yet",
     ),
 ];
 
@@ -58,8 +57,13 @@ impl App {
             KeyCode::Esc | KeyCode::Backspace => self.back(),
             #[cfg(debug_assertions)]
             KeyCode::F(12) => fail_for_test(),
-            _ if self.page == Page::Pods => self.list_key(key.code),
-            _ => self.scroll_key(key.code),
+            KeyCode::Char(' ') if self.page != Page::Pods => self.scroll += self.height,
+            code => match self.moved(code) {
+                Some(place) if self.page == Page::Pods => self.move_to(place),
+                Some(place) => self.scroll = place,
+                None if self.page == Page::Pods => self.list_key(code),
+                None => {}
+            },
         }
         Outcome::Continue
     }
@@ -79,14 +83,7 @@ impl App {
     }
 
     fn list_key(&mut self, key: KeyCode) {
-        let screen = self.height.max(1);
         match key {
-            KeyCode::Up | KeyCode::Char('k') => self.move_to(self.cursor.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.move_to(self.cursor + 1),
-            KeyCode::PageUp => self.move_to(self.cursor.saturating_sub(screen)),
-            KeyCode::PageDown => self.move_to(self.cursor + screen),
-            KeyCode::Home | KeyCode::Char('g') => self.move_to(0),
-            KeyCode::End | KeyCode::Char('G') => self.move_to(usize::MAX),
             KeyCode::Enter => self.open(),
             KeyCode::Char(' ') => self.expand(),
             KeyCode::Char('e') => {
@@ -111,17 +108,22 @@ impl App {
         }
     }
 
-    fn scroll_key(&mut self, key: KeyCode) {
+    /// Where a key that moves leads: the place of the cursor in the list, or the first line of a page.
+    fn moved(&self, key: KeyCode) -> Option<usize> {
+        let from = match self.page {
+            Page::Pods => self.cursor,
+            _ => self.scroll,
+        };
         let screen = self.height.max(1);
-        match key {
-            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.scroll += 1,
-            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(screen),
-            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll += screen,
-            KeyCode::Home | KeyCode::Char('g') => self.scroll = 0,
-            KeyCode::End | KeyCode::Char('G') => self.scroll = usize::MAX / 2,
-            _ => {}
-        }
+        Some(match key {
+            KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => from + 1,
+            KeyCode::PageUp => from.saturating_sub(screen),
+            KeyCode::PageDown => from + screen,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => usize::MAX / 2,
+            _ => return None,
+        })
     }
 
     fn move_to(&mut self, place: usize) {

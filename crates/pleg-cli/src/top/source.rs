@@ -15,9 +15,8 @@ use crate::observer::Observer;
 use crate::picture::facts::Collector;
 use crate::view::{Query, View};
 
-/// How often a view is computed, at most and at least. An agent is asked at the latter period.
-const APART: Duration = Duration::from_millis(100);
-const PERIOD: Duration = Duration::from_millis(500);
+/// How often a view is computed, or an agent asked for it.
+const PERIOD: Duration = Duration::from_millis(250);
 /// The pause after a view is at least this many times as long as it took: to look at a large node must not
 /// cost much of its CPU time.
 const PAUSE: u32 = 9;
@@ -143,16 +142,12 @@ async fn serve(
     mut queries: watch::Receiver<Query>,
     answers: watch::Sender<Option<Answer>>,
 ) {
-    let mut changes = match &node {
-        Node::Own(observer) => Some(observer.changes()),
-        Node::Agent(_) => None,
-    };
     loop {
         let query = queries.borrow_and_update().clone();
         let began = clock.now();
         let view = node.view(&query).await;
         let at = clock.now();
-        let apart = APART.max(PAUSE * at.since(began));
+        let pause = PERIOD.max(PAUSE * at.since(began));
         let answer = Answer {
             query,
             at,
@@ -161,20 +156,9 @@ async fn serve(
         if answers.send(Some(answer)).is_err() {
             return;
         }
-        let changed = async {
-            clock.sleep_until(at.after(apart)).await;
-            let changed = match &mut changes {
-                Some(changes) => changes.changed().await.is_ok(),
-                None => false,
-            };
-            if !changed {
-                std::future::pending::<()>().await;
-            }
-        };
         tokio::select! {
             asked = queries.changed() => if asked.is_err() { return },
-            () = changed => {}
-            () = clock.sleep_until(at.after(apart.max(PERIOD))) => {}
+            () = clock.sleep_until(at.after(pause)) => {}
         }
     }
 }

@@ -11,6 +11,8 @@ use super::series::{Point, Series};
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
      on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
      its sandboxes and containers.";
+/// Costs of a shorter time are not compared.
+const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD: Duration = Duration::from_secs(1);
 
@@ -73,14 +75,14 @@ impl Calls {
     }
 }
 
-/// The calls of at most the last quarter of an hour.
+/// The calls of at most the last quarter of an hour, without the first minute after the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Cost {
     /// The time in which they were made.
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
-    /// Absent as long as no list has ended.
+    /// Absent before a minute after the start, and until a list has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generic: Option<CallCosts>,
     /// How this is measured and estimated.
@@ -107,7 +109,7 @@ impl Cost {
         let (reads, _) = calls.reads.total(now);
         let generic = u32::try_from(lists)
             .ok()
-            .filter(|&lists| lists > 0)
+            .filter(|&lists| lists > 0 && span >= COMPARED_AFTER)
             .map(|lists| {
                 let relist = 2 * (list_time / lists);
                 let relists = span.as_secs_f64() / (GENERIC_PERIOD + relist).as_secs_f64();
@@ -142,16 +144,16 @@ mod tests {
     fn generic_pleg_lists_each_second_at_the_duration_of_our_lists() {
         let mut calls = Calls::new(at(0));
         let mut statuses = Series::new(at(0));
-        assert_eq!(Cost::new(at(9), &calls, &statuses).generic, None);
         // One relist: two calls of 250 ms.
-        let ended = at(10);
-        let began = Instant::from_origin(Duration::from_millis(9_750));
+        let ended = at(80);
+        let began = Instant::from_origin(Duration::from_millis(79_750));
         calls.ended(About::Node, began, ended, true);
         calls.ended(About::Node, began, ended, true);
         calls.ended(About::Pod, began, ended, true);
         calls.ended(About::Runtime, began, ended, true);
         statuses.add(ended, Duration::ZERO);
-        let cost = Cost::new(at(150), &calls, &statuses);
+        assert_eq!(Cost::new(at(129), &calls, &statuses).generic, None);
+        let cost = Cost::new(at(220), &calls, &statuses);
         let ours = CallCosts {
             lists: 2,
             list_seconds: 0.5,

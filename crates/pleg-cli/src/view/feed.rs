@@ -1,4 +1,4 @@
-//! The recent records, bounded in number and in bytes.
+//! The recent records, bounded in number and length.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,8 @@ use super::{FeedPage, Query, long, name};
 use crate::json::utc;
 use crate::record::Record;
 
-/// The most records that are kept, and about how many bytes they may need.
-const MOST_RECORDS: usize = 5_000;
-const MOST_BYTES: usize = 2 << 20;
+/// The most records that are kept. With texts as long as they may be, they need 6 MB, and 0.7 MB with usual ones.
+const MOST_RECORDS: usize = 2_000;
 /// The number of seconds over which the rate is averaged.
 const RATE_SECONDS: usize = 10;
 
@@ -18,7 +17,6 @@ const RATE_SECONDS: usize = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Feed {
     records: VecDeque<Record>,
-    bytes: usize,
     /// Everything since then is kept.
     complete_since: String,
     began: Instant,
@@ -29,7 +27,6 @@ impl Feed {
     pub(super) fn new(began: Instant, at: WallTime) -> Self {
         Self {
             records: VecDeque::new(),
-            bytes: 0,
             complete_since: utc(at).to_string(),
             began,
             rate: Rate::default(),
@@ -40,13 +37,10 @@ impl Feed {
         if record.is_event() {
             self.rate.add(now);
         }
-        let record = shortened(record);
-        self.bytes += size(&record);
-        self.records.push_back(record);
-        while (self.bytes > MOST_BYTES || self.records.len() > MOST_RECORDS)
+        self.records.push_back(shortened(record));
+        if self.records.len() > MOST_RECORDS
             && let Some(oldest) = self.records.pop_front()
         {
-            self.bytes -= size(&oldest);
             self.complete_since = oldest.time;
         }
     }
@@ -90,27 +84,6 @@ fn shortened(record: &Record) -> Record {
         *text = text.as_deref().and_then(long);
     }
     record
-}
-
-/// About how many bytes the record needs.
-fn size(record: &Record) -> usize {
-    let pod = record.pod.as_ref();
-    let pod = pod.map_or(0, |p| p.uid.len() + p.namespace.len() + p.name.len());
-    let texts = [
-        &record.id,
-        &record.kind,
-        &record.name,
-        &record.source,
-        &record.reason,
-        &record.code,
-        &record.message,
-    ];
-    let texts: usize = texts
-        .iter()
-        .filter_map(|t| t.as_deref())
-        .map(str::len)
-        .sum();
-    size_of::<Record>() + record.time.len() + record.r#type.len() + pod + texts
 }
 
 /// Counts of the present second and of the last [`RATE_SECONDS`].
@@ -165,25 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn records_are_bounded_in_number_and_bytes() {
+    fn records_are_bounded_in_number_and_length() {
         let mut feed = Feed::new(at(0), wall(0));
-        for n in 1..=6_000 {
-            feed.add(at(n), &event(n, "web"));
+        for n in 1..=2_100 {
+            let mut record = event(n, "web");
+            record.message = Some("x".repeat(1 << 16));
+            feed.add(at(n), &record);
         }
-        assert!(feed.records.len() <= MOST_RECORDS);
-        assert!(feed.bytes <= MOST_BYTES, "{}", feed.bytes);
-        let counted: usize = feed.records.iter().map(size).sum();
-        assert_eq!(feed.bytes, counted);
-        let dropped = 6_000 - feed.records.len() as u64;
-        assert_eq!(feed.complete_since, utc(wall(dropped)).to_string());
-        let mut long = event(7_000, "web");
-        long.message = Some("x".repeat(10 << 20));
-        feed.add(at(7_000), &long);
-        assert!(feed.bytes <= MOST_BYTES, "{}", feed.bytes);
-        assert!(
-            feed.records.len() > 1_000,
-            "a long text does not displace others"
-        );
+        assert_eq!(feed.records.len(), MOST_RECORDS);
+        assert_eq!(feed.complete_since, utc(wall(100)).to_string());
+        let messages = feed.records.iter().filter_map(|r| r.message.as_deref());
+        assert_eq!(messages.map(|m| m.chars().count()).max(), Some(1024));
     }
 
     #[test]
@@ -201,7 +166,7 @@ mod tests {
         let page = feed.page(at(11), &query);
         let times: Vec<_> = page.records.iter().map(|r| &*r.time).collect();
         let expected = [8, 10, 11].map(|n| utc(wall(n)).to_string());
-        assert_eq!(times, expected, "records about the node match, too");
+        assert_eq!(times, expected, "records about the node match");
         assert_eq!(feed.history("uid-odd", 2).len(), 2);
         assert_eq!(feed.history("uid-none", 2).len(), 0);
     }

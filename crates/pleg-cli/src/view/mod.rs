@@ -6,6 +6,7 @@
 
 mod cost;
 mod detail;
+mod difference;
 mod feed;
 mod health;
 mod model;
@@ -22,6 +23,7 @@ use crate::record::Record;
 use crate::text::clip;
 pub(crate) use cost::{About, CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
+pub(crate) use difference::{difference, with_moments};
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
@@ -65,6 +67,11 @@ pub(crate) struct View {
 pub(crate) struct Latency {
     /// The length of the interval of each point.
     pub(crate) interval_seconds: f64,
+    /// The number of the last point's interval. It grows by one with each interval.
+    pub(crate) interval: u64,
+    /// A complete list and a call about one pod that take longer are findings.
+    pub(crate) lists_slow_ms: f64,
+    pub(crate) reads_slow_ms: f64,
     /// Complete lists: each call.
     pub(crate) lists: Vec<Point>,
     /// Calls about one pod, one container or one sandbox.

@@ -12,7 +12,7 @@ use super::feed::Feed;
 use super::health::{HealthView, Relist, StreamView};
 use super::pods::PodsPage;
 use super::query::Query;
-use super::series::{INTERVAL, Series};
+use super::series::{INTERVAL, Series, interval};
 use super::state::Problem;
 use super::{Latency, MOST_NAME, View};
 use crate::json::utc;
@@ -23,6 +23,9 @@ use crate::text::clip;
 
 /// The most pods that are remembered as changed until the next tick.
 const MOST_CHANGED: usize = 10_000;
+
+/// As of the finding `list_slow`.
+const LIST_SLOW_MS: f64 = 3_000.0;
 
 /// The recent records, and what was measured. Its size is bounded.
 #[derive(Clone, Debug)]
@@ -107,6 +110,9 @@ impl Model {
             stream: StreamView::new(inputs),
             latency: Latency {
                 interval_seconds: INTERVAL.as_secs_f64(),
+                interval: interval(now),
+                lists_slow_ms: LIST_SLOW_MS,
+                reads_slow_ms: Health::HUNG_AFTER.as_secs_f64() * 1e3,
                 lists: inputs.calls.list_points(now),
                 reads: inputs.calls.read_points(now),
                 events: self.events.points(now),

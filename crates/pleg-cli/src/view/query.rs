@@ -1,7 +1,5 @@
 //! What of a node is asked for: which pods, in which order, and which page of them.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 
 use super::state::Summary;
@@ -11,22 +9,26 @@ use crate::record::Record;
 /// The most pods and records in a view.
 pub(crate) const MOST_ROWS: usize = 200;
 
-/// Which pods and records are shown.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Which pods and records are shown; the parameters of a URL have the same names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Query {
     /// Only what contains this text: pods by name, uid, container, id or image. Without case.
     pub(crate) search: String,
     /// Only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
     /// Only pods with these labels.
+    #[serde(with = "labels")]
     pub(crate) labels: Option<Selector>,
     pub(crate) sort: Sort,
     pub(crate) reverse: bool,
     /// How many pods to skip.
     pub(crate) offset: usize,
     /// How many pods to show.
+    #[serde(default = "most")]
     pub(crate) limit: usize,
     /// How many records to show.
+    #[serde(default = "most")]
     pub(crate) records: usize,
     /// The uid of the pod whose place in the list is asked for.
     pub(crate) selected: String,
@@ -59,81 +61,25 @@ impl Sort {
         Self::Freshness,
     ];
 
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::State => "state",
-            Self::Name => "name",
-            Self::Restarts => "restarts",
-            Self::Change => "change",
-            Self::Freshness => "freshness",
-        }
+    /// As in the parameters of a URL.
+    pub(crate) fn text(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
 impl Query {
     /// The query as parameters of a URL.
     pub(crate) fn to_parameters(&self) -> String {
-        let labels = self.labels.as_ref();
-        let numbers = [self.offset, self.limit, self.records].map(|n| n.to_string());
-        let [offset, limit, records] = &numbers;
-        let pairs = [
-            ("search", &*self.search),
-            ("namespace", &self.namespace),
-            ("labels", labels.map_or("", Selector::as_str)),
-            ("sort", self.sort.as_str()),
-            ("reverse", if self.reverse { "true" } else { "" }),
-            ("offset", offset),
-            ("limit", limit),
-            ("records", records),
-            ("selected", &self.selected),
-            ("pod", &self.pod),
-        ];
-        let mut text = String::new();
-        for (key, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
-            let separator = if text.is_empty() { "" } else { "&" };
-            // Writing to a string does not fail.
-            let _ = write!(text, "{separator}{key}={}", encoded(value));
-        }
-        text
+        // Texts and numbers can always be encoded.
+        serde_html_form::to_string(self).unwrap_or_default()
     }
 
-    /// Parses parameters of a URL; unknown ones are ignored. Without a limit the page is as large as it
-    /// may be.
+    /// Parses parameters of a URL; unknown ones are ignored. Without a limit the page is as large as it may be.
     pub(crate) fn from_parameters(text: &str) -> Result<Self, String> {
-        let mut query = Self {
-            limit: MOST_ROWS,
-            records: MOST_ROWS,
-            ..Self::default()
-        };
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            query.set(key, decoded(value))?;
-        }
+        let mut query: Self = serde_html_form::from_str(text).map_err(|error| error.to_string())?;
+        query.limit = query.limit.min(MOST_ROWS);
+        query.records = query.records.min(MOST_ROWS);
         Ok(query)
-    }
-
-    fn set(&mut self, key: &str, value: String) -> Result<(), String> {
-        let number = |text: &str| -> Result<usize, String> {
-            let number = text.parse();
-            number.map_err(|_| format!("{key} is a whole number"))
-        };
-        match key {
-            "search" => self.search = value,
-            "namespace" => self.namespace = value,
-            "labels" => self.labels = Some(value.parse()?),
-            "sort" => {
-                let sort = Sort::ALL.into_iter().find(|sort| sort.as_str() == value);
-                self.sort = sort.ok_or("sort is state, name, restarts, change or freshness")?;
-            }
-            "reverse" => self.reverse = value == "true",
-            "offset" => self.offset = number(&value)?,
-            "limit" => self.limit = number(&value)?.min(MOST_ROWS),
-            "records" => self.records = number(&value)?.min(MOST_ROWS),
-            "selected" => self.selected = value,
-            "pod" => self.pod = value,
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Whether the pod is shown. `search` is in lower case.
@@ -179,38 +125,30 @@ impl Query {
     }
 }
 
-/// Percent-encoding: everything but letters, digits and `-._~`.
-fn encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte.into());
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+const fn most() -> usize {
+    MOST_ROWS
 }
 
-/// The inverse. What is not encoded correctly stays as it is.
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let digits = text.get(at + 1..at + 3).filter(|_| byte == b'%');
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(if byte == b'+' { b' ' } else { byte });
-                at += 1;
-            }
-        }
+/// Labels as text, empty if there are none.
+mod labels {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use crate::filter::Selector;
+
+    pub(super) fn serialize<S: Serializer>(
+        labels: &Option<Selector>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(labels.as_ref().map_or("", Selector::as_str))
     }
-    String::from_utf8_lossy(&out).into_owned()
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Selector>, D::Error> {
+        let text = String::deserialize(from)?;
+        let labels = (!text.is_empty()).then(|| text.parse()).transpose();
+        labels.map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]
@@ -243,7 +181,5 @@ mod tests {
         for invalid in ["limit=x", "sort=size", "labels=%3Da", "offset=-1"] {
             assert!(Query::from_parameters(invalid).is_err(), "{invalid}");
         }
-        let odd = Query::from_parameters("search=%ü%4").unwrap();
-        assert_eq!(odd.search, "%ü%4");
     }
 }

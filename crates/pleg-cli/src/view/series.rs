@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 /// The length of an interval, and how many are kept: a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
+/// Totals leave out the start: reading all pods for the first time says nothing about the rate of calls.
+const START: Duration = Duration::from_secs(60);
 
 /// Durations, summed up by intervals. Its size is fixed.
 #[derive(Clone, Debug)]
@@ -38,7 +40,8 @@ pub(crate) struct Point {
     pub(crate) longest_ms: Option<f64>,
 }
 
-const fn interval(at: Instant) -> u64 {
+/// The number of the interval of this instant.
+pub(super) const fn interval(at: Instant) -> u64 {
     at.as_nanos() / (INTERVAL.as_secs() * 1_000_000_000)
 }
 
@@ -65,23 +68,29 @@ impl Series {
         sum.longest = sum.longest.max(duration);
     }
 
-    /// The intervals up to now, oldest first. None from before the begin.
+    /// The intervals up to now, oldest first. None from before the start.
     pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
-        self.kept(now).map(Point::new).collect()
+        let all = self.kept(self.oldest(now), now);
+        all.map(Point::new).collect()
     }
 
-    /// How many durations there are, and their sum.
+    /// How many durations there are after the start, and their sum.
     pub(crate) fn total(&self, now: Instant) -> (u64, Duration) {
-        let kept = self.kept(now);
+        let kept = self.kept(self.settled(now), now);
         kept.fold((0, Duration::ZERO), |(count, total), sum| {
             (count + sum.count, total + sum.total)
         })
     }
 
-    /// The time that the kept intervals span up to now.
+    /// The time that totals span.
     pub(crate) fn span(&self, now: Instant) -> Duration {
-        let from = Duration::from_secs(self.oldest(now) * INTERVAL.as_secs());
-        now.since(Instant::from_origin(from).max(self.began))
+        let from = Duration::from_secs(self.settled(now) * INTERVAL.as_secs());
+        now.since(Instant::from_origin(from))
+    }
+
+    /// The oldest interval after the start.
+    fn settled(&self, now: Instant) -> u64 {
+        self.oldest(now).max(interval(self.began.after(START)) + 1)
     }
 
     fn oldest(&self, now: Instant) -> u64 {
@@ -89,8 +98,8 @@ impl Series {
         interval(self.began).max(interval(now).saturating_sub(kept))
     }
 
-    fn kept(&self, now: Instant) -> impl Iterator<Item = Sum> + '_ {
-        (self.oldest(now)..=interval(now)).map(|number| {
+    fn kept(&self, from: u64, now: Instant) -> impl Iterator<Item = Sum> + '_ {
+        (from..=interval(now)).map(|number| {
             let index = usize::try_from(number).unwrap_or(0) % INTERVALS;
             let sum = self.sums[index];
             if sum.interval == number {
@@ -126,13 +135,15 @@ mod tests {
 
     #[test]
     fn durations_are_summed_up_by_interval() {
-        let mut series = Series::new(at(100));
+        let mut series = Series::new(at(30));
+        series.add(at(31), 7 * MS);
         series.add(at(101), 2 * MS);
         series.add(at(109), 4 * MS);
         series.add(at(125), 9 * MS);
         let points = series.points(at(126));
         let shown: Vec<_> = points
             .iter()
+            .skip(7)
             .map(|p| (p.count, p.mean_ms, p.longest_ms))
             .collect();
         let expected = [
@@ -141,7 +152,11 @@ mod tests {
             (1, Some(9.0), Some(9.0)),
         ];
         assert_eq!(shown, expected);
-        assert_eq!(series.total(at(126)), (3, 15 * MS));
+        assert_eq!(series.total(at(126)), (3, 15 * MS), "without the start");
+        assert_eq!(
+            (series.total(at(39)).0, series.span(at(39))),
+            (0, Duration::ZERO)
+        );
         assert_eq!(series.span(at(126)), Duration::from_secs(26));
     }
 

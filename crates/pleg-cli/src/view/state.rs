@@ -2,6 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 
 use pleg::core::{
     ContainerState, ContainerStatus, Instant, PodStatus, PodUid, PodView, SandboxState, WallTime,
@@ -34,19 +35,9 @@ pub(crate) enum PodState {
     Running,
 }
 
-impl PodState {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hung => "Hung",
-            Self::Failing => "Failing",
-            Self::StatusMissing => "StatusMissing",
-            Self::Unknown => "Unknown",
-            Self::NotReady => "NotReady",
-            Self::Exited => "Exited",
-            Self::Created => "Created",
-            Self::Ready => "Ready",
-            Self::Running => "Running",
-        }
+impl fmt::Display for PodState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -3,17 +3,21 @@
 use ratatui::text::Line;
 
 use super::feed;
+use super::header::indented;
 use super::list::{exited, tone_of};
-use super::text::{Theme, Tone, padded, seconds, wrapped};
+use super::text::{Theme, Tone, ago, lasting, padded, seconds};
 use crate::text::short;
 use crate::top::app::App;
-use crate::view::{ContainerRow, Detail, ExitRow, View};
+use crate::view::{ContainerRow, Detail, View};
 
 pub(super) fn lines(app: &App, view: &View, width: usize) -> Vec<Line<'static>> {
-    let detail = view.detail.as_ref();
-    let Some(detail) = detail.filter(|detail| detail.row.pod.uid == app.pod) else {
-        let text = "── the pod does not exist any more, or the answer is not there yet";
-        return vec![app.theme.line(text, Tone::Dim, width)];
+    let (detail, uid) = (view.detail.as_ref(), app.detailed());
+    let Some(detail) = detail.filter(|detail| detail.row.pod.uid == uid) else {
+        let text = match &*uid {
+            "" => "no pod is selected",
+            _ => "the pod does not exist any more, or the answer is not there yet",
+        };
+        return vec![app.theme.heading(text, width)];
     };
     let mut page = Lines {
         theme: app.theme,
@@ -37,20 +41,21 @@ struct Lines {
 
 impl Lines {
     fn heading(&mut self, text: &str) {
-        let text = format!("── {text} ");
-        let text = padded(&text, self.width.min(crate::text::width(&text)));
-        let rest = self.width.saturating_sub(crate::text::width(&text));
-        let line = text + &"─".repeat(rest);
-        self.lines
-            .push(self.theme.line(&line, Tone::Dim, self.width));
+        self.lines.push(self.theme.heading(text, self.width));
     }
 
     /// A text, in as many lines as it needs.
     fn text(&mut self, text: &str, tone: Tone) {
-        for line in wrapped(text, self.width.saturating_sub(2)) {
-            let line = self.theme.line(&format!("  {line}"), tone, self.width);
-            self.lines.push(line);
-        }
+        let lines = indented(self.theme, text, tone, self.width, usize::MAX);
+        self.lines.extend(lines);
+    }
+
+    /// What is said of a container of this name, on one line.
+    fn of(&mut self, name: &str, text: &str, tone: Tone) {
+        let mark = if tone == Tone::Bad { 'x' } else { ' ' };
+        let name = padded(name, (self.width / 4).clamp(10, 32));
+        let text = format!("{mark} {name} {text}");
+        self.lines.push(self.theme.line(&text, tone, self.width));
     }
 
     fn about(&mut self, detail: &Detail) {
@@ -59,97 +64,75 @@ impl Lines {
         if detail.gone {
             self.text("This pod does not exist any more.", Tone::Bad);
         } else {
-            let (state, tone) = match (&row.problem, row.failed) {
-                (None, false) => (row.state.as_str(), Tone::Plain),
-                _ => (row.state.as_str(), Tone::Bad),
-            };
+            let is_bad = row.problem.is_some() || row.failed;
             let text = format!(
-                "{state}, {} of {} running, {} restarts",
-                row.running, row.names, row.restarts
+                "{}, {} of {} running, restarted {} times",
+                row.state, row.running, row.names, row.restarts
             );
-            self.text(&text, tone);
+            self.text(&text, if is_bad { Tone::Bad } else { Tone::Plain });
             if let Some(problem) = &row.problem {
-                let lasts = row.problem_seconds.map_or_else(String::new, seconds);
-                self.text(&format!("! {problem}, for {lasts}"), Tone::Bad);
+                let text = format!("! {problem}{}", lasting(row.problem_seconds));
+                self.text(&text, Tone::Bad);
             }
-            self.text(&freshness(detail), Tone::Plain);
+            self.text(&freshness(detail), Tone::Dim);
         }
-        self.text(&format!("uid {}", row.pod.uid), Tone::Plain);
+        self.text(&format!("uid {}", row.pod.uid), Tone::Dim);
         if !detail.ips.is_empty() {
-            self.text(&format!("addresses {}", detail.ips.join(", ")), Tone::Plain);
+            self.text(&format!("addresses {}", detail.ips.join(", ")), Tone::Dim);
         }
         if let Some(error) = &detail.error {
             self.text(&format!("last error: {error}"), Tone::Bad);
         }
         for sandbox in &detail.sandboxes {
-            let age = sandbox
-                .seconds
-                .map(|age| format!(", created {} ago", seconds(age)));
-            let problem = sandbox.problem.as_ref().map(|p| format!(": {p}"));
+            let (id, age) = (short(&sandbox.id), ago(sandbox.seconds));
             let text = format!(
-                "sandbox {} {}, attempt {}{}{}",
-                short(&sandbox.id),
-                sandbox.state,
-                sandbox.attempt,
-                age.unwrap_or_default(),
-                problem.unwrap_or_default()
+                "sandbox {id} {}, attempt {}{age}",
+                sandbox.state, sandbox.attempt
             );
-            self.text(&text, Tone::Plain);
+            self.text(&text, Tone::Dim);
+            if let Some(problem) = &sandbox.problem {
+                self.text(&format!("! {problem}"), Tone::Bad);
+            }
         }
     }
 
     fn containers(&mut self, detail: &Detail) {
         self.heading("containers, newest first");
         for container in &detail.containers {
-            let tone = tone_of(container);
-            let mark = if tone == Tone::Bad { 'x' } else { ' ' };
-            let name = padded(&container.name, (self.width / 4).clamp(10, 32));
-            let state = padded(&container.state, 9);
-            let line = self.theme.texts(
-                &[
-                    (&*format!("{mark} {name} "), Tone::Plain),
-                    (&*state, tone),
-                    (&*format!(" {}", about(container)), Tone::Plain),
-                ],
-                self.width,
-            );
-            self.lines.push(line);
+            let is_newer = |other: &ContainerRow| {
+                other.name == container.name && other.restarts > container.restarts
+            };
+            let tone = match detail.containers.iter().any(is_newer) {
+                true => Tone::Dim,
+                false => tone_of(container),
+            };
+            self.of(&container.name, &about(container), tone);
             if let Some(problem) = &container.problem {
-                self.text(&format!("  ! {problem}"), Tone::Bad);
+                self.text(&format!("! {problem}"), Tone::Bad);
             }
         }
-        if detail.more_containers > 0 {
-            self.text(&format!("and {} more", detail.more_containers), Tone::Dim);
-        }
+        self.more(detail.more_containers);
     }
 
     fn ends(&mut self, detail: &Detail) {
         if detail.ends.is_empty() {
             return;
         }
-        self.heading("how they ended, also removed ones");
+        self.heading("how its containers ended, with removed ones");
         for end in &detail.ends {
             let name = match end.container.is_empty() {
                 true => "sandbox",
                 false => &end.container,
             };
-            let name = padded(name, (self.width / 4).clamp(10, 32));
-            let failed = end.exit_code != Some(0) && !end.container.is_empty();
-            let line = self.theme.texts(
-                &[
-                    (&*format!("  {name} "), Tone::Plain),
-                    (&*ended(end), if failed { Tone::Bad } else { Tone::Plain }),
-                ],
-                self.width,
-            );
-            self.lines.push(line);
+            let text = exited(end) + &ago(end.seconds);
+            self.of(name, &text, Tone::Dim);
         }
     }
 
     fn history(&mut self, detail: &Detail) {
         self.heading("history, newest first");
         if detail.history.is_empty() {
-            self.text("no event since this process observes the node", Tone::Dim);
+            self.text("no event since the start of this process", Tone::Dim);
         }
         for record in detail.history.iter().rev() {
             let line = feed::record(self.theme, record, self.width, false);
@@ -163,20 +146,16 @@ impl Lines {
         }
         self.heading("labels");
         for (key, value) in &detail.labels {
-            let line = self
-                .theme
-                .line(&format!("  {key}={value}"), Tone::Plain, self.width);
-            self.lines.push(line);
+            self.text(&format!("{key}={value}"), Tone::Dim);
         }
-        if detail.more_labels > 0 {
-            self.text(&format!("and {} more", detail.more_labels), Tone::Dim);
+        self.more(detail.more_labels);
+    }
+
+    fn more(&mut self, more: usize) {
+        if more > 0 {
+            self.text(&format!("and {more} more"), Tone::Dim);
         }
     }
-}
-
-fn ended(end: &ExitRow) -> String {
-    let ago = end.seconds.map(|ago| format!(", {} ago", seconds(ago)));
-    exited(end) + &ago.unwrap_or_default()
 }
 
 fn freshness(detail: &Detail) -> String {
@@ -191,18 +170,17 @@ fn freshness(detail: &Detail) -> String {
 }
 
 fn about(container: &ContainerRow) -> String {
-    let code = container.exit_code.map(|code| format!("{code}"));
+    let code = container.exit_code.map(|code| code.to_string());
+    let unknown = (container.state == "Exited").then(|| "code not known".to_owned());
     let parts = [
+        Some(padded(&container.state, 9)),
         container.seconds.map(|age| format!("for {}", seconds(age))),
-        code.or_else(|| (container.state == "Exited").then(|| "code not known".to_owned())),
+        code.or(unknown),
         container.reason.clone(),
         Some(format!("attempt {}", container.restarts)),
         Some(short(&container.id)),
         Some(container.image.clone()),
     ];
-    let parts = parts.into_iter().flatten();
-    parts
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("  ")
+    let shown = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    shown.collect::<Vec<_>>().join("  ")
 }

@@ -1,21 +1,22 @@
 //! The newest events and changes of health.
 
+use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::text::{Theme, Tone, cut, padded, padded_left};
+use super::text::{Theme, Tone, padded, padded_left};
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::text::{latency, time_of_day};
 use crate::view::View;
 
 /// The newest ones that fit, the newest at the bottom.
-pub(super) fn lines(theme: Theme, view: &View, width: usize, height: usize) -> Vec<Line<'static>> {
-    let heading = cut("── events ", width);
-    let rest = width.saturating_sub(crate::text::width(&heading));
-    let heading = theme.line(&(heading + &"─".repeat(rest)), Tone::Dim, width);
+pub(super) fn lines(theme: Theme, view: &View, area: Rect) -> Vec<Line<'static>> {
+    let width = usize::from(area.width);
+    let mut lines = vec![theme.heading("events", width)];
     let records = &view.feed.records;
-    let first = records.len().saturating_sub(height.saturating_sub(1));
+    let first = records
+        .len()
+        .saturating_sub(usize::from(area.height.saturating_sub(1)));
     let shown = records[first..].iter();
-    let mut lines = vec![heading];
     lines.extend(shown.map(|shown| record(theme, shown, width, true)));
     if records.is_empty() {
         lines.push(theme.line("  none yet", Tone::Dim, width));
@@ -49,7 +50,7 @@ pub(super) fn record(theme: Theme, record: &Record, width: usize, pod: bool) -> 
         (" ", Tone::Plain),
         (&*kind, tone),
         (" ", Tone::Plain),
-        (&*text, if tone == Tone::Bad { tone } else { Tone::Plain }),
+        (&*text, tone),
     ];
     theme.texts(&texts, width)
 }
@@ -97,9 +98,8 @@ fn message(record: &Record, pod: &str) -> String {
 fn tone(record: &Record) -> Tone {
     match &*record.r#type {
         NOT_READY | LAGGED | DEGRADED => Tone::Bad,
-        READY | RECOVERED | "ContainerStarted" => Tone::Good,
+        READY | RECOVERED => Tone::Good,
         "ContainerDied" if record.is_failure() => Tone::Bad,
-        "ContainerDied" => Tone::Warning,
         _ => Tone::Dim,
     }
 }

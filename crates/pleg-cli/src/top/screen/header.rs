@@ -1,172 +1,187 @@
-//! The first lines: which node this is, whether the picture is old, and what is wrong.
+//! The first lines: the worst finding and what to do about it, old data, and the figures of the node.
 
 use pleg::core::Instant;
+use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::text::{Theme, Tone, seconds, wrapped};
+use super::text::{Theme, Tone, lasting, seconds, tone_of, wrapped};
 use crate::text::{duration, latency, time_of_day};
 use crate::top::app::{App, Page};
 use crate::view::{Point, Reason, View};
 
-/// How many reasons are shown, unless the screen is low.
-const MOST_REASONS: usize = 3;
-/// A screen with fewer lines is low.
+/// A screen with fewer lines shows the first finding and one line of what to do.
 const LOW: u16 = 20;
+/// The most lines for what comes after the first finding: up to `TALL` lines of the screen, and beyond.
+const FEW: usize = 2;
+const MANY: usize = 8;
+const TALL: u16 = 36;
 /// As many events per second are pointed out.
 const STORM: f64 = 100.0;
-/// A screen with as many lines has room for all that is to be done.
-const TALL: u16 = 28;
-/// A screen with as many columns is wide.
+/// A screen with as many columns shows latencies and the socket.
 const WIDE: usize = 100;
 
-pub(super) fn lines(
-    app: &App,
-    view: &View,
-    now: Instant,
-    width: u16,
-    height: u16,
-) -> Vec<Line<'static>> {
-    let (theme, width) = (app.theme, usize::from(width));
-    let mut lines = vec![title(app, view, width)];
-    lines.extend(old(app, view, now, width));
-    lines.push(summary(theme, view, width));
-    lines.push(sources(theme, view, width));
+pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Vec<Line<'static>> {
+    let width = usize::from(area.width);
+    // The node's page has everything.
+    let is_low = area.height < LOW || app.page == Page::Node;
     let mut reasons = view.health.reasons.clone();
     if let (Some(error), Some(silence)) = (&app.error, app.silence(now)) {
         reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
     }
-    match app.page {
-        // It has them all.
-        Page::Node => {}
-        Page::Pods => lines.extend(of_reasons(theme, &reasons, width, height)),
-        Page::Pod | Page::Help => lines.extend(of_reasons(theme, &reasons, width, 0)),
+    let mut lines = worst(app, view, &reasons, width, is_low);
+    if app.page == Page::Pods {
+        lines.extend(others(app.theme, &reasons, width, area.height));
     }
+    lines.extend(old(app, view, now, width));
+    lines.push(figures(app.theme, view, width));
+    lines.push(sources(app.theme, view, width));
     lines
 }
 
-/// What is wrong and what to do, as far as there is room. The page of the node has everything.
-fn of_reasons(theme: Theme, reasons: &[Reason], width: usize, height: u16) -> Vec<Line<'static>> {
-    let most = if height < LOW { 1 } else { MOST_REASONS };
-    // The first one is probably the cause of the others. Alone it has room for all its text.
-    let whole = reasons.len() == 1 && height >= LOW;
-    let mut lines = Vec::new();
-    for (n, reason) in reasons.iter().take(most).enumerate() {
-        let what = sentence(reason);
-        let room = if whole { 3 } else { 1 };
-        let texts = wrapped(&what, width);
-        if texts.len() <= room {
-            lines.extend(texts.iter().map(|text| theme.line(text, Tone::Bad, width)));
-        } else {
-            lines.push(theme.line(&what, Tone::Bad, width));
-        }
-        if (n == 0 && height >= LOW) || height >= TALL {
-            lines.extend(action(theme, reason, width, whole || height >= TALL));
-        }
-    }
-    if let Some(more @ 1..) = reasons.len().checked_sub(most) {
-        let text = format!("! and {}; press h", counted(more, "more reason"));
-        lines.push(theme.line(&text, Tone::Bad, width));
-    }
-    lines
-}
-
-fn sentence(reason: &Reason) -> String {
-    let lasts = reason
-        .seconds
-        .map(|lasts| format!(" for {}", seconds(lasts)));
-    let lasts = lasts.unwrap_or_default();
-    format!("! {}{lasts}: {}", reason.code, reason.message)
-}
-
-fn action(theme: Theme, reason: &Reason, width: usize, whole: bool) -> Vec<Line<'static>> {
-    let mut text = format!("do: {}", reason.action);
-    if !reason.runbook.is_empty() {
-        text.push_str(&format!("; see {}", reason.runbook));
-    }
-    if !whole {
-        return vec![theme.line(&format!("  {text}"), Tone::Plain, width)];
-    }
-    let texts = wrapped(&text, width.saturating_sub(2));
-    let line = |text: &String| theme.line(&format!("  {text}"), Tone::Plain, width);
-    texts.iter().map(line).collect()
-}
-
-fn title(app: &App, view: &View, width: usize) -> Line<'static> {
-    let time = time_of_day(&view.time, "%H:%M:%S UTC");
+/// The state of the node, the worst finding and its next step.
+fn worst(
+    app: &App,
+    view: &View,
+    reasons: &[Reason],
+    width: usize,
+    is_low: bool,
+) -> Vec<Line<'static>> {
+    let (word, tone) = match (view.health.ready, reasons.first()) {
+        (false, _) => ("NOT READY", Tone::Bad),
+        (true, Some(_)) => ("DEGRADED", Tone::Warning),
+        (true, None) => ("ready", Tone::Good),
+    };
     let mut texts = Vec::new();
-    if view.simulated {
-        texts.extend([(" SIMULATED NODE ", Tone::Banner), (" ", Tone::Plain)]);
+    for (is_shown, text) in [
+        (view.simulated, " SIMULATED NODE "),
+        (app.paused, " PAUSED: p goes on "),
+    ] {
+        if is_shown {
+            texts.extend([(text, Tone::Banner), (" ", Tone::Plain)]);
+        }
     }
-    if app.paused {
-        texts.extend([(" PAUSED: p goes on ", Tone::Banner), (" ", Tone::Plain)]);
+    texts.extend([(word, tone), ("  ", Tone::Plain)]);
+    let Some(reason) = reasons.first() else {
+        let unknown = match view.health.not_examined.len() {
+            0 => String::new(),
+            n => format!("; {} not examined, see h", counted(n, "thing")),
+        };
+        let text = format!("no problem is known{unknown}");
+        texts.push((&text, Tone::Dim));
+        return vec![app.theme.texts(&texts, width)];
+    };
+    let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
+    let (most, tone) = (if is_low { 1 } else { 3 }, tone_of(reason));
+    // A word of this width stands for what the first line has already.
+    let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
+    let parts = cut_after(wrapped(&text, width), most);
+    texts.push((parts[0].get(used..).unwrap_or_default(), tone));
+    let mut lines = vec![app.theme.texts(&texts, width)];
+    let rest = parts[1..].iter();
+    lines.extend(rest.map(|part| app.theme.line(part, tone, width)));
+    if app.page == Page::Node {
+        return lines;
     }
-    texts.extend([
-        ("pleg top  ", Tone::Title),
-        (&*time, Tone::Plain),
-        ("  ", Tone::Plain),
-        (&*view.node, Tone::Title),
-        ("  ", Tone::Plain),
-        (&*view.runtime, Tone::Dim),
-    ]);
-    app.theme.texts(&texts, width)
+    let mut action = format!("do: {}", reason.action);
+    if !reason.runbook.is_empty() {
+        action.push_str(&format!(" See {}", reason.runbook));
+    }
+    lines.extend(indented(app.theme, &action, Tone::Plain, width, most));
+    lines
+}
+
+/// The findings after the first one: those that another one explains are below it and dim.
+fn others(theme: Theme, reasons: &[Reason], width: usize, height: u16) -> Vec<Line<'static>> {
+    let most = match height {
+        TALL.. => MANY,
+        LOW.. => FEW,
+        _ => 0,
+    };
+    let line = |reason: &Reason| match &reason.cause {
+        Some(_) => theme.line(&format!("  └ {}", sentence(reason)), Tone::Dim, width),
+        None => theme.line(&format!("! {}", sentence(reason)), tone_of(reason), width),
+    };
+    let rest = reasons.get(1..).unwrap_or_default();
+    let mut lines: Vec<_> = rest.iter().take(most).map(line).collect();
+    if rest.len() > most {
+        lines.truncate(most.saturating_sub(1));
+        let more = counted(rest.len() - lines.len(), "more finding");
+        lines.push(theme.line(&format!("  and {more}: h"), Tone::Dim, width));
+    }
+    lines
+}
+
+pub(super) fn sentence(reason: &Reason) -> String {
+    format!(
+        "{}{}: {}",
+        reason.code,
+        lasting(reason.seconds),
+        reason.message
+    )
+}
+
+/// At most this many lines; an ellipsis says that there are more.
+fn cut_after(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            last.pop();
+            last.push('…');
+        }
+    }
+    lines
+}
+
+/// A text in at most this many lines, two columns from the left.
+pub(super) fn indented(
+    theme: Theme,
+    text: &str,
+    tone: Tone,
+    width: usize,
+    most: usize,
+) -> Vec<Line<'static>> {
+    let lines = cut_after(wrapped(text, width.saturating_sub(2)), most);
+    let line = |text: &String| theme.line(&format!("  {text}"), tone, width);
+    lines.iter().map(line).collect()
 }
 
 /// A banner if what is shown is old.
 fn old(app: &App, view: &View, now: Instant, width: usize) -> Option<Line<'static>> {
-    let silence = app.silence(now);
-    let text = match (silence, view.health.no_answer_seconds) {
-        (Some(silence), _) => format!(
-            " NO ANSWER of the agent for {}: what is shown is old ",
-            duration(silence)
-        ),
-        (None, Some(lasts)) => format!(
-            " NO ANSWER of the runtime for {}: what is shown is old ",
-            seconds(lasts)
-        ),
+    let (of, lasts) = match (app.silence(now), view.health.no_answer_seconds) {
+        (Some(silence), _) => ("agent", duration(silence)),
+        (None, Some(lasts)) => ("runtime", seconds(lasts)),
         (None, None) => return None,
     };
+    let text = format!(" NO ANSWER of the {of} for {lasts}: what is shown is old ");
     Some(app.theme.line(&text, Tone::Banner, width))
 }
 
-fn summary(theme: Theme, view: &View, width: usize) -> Line<'static> {
-    let state = match (view.health.ready, view.health.reasons.is_empty()) {
-        (false, _) => ("NOT READY", Tone::Bad),
-        (true, false) => ("DEGRADED", Tone::Bad),
-        (true, true) => ("ready", Tone::Good),
-    };
+fn figures(theme: Theme, view: &View, width: usize) -> Line<'static> {
     let pods = &view.pods;
     let counts = match view.relist.last_seconds {
-        None => "pods are not known yet  ".to_owned(),
+        None => "pods are not known yet".to_owned(),
         Some(_) => format!(
-            "{}, {} ({} running)  ",
+            "{}, {} ({} running)",
             counted(pods.total, "pod"),
             counted(pods.containers, "container"),
             pods.running
         ),
     };
-    let problems = match view.health.pods {
-        0 => String::new(),
-        n => format!("{} with calls that hang or fail  ", counted(n, "pod")),
+    let (rate, tone) = match view.feed.events_per_second {
+        rate @ STORM.. => (format!("! many events: {rate:.0}/s"), Tone::Bad),
+        rate => (format!("{rate:.1} events/s"), Tone::Plain),
     };
-    let (rate, tone) = rate(view.feed.events_per_second);
-    let mut texts = vec![
-        state,
+    let time = time_of_day(&view.time, "%H:%M:%S UTC");
+    let texts = [
+        (&*view.node, Tone::Title),
+        ("  ", Tone::Plain),
+        (&*rate, tone),
         ("  ", Tone::Plain),
         (&*counts, Tone::Plain),
-        (&*problems, Tone::Bad),
+        ("  ", Tone::Plain),
+        (&*time, Tone::Dim),
     ];
-    // A narrow screen may cut what comes last.
-    let place = if tone == Tone::Bad { 2 } else { texts.len() };
-    texts.insert(place, (&rate, tone));
     theme.texts(&texts, width)
-}
-
-fn rate(rate: f64) -> (String, Tone) {
-    match rate {
-        STORM.. => (format!("! many events: {rate:.0}/s  "), Tone::Bad),
-        10.0.. => (format!("{rate:.0} events/s"), Tone::Plain),
-        _ => (format!("{rate:.1} events/s"), Tone::Plain),
-    }
 }
 
 fn counted(n: usize, what: &str) -> String {
@@ -174,7 +189,7 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
-/// The list, the stream and the last latencies.
+/// The stream, the lists and the last latencies.
 fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
     let relist = &view.relist;
     let last = match (relist.in_flight_seconds, relist.last_seconds) {
@@ -182,44 +197,37 @@ fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
         (_, Some(last)) => format!("last {} ago", seconds(last)),
         (_, None) => "none yet".to_owned(),
     };
-    let list = format!("list every {}, {last}; ", seconds(relist.period_seconds));
     let (stream, tone) = stream(view);
-    let missed = match view.stream.missed {
-        0 => String::new(),
-        n => format!(", {n} missed"),
-    };
-    let latency = format!(
-        "; latency: lists {}, reads {}, events {}",
-        last_latency(&view.latency.lists),
-        last_latency(&view.latency.reads),
-        last_latency(&view.latency.events)
-    );
-    let missed_tone = match view.stream.recently_missed {
-        0 => Tone::Plain,
-        _ => Tone::Warning,
-    };
-    let mut texts = vec![
-        (&*list, Tone::Plain),
-        (&*stream, tone),
-        (&*missed, missed_tone),
-    ];
+    let mut text = format!("; list every {}, {last}", seconds(relist.period_seconds));
     if width >= WIDE {
-        texts.push((&*latency, Tone::Plain));
+        let latencies = [
+            &view.latency.lists,
+            &view.latency.reads,
+            &view.latency.events,
+        ];
+        let [lists, reads, events] = latencies.map(|points| last_latency(points));
+        text.push_str(&format!(
+            "; latency: lists {lists}, reads {reads}, events {events}; {}",
+            view.runtime
+        ));
     }
-    theme.texts(&texts, width)
+    theme.texts(&[(&stream, tone), (&text, Tone::Dim)], width)
 }
 
 fn stream(view: &View) -> (String, Tone) {
+    let missed = match view.stream.recently_missed {
+        0 => String::new(),
+        n => format!(", {n} of {} lost in 10m", view.stream.recently_expected),
+    };
     match &*view.stream.state {
-        "losing" => ("stream loses events".to_owned(), Tone::Bad),
+        "losing" => (format!("stream loses events{missed}"), Tone::Bad),
         "silent" => ("stream unknown".to_owned(), Tone::Bad),
-        "confirmed" => ("stream confirmed".to_owned(), Tone::Good),
-        "down" => {
-            let lasts = view.stream.seconds.map_or_else(String::new, seconds);
-            (format!("stream down for {lasts}"), Tone::Bad)
-        }
-        "polling" => ("polling, no stream".to_owned(), Tone::Plain),
-        state => (format!("stream {state}"), Tone::Plain),
+        "down" => (
+            format!("stream down{}", lasting(view.stream.seconds)),
+            Tone::Bad,
+        ),
+        "polling" => ("polling, no stream".to_owned(), Tone::Dim),
+        state => (format!("stream {state}{missed}"), Tone::Dim),
     }
 }
 

@@ -1,173 +1,96 @@
 //! The list of pods, with the containers of those that are expanded.
 
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Text;
+use ratatui::widgets::{Cell, Row, Table};
 
-use super::text::{Theme, Tone, cut, padded, padded_left, seconds};
-use crate::table::{Width, fit};
+use super::text::{Tone, ago, cut, seconds};
 use crate::top::app::App;
 use crate::view::{ContainerRow, ExitRow, PodRow, PodState, View};
 
-const HEADINGS: [&str; 7] = [
-    "POD",
-    "STATE",
-    "RUN",
-    "RESTARTS",
-    "LAST EXIT",
-    "CHANGE",
-    "FRESH",
-];
-/// The columns whose texts are at the right end.
-const NUMBERS: [bool; 7] = [false, false, true, true, false, true, true];
-/// Before each pod: the cursor and a mark.
-const MARGIN: usize = 2;
+/// An exit is pointed out for this long.
+const RECENT_EXIT: f64 = 600.0;
 /// Between two columns.
-const GAP: usize = 2;
+const GAP: u16 = 2;
 
-type Widths = [usize; 7];
-
-/// How many lines it would need to show all pods, with the headings.
-pub(super) fn height(app: &App, view: &View) -> usize {
-    let rows = view.pods.rows.iter();
-    let shown: usize = rows.map(|row| app.lines(row)).sum();
-    let none = usize::from(view.pods.matching == 0);
-    2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
+/// A column after the name.
+struct Column {
+    title: &'static str,
+    width: u16,
+    /// The least width of a list that has it.
+    from: u16,
+    is_number: bool,
+    pod: fn(&PodRow) -> String,
+    container: fn(&ContainerRow) -> String,
 }
 
-pub(super) fn lines(app: &mut App, view: &View, width: usize, height: usize) -> Vec<Line<'static>> {
-    let widths = widths(view, width);
-    let mut lines = vec![Line::default(), headings(app.theme, &widths)];
-    app.scroll_to_cursor(height.saturating_sub(lines.len()).max(1));
-    let first = app.top.saturating_sub(view.pods.offset);
-    let mut last = app.top;
-    for (n, row) in view.pods.rows.iter().enumerate().skip(first) {
-        if lines.len() >= height {
-            break;
-        }
-        last = view.pods.offset + n + 1;
-        let at_cursor = view.pods.offset + n == app.cursor;
-        lines.push(pod(app.theme, row, &widths, at_cursor));
-        if app.is_expanded(row) {
-            lines.extend(containers(app.theme, row, &widths));
-        }
-    }
-    if view.pods.matching == 0 {
-        let text = match (view.pods.total, view.relist.last_seconds) {
-            (_, None) => "  not known yet: no list of the pods has succeeded",
-            (0, _) => "  no pods",
-            _ => "  no pod matches; c clears the filters",
-        };
-        lines.push(app.theme.line(text, Tone::Plain, width));
-    }
-    lines[0] = filters(app, view, last, width);
-    lines
-}
+const COLUMNS: [Column; 6] = [
+    Column {
+        title: "STATE",
+        width: 12,
+        from: 0,
+        is_number: false,
+        pod: |row| match row.problem_seconds {
+            Some(lasts) => format!("{} {}", row.state, seconds(lasts)),
+            None => row.state.to_string(),
+        },
+        container: |container| container.state.clone(),
+    },
+    Column {
+        title: "RUN",
+        width: 5,
+        from: 40,
+        is_number: true,
+        pod: |row| format!("{}/{}", row.running, row.names),
+        container: |_| String::new(),
+    },
+    Column {
+        title: "RESTARTS",
+        width: 8,
+        from: 88,
+        is_number: true,
+        pod: |row| row.restarts.to_string(),
+        container: |container| container.restarts.to_string(),
+    },
+    Column {
+        title: "CHANGED",
+        width: 7,
+        from: 94,
+        is_number: true,
+        pod: |row| age(row.changed_seconds),
+        container: |container| age(container.seconds),
+    },
+    Column {
+        title: "FRESH",
+        width: 7,
+        from: 110,
+        is_number: true,
+        pod: |row| {
+            let fresh = row.fresh_seconds;
+            fresh.map_or_else(|| "events".to_owned(), seconds)
+        },
+        container: |_| String::new(),
+    },
+    Column {
+        title: "PROBLEM OR LAST EXIT",
+        width: 0,
+        from: 50,
+        is_number: false,
+        pod: |row| {
+            let exit = row.last_exit.as_ref().map(named_exit);
+            row.problem.clone().or(exit).unwrap_or_default()
+        },
+        container: |container| {
+            let exit = container.last_exit.as_ref().map(exited);
+            container.problem.clone().or(exit).unwrap_or_default()
+        },
+    },
+];
 
-/// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
-fn filters(app: &App, view: &View, last: usize, width: usize) -> Line<'static> {
-    let query = app.query();
-    let mut text = match view.pods.matching == view.pods.total {
-        true => "── pods".to_owned(),
-        false => format!("── {} of {} pods", view.pods.matching, view.pods.total),
-    };
-    if !query.search.is_empty() {
-        text.push_str(&format!(", search {:?}", query.search));
-    }
-    if !query.namespace.is_empty() {
-        text.push_str(&format!(", namespace {}", query.namespace));
-    }
-    if let Some(labels) = &query.labels {
-        text.push_str(&format!(", labels {}", labels.as_str()));
-    }
-    let order = if app.reverse { ", reversed" } else { "" };
-    text.push_str(&format!(", by {}{order} ", app.sort.as_str()));
-    if last < view.pods.matching || app.top > 0 {
-        let (first, all) = (app.top + 1, view.pods.matching);
-        text.push_str(&format!("── {first} to {last} of {all} "));
-    }
-    let text = cut(&text, width);
-    let rest = width.saturating_sub(crate::text::width(&text));
-    app.theme
-        .line(&(text + &"─".repeat(rest)), Tone::Dim, width)
-}
-
-/// Columns that do not fit are left out, the least important first.
-fn widths(view: &View, width: usize) -> Widths {
-    let longest = |text: fn(&PodRow) -> usize| view.pods.rows.iter().map(text).max().unwrap_or(0);
-    let pod = longest(|row| crate::text::width(&crate::text::safe(&row.pod.shown()))).clamp(20, 60);
-    let exit = longest(|row| {
-        row.last_exit
-            .as_ref()
-            .map_or(0, |exit| exited(exit).chars().count())
-    });
-    let mut widths = [
-        Width::new(pod).at_least(16),
-        Width::new(9),
-        Width::new(5),
-        Width::new(8).omitted(1),
-        Width::new(exit.clamp(9, 20)).at_least(9).omitted(3),
-        Width::new(7).omitted(4),
-        Width::new(7).omitted(2),
-    ];
-    fit(widths.iter_mut().collect(), width.saturating_sub(MARGIN));
-    widths.map(|width| width.now)
-}
-
-fn headings(theme: Theme, widths: &Widths) -> Line<'static> {
-    let cells = HEADINGS.map(|heading| (heading.to_owned(), Style::new()));
-    columns("  ", &cells, widths, theme.style(Tone::Dim))
-}
-
-fn pod(theme: Theme, row: &PodRow, widths: &Widths, at_cursor: bool) -> Line<'static> {
-    let (mark, tone) = look(row);
-    let exit = row.last_exit.as_ref();
-    let exit_tone = match exit {
-        Some(exit) if exit.exit_code != Some(0) => Tone::Warning,
-        _ => Tone::Plain,
-    };
-    let age = |lasts: Option<f64>| lasts.map_or_else(|| "–".to_owned(), seconds);
-    let state = match row.problem_seconds {
-        Some(lasts) => format!("{} {}", row.state.as_str(), seconds(lasts)),
-        None => row.state.as_str().to_owned(),
-    };
-    let plain = theme.style(Tone::Plain);
-    let cells = [
-        (
-            row.pod.shown(),
-            theme.style(if tone == Tone::Bad { tone } else { Tone::Plain }),
-        ),
-        (state, theme.style(tone)),
-        (format!("{}/{}", row.running, row.names), plain),
-        (row.restarts.to_string(), plain),
-        (
-            exit.map_or_else(String::new, exited),
-            theme.style(exit_tone),
-        ),
-        (age(row.changed_seconds), plain),
-        (
-            row.fresh_seconds
-                .map_or_else(|| "events".to_owned(), seconds),
-            plain,
-        ),
-    ];
-    let cursor = if at_cursor { '>' } else { ' ' };
-    let base = match at_cursor {
-        true => Style::new().add_modifier(Modifier::REVERSED),
-        false => Style::new(),
-    };
-    columns(&format!("{cursor}{mark}"), &cells, widths, base)
-}
-
-/// A mark and a tone, so that a problem is seen without colours, too.
-const fn look(row: &PodRow) -> (char, Tone) {
-    match row.state {
-        PodState::Hung | PodState::Failing | PodState::StatusMissing | PodState::Unknown => {
-            ('!', Tone::Bad)
-        }
-        _ if row.failed => ('x', Tone::Bad),
-        PodState::Running | PodState::Ready => (' ', Tone::Good),
-        _ => (' ', Tone::Warning),
-    }
+fn age(lasts: Option<f64>) -> String {
+    lasts.map_or_else(|| "–".to_owned(), seconds)
 }
 
 /// How a container ended, for example `1 Error`.
@@ -179,79 +102,189 @@ pub(super) fn exited(exit: &ExitRow) -> String {
     format!("{code} {reason}").trim().to_owned()
 }
 
-fn containers(theme: Theme, row: &PodRow, widths: &Widths) -> Vec<Line<'static>> {
-    let mut lines: Vec<_> = row
-        .containers
-        .iter()
-        .enumerate()
-        .map(|(n, container)| {
-            let last = n + 1 == row.containers.len() && row.more_containers == 0;
-            one_container(theme, container, if last { "└ " } else { "├ " }, widths)
-        })
-        .collect();
-    if row.more_containers > 0 {
-        let text = format!("  └ {} more: Enter", row.more_containers);
-        lines.push(theme.line(&text, Tone::Dim, widths[0] + MARGIN));
+fn named_exit(exit: &ExitRow) -> String {
+    format!("{}: {}{}", exit.container, exited(exit), ago(exit.seconds))
+}
+
+/// How many lines it would need to show all pods, with the headings.
+pub(super) fn height(app: &App, view: &View) -> usize {
+    let rows = view.pods.rows.iter();
+    let shown: usize = rows.map(|row| app.lines(row)).sum();
+    let none = usize::from(view.pods.matching == 0);
+    2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
+}
+
+/// The columns that fit, and their widths; the first one is that of the name.
+struct Shown {
+    columns: Vec<&'static Column>,
+    widths: Vec<u16>,
+}
+
+impl Shown {
+    fn new(view: &View, width: u16) -> Self {
+        let fits = COLUMNS.iter().filter(|column| column.from <= width);
+        let columns: Vec<_> = fits.collect();
+        let fixed: u16 = columns.iter().map(|column| column.width + GAP).sum();
+        let names = view
+            .pods
+            .rows
+            .iter()
+            .map(|row| 2 + crate::text::width(&row.pod.shown()));
+        let longest = u16::try_from(names.max().unwrap_or(0)).unwrap_or(u16::MAX);
+        let rest = width.saturating_sub(fixed);
+        // The last column gets what the names leave, and at least two fifths.
+        let name = longest.clamp(22, 60).min(match columns.last() {
+            Some(last) if last.width == 0 => rest * 3 / 5,
+            _ => rest,
+        });
+        let width_of = |column: &&Column| match column.width {
+            0 => rest.saturating_sub(name),
+            width => width,
+        };
+        let widths = std::iter::once(name)
+            .chain(columns.iter().map(width_of))
+            .collect();
+        Self { columns, widths }
     }
-    lines
+
+    fn row(&self, cells: impl Iterator<Item = (String, Style)>) -> Row<'static> {
+        let cells = cells
+            .zip(&self.widths)
+            .enumerate()
+            .map(|(n, ((text, style), width))| {
+                let text = Text::styled(cut(&text, usize::from(*width)), style);
+                let is_number = n.checked_sub(1).is_some_and(|n| self.columns[n].is_number);
+                Cell::from(if is_number {
+                    text.right_aligned()
+                } else {
+                    text
+                })
+            });
+        Row::new(cells.collect::<Vec<_>>())
+    }
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View) {
+    let [top, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    let height = usize::from(body.height).saturating_sub(1).max(1);
+    app.scroll_to_cursor(height);
+    let shown = Shown::new(view, body.width);
+    let first = app.top.saturating_sub(view.pods.offset);
+    let (mut rows, mut last) = (Vec::new(), app.top);
+    for (n, row) in view.pods.rows.iter().enumerate().skip(first) {
+        if rows.len() >= height {
+            break;
+        }
+        last = view.pods.offset + n + 1;
+        rows.push(pod(app, &shown, row, view.pods.offset + n == app.cursor));
+        if app.is_expanded(row) {
+            rows.extend(containers(app, &shown, row));
+        }
+    }
+    let dim = app.theme.style(Tone::Dim);
+    let titles = shown.columns.iter().map(|column| column.title);
+    let titles = std::iter::once("  POD").chain(titles);
+    let titles = shown.row(titles.map(|title| (title.to_owned(), dim)));
+    let width = usize::from(area.width);
+    frame.render_widget(app.theme.heading(&filters(app, view, last), width), top);
+    let widths = shown.widths.iter().map(|width| Constraint::Length(*width));
+    let table = Table::new(rows, widths).column_spacing(GAP).header(titles);
+    frame.render_widget(table, body);
+    if view.pods.matching == 0 {
+        let text = match (view.pods.total, view.relist.last_seconds) {
+            (_, None) => "  not known yet: no list of the pods has succeeded",
+            (0, _) => "  no pods",
+            _ => "  no pod matches; c clears the filters",
+        };
+        let [_, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(body);
+        frame.render_widget(app.theme.line(text, Tone::Plain, width), below);
+    }
+}
+
+/// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
+fn filters(app: &App, view: &View, last: usize) -> String {
+    let query = app.query();
+    let all = view.pods.matching;
+    let mut text = match all == view.pods.total {
+        true => "pods".to_owned(),
+        false => format!("{all} of {} pods", view.pods.total),
+    };
+    if !query.search.is_empty() {
+        text.push_str(&format!(", search {:?}", query.search));
+    }
+    if !query.namespace.is_empty() {
+        text.push_str(&format!(", namespace {}", query.namespace));
+    }
+    if let Some(labels) = &query.labels {
+        text.push_str(&format!(", labels {}", labels.as_str()));
+    }
+    let order = if app.reverse { ", reversed" } else { "" };
+    text.push_str(&format!(", by {}{order}", app.sort.text()));
+    if last < all || app.top > 0 {
+        text.push_str(&format!(" ── {} to {last} of {all}", app.top + 1));
+    }
+    text
+}
+
+fn pod(app: &App, shown: &Shown, row: &PodRow, at_cursor: bool) -> Row<'static> {
+    // The mark shows a problem without colours too.
+    let (mark, tone) = match row.state {
+        PodState::Hung | PodState::Failing | PodState::StatusMissing | PodState::Unknown => {
+            ('!', Tone::Bad)
+        }
+        _ if row.failed => ('x', Tone::Bad),
+        _ => (' ', Tone::Dim),
+    };
+    let exit = row.last_exit.as_ref();
+    let is_recent = exit.is_some_and(|exit| {
+        exit.exit_code != Some(0) && exit.seconds.is_some_and(|ago| ago < RECENT_EXIT)
+    });
+    let name_tone = if tone == Tone::Dim { Tone::Plain } else { tone };
+    let note_tone = if is_recent && tone == Tone::Dim {
+        Tone::Warning
+    } else {
+        tone
+    };
+    let cursor = if at_cursor { '>' } else { ' ' };
+    let name = (
+        format!("{cursor}{mark}{}", row.pod.shown()),
+        app.theme.style(name_tone),
+    );
+    let cells = shown.columns.iter().map(|column| {
+        let tone = if column.width == 0 { note_tone } else { tone };
+        ((column.pod)(row), app.theme.style(tone))
+    });
+    let line = shown.row(std::iter::once(name).chain(cells));
+    match at_cursor {
+        true => line.style(Modifier::REVERSED),
+        false => line,
+    }
+}
+
+fn containers(app: &App, shown: &Shown, row: &PodRow) -> Vec<Row<'static>> {
+    let more = (row.more_containers > 0).then(|| {
+        let text = format!("  └ {} more: Enter", row.more_containers);
+        shown.row(std::iter::once((text, app.theme.style(Tone::Dim))))
+    });
+    let line = |(n, container): (usize, &ContainerRow)| {
+        let is_last = n + 1 == row.containers.len() && more.is_none();
+        let branch = if is_last { '└' } else { '├' };
+        let style = app.theme.style(tone_of(container));
+        let name = (format!("  {branch} {}", container.name), style);
+        let cells = shown
+            .columns
+            .iter()
+            .map(|column| ((column.container)(container), style));
+        shown.row(std::iter::once(name).chain(cells))
+    };
+    let lines: Vec<_> = row.containers.iter().enumerate().map(line).collect();
+    lines.into_iter().chain(more).collect()
 }
 
 /// How a container is doing.
 pub(super) fn tone_of(container: &ContainerRow) -> Tone {
-    match (
-        container.failed || container.problem.is_some(),
-        &*container.state,
-    ) {
-        (true, _) => Tone::Bad,
-        (false, "Running") => Tone::Good,
-        (false, _) => Tone::Warning,
+    match container.failed || container.problem.is_some() {
+        true => Tone::Bad,
+        false => Tone::Dim,
     }
-}
-
-fn one_container(
-    theme: Theme,
-    container: &ContainerRow,
-    branch: &str,
-    widths: &Widths,
-) -> Line<'static> {
-    let plain = theme.style(Tone::Plain);
-    let tone = tone_of(container);
-    let exit = container.last_exit.as_ref();
-    let cells = [
-        (format!("{branch}{}", container.name), plain),
-        (container.state.clone(), theme.style(tone)),
-        (String::new(), plain),
-        (container.restarts.to_string(), plain),
-        (exit.map_or_else(String::new, exited), plain),
-        (
-            container.seconds.map_or_else(|| "–".to_owned(), seconds),
-            plain,
-        ),
-        (String::new(), plain),
-    ];
-    columns("  ", &cells, widths, Style::new())
-}
-
-/// The cells of a row, in those columns that are shown.
-fn columns(
-    margin: &str,
-    cells: &[(String, Style); 7],
-    widths: &Widths,
-    base: Style,
-) -> Line<'static> {
-    let mut spans = vec![Span::styled(margin.to_owned(), base)];
-    for (n, ((text, style), width)) in cells.iter().zip(widths).enumerate() {
-        if *width == 0 {
-            continue;
-        }
-        if n > 0 {
-            spans.push(Span::styled(" ".repeat(GAP), base));
-        }
-        let text = match NUMBERS[n] {
-            true => padded_left(text, *width),
-            false => padded(text, *width),
-        };
-        spans.push(Span::styled(text, base.patch(*style)));
-    }
-    Line::from(spans)
 }

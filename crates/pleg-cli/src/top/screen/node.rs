@@ -1,93 +1,167 @@
-//! The node: health and what to do, the sources, latencies, and the cost of the calls.
+//! The node: all findings with their evidence, what was not examined, latencies, and the rate of calls.
 
-use ratatui::text::Line;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
-use super::text::{Theme, Tone, padded, padded_left, seconds, wrapped};
+use super::header::{indented, sentence};
+use super::text::{Theme, Tone, lasting, padded_left, seconds, tone_of};
 use crate::text::latency;
-use crate::view::{CallCosts, Point, View};
+use crate::view::{CallCosts, Point, Reason, View};
 
-/// The width of the names of series.
-const NAMES: usize = 8;
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// On a screen with as many columns, the charts are side by side.
+const SIDE_BY_SIDE: u16 = 120;
+const CHART_HEIGHT: u16 = 10;
+/// The scale is logarithmic: a list takes some milliseconds, and a hung call many seconds.
+const SCALE: [f64; 2] = [-1.0, 4.0];
+const LABELS: [&str; 6] = ["0.1ms", "1ms", "10ms", "100ms", "1s", "10s"];
+/// A rate of a shorter time is not shown.
+const RATE_AFTER: f64 = 60.0;
 
 pub(super) fn lines(theme: Theme, view: &View, width: usize) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    let mut add = |text: &str, tone| {
-        let texts = wrapped(text, width.saturating_sub(2));
-        lines.extend(
-            texts
-                .iter()
-                .map(|t| theme.line(&format!("  {t}"), tone, width)),
-        );
-    };
+    let mut lines = vec![theme.heading("findings", width)];
+    let mut add = |text: &str, tone| lines.extend(indented(theme, text, tone, width, usize::MAX));
     if view.health.reasons.is_empty() {
-        add("No problem is known.", Tone::Good);
+        add("No problem is known.", Tone::Dim);
     }
     for reason in &view.health.reasons {
-        let lasts = reason
-            .seconds
-            .map(|lasts| format!(" for {}", seconds(lasts)));
-        let kind = if reason.not_ready {
-            "not ready"
-        } else {
-            "degraded"
-        };
-        let lasts = lasts.unwrap_or_default();
-        add(
-            &format!("! {kind} ({}){lasts}: {}", reason.code, reason.message),
-            Tone::Bad,
-        );
-        add(&format!("do: {}", reason.action), Tone::Plain);
-        add(&format!("see {}", reason.runbook), Tone::Dim);
+        finding(reason, &mut add);
     }
-    add(&stream(view), Tone::Plain);
-    let mut page = vec![heading(theme, "health", width)];
-    page.extend(lines);
-    page.push(heading(theme, &latency_heading(view), width));
-    for (name, points) in [
-        ("lists", &view.latency.lists),
-        ("reads", &view.latency.reads),
-        ("events", &view.latency.events),
-    ] {
-        page.push(series(theme, name, points, width));
+    for what in &view.health.not_examined {
+        add(&format!("not examined: {what}"), Tone::Dim);
     }
-    page.push(heading(theme, "calls to the runtime", width));
-    page.extend(cost(theme, view, width));
-    page
+    add(&stream(view), Tone::Dim);
+    lines.push(theme.heading(
+        "latency, logarithmic: the longest of each 10 s; the line is what is slow",
+        width,
+    ));
+    lines.extend(charts(theme, view, width));
+    lines.push(theme.heading("calls to the runtime", width));
+    lines.extend(cost(theme, view, width));
+    lines
 }
 
-fn heading(theme: Theme, text: &str, width: usize) -> Line<'static> {
-    let text = format!("── {text} ");
-    let rest = width.saturating_sub(crate::text::width(&text));
-    theme.line(&(text + &"─".repeat(rest)), Tone::Dim, width)
+fn finding(reason: &Reason, add: &mut impl FnMut(&str, Tone)) {
+    if let Some(cause) = &reason.cause {
+        add(
+            &format!("└ {} (because of {cause})", sentence(reason)),
+            Tone::Dim,
+        );
+        return;
+    }
+    add(&format!("! {}", sentence(reason)), tone_of(reason));
+    for evidence in &reason.evidence {
+        add(evidence, Tone::Dim);
+    }
+    add(
+        &format!("do: {} See {}", reason.action, reason.runbook),
+        Tone::Plain,
+    );
 }
 
 fn stream(view: &View) -> String {
     let stream = &view.stream;
-    let lasts = stream
-        .seconds
-        .map(|lasts| format!(" for {}", seconds(lasts)));
     let reason = stream.reason.as_ref().map(|reason| format!(" ({reason})"));
     format!(
-        "Event stream {}{}{}: {} missed since the start; in the last 10 minutes {} of {}. Lists every {}.",
+        "Event stream {}{}{}: {} of {} events lost in 10 minutes, {} since the start. Lists every {}.",
         stream.state,
-        lasts.unwrap_or_default(),
+        lasting(stream.seconds),
         reason.unwrap_or_default(),
-        stream.missed,
         stream.recently_missed,
         stream.recently_expected,
+        stream.missed,
         seconds(view.relist.period_seconds),
     )
 }
 
-fn latency_heading(view: &View) -> String {
-    let interval = view.latency.interval_seconds;
-    format!("latency: the longest of each {interval:.0} s, on a scale from 0.1 ms to 10 s")
+/// The charts of all latencies, drawn to lines, which a page can scroll.
+fn charts(theme: Theme, view: &View, width: usize) -> Vec<Line<'static>> {
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
+    let charts = [
+        (
+            "lists",
+            &view.latency.lists,
+            Some(view.latency.lists_slow_ms),
+        ),
+        (
+            "reads",
+            &view.latency.reads,
+            Some(view.latency.reads_slow_ms),
+        ),
+        ("events", &view.latency.events, None),
+    ];
+    let layout = match width {
+        SIDE_BY_SIDE.. => Layout::horizontal([Constraint::Fill(1); 3]).spacing(3),
+        _ => Layout::vertical([Constraint::Length(CHART_HEIGHT); 3]),
+    };
+    let height = if width < SIDE_BY_SIDE {
+        3 * CHART_HEIGHT
+    } else {
+        CHART_HEIGHT
+    };
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width.max(1), height));
+    let areas: [Rect; 3] = layout.areas(buffer.area);
+    for ((name, points, slow), area) in charts.into_iter().zip(areas) {
+        chart(
+            theme,
+            (name, points, slow),
+            view.latency.interval_seconds,
+            area,
+            &mut buffer,
+        );
+    }
+    let rows = buffer.content.chunks(usize::from(width.max(1)));
+    let span = |cell: &ratatui::buffer::Cell| Span::styled(cell.symbol().to_owned(), cell.style());
+    rows.map(|row| row.iter().map(span).collect()).collect()
 }
 
-/// A line of bars, on a logarithmic scale from 0.1 ms to 10 s.
-fn series(theme: Theme, name: &str, points: &[Point], width: usize) -> Line<'static> {
+fn chart(
+    theme: Theme,
+    (name, points, slow): (&str, &[Point], Option<f64>),
+    interval: f64,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let span = interval * points.len().max(6) as f64;
+    let newest = points.len().saturating_sub(1) as f64;
+    let level = |ms: f64| ms.log10().clamp(SCALE[0], SCALE[1]);
+    let longest = points.iter().map(|point| point.longest_ms).enumerate();
+    let measured: Vec<_> = longest
+        .filter_map(|(n, ms)| Some(((n as f64 - newest) * interval, level(ms?))))
+        .collect();
+    let threshold: Vec<_> =
+        slow.map_or_else(Vec::new, |ms| vec![(-span, level(ms)), (0.0, level(ms))]);
+    let data = |data, tone| {
+        let data = Dataset::default().data(data).style(theme.style(tone));
+        data.marker(Marker::Braille)
+    };
+    let datasets = vec![
+        data(&threshold, Tone::Bad).graph_type(GraphType::Line),
+        data(&measured, Tone::Plain).graph_type(GraphType::Bar),
+    ];
+    let dim = theme.style(Tone::Dim);
+    let ago = format!("{} ago", seconds(span));
+    let x = Axis::default()
+        .bounds([-span, 0.0])
+        .labels([ago, "now".to_owned()]);
+    let y = Axis::default().bounds(SCALE).labels(LABELS);
+    let slow = slow.map(|ms| format!("; slow {}", seconds(ms / 1e3)));
+    let title = format!("{name}: {}{}", summary(points), slow.unwrap_or_default());
+    Chart::new(datasets)
+        .block(Block::new().title(title))
+        .x_axis(x.style(dim))
+        .y_axis(y.style(dim))
+        .legend_position(None)
+        .render(area, buffer);
+}
+
+fn summary(points: &[Point]) -> String {
     let all: u64 = points.iter().map(|point| point.count).sum();
+    if all == 0 {
+        return "none".to_owned();
+    }
     let longest = points
         .iter()
         .filter_map(|point| point.longest_ms)
@@ -95,61 +169,37 @@ fn series(theme: Theme, name: &str, points: &[Point], width: usize) -> Line<'sta
     let totals = points
         .iter()
         .filter_map(|p| Some(p.mean_ms? * p.count as f64));
-    let text = match all {
-        0 => " none".to_owned(),
-        _ => format!(
-            " mean {}, longest {}, {all}",
-            latency(totals.sum::<f64>() / all as f64),
-            latency(longest)
-        ),
-    };
-    let most = width.saturating_sub(2 + NAMES + crate::text::width(&text));
-    let shown = &points[points.len().saturating_sub(most)..];
-    let bars: String = shown.iter().map(bar).collect();
-    let name = padded(name, NAMES);
-    let bars = padded_left(&bars, most.min(90));
-    let texts = [
-        (&*format!("  {name}"), Tone::Plain),
-        (&*bars, Tone::Good),
-        (&*text, Tone::Plain),
-    ];
-    theme.texts(&texts, width)
-}
-
-fn bar(point: &Point) -> char {
-    let Some(ms) = point.longest_ms else {
-        return ' ';
-    };
-    let decades = ms.max(0.1).log10() + 1.0;
-    let step = (decades * BARS.len() as f64 / 5.0) as usize;
-    BARS[step.min(BARS.len() - 1)]
+    let mean = latency(totals.sum::<f64>() / all as f64);
+    format!("mean {mean}, max {}", latency(longest))
 }
 
 fn cost(theme: Theme, view: &View, width: usize) -> Vec<Line<'static>> {
     let cost = &view.cost;
-    let row = |name: &str, cells: [String; 3]| {
-        let cells = cells.map(|cell| padded_left(&cell, 14));
+    if cost.seconds < RATE_AFTER {
+        return vec![theme.line(
+            "  The rate of calls is known after two minutes.",
+            Tone::Dim,
+            width,
+        )];
+    }
+    let row = |name: &str, costs: &CallCosts| {
+        let rate = |calls: u64| format!("{:.1}", 60.0 * calls as f64 / cost.seconds);
+        let time = latency(60e3 * costs.list_seconds / cost.seconds);
+        let cells = [rate(costs.lists), time, rate(costs.reads)].map(|cell| padded_left(&cell, 13));
         theme.line(
-            &format!("  {}{}", padded(name, 25), cells.concat()),
+            &format!("  {name:<24}{}", cells.concat()),
             Tone::Plain,
             width,
         )
     };
-    let titles = ["list calls", "their time", "status calls"].map(str::to_owned);
-    let cells = |costs: &CallCosts| {
-        let time = latency(costs.list_seconds * 1e3);
-        [costs.lists.to_string(), time, costs.reads.to_string()]
-    };
-    let over = format!("in the last {}", seconds(cost.seconds));
-    let mut lines = vec![row(&over, titles), row("this process", cells(&cost.ours))];
+    let titles = "  a minute                   list calls   their time  status calls";
+    let mut lines = vec![
+        theme.line(titles, Tone::Dim, width),
+        row("this process", &cost.ours),
+    ];
     if let Some(generic) = &cost.generic {
-        lines.push(row("generic PLEG, estimated", cells(generic)));
+        lines.push(row("generic PLEG, estimated", generic));
     }
-    let basis = wrapped(&cost.basis, width.saturating_sub(2));
-    lines.extend(
-        basis
-            .iter()
-            .map(|t| theme.line(&format!("  {t}"), Tone::Dim, width)),
-    );
+    lines.extend(indented(theme, &cost.basis, Tone::Dim, width, usize::MAX));
     lines
 }

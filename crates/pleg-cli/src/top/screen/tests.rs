@@ -14,13 +14,16 @@ use ratatui::style::{Color, Modifier};
 use crate::top::app::{App, Outcome, Page};
 use crate::top::source::Answer;
 use crate::view::sample::Sample;
+use crate::view::{Reason, View};
 
-const SIZES: [(u16, u16); 3] = [(60, 15), (80, 24), (120, 40)];
+const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
 
 /// The command on a terminal in memory, which observes a sample.
 struct Top {
     app: App,
     sample: Sample,
+    /// Changes each view before it is shown.
+    change: fn(&mut View),
     terminal: Terminal<TestBackend>,
     now: Instant,
 }
@@ -32,6 +35,7 @@ impl Top {
             app: App::new(None, None, true),
             now: sample.now,
             sample,
+            change: |_| (),
             terminal: Terminal::new(backend).unwrap(),
         };
         top.answer();
@@ -42,7 +46,8 @@ impl Top {
     fn answer(&mut self) {
         for _ in 0..3 {
             let query = self.app.query();
-            let view = self.sample.view(&query);
+            let mut view = self.sample.view(&query);
+            (self.change)(&mut view);
             self.app.answer(Answer {
                 query,
                 at: self.now,
@@ -146,12 +151,54 @@ fn wide_screen_has_every_column() {
         "Running",
         "1/1",
         "1",
-        "3",
-        "Error",
         "30s",
         "3s",
+        "app:",
+        "3",
+        "Error,",
+        "40s",
+        "ago",
     ];
     assert_eq!(cells, expected, "{web}");
+}
+
+#[test]
+fn wide_terminal_has_the_selected_pod_beside_the_list() {
+    let mut top = Top::new(Sample::new(), (200, 50));
+    top.lines();
+    top.answer();
+    top.shows(&["── pod system/dns"]);
+    top.key(KeyCode::Down);
+    top.shows(&["── pod shop/cart-7f9", "shop/web-1"]);
+    let mut narrow = Top::new(Sample::new(), (159, 50));
+    narrow.lines();
+    narrow.answer();
+    narrow.hides("── pod system/dns");
+}
+
+#[test]
+fn healthy_rows_are_dim_and_problems_are_red() {
+    let mut sample = Sample::new();
+    sample.hang("web-1");
+    let mut top = Top::new(sample, (120, 40));
+    top.key(KeyCode::Down);
+    let lines = top.lines();
+    let buffer = top.buffer();
+    for (pod, colour, modifier) in [
+        ("shop/cart-7f9", Color::Reset, Modifier::DIM),
+        ("shop/web-1", Color::Red, Modifier::BOLD),
+    ] {
+        let y = lines
+            .iter()
+            .position(|line| line.get(2..).is_some_and(|l| l.starts_with(pod)))
+            .unwrap();
+        let x = lines[y].find("Running").or(lines[y].find("Hung")).unwrap();
+        let cell = &buffer[(x as u16, y as u16)];
+        assert!(
+            cell.fg == colour && cell.modifier.contains(modifier),
+            "{pod}: {cell:?}"
+        );
+    }
 }
 
 #[test]
@@ -191,7 +238,7 @@ fn search_filters_while_it_is_typed_and_is_cleared() {
 }
 
 #[test]
-fn namespace_and_labels_filter_and_a_wrong_selector_is_named() {
+fn namespace_and_labels_filter_and_wrong_selectors_are_named() {
     let mut top = Top::new(Sample::new(), (80, 24));
     top.keys("nshop\n");
     top.shows(&["2 of 3 pods, namespace shop"]);
@@ -222,7 +269,7 @@ fn order_changes_and_the_cursor_follows_its_pod() {
 }
 
 #[test]
-fn a_cursor_at_the_top_stays_there_so_that_problems_are_seen() {
+fn cursor_at_the_first_place_shows_new_problems() {
     let mut top = Top::new(Sample::new(), (80, 24));
     assert!(top.line_of("system/dns").starts_with('>'));
     top.sample.hang("web-1");
@@ -291,7 +338,7 @@ fn pause_keeps_what_is_shown_but_opens_pods() {
 }
 
 #[test]
-fn without_colours_everything_is_said_in_words_and_marks() {
+fn screen_without_colours_has_the_same_text() {
     let mut sample = Sample::new();
     sample.hang("web-1");
     let mut top = Top::new(sample, (80, 24));
@@ -381,19 +428,11 @@ fn tiny_and_changing_sizes_do_not_fail() {
 }
 
 #[test]
-fn help_names_every_key() {
-    let mut top = Top::new(Sample::new(), (120, 40));
+fn help_fits_into_80_columns() {
+    let mut top = Top::new(Sample::new(), (80, 30));
     top.keys("?");
-    top.shows(&[
-        "Enter",
-        "Space",
-        "namespace",
-        "labels",
-        "sort",
-        "pause",
-        "quit",
-        "FRESH",
-    ]);
+    let help = super::keys::HELP;
+    top.shows(&help.map(|(_, does)| does));
     let mut low = Top::new(Sample::new(), (60, 15));
     low.keys("?G");
     low.shows(&["FRESH"]);

@@ -7,9 +7,10 @@ use ratatui::text::{Line, Span};
 
 pub(super) use crate::text::wrapped;
 use crate::text::{duration, fit, safe, width};
+use crate::view::Reason;
 
 /// How text looks. Without colours, all meanings but the dim one are still told apart or said in words.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::top) struct Theme {
     pub(in crate::top) colour: bool,
 }
@@ -48,8 +49,11 @@ impl Theme {
         }
     }
 
-    pub(super) fn span(self, text: &str, tone: Tone) -> Span<'static> {
-        Span::styled(safe(text).into_owned(), self.style(tone))
+    /// A heading, with a rule up to this width.
+    pub(super) fn heading(self, text: &str, columns: usize) -> Line<'static> {
+        let text = cut(&format!("── {text} "), columns);
+        let rest = columns.saturating_sub(width(&text));
+        self.line(&(text + &"─".repeat(rest)), Tone::Dim, columns)
     }
 
     /// One line, cut to this width.
@@ -58,12 +62,12 @@ impl Theme {
     }
 
     /// Several texts on one line, cut to this width.
-    pub(super) fn texts(self, texts: &[(&str, Tone)], width: usize) -> Line<'static> {
-        let mut left = width;
+    pub(super) fn texts(self, texts: &[(&str, Tone)], columns: usize) -> Line<'static> {
+        let mut left = columns;
         let mut spans = Vec::new();
         for (text, tone) in texts {
             let text = cut(text, left);
-            left -= crate::text::width(&text);
+            left -= width(&text);
             spans.push(Span::styled(text, self.style(*tone)));
         }
         Line::from(spans)
@@ -87,6 +91,24 @@ pub(super) fn padded_left(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let rest = columns.saturating_sub(width(&text));
     " ".repeat(rest) + &text
+}
+
+/// For how long something has been so: ` for 9s`, or nothing.
+pub(super) fn lasting(lasts: Option<f64>) -> String {
+    lasts.map_or_else(String::new, |lasts| format!(" for {}", seconds(lasts)))
+}
+
+/// How long ago something was: `, 9s ago`, or nothing.
+pub(super) fn ago(lasts: Option<f64>) -> String {
+    lasts.map_or_else(String::new, |lasts| format!(", {} ago", seconds(lasts)))
+}
+
+/// How a finding looks.
+pub(super) fn tone_of(reason: &Reason) -> Tone {
+    match &*reason.severity {
+        "critical" => Tone::Bad,
+        _ => Tone::Warning,
+    }
 }
 
 /// A duration in seconds, with at most two units.

@@ -11,8 +11,8 @@ use super::run::{Running, Sim, arg, control, run_pod, serve};
 use crate::support::browser::Browser;
 use crate::support::{SECRET, TestDir};
 
-pub(super) const WIDE: (u32, u32) = (1400, 900);
-const NARROW: (u32, u32) = (390, 844);
+pub(super) const WIDE: (u32, u32) = (1600, 1000);
+const NARROW: (u32, u32) = (400, 844);
 
 /// An agent on the runtime, and a browser that shows its page.
 pub(super) async fn open(sim: &Sim) -> (Agent, Browser) {
@@ -129,7 +129,7 @@ async fn event_is_visible_within_200_ms() {
 }
 
 #[tokio::test]
-async fn page_goes_on_after_a_restart_of_the_agent_without_gap_or_double() {
+async fn restart_of_the_agent_leaves_no_gap_and_no_double() {
     let sim = Sim::start().await;
     let (agent, mut browser) = open(&sim).await;
     run_pod(&sim.kubelet, "before").await;
@@ -229,11 +229,17 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
     // What is old is dimmed on purpose.
     browser
         .eval("document.styleSheets[0].insertRule('.is-old #content { opacity: 1 !important }')");
-    for size in [WIDE, (900, 1000), NARROW] {
+    for size in [(1600, 1000), (1000, 1000), NARROW] {
         for dark in [false, true] {
             browser.resize(size, dark);
             let low = browser.eval(LOW_CONTRAST);
             assert_eq!(low, serde_json::json!([]), "{size:?}, dark: {dark}");
+            // What is wrong with a pod is visible, in a column or below its name.
+            assert_eq!(
+                browser.eval("[...byId('rows').querySelectorAll('small, td:last-child')].some(e => e.checkVisibility() && e.innerText.includes('exit 3'))"),
+                true,
+                "{size:?}"
+            );
             assert_eq!(
                 browser.eval("document.documentElement.scrollWidth <= innerWidth"),
                 true,
@@ -304,7 +310,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     control(&sim.socket, &["pod.uid-pod-1.hang=on"]).await;
     browser.wait_for("pods_hung").await;
     browser
-        .wait_until("/^(Hung|Failing)\\ttest.pod-1/.test(byId('rows').innerText)")
+        .wait_until("/^test.pod-1\\t(Hung|Failing)/.test(byId('rows').innerText)")
         .await;
     control(&sim.socket, &["all.hang=on"]).await;
     browser.wait_for("No answer of the runtime").await;
@@ -387,7 +393,7 @@ async fn screenshots() {
     for (name, size, dark) in [
         ("page", WIDE, false),
         ("page-dark", WIDE, true),
-        ("page-medium", (900, 1000), false),
+        ("page-medium", (1000, 1000), false),
         ("page-narrow", NARROW, true),
     ] {
         browser.resize(size, dark);

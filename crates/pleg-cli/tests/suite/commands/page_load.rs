@@ -1,11 +1,16 @@
 //! The page of `pleg agent` with many pods, many events, and hostile names, in headless Chromium.
 
+use std::time::Duration;
+
 use pleg_tests::kubelet::Life;
+use pleg_tests::wait::until;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::agent::Agent;
 use super::page::{WIDE, assert_no_complaints, open};
-use super::run::{Running, Sim, arg, run_pod};
+use super::run::{Running, Sim, TIMEOUT, arg, run_pod};
 use crate::support::TestDir;
 use crate::support::browser::Browser;
 
@@ -65,12 +70,13 @@ async fn thousand_pods_are_scrolled_with_few_rows() {
 /// one pod.
 const STORM: &str = "(() => {
   const view = VIEW;
-  const [row] = view.pods.rows;
+  const [row] = Object.values(view.pods.rows);
   window.sent = 0;
   window.fetch = async url => {
     const offset = Number(new URLSearchParams(url.split('?')[1]).get('offset'));
-    const rows = Array.from({ length: 100 }, (_, n) => ({ ...row, pod: { ...row.pod, name: `pod-${offset + n}` } }));
-    const pods = { ...view.pods, total: 10000, matching: 10000, offset, rows };
+    const order = Array.from({ length: 100 }, (_, n) => `uid-${offset + n}`);
+    const rows = Object.fromEntries(order.map((uid, n) => [uid, { ...row, pod: { ...row.pod, uid, name: `pod-${offset + n}` } }]));
+    const pods = { ...view.pods, total: 10000, matching: 10000, offset, order, rows };
     const encode = text => new TextEncoder().encode(text);
     let timer = 0;
     const start = out => {
@@ -89,14 +95,79 @@ const STORM: &str = "(() => {
   };
 })()";
 
+/// A client of `/debug/live`, and what it got up to the end of the first view.
+async fn live(agent: &Agent) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(&agent.address).await.expect("connected");
+    let request = b"GET /debug/live?limit=100&records=0 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).await.expect("sent");
+    let mut got = String::new();
+    let read = async {
+        let mut bytes = [0; 4096];
+        loop {
+            let n = stream.read(&mut bytes).await.expect("read");
+            got.push_str(&String::from_utf8_lossy(&bytes[..n]));
+            let view = got.split_once("event: view\n");
+            if view.is_some_and(|(_, view)| view.contains("\n\n")) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(TIMEOUT, read).await.expect("a view");
+    (stream, got)
+}
+
+/// Part of a minute in which the bytes are counted.
+const WINDOW: Duration = Duration::from_secs(6);
+const WINDOWS_PER_MINUTE: usize = 10;
+
+#[tokio::test]
+async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
+    let sim = Sim::start().await;
+    for n in 0..100 {
+        run_pod(&sim.kubelet, &format!("pod-{n}")).await;
+    }
+    let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
+    let listed = until(TIMEOUT, "100 pods", || async {
+        let (_, _, view) = agent.get("/debug/view?limit=0").await;
+        view.contains("\"total\":100").then_some(())
+    });
+    listed.await.expect("listed");
+    let (mut stream, first) = live(&agent).await;
+    // At first, status calls still complete the pods.
+    let mut minutes = Vec::new();
+    for _ in 0..5 {
+        let mut count = 0;
+        let mut bytes = [0; 4096];
+        let read = async {
+            loop {
+                count += stream.read(&mut bytes).await.expect("read");
+            }
+        };
+        let _: Result<(), _> = tokio::time::timeout(WINDOW, read).await;
+        minutes.push(first.len() + WINDOWS_PER_MINUTE * count);
+        if minutes.last() <= Some(&100_000) {
+            break;
+        }
+    }
+    println!(
+        "bytes of an idle page in a minute: {minutes:?}, {} at first",
+        first.len()
+    );
+    assert!(
+        minutes.iter().any(|&minute| minute <= 100_000),
+        "{minutes:?}"
+    );
+}
+
 #[tokio::test]
 async fn memory_is_bounded_with_10000_pods_and_1000_events_per_second() {
     let sim = Sim::start().await;
     run_pod(&sim.kubelet, "pod").await;
     let (agent, mut browser) = open(&sim).await;
     browser.wait_for("test/pod").await;
-    let (_, _, view) = agent.get("/debug/view?limit=1&records=0").await;
-    let storm = STORM.replace("VIEW", view.trim());
+    let (_stream, view) = live(&agent).await;
+    let (_, view) = view.split_once("event: view\ndata: ").expect("a view");
+    let storm = STORM.replace("VIEW", view.lines().next().expect("a line"));
     let storm = serde_json::json!({ "source": storm });
     browser.call("Page.addScriptToEvaluateOnNewDocument", storm);
     browser.open(&format!("http://{}/", agent.address)).await;

@@ -148,7 +148,7 @@ async fn hung_pod_frozen_runtime_and_its_end_are_named() {
     terminal.wait_for("test/web-1").await;
     // The probe finds it: one status every 15 s.
     control(&sim.socket, &["pod.*.hang=on"]).await;
-    terminal.wait_for("! pods_hung for").await;
+    terminal.wait_for("pods_hung for").await;
     terminal.wait_for("Hung ").await;
     control(&sim.socket, &["reset"]).await;
     control(&sim.socket, &["down", "kill"]).await;
@@ -178,7 +178,7 @@ async fn agent_is_looked_through_and_its_silence_is_shown() {
     terminal.wait_for("test/web-1").await;
     agent.stop().await;
     terminal.wait_for("NO ANSWER of the agent for").await;
-    terminal.wait_for("! agent_silent for").await;
+    terminal.wait_for("agent_silent for").await;
     terminal.keys(&["q"]);
     ended(&terminal, 0).await;
 }

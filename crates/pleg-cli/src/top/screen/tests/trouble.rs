@@ -4,25 +4,27 @@ use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, Instant, StreamLoss};
 
-use super::{SIZES, Top};
+use ratatui::style::Modifier;
+
+use super::{Reason, SIZES, Top, View};
 use crate::view::Calls;
 use crate::view::sample::Sample;
 
 #[test]
-fn causes_and_what_to_do_are_named() {
+fn worst_finding_and_its_next_step_come_first() {
     let mut sample = Sample::new();
     sample.hang("web-1");
     let mut top = Top::new(sample, (80, 24));
     let texts = [
         "DEGRADED",
-        "! pods_hung for 14s: calls about shop/web-1 do not answer",
+        "pods_hung for 14s: calls about shop/web-1 do not answer",
         "do: See the findings about shims",
         "docs/runbook.md#pods_hung",
         "Hung 14s",
     ];
     top.shows(&texts);
     top.keys("h");
-    top.shows(&["degraded (pods_hung) for 14s", "generic PLEG, estimated"]);
+    top.shows(&["! pods_hung for 14s: calls", "shop/web-1: ContainerStatus"]);
     let error = CallError::new("ListPodSandbox", CallErrorKind::Unavailable, "no socket");
     top.sample.health.list_error = Some(error);
     top.keys("h");
@@ -38,6 +40,68 @@ fn causes_and_what_to_do_are_named() {
         low.answer();
         low.shows(&["pods_hung for 14s", "Hung 14s", "shop/web-1"]);
     }
+}
+
+/// A full disk, what it explains, and what could not be examined.
+fn fill_disk(view: &mut View) {
+    let reason = |code: &str, cause: Option<&str>| Reason {
+        code: code.to_owned(),
+        severity: "critical".to_owned(),
+        message: format!("message of {code}"),
+        seconds: Some(130.0),
+        cause: cause.map(str::to_owned),
+        action: format!("repair {code}."),
+        ..Reason::default()
+    };
+    view.health.reasons = vec![
+        reason("disk_full", None),
+        reason("pods_failing", Some("disk_full")),
+    ];
+    view.health.not_examined = vec!["the log of the kubelet".to_owned()];
+}
+
+#[test]
+fn explained_finding_is_dim_below_its_cause() {
+    let mut top = Top::new(Sample::new(), (120, 40));
+    top.change = fill_disk;
+    top.answer();
+    let lines = top.lines();
+    assert!(
+        lines[0].starts_with("DEGRADED  disk_full for 2m10s: message"),
+        "{lines:#?}"
+    );
+    assert!(
+        lines[1].starts_with("  do: repair disk_full."),
+        "{lines:#?}"
+    );
+    assert!(
+        lines[2].starts_with("  └ pods_failing for 2m10s"),
+        "{lines:#?}"
+    );
+    assert!(top.buffer()[(4, 2)].modifier.contains(Modifier::DIM));
+    top.hides("repair pods_failing");
+    top.keys("h");
+    top.shows(&[
+        "(because of disk_full)",
+        "not examined: the log of the kubelet",
+    ]);
+}
+
+#[test]
+fn charts_have_a_scale_and_rates_need_two_minutes() {
+    let mut top = Top::new(Sample::new(), (120, 40));
+    top.keys("h");
+    top.shows(&[
+        "known after two minutes",
+        "100ms",
+        "s ago",
+        "now",
+        "slow 3s",
+    ]);
+    top.hides("generic PLEG");
+    top.sample.now = Instant::from_nanos(240_000_000_000);
+    top.answer();
+    top.shows(&["generic PLEG, estimated", "a minute"]);
 }
 
 #[test]
@@ -57,7 +121,7 @@ fn storm_and_lossy_stream_are_pointed_out() {
         top.shows(&[
             "! many events: 1000/s",
             "stream loses events",
-            "! stream_lossy",
+            "stream_lossy",
         ]);
         std::mem::swap(&mut top.sample, &mut sample);
     }
@@ -92,7 +156,7 @@ fn silent_agent_makes_data_old() {
     top.hides("NO ANSWER");
     top.now = top.now.after(Duration::from_secs(14));
     top.fail("no answer of an agent at http://127.0.0.1:9394");
-    top.shows(&["NO ANSWER of the agent for 14s", "! agent_silent for 14s"]);
+    top.shows(&["NO ANSWER of the agent for 14s", "agent_silent for 14s"]);
     top.shows(&["do: Check that the agent runs"]);
     top.hides("runbook");
     top.answer();
@@ -100,7 +164,7 @@ fn silent_agent_makes_data_old() {
 }
 
 #[test]
-fn simulated_node_is_always_named() {
+fn simulated_node_is_named_on_each_page() {
     for size in SIZES {
         let mut sample = Sample::new();
         sample.simulated = true;

@@ -1,0 +1,208 @@
+//! Views for a client that has an earlier one. Ages become moments, which do not change while nothing happens, and only
+//! the fields that differ are sent, as a JSON merge patch (RFC 7386).
+
+use std::mem::take;
+
+use serde_json::{Map, Value, json};
+
+use super::View;
+
+/// Fields that grow by a second each second. As a moment, `lastSeconds` is `lastAt`, and `seconds` is `at`.
+const AGES: [&str; 8] = [
+    "seconds",
+    "lastSeconds",
+    "inFlightSeconds",
+    "noAnswerSeconds",
+    "changedSeconds",
+    "freshSeconds",
+    "problemSeconds",
+    "inspectedSeconds",
+];
+/// Parts whose `seconds` are no ages.
+const TIMELESS: [&str; 2] = ["cost", "history"];
+/// Moments that differ by less than this are the same: an age is computed from two clocks.
+const SAME: f64 = 0.5;
+
+/// The view as `/debug/live` sends it: ages as seconds since 1970, pods by uid and without their containers, and
+/// latencies by the number of their interval.
+pub(crate) fn with_moments(view: &View) -> Value {
+    let now: Result<jiff::Timestamp, _> = view.time.parse();
+    let now = now.map_or(0.0, |time| time.as_millisecond() as f64 / 1e3);
+    let mut sent = json!(view);
+    to_moments(&mut sent, now);
+    let listed = sent["relist"]["lastAt"].as_f64();
+    let page = &mut sent["pods"];
+    let mut rows = Map::new();
+    let mut order = Vec::new();
+    for mut row in page["rows"].as_array_mut().map(take).unwrap_or_default() {
+        let uid = row["pod"]["uid"].as_str().unwrap_or_default().to_owned();
+        if let Value::Object(fields) = &mut row {
+            fields.remove("containers");
+            let fresh = fields.get("freshAt").and_then(Value::as_f64);
+            if let (Some(fresh), Some(listed)) = (fresh, listed)
+                && (fresh - listed).abs() < SAME
+            {
+                // With a moment, each list would change each row.
+                fields.remove("freshAt");
+                fields.insert("isListed".to_owned(), Value::Bool(true));
+            }
+        }
+        order.push(uid.clone());
+        rows.insert(uid, row);
+    }
+    (page["rows"], page["order"]) = (Value::Object(rows), json!(order));
+    for series in ["lists", "reads", "events"] {
+        let points = sent["latency"][series].take();
+        let points = points.as_array().map(Vec::as_slice).unwrap_or_default();
+        let numbers = (0..=view.latency.interval).rev();
+        let numbered = numbers.zip(points.iter().rev());
+        let measured = numbered.filter(|(_, point)| point["count"] != 0);
+        sent["latency"][series] = measured.map(|(n, p)| (n.to_string(), p.clone())).collect();
+    }
+    sent
+}
+
+fn to_moments(value: &mut Value, now: f64) {
+    match value {
+        Value::Object(fields) => {
+            for (key, mut value) in take(fields) {
+                let age = value.as_f64().filter(|_| AGES.contains(&&*key));
+                let stem = key.strip_suffix("Seconds");
+                let field = match age {
+                    Some(age) => {
+                        value = json!(((now - age) * 1e3).round() / 1e3);
+                        stem.map_or("at".to_owned(), |stem| format!("{stem}At"))
+                    }
+                    None => {
+                        if !TIMELESS.contains(&&*key) {
+                            to_moments(&mut value, now);
+                        }
+                        key
+                    }
+                };
+                fields.insert(field, value);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| to_moments(value, now)),
+        _ => {}
+    }
+}
+
+/// The patch that makes `old` the same as `new`. Moments that are the same get the value in `old`, so that they do
+/// not drift.
+pub(crate) fn difference(old: &Value, new: &mut Value) -> Value {
+    settle(old, new);
+    patch(old, new).unwrap_or_else(|| json!({}))
+}
+
+fn settle(old: &Value, new: &mut Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (key, value) in new {
+                let Some(old) = old.get(key) else { continue };
+                match (old.as_f64(), value.as_f64()) {
+                    (Some(before), Some(after))
+                        if (key == "at" || key.ends_with("At"))
+                            && (before - after).abs() < SAME =>
+                    {
+                        *value = old.clone();
+                    }
+                    _ => settle(old, value),
+                }
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.iter().zip(new).for_each(|(old, new)| settle(old, new));
+        }
+        _ => {}
+    }
+}
+
+fn patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let removed = old.keys().filter(|key| !new.contains_key(*key));
+    let mut changed: Map<_, _> = removed.map(|key| (key.clone(), Value::Null)).collect();
+    for (key, value) in new {
+        let patch = match old.get(key) {
+            Some(old) => patch(old, value),
+            None => Some(value.clone()),
+        };
+        changed.extend(patch.map(|patch| (key.clone(), patch)));
+    }
+    (!changed.is_empty()).then_some(Value::Object(changed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::sample::Sample;
+    use super::super::{MOST_ROWS, Query};
+    use super::*;
+
+    /// The view `seconds` later, and the patch for a client that has the view of now.
+    fn later(
+        sample: &mut Sample,
+        seconds: f64,
+        change: impl FnOnce(&mut Sample),
+    ) -> (Value, Value) {
+        let query = Query {
+            limit: MOST_ROWS,
+            pod: "uid-web-1".to_owned(),
+            ..Query::default()
+        };
+        let old = with_moments(&sample.view(&query));
+        sample.now = sample.now.after(Duration::from_secs_f64(seconds));
+        sample.wall = sample.wall.after(Duration::from_secs_f64(seconds + 0.01));
+        change(sample);
+        let mut new = with_moments(&sample.view(&query));
+        let patch = difference(&old, &mut new);
+        (new, patch)
+    }
+
+    #[test]
+    fn idle_node_differs_by_its_time_only() {
+        let (view, patch) = later(&mut Sample::new(), 1.0, |_| ());
+        let mut fields: Vec<_> = patch.as_object().unwrap().keys().collect();
+        fields.sort();
+        assert_eq!(fields, ["cost", "time"], "{patch}");
+        assert_eq!(view["pods"]["order"][0], "uid-dns");
+        assert_eq!(
+            view["pods"]["rows"]["uid-dns"]["changedAt"],
+            1_700_000_095.0
+        );
+        assert_eq!(view["latency"]["lists"].as_object().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn changed_pod_is_the_only_row_that_is_sent() {
+        let (_, patch) = later(&mut Sample::new(), 1.0, |sample| sample.hang("web-1"));
+        let rows = patch["pods"]["rows"].as_object().unwrap();
+        assert_eq!(rows.keys().collect::<Vec<_>>(), ["uid-web-1"]);
+        assert_eq!(rows["uid-web-1"]["state"], "Hung");
+        assert_eq!(rows["uid-web-1"]["restarts"], Value::Null, "unchanged");
+    }
+
+    #[test]
+    fn list_changes_no_row_and_removed_fields_are_null() {
+        let mut sample = Sample::new();
+        sample.hang("web-1");
+        let (_, patch) = later(&mut sample, 10.0, |sample| {
+            sample.problems.clear();
+            sample.health.last_list = Some(sample.now);
+            for pod in &mut sample.pods {
+                *pod = pleg::core::PodView::new(
+                    pod.status.clone(),
+                    Some(sample.now),
+                    pod.details_as_of,
+                );
+            }
+        });
+        let rows = patch["pods"]["rows"].as_object().unwrap();
+        assert_eq!(rows.keys().collect::<Vec<_>>(), ["uid-web-1"]);
+        let row = rows["uid-web-1"].as_object().unwrap();
+        assert_eq!(row.get("problemAt"), Some(&Value::Null), "{patch}");
+    }
+}
