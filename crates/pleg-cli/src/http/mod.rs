@@ -107,11 +107,8 @@ async fn accept(
         }
         open.retain(|(_, connection)| !connection.is_finished());
         if open.len() >= CONNECTIONS {
-            let own = open.iter().filter(|(other, _)| *other == client);
-            let has_most = own.count() > CONNECTIONS / 2;
-            let mut open_clients = open.iter().map(|(other, _)| other);
-            let closed = open_clients.position(|other| !has_most || *other == client);
-            open.remove(closed.unwrap_or(0));
+            let closed = to_close(&open, &client);
+            open.remove(closed);
         }
         let connection = tokio::spawn(async move {
             connection.await;
@@ -119,6 +116,17 @@ async fn accept(
         });
         open.push_back((client, AbortOnDropHandle::new(connection)));
     }
+}
+
+/// The connection to close for a new one of this client: the oldest one. A client with more than half of the
+/// connections closes its own.
+fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
+    let own = open.iter().filter(|(other, _)| other == client);
+    let has_most = own.count() > CONNECTIONS / 2;
+    let closed = open
+        .iter()
+        .position(|(other, _)| !has_most || other == client);
+    closed.unwrap_or(0)
 }
 
 /// Serves one connection: one request.
@@ -155,5 +163,21 @@ async fn serve_one(
         .serve_connection(TokioIo::new(stream), service);
     if let Ok(Err(error)) = timeout(DEADLINE, connection).await {
         tracing::debug!("an HTTP connection failed: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_with_most_connections_closes_its_own() {
+        let open = |few: usize| {
+            let clients = (0..CONNECTIONS).map(|n| if n < few { "few" } else { "many" });
+            clients.map(|client| (client.to_owned(), ())).collect()
+        };
+        assert_eq!(to_close(&open(10), "many"), 10);
+        assert_eq!(to_close(&open(10), "few"), 0);
+        assert_eq!(to_close(&open(CONNECTIONS / 2), "many"), 0);
     }
 }

@@ -46,20 +46,44 @@ impl Rejected {
         let mut minutes = tokio::time::interval(PERIOD);
         loop {
             minutes.tick().await;
-            self.log_counts();
+            for line in self.counts() {
+                tracing::warn!("{line}");
+            }
         }
     }
 
-    fn log_counts(&self) {
+    fn counts(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reasons.retain(|reason, noted| {
             let (count, last) = std::mem::take(noted);
             if count > 0 {
-                tracing::warn!(
+                lines.push(format!(
                     "rejected {count} more within a minute, {reason}: the last one {last}"
-                );
+                ));
             }
             count > 0
         });
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_counted_for_a_minute() {
+        let rejected = Rejected::default();
+        for client in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+            rejected.note("no token", client);
+        }
+        rejected.note("wrong token", "10.0.0.1");
+        let line = "rejected 2 more within a minute, no token: the last one 10.0.0.3";
+        assert_eq!(rejected.counts(), [line]);
+        // Those of the next minute are counted from the first one.
+        rejected.note("no token", "10.0.0.4");
+        assert_eq!(rejected.counts().len(), 1);
+        assert!(rejected.counts().is_empty() && rejected.0.lock().unwrap().is_empty());
     }
 }
