@@ -1,4 +1,4 @@
-//! The worker of a pod: decides what it needs, tells the API server how it is, and performs that.
+//! The worker of a pod: plans what the pod needs, reports its status to the API server, and performs the plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,13 +80,13 @@ impl Kubelet {
         let observed = plan.observed.clone();
         // First, so that the API server knows of an exit before its container is restarted or removed. If it does not
         // answer, the pod runs on, and the next status has the last exit of each container.
-        if let Err(error) = self.tell(run, &observed).await {
-            tracing::debug!(pod = %run.uid, %error, "told after the actions of the plan");
+        if let Err(error) = self.report(run, &observed).await {
+            tracing::debug!(pod = %run.uid, %error, "reported after the actions of the plan");
         }
         let usable = self.node.usable(runs).map_err(|error| anyhow!(error));
         usable.context("the runtime cannot be used")?;
         let performed = self.performer.perform(pod, plan).await;
-        self.tell(run, &observed).await?;
+        self.report(run, &observed).await?;
         Ok(performed.into_action()?)
     }
 
@@ -99,8 +99,8 @@ impl Kubelet {
         let desired = Desired::terminate(Some(&spec), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
         // An exit after the last plan, or a status that the API server did not take.
-        if !plan.exits().is_empty() || self.statuses.is_untold(pod) {
-            self.tell(run, &plan.observed).await?;
+        if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {
+            self.report(run, &plan.observed).await?;
         }
         self.performer.remove_pod(run).await?;
         if pod.metadata.deletion_timestamp.is_some() {
@@ -110,16 +110,17 @@ impl Kubelet {
         Ok(())
     }
 
-    async fn tell(&self, run: &Run<Pod>, observed: &Observed) -> anyhow::Result<()> {
+    async fn report(&self, run: &Run<Pod>, observed: &Observed) -> anyhow::Result<()> {
         let Some(pod) = run.last_spec.as_deref() else {
             return Ok(());
         };
         let (last, runtime) = (self.statuses.last(pod), self.node.runtime());
         let performer = &self.performer;
         let status = performer.status(run, pod, observed, last.as_ref(), &runtime);
-        let told = self.statuses.tell(pod, status.await);
-        let told = tokio::time::timeout(API_WITHIN, told).await;
-        told.context("the API server does not answer")?
+        let reported = self.statuses.report(pod, status.await);
+        let reported = tokio::time::timeout(API_WITHIN, reported).await;
+        reported
+            .context("the API server does not answer")?
             .context("the API server does not have the status")
     }
 }

@@ -43,14 +43,14 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<P
     }
 }
 
-/// Tells the workers of every change, until the stream ends.
+/// Passes every change to the workers, until the stream ends.
 ///
 /// # Cancel safety
-/// Changes of a list that is not complete are lost, and those that were taken from the stream were told.
+/// Changes of an incomplete list are lost. The workers have every other change that was taken from the stream.
 pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
-            Ok(Event::Apply(pod)) => tell(workers, pod),
+            Ok(Event::Apply(pod)) => apply(workers, pod),
             Ok(Event::Delete(pod)) => workers.delete(&uid_of(&pod)),
             Ok(Event::Init) => match list(&mut changes).await {
                 Some(listed) => replace(workers, listed),
@@ -62,16 +62,16 @@ pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     }
 }
 
-/// Tells the workers of all pods. A pod that the list lacks was removed while nobody watched.
+/// Gives the workers all pods. A pod that is missing in the list was removed while nobody watched.
 pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
     let known = workers.specs().into_keys();
     let gone = known.filter(|uid| !listed.contains_key(uid));
     gone.for_each(|uid| workers.delete(&uid));
-    listed.into_values().for_each(|pod| tell(workers, pod));
+    listed.into_values().for_each(|pod| apply(workers, pod));
 }
 
-/// Tells the workers of one pod.
-fn tell(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
+/// Gives the workers one pod.
+fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let pod = pod.into();
     let uid = uid_of(&pod);
     match is_to_run(&pod) {

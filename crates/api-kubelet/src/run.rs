@@ -34,7 +34,7 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // A pod does not wait for the API server. Its next run tells it.
+    // A retry would delay the containers of the pod. The next run reports the status.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }

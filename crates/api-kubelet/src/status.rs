@@ -1,4 +1,4 @@
-//! Tells the API server how pods are.
+//! Reports the statuses of pods to the API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,16 +28,18 @@ impl Statuses {
     }
 
     /// Returns true if the API server does not have the last status of the pod.
-    pub(crate) fn is_untold(&self, pod: &Pod) -> bool {
-        self.all().get(&uid_of(pod)).is_some_and(|(_, told)| !told)
+    pub(crate) fn is_unreported(&self, pod: &Pod) -> bool {
+        self.all()
+            .get(&uid_of(pod))
+            .is_some_and(|(_, reported)| !reported)
     }
 
-    /// Tells the API server the status of a pod, if it is another one than before, and waits until it has it. A pod
+    /// Reports the status of a pod, if it has changed, and waits until the API server has it. A pod
     /// that is gone, or whose name another pod has, needs none.
     ///
     /// # Cancel safety
     /// The update may or may not take effect; make it again.
-    pub(crate) async fn tell(&self, pod: &Pod, status: PodStatus) -> Result<(), Error> {
+    pub(crate) async fn report(&self, pod: &Pod, status: PodStatus) -> Result<(), Error> {
         let uid = uid_of(pod);
         if matches!(self.all().get(&uid), Some((last, true)) if *last == status) {
             return Ok(());

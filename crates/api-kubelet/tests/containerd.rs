@@ -1,6 +1,6 @@
 //! Pods of an API server crash on a real containerd while it and the kubelet are killed.
 //!
-//! Two containers of one name and pod never run at the same time, the API server is told of every exit with its code, and no
+//! Two containers of one name and pod never run at the same time, every exit is reported to the API server with its code, and no
 //! pod goes back from a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make it longer.
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
@@ -57,8 +57,8 @@ impl Drop for Process {
     }
 }
 
-/// The exit codes that the API server was told of, by container.
-fn told(history: &[Value]) -> BTreeMap<String, i64> {
+/// The exit codes that were reported to the API server, by container.
+fn reported(history: &[Value]) -> BTreeMap<String, i64> {
     let statuses = history
         .iter()
         .map(|pod| &pod["status"]["containerStatuses"]);
@@ -138,15 +138,18 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
             kubelet = Some(Process::start(&api, &daemon)?);
         }
     }
-    until_ok(PATIENCE, "every exit is told", || async {
-        let told = told(&api.history(PODS));
+    until_ok(PATIENCE, "every exit is reported", || async {
+        let reported = reported(&api.history(PODS));
         let observed = poller.observed();
         let ends = observed.containers.iter();
         let ends = ends.filter_map(|(id, seen)| Some((id, seen, seen.status.as_ref()?.exit_code)));
         let wrong: Vec<String> = ends
-            .filter(|(id, _, code)| told.get(id.as_str()) != Some(&i64::from(*code)))
+            .filter(|(id, _, code)| reported.get(id.as_str()) != Some(&i64::from(*code)))
             .map(|(id, seen, code)| {
-                format!("{seen} {id}: {code}, told {:?}", told.get(id.as_str()))
+                format!(
+                    "{seen} {id}: {code}, reported {:?}",
+                    reported.get(id.as_str())
+                )
             })
             .collect();
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }

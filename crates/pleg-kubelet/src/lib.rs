@@ -84,7 +84,7 @@ pub use from_pod::container_hash;
 #[cfg(feature = "k8s-openapi")]
 pub use k8s_openapi;
 #[cfg(feature = "k8s-openapi")]
-pub use unsupported::unsupported;
+pub use unsupported::{fields_at, unsupported};
 
 /// The guard of a mutex whose owner may have panicked: every change of what it guards is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

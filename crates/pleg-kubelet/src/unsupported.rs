@@ -8,10 +8,7 @@ use crate::downward;
 use crate::from_pod::{check_of, hook_of};
 use crate::pod_volumes::Volume as Kind;
 
-/// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`.
-///
-/// In a path, each element of a list is looked at, `@` is `initContainers` and `containers`, and `*Probe` is every
-/// field with that ending.
+/// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`. See [`fields_at`].
 const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
@@ -98,8 +95,7 @@ fn in_table(table: &str, value: &Value) -> Vec<FieldError> {
             Some((path, refused)) => (path, Some(refused)),
             None => (path, None),
         };
-        let mut found = Vec::new();
-        find(value, path, String::new(), &mut found);
+        let mut found = fields_at(value, path);
         found.retain(|(_, value)| {
             refused.map_or_else(|| is_set(value), |refused| is(value, refused))
         });
@@ -169,11 +165,23 @@ fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>)
     errors.extend(found.map(|(name, error)| error.below(&format!("{path}.{name}"))));
 }
 
+/// The values at a path, each with its own path, as [`FieldError`] has it.
+///
+/// In a path, each element of a list is looked at, and `[]` at its end is each element; `@` is `initContainers` and
+/// `containers`, `*Probe` every field with that ending, and `*` every field.
+#[must_use]
+pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
+    let mut found = Vec::new();
+    find(value, path, String::new(), &mut found);
+    found
+}
+
 /// Adds the values at a path. `at` is where `value` was found.
 fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &'a Value)>) {
     if let Value::Array(elements) = value
         && !path.is_empty()
     {
+        let path = if path == "[]" { "" } else { path };
         for (index, element) in elements.iter().enumerate() {
             find(element, path, format!("{at}[{index}]"), found);
         }

@@ -1,4 +1,4 @@
-//! Lives of pods, as the API server is told of them.
+//! Lives of pods, as they are reported to the API server.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_told_before_the_restart_and_with_it() {
+async fn exit_is_reported_before_the_restart_and_with_it() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     node.sim.kill_container(&node.id("web"), 5);
@@ -40,7 +40,7 @@ async fn exit_is_told_before_the_restart_and_with_it() {
 }
 
 #[tokio::test]
-async fn deleted_pod_goes_when_its_exit_code_is_told() {
+async fn deleted_pod_goes_when_its_exit_code_is_reported() {
     let node = Node::up().await;
     let (observer, _) = node.observer().await;
     for is_down in [false, true] {

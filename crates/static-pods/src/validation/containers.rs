@@ -6,38 +6,38 @@ use super::texts::{ABSOLUTE, IMAGE, LABEL};
 use super::{Allowed, Each, Errors, Rule, containers};
 
 pub(super) const RULES: &[Rule] = &[
-    ("spec.*[].image", Allowed::Is(&IMAGE)),
+    ("spec.@.image", Allowed::Is(&IMAGE)),
     (
-        "spec.*[].imagePullPolicy",
+        "spec.@.imagePullPolicy",
         Allowed::OneOf(&["Always", "IfNotPresent", "Never"]),
     ),
-    ("spec.*[].name", Allowed::Is(&LABEL)),
+    ("spec.@.name", Allowed::Is(&LABEL)),
     (
-        "spec.*[].resizePolicy[].resourceName",
+        "spec.@.resizePolicy.resourceName",
         Allowed::OneOf(&["cpu", "memory"]),
     ),
     (
-        "spec.*[].resizePolicy[].restartPolicy",
+        "spec.@.resizePolicy.restartPolicy",
         Allowed::OneOf(&["NotRequired", "RestartContainer"]),
     ),
     (
-        "spec.*[].restartPolicy",
+        "spec.@.restartPolicy",
         Allowed::OneOf(&["Always", "OnFailure", "Never"]),
     ),
     (
-        "spec.*[].restartPolicyRules[].action",
+        "spec.@.restartPolicyRules.action",
         Allowed::OneOf(&["Restart", "RestartAllContainers"]),
     ),
     (
-        "spec.*[].restartPolicyRules[].exitCodes.operator",
+        "spec.@.restartPolicyRules.exitCodes.operator",
         Allowed::OneOf(&["In", "NotIn"]),
     ),
     (
-        "spec.*[].terminationMessagePath",
+        "spec.@.terminationMessagePath",
         Allowed::IsOrEmpty(&ABSOLUTE),
     ),
     (
-        "spec.*[].terminationMessagePolicy",
+        "spec.@.terminationMessagePolicy",
         Allowed::OneOf(&["File", "FallbackToLogsOnError"]),
     ),
 ];

@@ -6,16 +6,16 @@ use super::texts::{KEY, Text, VARIABLE};
 use super::{Allowed, Each, Errors, Rule, given};
 
 pub(super) const RULES: &[Rule] = &[
-    ("spec.*[].env[].name", Allowed::Is(&VARIABLE)),
+    ("spec.@.env.name", Allowed::Is(&VARIABLE)),
     (
-        "spec.*[].env[].valueFrom.fieldRef.fieldPath",
+        "spec.@.env.valueFrom.fieldRef.fieldPath",
         Allowed::Is(&FIELD),
     ),
     (
-        "spec.*[].env[].valueFrom.resourceFieldRef.resource",
+        "spec.@.env.valueFrom.resourceFieldRef.resource",
         Allowed::Is(&RESOURCE_FIELD),
     ),
-    ("spec.*[].envFrom[].prefix", Allowed::IsOrEmpty(&VARIABLE)),
+    ("spec.@.envFrom.prefix", Allowed::IsOrEmpty(&VARIABLE)),
 ];
 
 /// A field of the pod that a variable can have.

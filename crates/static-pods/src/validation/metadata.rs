@@ -8,7 +8,7 @@ use super::{Allowed, Errors, Rule};
 pub(super) const RULES: &[Rule] = &[
     ("metadata.annotations", Allowed::Keys(&ANNOTATION_KEY)),
     ("metadata.labels", Allowed::Keys(&KEY)),
-    ("metadata.labels{}", Allowed::Is(&LABEL_VALUE)),
+    ("metadata.labels.*", Allowed::Is(&LABEL_VALUE)),
     ("metadata.name", Allowed::Is(&SUBDOMAIN)),
     ("metadata.namespace", Allowed::IsOrEmpty(&LABEL)),
 ];

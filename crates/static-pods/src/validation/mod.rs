@@ -13,7 +13,6 @@
 mod containers;
 mod env;
 mod metadata;
-pub(crate) mod paths;
 mod pod;
 mod ports;
 mod probes;
@@ -29,6 +28,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::serde_json;
 
 pub use pleg_kubelet::cri_config::FieldError;
+use pleg_kubelet::fields_at;
 use rules::{Allowed, Rule};
 
 const TABLES: [&[Rule]; 9] = [
@@ -77,7 +77,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
     let mut errors = Errors::default();
     for (pattern, allowed) in TABLES.into_iter().flatten() {
-        for (field, value) in paths::matches(&value, pattern) {
+        for (field, value) in fields_at(&value, pattern) {
             for problem in allowed.problems(value) {
                 errors.add(&*field, problem);
             }

@@ -6,12 +6,12 @@ use super::texts::{IP, PORT_NAME};
 use super::{Allowed, Each, Errors, Rule, containers};
 
 pub(super) const RULES: &[Rule] = &[
-    ("spec.*[].ports[].containerPort", Allowed::Range(1, 65535)),
-    ("spec.*[].ports[].hostIP", Allowed::IsOrEmpty(&IP)),
-    ("spec.*[].ports[].hostPort", Allowed::Range(0, 65535)),
-    ("spec.*[].ports[].name", Allowed::IsOrEmpty(&PORT_NAME)),
+    ("spec.@.ports.containerPort", Allowed::Range(1, 65535)),
+    ("spec.@.ports.hostIP", Allowed::IsOrEmpty(&IP)),
+    ("spec.@.ports.hostPort", Allowed::Range(0, 65535)),
+    ("spec.@.ports.name", Allowed::IsOrEmpty(&PORT_NAME)),
     (
-        "spec.*[].ports[].protocol",
+        "spec.@.ports.protocol",
         Allowed::OneOf(&["TCP", "UDP", "SCTP"]),
     ),
 ];

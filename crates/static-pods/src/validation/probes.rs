@@ -11,29 +11,29 @@ const NO_COMMAND: &str = "[] is empty: write a command and its arguments";
 const SCHEME: Allowed = Allowed::OneOf(&["HTTP", "HTTPS"]);
 
 pub(super) const RULES: &[Rule] = &[
-    ("spec.*[].*Probe.exec.command", COMMAND),
-    ("spec.*[].*Probe.failureThreshold", Allowed::AtLeast(0)),
-    ("spec.*[].*Probe.grpc.port", Allowed::Range(1, 65535)),
+    ("spec.@.*Probe.exec.command", COMMAND),
+    ("spec.@.*Probe.failureThreshold", Allowed::AtLeast(0)),
+    ("spec.@.*Probe.grpc.port", Allowed::Range(1, 65535)),
     (
-        "spec.*[].*Probe.httpGet.httpHeaders[].name",
+        "spec.@.*Probe.httpGet.httpHeaders.name",
         Allowed::Is(&HEADER),
     ),
-    ("spec.*[].*Probe.httpGet.scheme", SCHEME),
-    ("spec.*[].*Probe.initialDelaySeconds", Allowed::AtLeast(0)),
-    ("spec.*[].*Probe.periodSeconds", Allowed::AtLeast(0)),
-    ("spec.*[].*Probe.successThreshold", Allowed::AtLeast(0)),
+    ("spec.@.*Probe.httpGet.scheme", SCHEME),
+    ("spec.@.*Probe.initialDelaySeconds", Allowed::AtLeast(0)),
+    ("spec.@.*Probe.periodSeconds", Allowed::AtLeast(0)),
+    ("spec.@.*Probe.successThreshold", Allowed::AtLeast(0)),
     (
-        "spec.*[].*Probe.terminationGracePeriodSeconds",
+        "spec.@.*Probe.terminationGracePeriodSeconds",
         Allowed::AtLeast(1),
     ),
-    ("spec.*[].*Probe.timeoutSeconds", Allowed::AtLeast(0)),
-    ("spec.*[].lifecycle.*.exec.command", COMMAND),
+    ("spec.@.*Probe.timeoutSeconds", Allowed::AtLeast(0)),
+    ("spec.@.lifecycle.*.exec.command", COMMAND),
     (
-        "spec.*[].lifecycle.*.httpGet.httpHeaders[].name",
+        "spec.@.lifecycle.*.httpGet.httpHeaders.name",
         Allowed::Is(&HEADER),
     ),
-    ("spec.*[].lifecycle.*.httpGet.scheme", SCHEME),
-    ("spec.*[].lifecycle.*.sleep.seconds", Allowed::AtLeast(0)),
+    ("spec.@.lifecycle.*.httpGet.scheme", SCHEME),
+    ("spec.@.lifecycle.*.sleep.seconds", Allowed::AtLeast(0)),
 ];
 
 pub(super) fn check(each: &Each<'_>, errors: &mut Errors) {

@@ -9,10 +9,10 @@ use super::{Allowed, Each, Errors, Rule};
 use pleg_kubelet::quantity::Amount;
 
 pub(super) const RULES: &[Rule] = &[
-    ("spec.*[].resources.limits", Allowed::Keys(&RESOURCE)),
-    ("spec.*[].resources.limits{}", Allowed::Amount),
-    ("spec.*[].resources.requests", Allowed::Keys(&RESOURCE)),
-    ("spec.*[].resources.requests{}", Allowed::Amount),
+    ("spec.@.resources.limits", Allowed::Keys(&RESOURCE)),
+    ("spec.@.resources.limits.*", Allowed::Amount),
+    ("spec.@.resources.requests", Allowed::Keys(&RESOURCE)),
+    ("spec.@.resources.requests.*", Allowed::Amount),
 ];
 
 const RESOURCE: Text = Text::new(

@@ -23,20 +23,20 @@ pub(super) const RULES: &[Rule] = &[
         Allowed::OneOf(&["Recursive", "MountOption"]),
     ),
     ("spec.securityContext.seccompProfile.type", PROFILE),
-    ("spec.securityContext.supplementalGroups[]", ID),
+    ("spec.securityContext.supplementalGroups.[]", ID),
     (
         "spec.securityContext.supplementalGroupsPolicy",
         Allowed::OneOf(&["Merge", "Strict"]),
     ),
-    ("spec.securityContext.sysctls[].name", Allowed::Is(&SYSCTL)),
-    ("spec.*[].securityContext.appArmorProfile.type", PROFILE),
+    ("spec.securityContext.sysctls.name", Allowed::Is(&SYSCTL)),
+    ("spec.@.securityContext.appArmorProfile.type", PROFILE),
     (
-        "spec.*[].securityContext.procMount",
+        "spec.@.securityContext.procMount",
         Allowed::OneOf(&["Default", "Unmasked"]),
     ),
-    ("spec.*[].securityContext.runAsGroup", ID),
-    ("spec.*[].securityContext.runAsUser", ID),
-    ("spec.*[].securityContext.seccompProfile.type", PROFILE),
+    ("spec.@.securityContext.runAsGroup", ID),
+    ("spec.@.securityContext.runAsUser", ID),
+    ("spec.@.securityContext.seccompProfile.type", PROFILE),
 ];
 
 /// Sysctls of the IPC namespace.

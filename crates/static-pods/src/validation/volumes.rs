@@ -7,14 +7,11 @@ use super::texts::{LABEL, MOUNT_PATH, NODE_PATH, RELATIVE, Text};
 use super::{Allowed, Each, Errors, Rule};
 
 pub(super) const RULES: &[Rule] = &[
+    ("spec.volumes.emptyDir.medium", Allowed::IsOrEmpty(&MEDIUM)),
+    ("spec.volumes.emptyDir.sizeLimit", Allowed::Amount),
+    ("spec.volumes.hostPath.path", Allowed::Is(&NODE_PATH)),
     (
-        "spec.volumes[].emptyDir.medium",
-        Allowed::IsOrEmpty(&MEDIUM),
-    ),
-    ("spec.volumes[].emptyDir.sizeLimit", Allowed::Amount),
-    ("spec.volumes[].hostPath.path", Allowed::Is(&NODE_PATH)),
-    (
-        "spec.volumes[].hostPath.type",
+        "spec.volumes.hostPath.type",
         Allowed::OneOf(&[
             "DirectoryOrCreate",
             "Directory",
@@ -25,24 +22,18 @@ pub(super) const RULES: &[Rule] = &[
             "BlockDevice",
         ]),
     ),
-    ("spec.volumes[].name", Allowed::Is(&LABEL)),
+    ("spec.volumes.name", Allowed::Is(&LABEL)),
+    ("spec.@.volumeMounts.mountPath", Allowed::Is(&MOUNT_PATH)),
     (
-        "spec.*[].volumeMounts[].mountPath",
-        Allowed::Is(&MOUNT_PATH),
-    ),
-    (
-        "spec.*[].volumeMounts[].mountPropagation",
+        "spec.@.volumeMounts.mountPropagation",
         Allowed::OneOf(&["None", "HostToContainer", "Bidirectional"]),
     ),
     (
-        "spec.*[].volumeMounts[].recursiveReadOnly",
+        "spec.@.volumeMounts.recursiveReadOnly",
         Allowed::OneOf(&["Disabled", "IfPossible", "Enabled"]),
     ),
-    ("spec.*[].volumeMounts[].subPath", Allowed::Is(&RELATIVE)),
-    (
-        "spec.*[].volumeMounts[].subPathExpr",
-        Allowed::Is(&RELATIVE),
-    ),
+    ("spec.@.volumeMounts.subPath", Allowed::Is(&RELATIVE)),
+    ("spec.@.volumeMounts.subPathExpr", Allowed::Is(&RELATIVE)),
 ];
 
 const MEDIUM: Text = Text::new(

@@ -278,6 +278,9 @@ pod sandbox-fails | |
     c.imageID - | kubelet_pods.go convertToAPIContainerStatuses
     c.ready false | prober_manager.go UpdatePodStatus
     podIP - | kubelet_pods.go convertStatusToAPIStatus
+    ! knob run_pod_sandbox.fail=off
+    c.state/running/startedAt * | kubelet_pods.go convertToAPIContainerStatuses
+    c.restartCount 0 | kubelet_pods.go convertToAPIContainerStatuses
 pod hook-fails | | lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}
     phase Running | kubelet_pods.go getPhase
     c.lastState/terminated/exitCode 0 | kubelet_pods.go convertToAPIContainerStatuses

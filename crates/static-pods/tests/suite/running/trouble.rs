@@ -47,31 +47,6 @@ async fn image_that_must_not_be_pulled_is_waited_for() {
 }
 
 #[tokio::test]
-async fn failed_sandbox_is_tried_again_and_delays_no_container() {
-    let node = Node::up(Mode::Containerd2).await;
-    node.knob("run_pod_sandbox.fail=unavailable@#1");
-    let uid = node.set("web", ONE);
-    node.until_running(&uid).await;
-    assert_eq!(node.container(&uid)["restartCount"], 0);
-    let attempt = node.seen(&uid).sandboxes[0].attempt;
-    assert_eq!(attempt, 1, "the first may have been used");
-}
-
-#[tokio::test]
-async fn failed_create_is_tried_again_with_another_attempt() {
-    let node = Node::up(Mode::Containerd2).await;
-    node.knob("create_container.fail=unavailable");
-    let uid = node.set("web", ONE);
-    node.until_waiting(&uid, "CreateContainerError").await;
-    node.knob("create_container.fail=off");
-    node.until_running(&uid).await;
-    let status = node.seen(&uid);
-    assert!(status.containers.len() == 1 && status.containers[0].attempt > 0);
-    let count = node.container(&uid)["restartCount"].clone();
-    assert_eq!(count, 0, "an attempt that failed is no restart");
-}
-
-#[tokio::test]
 async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("create_container.fail=unavailable");
