@@ -4,12 +4,12 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use crate::agent_client::AgentClient;
 use crate::args::CheckArgs;
 use crate::text::{clip, duration, safe};
-use crate::view::{Reason, View};
+use crate::view::{Query, Reason, View};
 
 /// The most characters of the line: what the node-problem-detector keeps by default.
 const MOST_TEXT: usize = 80;
@@ -37,16 +37,11 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
             code => bail!("the agent answers with status {code}"),
         };
     }
-    let (code, body) = client.get("/debug/view?limit=1").await?;
-    match code.as_u16() {
-        200 => {}
-        401 => {
-            bail!("findings are shown only with the token (--token-file); --ready-only needs none")
-        }
-        code => bail!("the agent answers with status {code}"),
-    }
-    let view: View = serde_json::from_str(&body).context("the agent sent something else")?;
-    Ok(problem(&view))
+    let query = Query {
+        limit: 1,
+        ..Query::default()
+    };
+    Ok(problem(&client.view(&query).await?))
 }
 
 /// The first finding. If it is about pods, the pod that hangs or fails longest, because the line is short.
