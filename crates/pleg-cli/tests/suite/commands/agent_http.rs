@@ -178,11 +178,6 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
         ),
         (
             &*format!("check --agent URL {own}"),
-            "only with the token",
-            "",
-        ),
-        (
-            &*format!("watch --agent URL {own}"),
             "401 Unauthorized: it needs a token",
             "no token",
         ),
