@@ -6,11 +6,12 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
+use super::kinds::{DISK_FULL, DISK_INODES, DISK_READONLY, Kind};
 use super::share;
 use crate::bounded;
 use crate::figures::bytes;
 use crate::kubelet::values;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Severity};
 use crate::proc::{Proc, Process};
 
 /// A disk with less is short of space, where that is also a small part of it.
@@ -110,13 +111,13 @@ fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
 pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for disk in disks {
-        let found = [read_only(disk), space(disk), inodes(disk)]
-            .into_iter()
-            .flatten();
-        for finding in found {
+        let found = match disk.read_only {
+            true => [Some(read_only(disk)), None],
+            false => [space(disk), inodes(disk)],
+        };
+        for finding in found.into_iter().flatten() {
             // Both directories are often on one file system.
-            let same = findings.iter_mut().find(|other| other.code == finding.code);
-            match same {
+            match findings.iter_mut().find(|other| other.code == finding.code) {
                 Some(other) => other.evidence.extend(finding.evidence),
                 None => findings.push(finding),
             }
@@ -125,63 +126,51 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     findings
 }
 
-fn finding(code: &'static str, full: bool, summary: String, next: String) -> Finding {
-    let severity = if full {
-        Severity::Critical
-    } else {
-        Severity::Warning
-    };
-    let explains: &[&str] = if full { CAUSED } else { &[] };
-    Finding::new(code, Layer::Host, severity, summary, next).explains(explains)
-}
-
-/// What a disk to which nothing can be written explains.
-const CAUSED: &[&str] = &[
-    "runtime_silent",
-    "runtime_unreachable",
-    "list_failed",
-    "pods_failing",
-    "daemon_restarted",
-    "init_gone",
-    "kubelet_pleg_unhealthy",
-];
-
-fn read_only(disk: &Disk) -> Option<Finding> {
-    disk.read_only.then(|| {
-        let mount = disk.mount.as_deref().unwrap_or(&disk.path);
-        let summary = format!("the runtime cannot write to {}: its file system is read-only", disk.path);
-        let next = format!(
-            "Look for errors of the disk in `dmesg`; if there are none, `mount -o remount,rw {mount}`"
-        );
-        finding("disk_readonly", true, summary, next).because(format!("{mount} is mounted read-only"))
-    })
+fn read_only(disk: &Disk) -> Finding {
+    let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
+    let summary = format!("the runtime cannot write to {path}: its file system is read-only");
+    let next =
+        format!("If the disk is sound (`dmesg` shows no errors): `mount -o remount,rw {mount}`");
+    DISK_READONLY
+        .found(summary, next)
+        .because(format!("{mount} is mounted read-only"))
 }
 
 fn space(disk: &Disk) -> Option<Finding> {
-    let left = share(disk.free_bytes, disk.bytes);
-    let full = disk.free_bytes < NOTHING || left < FULL && disk.free_bytes < LITTLE;
-    let short = left < SHORT && disk.free_bytes < LITTLE;
-    (disk.bytes > 0 && !disk.read_only && (full || short)).then(|| {
-        let what = if full { "full" } else { "nearly full" };
-        let summary = format!("the file system of {} is {what}", disk.path);
-        let next = format!(
-            "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`",
-            disk.path
-        );
+    let (path, left) = (&disk.path, share(disk.free_bytes, disk.bytes));
+    let little = disk.free_bytes < LITTLE;
+    let full = disk.free_bytes < NOTHING || left < FULL && little;
+    (disk.bytes > 0 && (full || left < SHORT && little)).then(|| {
+        let next =
+            format!("Find what uses the space: `du -xh --max-depth=2 {path} | sort -h | tail`");
         let (free, bytes) = (bytes(disk.free_bytes), bytes(disk.bytes));
-        finding("disk_full", full, summary, next)
-            .because(format!("{}: {free} of {bytes} are free", disk.path))
+        let evidence = format!("{path}: {free} of {bytes} are free");
+        finding(
+            &DISK_FULL,
+            full,
+            format!("space on the file system of {path}"),
+            next,
+        )
+        .because(evidence)
     })
 }
 
 fn inodes(disk: &Disk) -> Option<Finding> {
-    let left = share(disk.free_inodes, disk.inodes);
-    (disk.inodes > 0 && !disk.read_only && left < SHORT).then(|| {
-        let full = left < FULL;
-        let what = if full { "no inodes left" } else { "few inodes left" };
-        let summary = format!("the file system of {} has {what}", disk.path);
-        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`", disk.path);
-        finding("disk_inodes", full, summary, next)
-            .because(format!("{}: {} of {} inodes are free", disk.path, disk.free_inodes, disk.inodes))
+    let (path, left) = (&disk.path, share(disk.free_inodes, disk.inodes));
+    (disk.inodes > 0 && left < SHORT).then(|| {
+        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {path} | sort -n | tail`");
+        let evidence = format!("{path}: {} of {} inodes are free", disk.free_inodes, disk.inodes);
+        finding(&DISK_INODES, left < FULL, format!("inodes on the file system of {path}"), next).because(evidence)
     })
+}
+
+fn finding(kind: &Kind, full: bool, what: String, next: String) -> Finding {
+    match full {
+        true => kind.found(format!("the runtime has no {what}"), next),
+        false => Finding {
+            severity: Severity::Warning,
+            explains: &[],
+            ..kind.found(format!("the runtime has little {what}"), next)
+        },
+    }
 }

@@ -11,6 +11,7 @@ mod disks;
 #[cfg(test)]
 mod fake;
 mod helpers;
+mod kinds;
 mod kubelet;
 mod mounts;
 mod pressure;
@@ -54,16 +55,6 @@ pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the runtime's file systems may take to answer.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
-
-/// The findings about calls that a cause on the host may explain.
-const CALLS: &[&str] = &[
-    "runtime_silent",
-    "list_slow",
-    "list_failed",
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-];
 
 /// What the host shows. What could not be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -256,7 +247,8 @@ impl Watch {
         host.pressure = pressure::assess(&samples);
         host.blocked = pressure::blocked(&samples);
         host.shims = shims::assess(&samples);
-        host.helpers = helpers::assess(&samples);
+        host.helpers.clone_from(&samples.end.helpers);
+        host.kubelet = kubelet::assess(&samples);
         host.daemon = pid.and_then(|pid| daemon::assess(&samples, first, pid));
         host.limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
         if let Some(pid) = pid {

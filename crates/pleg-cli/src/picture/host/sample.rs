@@ -10,6 +10,7 @@ use super::bundles::{self, DeadInit};
 use super::pressure::Counters;
 use super::shims::{self, Role};
 use super::{cgroup, disks, helpers, host_files, rounded};
+use crate::kubelet::{KubeletProcess, find_process};
 use crate::proc::{Blocked, Proc, Process};
 
 /// Each thread in state D counts in the load average. Below this load, none has been there for half a minute.
@@ -46,6 +47,7 @@ pub(super) struct Sample {
     pub(super) limits: cgroup::Counters,
     /// The daemon's directories.
     pub(super) directories: Arc<Vec<String>>,
+    pub(super) kubelet: Option<KubeletProcess>,
     pub(super) load: Option<f64>,
     pub(super) files: Option<(u64, u64)>,
     pub(super) threads: Option<(u64, u64)>,
@@ -89,6 +91,12 @@ impl Sample {
         sample.blocked = blocked
             .map(|process| (process.pid, proc.blocked(&process.pid.to_string())))
             .collect();
+        let known = before.kubelet.clone().filter(|kubelet| {
+            let process = sample.processes.get(&kubelet.pid);
+            process.is_some_and(|process| before.same(process).is_some())
+        });
+        let find = || find_process(&proc, &sample.processes, subject.socket.as_deref());
+        sample.kubelet = known.or_else(find);
         sample.watch(&proc, subject, &files, before);
         Ok(sample)
     }

@@ -10,10 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::bundles::DeadInit;
 use super::cgroup::{Group, thaw};
 use super::daemon::Daemon;
+use super::kinds::{
+    CONTAINER_BLOCKED, ENDED_RUNS, FROZEN, INIT_GONE, Kind, SHIM_BLOCKED, SHIM_MISSING,
+    SHIM_ORPHANED, SHIM_STOPPED, SHIM_ZOMBIE,
+};
 use super::sample::{Sample, Samples, place};
 use super::{Calls, blocked_evidence, listed, what_blocks};
 use crate::kubelet::values;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 use crate::proc::{Belongs, Proc, Process};
 use crate::text::short;
 
@@ -265,6 +269,39 @@ pub(super) fn assess(samples: &Samples) -> Shims {
     }
 }
 
+/// The lines about some pods, and by PID what to act on.
+#[derive(Default)]
+struct Lines {
+    names: Vec<String>,
+    evidence: Vec<String>,
+    pids: BTreeSet<u32>,
+    /// Where the processes wait.
+    places: Vec<String>,
+}
+
+impl Lines {
+    fn add(&mut self, name: String, pid: u32, line: impl std::fmt::Display) {
+        self.evidence.push(format!("{name}: {line}"));
+        self.names.push(name);
+        self.pids.insert(pid);
+    }
+
+    /// PIDs for a command, with this between them.
+    fn pids(&self, between: &str) -> String {
+        let pids: Vec<String> = self.pids.iter().take(20).map(u32::to_string).collect();
+        pids.join(between)
+    }
+
+    /// One finding about all of them, whose summary has their names in place of `{}`.
+    fn found(self, kind: &Kind, summary: &str, next: String) -> Option<Finding> {
+        let names = listed(&self.names)?;
+        let mut finding = kind.found(summary.replace("{}", &names), next);
+        finding.evidence = self.evidence;
+        super::shorten(&mut finding.evidence);
+        Some(finding)
+    }
+}
+
 pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Vec<Finding> {
     // Causes first.
     let findings = [
@@ -281,144 +318,119 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Ve
     findings.into_iter().flatten().collect()
 }
 
-/// Shows PIDs in a command.
-fn pids(pids: impl Iterator<Item = u32>) -> String {
-    let pids: BTreeSet<u32> = pids.collect();
-    let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
-    pids.join(" ")
-}
-
 /// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
 fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let listed = calls.listed.as_ref()?;
-    let lives = |id: &str| listed.get(id).copied().unwrap_or(false);
-    let found = shims
-        .processes
-        .iter()
-        .filter(|process| process.old && !lives(&process.id));
-    let found: Vec<&ContainerProcess> = found.collect();
-    let ended = pids(found.iter().map(|process| process.pid));
-    let first = found.first().map_or(0, |process| process.pid);
-    let lines = found.iter().map(|process| {
-        let pod = calls.pod_of(&process.shim);
-        let state = if listed.contains_key(&process.id) {
-            "is listed as ended"
-        } else {
-            "is not listed"
+    let mut lines = Lines::default();
+    for process in shims.processes.iter().filter(|process| process.old) {
+        let state = match listed.get(&process.id) {
+            Some(true) => continue,
+            Some(false) => "is listed as ended",
+            None => "is not listed",
         };
         let line = format!(
-            "{pod}: process {} runs, and its container {} {state}",
+            "process {} runs, but container {} {state}",
             process.pid,
             short(&process.id)
         );
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "Look whether these pods run a second time: `cat /proc/{first}/cgroup; ps -o pid,etime,args -p {}`;              then drain and reboot the node, or end the old processes",
-            ended.replace(' ', ",")
-        );
-        let summary = format!(
-            "processes of {pods} run, although the runtime has lost their containers: these pods may run twice"
-        );
-        finding("ended_container_runs", Severity::Critical, summary, next).explains(&[
-            "shim_orphaned",
-            "init_gone",
-            "pods_failing",
-            "status_slow",
-            "shim_missing",
-        ])
-    })
+        lines.add(calls.pod_of(&process.shim), process.pid, line);
+    }
+    let next = format!(
+        "Look whether these pods run a second time: `ps -o pid,etime,args -p {}`; then drain and reboot the node, or end \
+         the old processes",
+        lines.pids(",")
+    );
+    let summary =
+        "processes of {} run, but the runtime has lost their containers: these pods may run twice";
+    lines.found(&ENDED_RUNS, summary, next)
 }
 
 fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let stopped = shims.shims.iter().filter(|shim| shim.stopped);
-    let all = pids(stopped.clone().map(|shim| shim.pid));
-    let lines = stopped.map(|shim| {
-        let pod = calls.pod_of(&shim.id);
-        let line = format!("{pod}: the shim (pid {}) is in state T", shim.pid);
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!("Find out who stopped it; then continue it: `kill -CONT {all}`");
-        let summary = format!("the shim of {pods} is stopped");
-        finding("shim_stopped", Severity::Critical, summary, next).explains(OF_POD)
-    })
+    let mut lines = Lines::default();
+    for shim in shims.shims.iter().filter(|shim| shim.stopped) {
+        let line = format!("the shim (pid {}) is in state T", shim.pid);
+        lines.add(calls.pod_of(&shim.id), shim.pid, line);
+    }
+    let next = format!(
+        "Find out who stopped it; then continue it: `kill -CONT {}`",
+        lines.pids(" ")
+    );
+    lines.found(&SHIM_STOPPED, "the shim of {} is stopped", next)
 }
 
 fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let mut lines = Lines::default();
     let found = shims.processes.iter();
     let found = found.filter_map(|process| Some((process, process.frozen.as_ref()?)));
-    let first = found.clone().map(|(_, group)| group.clone()).next();
-    let lines = found.map(|(process, frozen)| {
-        let id = &process.id;
-        let name = calls
-            .running
-            .get(id)
-            .cloned()
-            .unwrap_or_else(|| calls.pod_of(&process.shim));
-        let line = format!("{name}: process {} is frozen by {frozen}", process.pid);
-        (name, line)
-    });
-    group(lines, |containers| {
-        let thaw = first.as_deref().map(thaw).unwrap_or_default();
-        let next = format!(
-            "Find out who froze it (a checkpoint, `ctr tasks pause`); then thaw it: {thaw}"
-        );
-        let summary =
-            format!("{containers} is frozen: nothing in it runs, and it cannot be stopped");
-        finding("container_frozen", Severity::Critical, summary, next).explains(OF_POD)
-    })
+    for (process, group) in found.clone() {
+        let line = format!("process {} is frozen by {group}", process.pid);
+        lines.add(calls.pod_of(&process.shim), process.pid, line);
+    }
+    let thaw = found
+        .clone()
+        .next()
+        .map(|(_, group)| thaw(group))
+        .unwrap_or_default();
+    let next =
+        format!("Find out who froze it (a checkpoint, `ctr tasks pause`); then thaw it: {thaw}");
+    lines.found(
+        &FROZEN,
+        "a container of {} is frozen: it does nothing, and cannot be stopped",
+        next,
+    )
 }
 
 fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let mut lines = Lines::default();
     let blocked = shims.shims.iter();
-    let blocked = blocked.filter(|shim| !shim.stopped && !shim.blocked.is_empty());
-    let places: Vec<String> = blocked
-        .clone()
-        .flat_map(|shim| shim.blocked.clone())
-        .collect();
-    let first = blocked.clone().next().map_or(0, |shim| shim.pid);
-    let lines = blocked.map(|shim| {
-        let (pod, why) = (calls.pod_of(&shim.id), blocked_evidence(&shim.blocked));
-        let line = format!("{pod}: shim (pid {}): {why}", shim.pid);
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = what_blocks(
-            &places,
-            format!("Find the mount or disk for which it waits: `cat /proc/{first}/task/*/stack`"),
+    for shim in blocked.filter(|shim| !shim.stopped && !shim.blocked.is_empty()) {
+        let line = format!(
+            "shim (pid {}): {}",
+            shim.pid,
+            blocked_evidence(&shim.blocked)
         );
-        let summary = format!("the shim of {pods} is blocked in the kernel");
-        finding("shim_blocked", Severity::Critical, summary, next).explains(OF_POD)
-    })
+        lines.add(calls.pod_of(&shim.id), shim.pid, line);
+        lines.places.extend(shim.blocked.iter().cloned());
+    }
+    let pid = lines.pids.first()?;
+    let disk = format!("Find the mount or disk for which it waits: `cat /proc/{pid}/task/*/stack`");
+    let next = what_blocks(&lines.places, disk);
+    lines.found(
+        &SHIM_BLOCKED,
+        "the shim of {} is blocked in the kernel",
+        next,
+    )
 }
 
 /// Such a process cannot be killed, so its container and pod cannot be stopped.
 fn init_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let found = shims
+    let mut lines = Lines::default();
+    for process in shims
         .processes
         .iter()
-        .filter(|process| process.frozen.is_none());
-    let found = found.filter_map(|process| Some((process, process.blocked.clone()?)));
-    let places: Vec<String> = found.clone().map(|(_, place)| place).collect();
-    let first = found.clone().next().map_or(0, |(process, _)| process.pid);
-    let lines = found.map(|(process, place)| {
-        let pod = calls.pod_of(&process.shim);
-        let line = format!(
-            "{pod}: process {}: {}",
+        .filter(|process| process.frozen.is_none())
+    {
+        let Some(place) = &process.blocked else {
+            continue;
+        };
+        let why = blocked_evidence(std::slice::from_ref(place));
+        lines.add(
+            calls.pod_of(&process.shim),
             process.pid,
-            blocked_evidence(&[place])
+            format!("process {}: {why}", process.pid),
         );
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let disk = format!("Find the mount or disk for which it waits: `cat /proc/{first}/stack`");
-        let next = what_blocks(&places, disk);
-        let summary =
-            format!("a process of {pods} is blocked in the kernel, so it cannot be killed");
-        finding("container_blocked", Severity::Warning, summary, next).explains(OF_POD)
-    })
+        lines.places.push(place.clone());
+    }
+    let disk = format!(
+        "Find the mount or disk for which it waits: `cat /proc/{}/stack`",
+        lines.pids.first()?
+    );
+    let next = what_blocks(&lines.places, disk);
+    lines.found(
+        &CONTAINER_BLOCKED,
+        "a process of {} is blocked in the kernel, and cannot be killed",
+        next,
+    )
 }
 
 /// Sandboxes that both lists show as Ready and that have no shim.
@@ -429,21 +441,27 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
     let without = calls.ready.iter();
     let without = without.filter(|(id, _)| !with.contains(id.as_str()));
-    let ids: Vec<String> = without.clone().take(5).map(|(id, _)| short(id)).collect();
-    let lines = without.map(|(id, pod)| {
-        let line = format!("{pod}: no containerd-shim with -id {}", short(id));
-        (pod.clone(), line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
-            ids.join(" ")
+    let mut lines = Lines::default();
+    let mut ids = Vec::new();
+    for (id, pod) in without {
+        lines.add(
+            pod.clone(),
+            0,
+            format!("no containerd-shim with -id {}", short(id)),
         );
-        let summary = format!("the sandbox of {pods} is listed as Ready, but has no shim");
-        finding("shim_missing", Severity::Warning, summary, next)
-            .explains(OF_POD)
-            .destroys()
-    })
+        ids.push(short(id));
+    }
+    ids.truncate(5);
+    let next = format!(
+        "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
+        ids.join(" ")
+    );
+    let finding = lines.found(
+        &SHIM_MISSING,
+        "the sandbox of {} is listed as Ready, but has no shim",
+        next,
+    );
+    finding.map(Finding::destroys)
 }
 
 /// Shims whose sandbox no list contains, and that keep no process.
@@ -455,98 +473,83 @@ fn orphaned(shims: &Shims, calls: &Calls) -> Option<Finding> {
             .iter()
             .any(|process| process.shim == shim.id)
     };
+    let mut lines = Lines::default();
     let found = shims.shims.iter();
-    let found = found.filter(|shim| shim.old && !listed.contains_key(&shim.id) && !keeps(shim));
-    let all = pids(found.clone().map(|shim| shim.pid));
-    let lines = found.map(|shim| {
-        let id = short(&shim.id);
-        let line = format!(
-            "the shim (pid {}) of sandbox {id}, which no list contains",
-            shim.pid
+    for shim in found.filter(|shim| shim.old && !listed.contains_key(&shim.id) && !keeps(shim)) {
+        lines.add(
+            short(&shim.id),
+            shim.pid,
+            format!(
+                "no list contains the sandbox of the shim (pid {})",
+                shim.pid
+            ),
         );
-        (id, line)
-    });
-    group(lines, |ids| {
-        let next = format!("They use memory and nothing else: end them with `kill {all}`");
-        let summary = format!("shims without a sandbox are left over ({ids})");
-        finding("shim_orphaned", Severity::Warning, summary, next)
-    })
+    }
+    let next = format!(
+        "They use memory and nothing else: end them with `kill {}`",
+        lines.pids(" ")
+    );
+    lines.found(
+        &SHIM_ORPHANED,
+        "shims without a sandbox are left over: {}",
+        next,
+    )
 }
 
 fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let with = shims.shims.iter().filter(|shim| !shim.zombies.is_empty());
-    let all = pids(with.clone().map(|shim| shim.pid));
-    let lines = with.map(|shim| {
-        let pod = calls.pod_of(&shim.id);
-        let (pid, zombies) = (shim.pid, pids(shim.zombies.iter().copied()));
-        let line = format!("{pod}: the shim (pid {pid}) does not reap {zombies}");
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "If it lasts, kill the shim, which ends the containers of the pod: `kill {all}`"
+    let mut lines = Lines::default();
+    for shim in shims.shims.iter().filter(|shim| !shim.zombies.is_empty()) {
+        let zombies: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
+        let line = format!(
+            "the shim (pid {}) does not reap {}",
+            shim.pid,
+            zombies.join(", ")
         );
-        let summary = format!("the shim of {pods} does not reap an ended process");
-        finding("shim_zombie", Severity::Warning, summary, next)
-            .explains(OF_POD)
-            .destroys()
-    })
+        lines.add(calls.pod_of(&shim.id), shim.pid, line);
+    }
+    let next = format!(
+        "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
+        lines.pids(" ")
+    );
+    let finding = lines.found(
+        &SHIM_ZOMBIE,
+        "the shim of {} does not reap an ended process",
+        next,
+    );
+    finding.map(Finding::destroys)
 }
 
 /// Containers that both lists show as Running and whose process is gone.
 fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let found = shims.dead_inits.iter();
-    let found = found.filter_map(|init| Some((init, calls.running.get(&init.container)?)));
-    let ids: Vec<String> = found
-        .clone()
-        .take(5)
-        .map(|(init, _)| short(&init.container))
-        .collect();
-    let lines = found.map(|(init, name)| {
+    let mut lines = Lines::default();
+    let mut ids = Vec::new();
+    for init in &shims.dead_inits {
+        let Some(name) = calls.running.get(&init.container) else {
+            continue;
+        };
         let state = if init.zombie {
             "is a zombie"
         } else {
             "does not exist"
         };
-        let (pid, container) = (init.pid, short(&init.container));
-        let line = format!("{name}: process {pid} of {container} {state}");
-        (name.clone(), line)
-    });
-    group(lines, |containers| {
-        let next = format!(
-            "Stop it: `crictl stop {}`; if that fails, remove its pod",
-            ids.join(" ")
+        lines.add(
+            name.clone(),
+            init.pid,
+            format!("process {} of {} {state}", init.pid, short(&init.container)),
         );
-        let summary = format!("{containers} is listed as Running, but its process has ended");
-        finding("init_gone", Severity::Critical, summary, next).destroys()
-    })
-}
-
-/// What a shim that does not answer explains.
-const OF_POD: &[&str] = &[
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-    "init_gone",
-    "shim_zombie",
-    "runc_hangs",
-];
-
-fn finding(code: &'static str, severity: Severity, summary: String, next: String) -> Finding {
-    Finding::new(code, Layer::Pod, severity, summary, next)
-}
-
-/// One finding about some pods: their names, and a line of evidence for each.
-fn group(
-    found: impl Iterator<Item = (String, String)>,
-    finding: impl FnOnce(String) -> Finding,
-) -> Option<Finding> {
-    let (names, lines): (Vec<String>, Vec<String>) = found.unzip();
-    let names = listed(&names)?;
-    let mut finding = finding(names);
-    finding.evidence = lines;
-    super::shorten(&mut finding.evidence);
-    Some(finding)
+        ids.push(short(&init.container));
+    }
+    ids.truncate(5);
+    let next = format!(
+        "Stop it: `crictl stop {}`; if that fails, remove its pod",
+        ids.join(" ")
+    );
+    let finding = lines.found(
+        &INIT_GONE,
+        "{} is listed as Running, but its process has ended",
+        next,
+    );
+    finding.map(Finding::destroys)
 }
 
 #[cfg(test)]
