@@ -373,6 +373,35 @@ fn helper_that_runs_for_long_is_found() {
     assert_eq!(found(&fake), [], "they are young");
 }
 
+#[test]
+fn idle_host_is_read_in_part_but_its_pods_always() {
+    let fake = FakeHost::new();
+    fake.process(10, "containerd-shim", 'S', 1);
+    fake.arguments(10, &["shim", "-id", "s1"]);
+    fake.process(11, "app", 'S', 10);
+    fake.process(20, "bash", 'S', 1);
+    let states = |load: &str, thorough: bool| {
+        fake.write("proc/loadavg", load);
+        let subject = Subject {
+            root: fake.root().to_owned(),
+            thorough,
+            ..Subject::default()
+        };
+        for pid in [11, 20] {
+            fake.process(pid, "app", 'S', if pid == 11 { 10 } else { 1 });
+        }
+        let before = Sample::take(&subject, None).unwrap();
+        for pid in [11, 20] {
+            fake.process(pid, "app", 'T', if pid == 11 { 10 } else { 1 });
+        }
+        let after = Sample::take(&subject, Some(&before)).unwrap();
+        [11, 20].map(|pid| after.processes[&pid].state)
+    };
+    assert_eq!(states("0.10 0 0 1/100 9", false), ['T', 'S']);
+    assert_eq!(states("0.50 0 0 1/100 9", false), ['T', 'T']);
+    assert_eq!(states("0.10 0 0 1/100 9", true), ['T', 'T']);
+}
+
 #[tokio::test]
 async fn watch_compares_each_look_with_the_one_before() {
     let socket = tempfile::tempdir().unwrap();
