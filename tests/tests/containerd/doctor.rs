@@ -58,7 +58,9 @@ const PRELUDE: &str = r#"
     serve() { echo "use IO::Socket::INET; \$s = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $1, Listen => 9,
         ReuseAddr => 1); while (\$c = \$s->accept) { sysread \$c, \$b, 999; print \$c qq($2); close \$c }"; }
     lose_state() {
-        "$CONTAINERD_SH" kill "$DIR"; rm -r "$DIR"/state/io.containerd.runtime.v2.task/k8s.io/*
+        "$CONTAINERD_SH" kill "$DIR"; tasks=$DIR/state/io.containerd.runtime.v2.task/k8s.io
+        umount -l "$tasks"/*/rootfs || true
+        rm -r "$tasks"/*
         "$CONTAINERD_SH" start "$DIR" > /dev/null
     }
 "#;
@@ -126,54 +128,57 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     };
     let healthy = examine(daemon).await?;
     ensure!(bad(&healthy)?.is_none(), "{:#?}", bad(&healthy)?);
-    let mut hanging = Vec::new();
-    for trouble in TROUBLES.trim().lines().take(most) {
-        let fields: Vec<&str> = trouble.split(';').map(str::trim).collect();
+    let mut failures = Vec::new();
+    for row in TROUBLES.trim().lines().take(most) {
+        let fields: Vec<&str> = row.split(';').map(str::trim).collect();
         let [code, script, step, ends, undo] = fields[..] else {
-            anyhow::bail!("a row has five fields: {trouble}");
+            anyhow::bail!("a row has five fields: {row}");
         };
+        println!("{code}");
         // One pod is frozen, one loses its process, one is stopped by a runc that hangs.
-        let n = ["container_frozen", "shim_stopped", "runc_hangs"]
-            .iter()
-            .position(|name| *name == code);
-        let (pod, id) = &pods[n.map_or(0, |n| n + 1)];
+        let own = ["container_frozen", "shim_stopped", "runc_hangs"];
+        let own = own.iter().position(|name| *name == code);
+        let (pod, id) = &pods[own.map_or(0, |n| n + 1)];
         facts.truncate(3);
         facts.push(("DAEMON", listener(daemon).await?.to_string()));
         facts.push(("SHIM", shim_of(pod).await?.to_string()));
         facts.push(("INIT", kubelet.process(id).await.to_string()));
-        println!("{}", code);
-        let step = expand(step, &facts);
-        let stop = tokio::spawn({
-            let (kubelet, id) = (kubelet.clone(), id.clone());
-            let stops = code == "runc_hangs";
-            async move {
-                if stops {
-                    tokio::time::sleep(SOON / 10).await;
-                    let _stopped = kubelet.stop(&id).await;
-                }
-            }
-        });
-        if code == "mount_hangs" {
-            match HangingMount::new(&daemon.dir.join("hanging")) {
-                Ok(mount) => hanging.push(mount),
-                Err(why) => {
-                    println!("skipped: {why}");
-                    continue;
-                }
-            }
-        }
-        shell(&facts, script).await?;
-        let report = examine(daemon).await;
-        let result = report.and_then(|report| expect(&report, code, &step));
-        let ended = match (&result, !ends.is_empty()) {
-            (Ok(next), true) => follow(daemon, &facts, next, code).await,
-            _ => Ok(()),
+        let mount = match code {
+            "mount_hangs" => HangingMount::new(&daemon.dir.join("hanging")).map(Some),
+            _ => Ok(None),
         };
-        shell(&facts, undo).await?;
-        stop.abort();
-        result?;
-        ended?;
+        let _mount = match mount {
+            Ok(mount) => mount,
+            Err(why) => {
+                println!("skipped: {why}");
+                continue;
+            }
+        };
+        let find = async {
+            shell(&facts, script).await?;
+            let report = examine(daemon).await?;
+            let next = expect(&report, code, &expand(step, &facts))?;
+            match ends {
+                "" => Ok(()),
+                _ => follow(daemon, &facts, &next, code).await,
+            }
+        };
+        let stop = async {
+            if code == "runc_hangs" {
+                tokio::time::sleep(SOON / 10).await;
+                let _stopped = kubelet.stop(id).await;
+            }
+            std::future::pending().await
+        };
+        let found = tokio::select! {
+            found = find => found,
+            () = stop => Ok(()),
+        };
+        let results = [found, shell(&facts, undo).await].into_iter();
+        let errors = results.filter_map(Result::err);
+        failures.extend(errors.map(|error| format!("{code}: {error:#}")));
     }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }
 

@@ -129,8 +129,7 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
 fn read_only(disk: &Disk) -> Finding {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
-    let next =
-        format!("If the disk is sound (`dmesg` shows no errors): `mount -o remount,rw {mount}`");
+    let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
     DISK_READONLY
         .found(summary, next)
         .because(format!("{mount} is mounted read-only"))

@@ -53,6 +53,8 @@ const OF_POD: Codes = &[
     "shim_zombie",
     "runc_hangs",
 ];
+/// The same of a shim that does not reap, which is itself among the former.
+const OF_ZOMBIE: Codes = &["status_slow", "pods_hung", "pods_failing", "init_gone"];
 /// What a runtime explains that has forgotten its containers.
 const LOST: Codes = &[
     "shim_orphaned",
@@ -91,7 +93,7 @@ pub(super) const SHIM_BLOCKED: Kind = Kind("shim_blocked", Pod, Critical, OF_POD
 pub(super) const CONTAINER_BLOCKED: Kind = Kind("container_blocked", Pod, Warning, OF_POD);
 pub(super) const SHIM_MISSING: Kind = Kind("shim_missing", Pod, Warning, OF_POD);
 pub(super) const SHIM_ORPHANED: Kind = Kind("shim_orphaned", Pod, Warning, NOTHING);
-pub(super) const SHIM_ZOMBIE: Kind = Kind("shim_zombie", Pod, Warning, OF_POD);
+pub(super) const SHIM_ZOMBIE: Kind = Kind("shim_zombie", Pod, Warning, OF_ZOMBIE);
 pub(super) const INIT_GONE: Kind = Kind("init_gone", Pod, Critical, NOTHING);
 pub(super) const KUBELET_OTHER: Kind = Kind("kubelet_other_runtime", Kubelet, Warning, NOTHING);
 pub(super) const KUBELET_STOPPED: Kind = Kind("kubelet_stopped", Kubelet, Critical, NOTHING);

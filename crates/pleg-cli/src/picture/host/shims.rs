@@ -371,8 +371,9 @@ fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
         .next()
         .map(|(_, group)| thaw(group))
         .unwrap_or_default();
-    let next =
-        format!("Find out who froze it (a checkpoint, `ctr tasks pause`); then thaw it: {thaw}");
+    let next = format!(
+        "Find out who froze it (a paused task, a checkpoint that failed); then thaw it: {thaw}"
+    );
     lines.found(
         &FROZEN,
         "a container of {} is frozen: it does nothing, and cannot be stopped",

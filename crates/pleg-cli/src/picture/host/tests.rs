@@ -125,6 +125,11 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
             let heading = format!("\n### {}\n", finding.code);
             assert!(doctor.contains(&heading), "{} is missing", finding.code);
             assert!(!finding.next.contains("PID"), "{}", finding.next);
+            assert!(
+                !finding.explains.contains(&finding.code),
+                "{}",
+                finding.code
+            );
         }
     }
 }
