@@ -28,9 +28,9 @@ const YOUNG: f64 = 600.0;
 pub(crate) struct Daemon {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// It was stopped at the begin and at the end.
+    /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
-    /// The control group that was frozen at the begin and at the end.
+    /// The control group that was frozen at the start and at the end.
     pub(crate) frozen: Option<String>,
     /// Threads that were blocked in the kernel all the time: where they wait.
     pub(crate) blocked: Vec<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Daemon {
     /// How many of its threads waited for a CPU, on average.
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
-    /// Another process listened on the socket at the begin.
+    /// Another process listened on the socket at the start.
     pub(crate) replaced: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn listener(socket: &Path) -> Result<u32, String> {
     }
 }
 
-/// What two samples show of the daemon. `first` listened at the begin, `pid` at the end.
+/// What two samples show of the daemon. `first` listened at the start, `pid` at the end.
 pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<Daemon> {
     let after = samples.end.processes.get(&pid)?;
     let before = samples.begin.processes.get(&pid).filter(|p| p.is(after));
@@ -139,7 +139,7 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
             "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
         );
         let finding = DAEMON_STOPPED.found(format!("the runtime is stopped ({who})"), next);
-        findings.push(finding.because("its state is T at the begin and at the end"));
+        findings.push(finding.because("its state is T at the start and at the end"));
     } else if let Some(group) = &daemon.frozen {
         let next = format!(
             "Find out who froze its control group; then thaw it: {}",

@@ -1,6 +1,6 @@
 //! The file systems on which the runtime keeps its data and its state.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 use serde::{Deserialize, Serialize};
@@ -38,17 +38,15 @@ pub(crate) struct Disk {
     pub(crate) mount: Option<String>,
 }
 
-/// The runtime's directories for data and state: as its command line or its configuration says, or the default ones.
+/// The well-known directories for data and state.
+const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
+const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
+
+/// The runtime's directories for data and state: as its command line or its configuration says, or the well-known ones.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let (flags, defaults) = match daemon.name.as_str() {
-        "containerd" => (
-            ["--root", "--state"],
-            ["/var/lib/containerd", "/run/containerd"],
-        ),
-        "crio" => (
-            ["--root", "--runroot"],
-            ["/var/lib/containers/storage", "/run/containers/storage"],
-        ),
+        "containerd" => (["--root", "--state"], CONTAINERD),
+        "crio" => (["--root", "--runroot"], CRIO),
         _ => return Vec::new(),
     };
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
@@ -75,14 +73,22 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     paths.collect()
 }
 
-fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> std::path::PathBuf {
-    proc.path(&format!("{daemon}/root"))
-        .join(path.trim_start_matches('/'))
+/// A path of the daemon, from here.
+fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
+    let root = proc.path(&format!("{daemon}/root"));
+    root.join(path.trim_start_matches('/'))
 }
 
-/// Asks the file systems of these directories, as the daemon sees them.
-pub(super) fn read(root: &Path, daemon: u32, directories: &[String]) -> Vec<Disk> {
+/// Asks the file systems of these directories, as the daemon sees them. Where no daemon runs, those of the well-known
+/// directories that exist: it may have ended because of them.
+pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
+    let known = || [CONTAINERD, CRIO].into_iter().flatten().map(str::to_owned);
+    let directories = match daemon {
+        Some(_) => directories.to_vec(),
+        None => known().collect(),
+    };
+    let daemon = daemon.unwrap_or(1);
     let disks = directories.iter().filter_map(|path| {
         let found = statvfs(&of_daemon(&proc, daemon, path)).ok()?;
         let read_only = found.flags().contains(FsFlags::ST_RDONLY);

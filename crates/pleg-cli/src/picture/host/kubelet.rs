@@ -64,7 +64,7 @@ const FILES: [&str; 4] = [
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// It was stopped at the begin and at the end.
+    /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
     /// The endpoint of its runtime, if that is not the examined one. Nothing else of it was read then.
     pub(crate) other_runtime: Option<String>,
@@ -423,7 +423,7 @@ pub(super) fn check(kubelet: Option<&Kubelet>) -> Vec<Finding> {
             "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
         );
         let finding = KUBELET_STOPPED.found(format!("the kubelet is stopped (pid {pid})"), next);
-        return vec![finding.because("its state is T at the begin and at the end")];
+        return vec![finding.because("its state is T at the start and at the end")];
     }
     let findings = [
         pleg_unhealthy(kubelet),

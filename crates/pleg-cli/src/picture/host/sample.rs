@@ -84,7 +84,7 @@ impl Sample {
         };
         sample.read_load(&proc);
         let idle = !subject.thorough && sample.load.is_some_and(|load| load < IDLE);
-        let partial = idle && sample.number % FULL != 0;
+        let partial = idle && !sample.number.is_multiple_of(FULL);
         let known = |pid: u32| before.processes.get(&pid).filter(|_| partial);
         let aside = |process: &&Process| before.is_aside(process, subject.daemon);
         sample.processes = proc.processes_but(|pid| known(pid).filter(aside).cloned())?;
@@ -153,7 +153,7 @@ impl Sample {
         self.limits = cgroup::Counters::read(files, &groups);
         let freezer = cgroup::Group::find(files, &groups, "freezer");
         self.frozen
-            .extend(freezer.and_then(|group| Some((pid, group.frozen()?))));
+            .extend(freezer.and_then(|group| Some((pid, group.frozen(daemon.state)?))));
         let watched = Watched {
             threads: proc.blocked_threads(pid),
             descriptors: proc.descriptors(pid),
