@@ -10,6 +10,7 @@ use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::environment::{built, number};
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::wait::pass_time;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
@@ -46,6 +47,11 @@ const PRELUDE: &str = r#"
     leave_memory_groups() {
         for g in /sys/fs/cgroup/memory/pleg-doctor-* /sys/fs/cgroup/pleg-doctor-*; do [ ! -d $g ] || { root=${g%/*}; ungroup; }; done
     }
+    # Two threads less than the limit: at the limit a program in Go ends.
+    crowd() {
+        for n in $(seq 20); do sleep 60 > /dev/null 2>&1 & echo $! > $g/cgroup.procs; done
+        write pids.max $(($(cat $g/pids.current) + 2))
+    }
     over() { mount -t tmpfs -o $1 none "$DIR/root"; }
     impostor() {
         name=$1; script=$2; shift 2
@@ -78,7 +84,7 @@ shim_stopped; kill -STOP $SHIM && kill -9 $INIT; kill -CONT $SHIM; ends;
 daemon_frozen; group freezer && freeze $DAEMON; pleg-doctor-$DAEMON; ends; group freezer && ungroup
 daemon_descriptors; prlimit --pid $DAEMON --nofile=$(($(ls /proc/$DAEMON/fd | wc -l) + 4)):; prlimit --pid $DAEMON; ends;
 daemon_memory_limit; restart_at_memory_limit; pleg-doctor-; ends; leave_memory_groups
-daemon_pids_limit; group pids && write pids.max $(($(ls /proc/$DAEMON/task | wc -l) + 1)); pleg-doctor-$DAEMON; ends; group pids && ungroup
+daemon_pids_limit; group pids && crowd; pleg-doctor-$DAEMON; ends; group pids && ungroup
 disk_inodes; over nr_inodes=9 && ! touch $(seq -f "$DIR/root/%g" 9) 2> /dev/null; du -x --inodes --max-depth=2 $DIR/root; ; umount "$DIR/root"
 disk_readonly; over size=1m && mount -o remount,ro "$DIR/root"; mount -o remount,rw $DIR/root; ends; umount "$DIR/root"
 runc_hangs; touch "$DIR/hang" && sleep 14; /stack; ; rm "$DIR/hang"
@@ -165,10 +171,10 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
         };
         let stop = async {
             if code == "runc_hangs" {
-                tokio::time::sleep(SOON / 10).await;
+                pass_time(SOON / 10).await;
                 let _stopped = kubelet.stop(id).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let found = tokio::select! {
             found = find => found,
