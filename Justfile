@@ -52,6 +52,11 @@ examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
         cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
 
+# Every trouble of the host that `pleg doctor` can name, planted on containerd 2 one after the other (needs root).
+[group('test')]
+plant-troubles: _static-pods
+    cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::each
+
 # What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods

@@ -1,7 +1,7 @@
 //! Reads files that others may have written or put in place of the right one: regular files of a bounded size.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -27,6 +27,16 @@ pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
         let reason = format!("it is larger than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The end of a file, at most so many bytes. Its first line may be cut.
+pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
+    let mut file = open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -62,6 +72,7 @@ mod tests {
         fs::write(&file, "text").unwrap();
         assert_eq!(read(&file).unwrap(), "text");
         assert_eq!(read_up_to(&file, 4).unwrap(), "text");
+        assert_eq!(read_end(&file, 2).unwrap(), "xt");
         let error = |read: io::Result<String>| read.unwrap_err().to_string();
         assert_eq!(error(read_up_to(&file, 3)), "it is larger than 3 bytes");
         let pipe = dir.path().join("pipe");

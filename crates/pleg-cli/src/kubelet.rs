@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::bounded;
-use crate::proc::{Belongs, Proc};
+use crate::proc::{Belongs, Proc, Process};
 
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
@@ -28,9 +27,10 @@ const KUBELET: [&str; 2] = ["kubelet", "hyperkube"];
 /// socket is not known.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let proc = Proc::below(root);
-    let Ok(kubelets) = kubelets(&proc) else {
+    let Ok(processes) = proc.processes() else {
         return unknown(format!("{} cannot be read", proc.path("").display()));
     };
+    let kubelets = among(&proc, processes.values());
     let mut found = false;
     for kubelet in kubelets {
         let pid = kubelet.pid;
@@ -38,10 +38,10 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<Stri
             return unknown(format!("{name} (pid {pid}) contains a kubelet"));
         }
         found = true;
-        let args = kubelet.args();
-        if socket.is_some_and(|socket| uses_other(&kubelet.directory, &args, socket)) {
+        if socket.is_some_and(|socket| kubelet.is_other(socket) == Some(true)) {
             continue;
         }
+        let args = kubelet.args();
         if let Some(why) = subscribes(&kubelet.directory, &args) {
             return Some(format!("the kubelet (pid {pid}) {why}"));
         }
@@ -53,29 +53,42 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<Stri
     }
 }
 
-/// A process that is or contains a kubelet, and where it serves its health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A process that is or contains a kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KubeletProcess {
     pub(crate) pid: u32,
-    /// 0: nowhere.
+    /// Where it serves its health; 0: nowhere.
     pub(crate) healthz_port: u16,
+    /// Its runtime, if that is not the one that serves the socket.
+    pub(crate) other_runtime: Option<String>,
+    /// The file of its flag `--log-file`.
+    pub(crate) log_file: Option<PathBuf>,
 }
 
-/// The kubelet of this node. One that uses another socket than `socket` does not count.
-pub(crate) fn find_process(root: &Path, socket: Option<&Path>) -> Option<KubeletProcess> {
-    let proc = Proc::below(root);
-    let mut kubelets = kubelets(&proc).ok()?;
-    let kubelet = kubelets.find(|kubelet| {
-        let other = |socket| uses_other(&kubelet.directory, &kubelet.args(), socket);
-        kubelet.embedded_in.is_some() || !socket.is_some_and(other)
-    })?;
-    let args = kubelet.args();
+/// The kubelet of this node, of these processes: one that uses the socket, or else another one.
+pub(crate) fn find_process(
+    proc: &Proc,
+    processes: &BTreeMap<u32, Process>,
+    socket: Option<&Path>,
+) -> Option<KubeletProcess> {
+    let kubelets = among(proc, processes.values()).map(|kubelet| {
+        let other = socket.filter(|_| kubelet.embedded_in.is_none());
+        let other = other.filter(|socket| kubelet.is_other(socket) != Some(false));
+        let endpoint = other.and_then(|_| kubelet.endpoint());
+        (kubelet, endpoint)
+    });
+    // Those that use the socket have no other runtime, which sorts first.
+    let (kubelet, other_runtime) = kubelets.min_by_key(|(_, other)| other.is_some())?;
+    let (directory, args) = (&kubelet.directory, kubelet.args());
     let flag = values(&args, "--healthz-port").last();
     let port = flag.and_then(|port| port.parse().ok());
-    let port = port.or_else(|| configured(&kubelet.directory, &args, |c| c.healthz_port));
+    let port = port.or_else(|| configured(directory, &args, |c| c.healthz_port));
+    let log_file = values(&args, "--log-file").last();
     Some(KubeletProcess {
         pid: kubelet.pid,
         healthz_port: port.unwrap_or(HEALTHZ_PORT),
+        other_runtime,
+        log_file: log_file.map(|path| here(directory, Path::new(path))),
     })
 }
 
@@ -92,18 +105,45 @@ impl Found {
     fn args(&self) -> Vec<&str> {
         self.line.split('\0').collect()
     }
+
+    /// The endpoint of its runtime, if it is set.
+    fn endpoint(&self) -> Option<String> {
+        let args = self.args();
+        let flag = values(&args, "--container-runtime-endpoint").last();
+        flag.map(str::to_owned)
+            .or_else(|| configured(&self.directory, &args, Configuration::endpoint))
+    }
+
+    /// Whether its runtime serves another socket. `None`: it names one that does not exist, so that cannot be told.
+    fn is_other(&self, socket: &Path) -> Option<bool> {
+        let Some(endpoint) = self.endpoint() else {
+            return Some(false);
+        };
+        let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
+        let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+        match (
+            identity(&here(&self.directory, Path::new(path))),
+            identity(socket),
+        ) {
+            (Ok(theirs), Ok(ours)) => Some(theirs != ours),
+            (Err(_), Ok(_)) => None,
+            (_, Err(_)) => Some(false),
+        }
+    }
 }
 
 /// The processes of the system that are or contain a kubelet. Those of pods and of other users do not count, whatever
 /// they are called: what they name would be read as root.
-fn kubelets(proc: &Proc) -> io::Result<impl Iterator<Item = Found>> {
-    let processes = proc.processes()?.into_values();
+fn among<'a>(
+    proc: &'a Proc,
+    processes: impl Iterator<Item = &'a Process>,
+) -> impl Iterator<Item = Found> {
     let named = processes.filter(|process| {
         let name = process.name.as_str();
         KUBELET.contains(&name) || EMBEDDING.contains(&name)
     });
     let of_system = named.filter(|p| proc.belongs(p.pid) == Some(Belongs::System));
-    Ok(of_system.filter_map(|process| {
+    of_system.filter_map(|process| {
         let pid = process.pid;
         // A process that has just ended has no command line.
         let line = proc.read(&format!("{pid}/cmdline")).ok()?;
@@ -119,7 +159,7 @@ fn kubelets(proc: &Proc) -> io::Result<impl Iterator<Item = Found>> {
             line,
             embedded_in,
         })
-    }))
+    })
 }
 
 fn unknown(why: String) -> Option<String> {
@@ -146,35 +186,12 @@ fn program<'a>(args: &[&'a str]) -> Program<'a> {
     }
 }
 
-/// Whether the kubelet of this process is known to use another socket. A socket that cannot be found
-/// may be the same.
-fn uses_other(process: &Path, args: &[&str], socket: &Path) -> bool {
-    let Some(endpoint) = endpoint(process, args) else {
-        return false;
-    };
-    let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
-    let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
-    match (identity(&here(process, Path::new(path))), identity(socket)) {
-        (Ok(theirs), Ok(ours)) => theirs != ours,
-        _ => false,
-    }
-}
-
-/// The runtime endpoint in the kubelet's arguments or configuration files.
-fn endpoint(process: &Path, args: &[&str]) -> Option<String> {
-    let flag = values(args, "--container-runtime-endpoint").last();
-    let flag = flag.map(str::to_owned);
-    flag.or_else(|| configured(process, args, Configuration::endpoint))
-}
-
 /// The runtime endpoint that the kubelet of this node is given, and the kubelet's pid.
 pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
     let proc = Proc::below(root);
-    let mut given = kubelets(&proc).ok()?;
-    given.find_map(|kubelet| {
-        let endpoint = endpoint(&kubelet.directory, &kubelet.args())?;
-        Some((kubelet.pid, endpoint))
-    })
+    let processes = proc.processes().ok()?;
+    let mut given = among(&proc, processes.values());
+    given.find_map(|kubelet| Some((kubelet.pid, kubelet.endpoint()?)))
 }
 
 /// A value in the kubelet's configuration files, if all of them can be read. The last one counts.

@@ -203,11 +203,19 @@ impl Proc {
 
     /// All processes.
     pub(crate) fn processes(&self) -> io::Result<BTreeMap<u32, Process>> {
+        self.processes_but(|_| None)
+    }
+
+    /// All processes. Those that are known are not read.
+    pub(crate) fn processes_but(
+        &self,
+        known: impl Fn(u32) -> Option<Process>,
+    ) -> io::Result<BTreeMap<u32, Process>> {
         let entries = fs::read_dir(&self.0)?.flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         // A process may end at any time.
-        let processes = pids.filter_map(|pid: u32| Some((pid, self.process(pid)?)));
-        Ok(processes.collect())
+        let read = |pid| known(pid).or_else(|| self.process(pid));
+        Ok(pids.filter_map(|pid| Some((pid, read(pid)?))).collect())
     }
 
     pub(crate) fn process(&self, pid: u32) -> Option<Process> {

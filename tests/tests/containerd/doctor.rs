@@ -5,49 +5,226 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use pleg::core::Id;
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::environment::{built, number};
+use pleg_tests::fuse::HangingMount;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::wait::until;
+use pleg_tests::wait::pass_time;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::{SOON, with_daemon};
 
+/// Before each script. `group CONTROLLER` puts the daemon into a control group, whose directory is then `$g`.
+const PRELUDE: &str = r#"
+    set -eu
+    DAEMON=$(cat "$DIR/containerd.pid")
+    root=/sys/fs/cgroup
+    group() {
+        if [ -d $root/memory ]; then root=$root/$1; else echo "+$1" > $root/cgroup.subtree_control || true; fi
+        g=$root/pleg-doctor-$DAEMON
+        mkdir -p $g
+        echo $DAEMON > $g/cgroup.procs
+    }
+    write() { if [ -e $g/$1 ]; then echo $2 > $g/$1; fi; }
+    ungroup() {
+        for process in $(cat $g/cgroup.procs); do echo $process > $root/cgroup.procs || true; done
+        rmdir $g
+    }
+    freeze() {
+        g=/sys/fs/cgroup/freezer$(sed -n 's/.*:freezer://p' /proc/$1/cgroup)
+        [ -e $g/freezer.state ] || g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$1/cgroup)
+        write freezer.state FROZEN; write cgroup.freeze 1
+    }
+    restart_at_memory_limit() {
+        "$CONTAINERD_SH" kill "$DIR"; DAEMON=$$; group memory
+        "$CONTAINERD_SH" start "$DIR" > /dev/null
+        cache=$(sed -n 's/^\(total_\)\?inactive_file //p' $g/memory.stat | tail -n 1)
+        used=$(cat $g/memory.usage_in_bytes 2> /dev/null || cat $g/memory.current)
+        write memory.limit_in_bytes $(((used - cache) * 103 / 100)); write memory.max $(((used - cache) * 103 / 100))
+    }
+    leave_memory_groups() {
+        for g in /sys/fs/cgroup/memory/pleg-doctor-* /sys/fs/cgroup/pleg-doctor-*; do [ ! -d $g ] || { root=${g%/*}; ungroup; }; done
+    }
+    # Two threads less than the limit: at the limit a program in Go ends.
+    crowd() {
+        for n in $(seq 20); do sleep 60 > /dev/null 2>&1 & echo $! > $g/cgroup.procs; done
+        write pids.max $(($(cat $g/pids.current) + 2))
+    }
+    over() { mount -t tmpfs -o $1 none "$DIR/root"; }
+    impostor() {
+        name=$1; script=$2; shift 2
+        cp /usr/bin/perl "$DIR/$name"
+        "$DIR/$name" -e "$script" -- "$@" > /dev/null 2>&1 &
+        echo $! > "$DIR/impostor"
+        sleep 1
+    }
+    expose() { kill -9 $(cat "$DIR/impostor"); }
+    serve() { echo "use IO::Socket::INET; \$s = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $1, Listen => 9,
+        ReuseAddr => 1); while (\$c = \$s->accept) { sysread \$c, \$b, 999; print \$c qq($2); close \$c }"; }
+    lose_state() {
+        "$CONTAINERD_SH" kill "$DIR"; tasks=$DIR/state/io.containerd.runtime.v2.task/k8s.io
+        umount -l "$tasks"/*/rootfs || true
+        rm -r "$tasks"/*
+        "$CONTAINERD_SH" start "$DIR" > /dev/null
+    }
+"#;
+
+/// The code; the script that plants the trouble; what the next step contains; whether the step as it is printed ends it; the script
+/// that ends it. Scripts know DIR, SOCKET and DAEMON, of a pod its SHIM, and of a container its INIT. CI plants the first six.
+/// The last one loses the pods.
+const TROUBLES: &str = r#"
+daemon_stopped; kill -STOP $DAEMON; kill -CONT $DAEMON; ends;
+daemon_cpu_limit; group cpu && write cpu.cfs_quota_us 1000 && write cpu.max '1000 100000'; pleg-doctor-$DAEMON; ends; group cpu && ungroup
+disk_full; over size=1m && ! head -c 2M /dev/zero 2> /dev/null > "$DIR/root/file"; du -xh --max-depth=2 $DIR/root; ; umount "$DIR/root"
+container_frozen; freeze $INIT; /sys/fs/cgroup/; ends;
+kubelet_other_runtime; impostor kubelet 'sleep 600' --container-runtime-endpoint=unix:///run/other.sock; pleg doctor -r unix:///run/other.sock; ; expose
+shim_stopped; kill -STOP $SHIM && kill -9 $INIT; kill -CONT $SHIM; ends;
+daemon_frozen; group freezer && freeze $DAEMON; pleg-doctor-$DAEMON; ends; group freezer && ungroup
+daemon_descriptors; prlimit --pid $DAEMON --nofile=$(($(ls /proc/$DAEMON/fd | wc -l) + 4)):; prlimit --pid $DAEMON; ends;
+daemon_memory_limit; restart_at_memory_limit; pleg-doctor-; ends; leave_memory_groups
+daemon_pids_limit; group pids && crowd; pleg-doctor-$DAEMON; ends; group pids && ungroup
+disk_inodes; over nr_inodes=9 && ! touch $(seq -f "$DIR/root/%g" 9) 2> /dev/null; du -x --inodes --max-depth=2 $DIR/root; ; umount "$DIR/root"
+disk_readonly; over size=1m && mount -o remount,ro "$DIR/root"; mount -o remount,rw $DIR/root; ends; umount "$DIR/root"
+runc_hangs; touch "$DIR/hang" && sleep 14; /stack; ; rm "$DIR/hang"
+shim_orphaned; impostor containerd-shim-runc-v2 'sleep 600' -namespace k8s.io -address "$SOCKET" -id lost && sleep 15; kill ; ends;
+kubelet_stopped; impostor kubelet 'sleep 600' && kill -STOP $!; kill -CONT ; ends; expose
+kubelet_pleg_unhealthy; impostor kubelet "$(serve 10999 'HTTP/1.0 500 x\r\n\r\n[-]pleg failed\n')" --healthz-port=10999; ; ; expose
+kubelet_unhealthy; impostor kubelet "$(serve 10999 'HTTP/1.0 500 x\r\n\r\n[-]syncloop failed\n')" --healthz-port=10999; ; ; expose
+kubelet_relist_slow; impostor kubelet "$(serve 10255 'HTTP/1.0 200 x\r\n\r\nkubelet_pleg_relist_duration_seconds_sum 30\nkubelet_pleg_relist_duration_seconds_count 9\n')"; ; ; expose
+mount_hangs; ; umount -f -l $DIR/hanging; ends;
+ended_container_runs; sleep 12 && lose_state; $INIT; ;
+"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
+    with_daemon(Version::V2, async |daemon: &_| plant(daemon, 6).await).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a long one: just plant-troubles"]
+async fn each_planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
-        let kubelet = Kubelet::new(daemon)?;
-        let pods = run_pods(&kubelet, 6).await?;
-        let report = examine(daemon).await?;
-        let findings = findings(&report)?;
-        let bad = findings.iter().find(|f| f["severity"] != "info");
-        ensure!(bad.is_none(), "{bad:#?}");
-        // The stopped shim does not reap the container's process.
-        let (pod, id) = &pods[3];
-        let shim = shim_of(pod).await?;
-        kill(shim, Signal::SIGSTOP)?;
-        let process = kubelet.process(id).await;
-        kill(pid(process)?, Signal::SIGKILL)?;
-        let report = examine(daemon).await?;
-        kill(shim, Signal::SIGCONT)?;
-        expect(&report, "shim_stopped", "test/pod-3")?;
-        let all = report["findings"].to_string();
-        ensure!(all.contains("\"init_gone\""), "{all}");
-        let daemon_pid = listener(daemon).await?;
-        let spare = limit_descriptors(daemon_pid).await?;
-        let report = examine(daemon).await?;
-        spare.restore(daemon_pid).await?;
-        expect(&report, "daemon_descriptors", "")?;
-        daemon.freeze()?;
-        let report = examine(daemon).await;
-        daemon.unfreeze()?;
-        expect(&report?, "daemon_stopped", "containerd")
+        plant(daemon, usize::MAX).await
     })
     .await
+}
+
+async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
+    let dir = daemon.dir.display();
+    // The runtime's runc hangs as long as there is a file.
+    let install = r#"
+        runc=$(sed -n 's/.*BinaryName = "\(.*\)"/\1/p' "$DIR/config.toml")
+        printf '#!/bin/sh\nwhile [ -e "%s/hang" ]; do sleep 1; done\nexec "%s" "$@"\n' "$DIR" "$runc" > "$DIR/runc"
+        chmod +x "$DIR/runc"
+        sed -i "s|BinaryName = .*|BinaryName = \"$DIR/runc\"|" "$DIR/config.toml"
+        "$CONTAINERD_SH" kill "$DIR"; "$CONTAINERD_SH" start "$DIR" > /dev/null; mkdir "$DIR/hanging""#;
+    let containerd = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/containerd.sh");
+    let mut facts = vec![
+        ("DIR", dir.to_string()),
+        ("SOCKET", daemon.endpoint.path().display().to_string()),
+        ("CONTAINERD_SH", containerd.display().to_string()),
+    ];
+    shell(&facts, install).await?;
+    let kubelet = Kubelet::new(daemon)?;
+    let pods = run_pods(&kubelet, 4).await?;
+    let bad = |report: &Value| {
+        findings(report).map(|all| all.into_iter().find(|f| f["severity"] != "info").cloned())
+    };
+    let healthy = examine(daemon).await?;
+    ensure!(bad(&healthy)?.is_none(), "{:#?}", bad(&healthy)?);
+    let mut failures = Vec::new();
+    for row in TROUBLES.trim().lines().take(most) {
+        let fields: Vec<&str> = row.split(';').map(str::trim).collect();
+        let [code, script, step, ends, undo] = fields[..] else {
+            anyhow::bail!("a row has five fields: {row}");
+        };
+        println!("{code}");
+        // One pod is frozen, one loses its process, one is stopped by a runc that hangs.
+        let own = ["container_frozen", "shim_stopped", "runc_hangs"];
+        let own = own.iter().position(|name| *name == code);
+        let (pod, id) = &pods[own.map_or(0, |n| n + 1)];
+        facts.truncate(3);
+        facts.push(("DAEMON", listener(daemon).await?.to_string()));
+        facts.push(("SHIM", shim_of(pod).await?.to_string()));
+        facts.push(("INIT", kubelet.process(id).await.to_string()));
+        let mount = match code {
+            "mount_hangs" => HangingMount::new(&daemon.dir.join("hanging")).map(Some),
+            _ => Ok(None),
+        };
+        let _mount = match mount {
+            Ok(mount) => mount,
+            Err(why) => {
+                println!("skipped: {why}");
+                continue;
+            }
+        };
+        let find = async {
+            shell(&facts, script).await?;
+            let report = examine(daemon).await?;
+            let next = expect(&report, code, &expand(step, &facts))?;
+            match ends {
+                "" => Ok(()),
+                _ => follow(daemon, &facts, &next, code).await,
+            }
+        };
+        let stop = async {
+            if code == "runc_hangs" {
+                pass_time(SOON / 10).await;
+                let _stopped = kubelet.stop(id).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let found = tokio::select! {
+            found = find => found,
+            () = stop => Ok(()),
+        };
+        let results = [found, shell(&facts, undo).await].into_iter();
+        let errors = results.filter_map(Result::err);
+        failures.extend(errors.map(|error| format!("{code}: {error:#}")));
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Does the step as it is printed, and looks whether the trouble is over.
+async fn follow(
+    daemon: &Daemon,
+    facts: &[(&str, String)],
+    next: &str,
+    code: &str,
+) -> anyhow::Result<()> {
+    let command = next
+        .split('`')
+        .nth(1)
+        .with_context(|| format!("no command in {next}"))?;
+    shell(facts, command).await?;
+    let report = examine(daemon).await?;
+    let left = findings(&report)?
+        .into_iter()
+        .find(|finding| finding["code"] == code);
+    ensure!(left.is_none(), "{command} did not end it: {left:#?}");
+    Ok(())
+}
+
+fn expand(text: &str, facts: &[(&str, String)]) -> String {
+    let replace =
+        |text: String, (name, value): &(&str, String)| text.replace(&format!("${name}"), value);
+    facts.iter().fold(text.to_owned(), replace)
+}
+
+async fn shell(facts: &[(&str, String)], script: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{PRELUDE}{script}\n")])
+        .envs(facts.iter().map(|(name, value)| (name, value)));
+    let output = tokio::time::timeout(SOON * 3, command.stdin(Stdio::null()).output())
+        .await
+        .context(script.to_owned())??;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{script}: {error}");
+    Ok(())
 }
 
 /// For `PLEG_DOCTOR_RUNS` runs of doctor, an agent beside them: pods are restarted all the time, and a process
@@ -135,18 +312,17 @@ fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(records.into_iter().filter(above).collect())
 }
 
-/// That this finding is the first one, and its summary contains the text.
-fn expect(report: &Value, code: &str, summary: &str) -> anyhow::Result<()> {
-    let findings = findings(report)?;
-    let first = findings.first().context("no finding")?;
+/// Expects that this finding is the first one and its next step contains the text. Returns the step.
+fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
+    let first = findings(report)?.into_iter().next().context("no finding")?;
     ensure!(
         first["code"] == code,
         "{code} is not the first of {:#}",
         report["findings"]
     );
-    let text = first["summary"].as_str().unwrap_or_default();
-    ensure!(text.contains(summary), "{text}");
-    Ok(())
+    let next = first["next"].as_str().unwrap_or_default();
+    ensure!(next.contains(step), "no {step} in {next}");
+    Ok(next.to_owned())
 }
 
 /// All findings but one: these daemons have no network plugin, and doctor reports that.
@@ -182,18 +358,13 @@ async fn examine(daemon: &Daemon) -> anyhow::Result<Value> {
         .with_context(|| format!("{text}; {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-async fn shim_of(pod: &Pod) -> anyhow::Result<Pid> {
+async fn shim_of(pod: &Pod) -> anyhow::Result<u32> {
     let mut command = Command::new("pgrep");
     let command = command.args(["-f", &format!("containerd-shim.*-id {}", pod.sandbox)]);
     let output = command.stdin(Stdio::null()).output().await?;
     let text = String::from_utf8(output.stdout)?;
     let first = text.lines().next().context("the pod has no shim")?;
-    Ok(Pid::from_raw(first.trim().parse()?))
-}
-
-fn pid(process: u32) -> anyhow::Result<Pid> {
-    ensure!(process > 1, "the container has no process");
-    Ok(Pid::from_raw(i32::try_from(process)?))
+    Ok(first.trim().parse()?)
 }
 
 /// The process of the daemon.
@@ -201,37 +372,4 @@ async fn listener(daemon: &Daemon) -> anyhow::Result<u32> {
     let stream = tokio::net::UnixStream::connect(daemon.endpoint.path()).await?;
     let pid = stream.peer_cred()?.pid().context("it is not known")?;
     Ok(u32::try_from(pid)?)
-}
-
-/// The limit of open files that a process had.
-struct Limit(String);
-
-/// Leaves a process only a few descriptors more than it has.
-async fn limit_descriptors(process: u32) -> anyhow::Result<Limit> {
-    let limits = fs::read_to_string(format!("/proc/{process}/limits"))?;
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
-    let former = line
-        .and_then(|line| line.split_whitespace().next())
-        .context("no limit")?;
-    let open = until(SOON, "its open files", || async {
-        Some(fs::read_dir(format!("/proc/{process}/fd")).ok()?.count())
-    })
-    .await?;
-    set_limit(process, &format!("{}:", open + 4)).await?;
-    Ok(Limit(format!("{former}:")))
-}
-
-impl Limit {
-    async fn restore(&self, process: u32) -> anyhow::Result<()> {
-        set_limit(process, &self.0).await
-    }
-}
-
-async fn set_limit(process: u32, limit: &str) -> anyhow::Result<()> {
-    let mut command = Command::new("prlimit");
-    let command = command.args(["--pid", &process.to_string(), &format!("--nofile={limit}")]);
-    ensure!(command.status().await?.success(), "prlimit failed");
-    Ok(())
 }

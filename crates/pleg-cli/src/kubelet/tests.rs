@@ -45,6 +45,11 @@ fn why(root: &TempDir) -> Option<String> {
     find_subscriber(root.path(), None)
 }
 
+fn process(root: &TempDir, socket: Option<&Path>) -> Option<KubeletProcess> {
+    let proc = Proc::below(root.path());
+    find_process(&proc, &proc.processes().unwrap(), socket)
+}
+
 #[test]
 fn feature_gate_on_command_line_is_found() {
     for (args, found) in [
@@ -164,17 +169,22 @@ fn process_and_its_health_port_are_found() {
         write(&root, "run/ours.sock", "");
         write(&root, "run/theirs.sock", "");
         write(&root, "var/lib/kubelet/config.yaml", config);
-        let found = find_process(root.path(), Some(&root.path().join("run/ours.sock")));
-        found.map(|kubelet| (kubelet.pid, kubelet.healthz_port))
+        let found = process(&root, Some(&root.path().join("run/ours.sock")));
+        found.map(|kubelet| match kubelet.other_runtime {
+            Some(endpoint) => endpoint,
+            None => format!("{} {}", kubelet.pid, kubelet.healthz_port),
+        })
     };
     let configured = "healthzPort: 7\n";
-    assert_eq!(find(&["kubelet"], ""), Some((801, 10248)));
-    assert_eq!(find(&["kubelet"], configured), Some((801, 7)));
+    assert_eq!(find(&["kubelet"], "").as_deref(), Some("801 10248"));
+    assert_eq!(find(&["kubelet"], configured).as_deref(), Some("801 7"));
     let flag = ["kubelet", "--healthz-port=0"];
-    assert_eq!(find(&flag, configured), Some((801, 0)));
-    assert_eq!(find(&["k3s server"], ""), Some((801, 10248)));
+    assert_eq!(find(&flag, configured).as_deref(), Some("801 0"));
+    assert_eq!(find(&["k3s server"], "").as_deref(), Some("801 10248"));
     let other = ["kubelet", "--container-runtime-endpoint=/run/theirs.sock"];
-    assert_eq!(find(&other, ""), None);
+    assert_eq!(find(&other, "").as_deref(), Some("/run/theirs.sock"));
+    let gone = ["kubelet", "--container-runtime-endpoint=/run/gone.sock"];
+    assert_eq!(find(&gone, "").as_deref(), Some("/run/gone.sock"));
     assert_eq!(find(&["bash"], ""), None);
 }
 
@@ -184,12 +194,12 @@ fn program_of_a_user_or_a_pod_is_no_kubelet() {
     assert!(why(&root).is_some_and(|why| why.contains("/dev/zero cannot be read")));
     write(&root, "proc/800/status", "Uid:\t1000\t0\t0\t0\n");
     assert_eq!(why(&root), None, "a user started it");
-    assert_eq!(find_process(root.path(), None), None);
+    assert_eq!(process(&root, None), None);
     write(&root, "proc/800/status", "Uid:\t0\t0\t0\t0\n");
-    assert!(find_process(root.path(), None).is_some());
+    assert!(process(&root, None).is_some());
     write(&root, "proc/800/cgroup", "0::/kubepods.slice/x.scope\n");
     assert_eq!(why(&root), None, "it is in a pod");
-    assert_eq!(find_process(root.path(), None), None);
+    assert_eq!(process(&root, None), None);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::Daemon;
+use super::kinds::{DAEMON_CPU, DAEMON_MEMORY, DAEMON_PIDS};
 use super::share;
-use crate::bounded;
 use crate::figures::bytes;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// In a cgroup namespace of its own, this process sees paths that begin at the group which both processes have
@@ -24,6 +24,8 @@ const ABOVE: [&str; 7] = [
 ];
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
+/// The same of threads. At the limit a program in Go ends.
+const CLOSE_PIDS: f64 = 0.9;
 /// The share of the scheduler's periods in which the runtime had to pause.
 const THROTTLED: f64 = 0.25;
 /// Version 1 shows a limit of about 2^63 where there is none.
@@ -119,7 +121,8 @@ impl Group {
     }
 
     fn read(&self, file: &str) -> Option<String> {
-        let text = bounded::read(&self.directory().join(file)).ok()?;
+        // The kernel's own file, in a tree that only root can change.
+        let text = std::fs::read_to_string(self.directory().join(file)).ok()?;
         Some(text.trim().to_owned())
     }
 
@@ -146,8 +149,12 @@ impl Group {
         .take_while(|group| group.path.len() > group.root)
     }
 
-    /// The topmost group that is frozen, if this one is.
-    pub(super) fn frozen(&self) -> Option<String> {
+    /// The topmost group that is frozen, if this one is. `state` is that of a process in it.
+    pub(super) fn frozen(&self, state: char) -> Option<String> {
+        // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
+        if state != 'D' && self.path.starts_with("/sys/fs/cgroup/freezer/") {
+            return None;
+        }
         let state = self.read("freezer.state");
         let frozen = state.map(|state| state != "THAWED");
         let frozen = frozen.or_else(|| Some(self.field("cgroup.events", "frozen")? == 1));
@@ -247,107 +254,69 @@ pub(super) fn assess(before: &Counters, after: &Counters) -> Limits {
 }
 
 pub(super) fn check(limits: &Limits, daemon: Option<&Daemon>) -> Vec<Finding> {
-    let Some(daemon) = daemon else {
+    let Some(Daemon { name, pid, .. }) = daemon else {
         return Vec::new();
     };
-    let found = [
-        limits.cpu.as_ref().and_then(cpu),
-        limits.memory.as_ref().and_then(memory),
-        limits.pids.as_ref().and_then(pids),
-    ];
-    let found = found.into_iter().flatten();
+    let full = |limit: &&Limit, close| limit.events > 0 || share(limit.used, limit.limit) >= close;
+    let cpu = limits.cpu.as_ref();
+    let cpu = cpu.filter(|limit| share(limit.events, limit.periods) >= THROTTLED);
+    let cpu = cpu.map(|limit| {
+        let (cpus, part) = (share(limit.limit, limit.used), share(limit.events, limit.periods));
+        let summary = format!(
+            "the runtime may use {cpus:.2} CPUs only, and had to pause in {:.0} % of the time slices",
+            part * 100.0
+        );
+        DAEMON_CPU.found(summary, raise(limit, Controller::Cpu))
+            .because(format!("throttled in {} of {} periods", limit.events, limit.periods))
+            .because(limit.group.clone())
+    });
+    let memory = limits.memory.as_ref().filter(|limit| full(limit, CLOSE));
+    let memory = memory.map(|limit| {
+        let (used, most) = (bytes(limit.used), bytes(limit.limit));
+        let summary = format!("the runtime is at its memory limit: {used} of {most} are used");
+        DAEMON_MEMORY
+            .found(summary, raise(limit, Controller::Memory))
+            .because(format!("{} OOM kills during the examination", limit.events))
+            .because(limit.group.clone())
+    });
+    let pids = limits.pids.as_ref().filter(|limit| full(limit, CLOSE_PIDS));
+    let pids = pids.map(|limit| {
+        let (used, most) = (limit.used, limit.limit);
+        let summary = format!("the runtime is at its limit of threads: {used} of {most} exist");
+        DAEMON_PIDS
+            .found(summary, raise(limit, Controller::Pids))
+            .because(format!(
+                "{} more were refused during the examination",
+                limit.events
+            ))
+            .because(limit.group.clone())
+    });
+    let found = [cpu, memory, pids].into_iter().flatten();
     found
-        .map(|finding| finding.because(format!("{}, pid {}", daemon.name, daemon.pid)))
+        .map(|finding| finding.because(format!("{name}, pid {pid}")))
         .collect()
 }
 
-fn cpu(limit: &Limit) -> Option<Finding> {
-    let throttled = share(limit.events, limit.periods);
-    (throttled >= THROTTLED).then(|| {
-        let summary = format!(
-            "the runtime is throttled: it may use {:.2} CPUs, and had to pause in {:.0} % of the time slices",
-            share(limit.limit, limit.used),
-            throttled * 100.0
-        );
-        let next = format!("Raise or remove the limit: {}", raise(limit, Controller::Cpu));
-        finding("daemon_cpu_limit", summary, next)
-            .because(format!("throttled in {} of {} periods by {}", limit.events, limit.periods, limit.group))
-    })
-}
-
-fn memory(limit: &Limit) -> Option<Finding> {
-    (limit.events > 0 || share(limit.used, limit.limit) >= CLOSE).then(|| {
-        let summary = format!(
-            "the runtime is at its memory limit: {} of {} are used",
-            bytes(limit.used),
-            bytes(limit.limit)
-        );
-        let next = format!(
-            "Raise the limit: {}; then find out what uses the memory",
-            raise(limit, Controller::Memory)
-        );
-        finding("daemon_memory_limit", summary, next).because(format!(
-            "{} OOM kills during the examination in {}",
-            limit.events, limit.group
-        ))
-    })
-}
-
-fn pids(limit: &Limit) -> Option<Finding> {
-    (limit.events > 0 || share(limit.used, limit.limit) >= CLOSE).then(|| {
-        let summary = format!(
-            "the runtime is at its limit of threads: {} of {} exist",
-            limit.used, limit.limit
-        );
-        let next = format!("Raise the limit: {}", raise(limit, Controller::Pids));
-        finding("daemon_pids_limit", summary, next).because(format!(
-            "{} refused during the examination in {}",
-            limit.events, limit.group
-        ))
-    })
-}
-
-fn finding(code: &'static str, summary: String, next: String) -> Finding {
-    Finding::new(code, Layer::Host, Severity::Warning, summary, next).explains(CAUSED)
-}
-
-/// What a limit of the runtime's control group explains.
-const CAUSED: &[&str] = &[
-    "runtime_silent",
-    "runtime_unreachable",
-    "list_slow",
-    "list_failed",
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-    "daemon_blocked",
-    "daemon_restarted",
-    "runc_hangs",
-    "shim_zombie",
-    "init_gone",
-];
-
-/// The command that raises a limit until the next restart. systemd sets the limits of its units again at each reload.
+/// How to raise a limit until the next restart. systemd sets the limits of its units again at each reload.
 fn raise(limit: &Limit, controller: Controller) -> String {
     let (group, twice) = (&limit.group, limit.limit.saturating_mul(2));
     let (_, unit) = group.rsplit_once('/').unwrap_or(("", group));
-    if unit.ends_with(".service") || unit.ends_with(".slice") {
-        let property = match controller {
-            Controller::Cpu => "CPUQuota=".to_owned(),
-            Controller::Memory => format!("MemoryMax={twice}"),
-            Controller::Pids => format!("TasksMax={twice}"),
-        };
-        return format!("`systemctl set-property --runtime {unit} {property}`");
-    }
     let old = group.starts_with(&format!("{MOUNT}/{}/", controller.name()));
-    let (value, file) = match (controller, old) {
-        (Controller::Cpu, true) => ("-1".to_owned(), "cpu.cfs_quota_us"),
-        (Controller::Cpu, false) => ("max".to_owned(), "cpu.max"),
-        (Controller::Memory, true) => (twice.to_string(), "memory.limit_in_bytes"),
-        (Controller::Memory, false) => (twice.to_string(), "memory.max"),
-        (Controller::Pids, _) => (twice.to_string(), "pids.max"),
+    let (property, value, file) = match (controller, old) {
+        (Controller::Cpu, true) => ("CPUQuota", "-1".to_owned(), "cpu.cfs_quota_us"),
+        (Controller::Cpu, false) => ("CPUQuota", "max".to_owned(), "cpu.max"),
+        (Controller::Memory, true) => ("MemoryMax", twice.to_string(), "memory.limit_in_bytes"),
+        (Controller::Memory, false) => ("MemoryMax", twice.to_string(), "memory.max"),
+        (Controller::Pids, _) => ("TasksMax", twice.to_string(), "pids.max"),
     };
-    format!("`echo {value} > {group}/{file}`")
+    let command = match unit.ends_with(".service") || unit.ends_with(".slice") {
+        true if controller == Controller::Cpu => {
+            format!("systemctl set-property --runtime {unit} CPUQuota=")
+        }
+        true => format!("systemctl set-property --runtime {unit} {property}={value}"),
+        false => format!("echo {value} > {group}/{file}"),
+    };
+    format!("Raise the limit: `{command}`; then find out what the group's processes do")
 }
 
 /// The command that ends a freeze.

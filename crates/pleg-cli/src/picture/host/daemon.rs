@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::cgroup::thaw;
+use super::kinds::{
+    DAEMON_BLOCKED, DAEMON_FILES, DAEMON_FROZEN, DAEMON_RESTARTED, DAEMON_STOPPED, HOST_FILES,
+    HOST_PIDS,
+};
 use super::sample::Samples;
-use super::{CALLS, Host, blocked_evidence, rounded, share, what_blocks};
-use crate::picture::finding::{Finding, Layer, Severity};
+use super::{Host, blocked_evidence, rounded, share, what_blocks};
+use crate::picture::finding::{Finding, Severity};
 
 /// How long to wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -24,9 +28,9 @@ const YOUNG: f64 = 600.0;
 pub(crate) struct Daemon {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// It was stopped at the begin and at the end.
+    /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
-    /// The control group that was frozen at the begin and at the end.
+    /// The control group that was frozen at the start and at the end.
     pub(crate) frozen: Option<String>,
     /// Threads that were blocked in the kernel all the time: where they wait.
     pub(crate) blocked: Vec<String>,
@@ -38,7 +42,7 @@ pub(crate) struct Daemon {
     /// How many of its threads waited for a CPU, on average.
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
-    /// Another process listened on the socket at the begin.
+    /// Another process listened on the socket at the start.
     pub(crate) replaced: bool,
 }
 
@@ -80,7 +84,7 @@ pub(super) async fn listener(socket: &Path) -> Result<u32, String> {
     }
 }
 
-/// What two samples show of the daemon. `first` listened at the begin, `pid` at the end.
+/// What two samples show of the daemon. `first` listened at the start, `pid` at the end.
 pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<Daemon> {
     let after = samples.end.processes.get(&pid)?;
     let before = samples.begin.processes.get(&pid).filter(|p| p.is(after));
@@ -112,160 +116,79 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
 
 /// `limited`: a finding says that it is at its memory limit, where each thread that needs a page waits.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
-    let full = [
-        host.files
-            .and_then(|files| host_full(files, "host_descriptors", "open files", "fs.file-max")),
-        host.threads.and_then(|all| {
-            host_full(
-                all,
-                "host_pids",
-                "threads",
-                "kernel.threads-max and kernel.pid_max",
-            )
-        }),
-    ];
-    let mut findings: Vec<Finding> = full.into_iter().flatten().collect();
+    let full = |used: Option<Descriptors>| used.filter(|used| used.is_full());
+    let files = full(host.files).map(|used| {
+        let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \
+                    tail`; or raise fs.file-max";
+        let evidence = used.shown("descriptors are open on the whole host");
+        HOST_FILES.found("the host is close to its limit of open files", next).because(evidence)
+    });
+    let threads = full(host.threads).map(|used| {
+        let next = "Find the process with most of them: `ps -eo nlwp,pid,comm | sort -n | tail`; or raise \
+                    kernel.pid_max and kernel.threads-max";
+        let evidence = used.shown("threads exist on the whole host");
+        HOST_PIDS.found("the host is close to its limit of threads", next).because(evidence)
+    });
+    let mut findings: Vec<Finding> = files.into_iter().chain(threads).collect();
     let Some(daemon) = &host.daemon else {
         return findings;
     };
+    let (pid, who) = (daemon.pid, format!("{}, pid {}", daemon.name, daemon.pid));
     if daemon.stopped {
-        findings.push(stopped(daemon));
+        let next = format!(
+            "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
+        );
+        let finding = DAEMON_STOPPED.found(format!("the runtime is stopped ({who})"), next);
+        findings.push(finding.because("its state is T at the start and at the end"));
     } else if let Some(group) = &daemon.frozen {
-        findings.push(frozen(daemon, group));
+        let next = format!(
+            "Find out who froze its control group; then thaw it: {}",
+            thaw(group)
+        );
+        let finding = DAEMON_FROZEN.found(format!("the runtime is frozen ({who})"), next);
+        findings.push(finding.because(format!("{group} is frozen")));
     } else if !daemon.blocked.is_empty() && !limited {
-        findings.push(blocked(daemon));
+        let threads = daemon.blocked.len();
+        let disk = format!(
+            "Find the disk or mount for which it waits: `dmesg`; `cat /proc/{pid}/task/*/stack`"
+        );
+        let summary = format!("{threads} threads of the runtime are blocked in the kernel ({who})");
+        let finding = DAEMON_BLOCKED.found(summary, what_blocks(&daemon.blocked, disk));
+        findings.push(finding.because(blocked_evidence(&daemon.blocked)));
     }
-    findings.extend(daemon.descriptors.and_then(|d| descriptors(daemon, d)));
-    findings.extend(restarted(daemon));
+    findings.extend(full(daemon.descriptors).map(|used| {
+        let twice = used.limit.saturating_mul(2).max(1024);
+        let next = format!(
+            "Raise it: `prlimit --pid {pid} --nofile={twice}:`, and LimitNOFILE of its unit; see what it has open: \
+             `ls -l /proc/{pid}/fd`"
+        );
+        let summary = format!("the runtime is close to its limit of open files ({who})");
+        DAEMON_FILES.found(summary, next).because(used.shown("descriptors are open"))
+    }));
+    findings.extend(restarted(daemon, &who));
     findings
 }
 
-fn stopped(daemon: &Daemon) -> Finding {
-    let (name, pid) = (&daemon.name, daemon.pid);
-    let summary = format!("the runtime is stopped ({name}, pid {pid})");
-    let next = format!(
-        "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
-    );
-    Finding::new(
-        "daemon_stopped",
-        Layer::Runtime,
-        Severity::Critical,
-        summary,
-        next,
-    )
-    .because("its state is T at the begin and at the end")
-    .explains(CALLS)
-}
-
-fn frozen(daemon: &Daemon, group: &str) -> Finding {
-    let summary = format!(
-        "the runtime is frozen ({}, pid {})",
-        daemon.name, daemon.pid
-    );
-    let next = format!(
-        "Find out who froze its control group; then thaw it: {}",
-        thaw(group)
-    );
-    Finding::new(
-        "daemon_frozen",
-        Layer::Runtime,
-        Severity::Critical,
-        summary,
-        next,
-    )
-    .because(format!("{group} is frozen"))
-    .explains(CALLS)
-}
-
-fn blocked(daemon: &Daemon) -> Finding {
-    let pid = daemon.pid;
-    let summary = format!(
-        "the runtime has {} blocked in the kernel ({}, pid {pid})",
-        threads(daemon.blocked.len()),
-        daemon.name,
-    );
-    let disk = format!(
-        "Find the disk or mount for which it waits: `dmesg`; `cat /proc/{pid}/task/*/stack`"
-    );
-    let next = what_blocks(&daemon.blocked, disk);
-    Finding::new(
-        "daemon_blocked",
-        Layer::Runtime,
-        Severity::Warning,
-        summary,
-        next,
-    )
-    .because(blocked_evidence(&daemon.blocked))
-    .explains(CALLS)
-}
-
-fn threads(number: usize) -> String {
-    match number {
-        1 => "a thread".to_owned(),
-        n => format!("{n} threads"),
-    }
-}
-
-fn descriptors(daemon: &Daemon, descriptors: Descriptors) -> Option<Finding> {
-    descriptors.is_full().then(|| {
-        let pid = daemon.pid;
-        let summary = format!("the runtime is close to its limit of open files ({}, pid {pid})", daemon.name);
-        let twice = descriptors.limit.saturating_mul(2).max(1024);
-        let next = format!(
-            "Raise it: `prlimit --pid {pid} --nofile={twice}:{twice}`, and LimitNOFILE of its unit; see what it has \
-             open: `ls -l /proc/{pid}/fd`"
-        );
-        Finding::new("daemon_descriptors", Layer::Runtime, Severity::Warning, summary, next)
-            .because(descriptors.shown("descriptors are open"))
-            .explains(CALLS)
-    })
-}
-
-fn host_full(used: Descriptors, code: &'static str, what: &str, setting: &str) -> Option<Finding> {
-    used.is_full().then(|| {
-        let summary = format!("the host is close to its limit of {what}");
-        let next = match code {
-            "host_pids" => "Find the process with most threads: `ps -eo nlwp,pid,comm | sort -n | tail`",
-            _ => "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | tail`",
-        };
-        Finding::new(code, Layer::Host, Severity::Warning, summary, format!("{next}; or raise {setting}"))
-            .because(used.shown(&format!("{what} exist on the whole host")))
-            .explains(CALLS)
-    })
-}
-
-fn restarted(daemon: &Daemon) -> Option<Finding> {
+fn restarted(daemon: &Daemon, who: &str) -> Option<Finding> {
     let age = daemon.age_seconds.filter(|age| *age < YOUNG);
-    if age.is_none() && !daemon.replaced {
-        return None;
-    }
-    let severity = if daemon.replaced {
-        Severity::Warning
-    } else {
-        Severity::Info
+    let next = "Read its log for the cause (`journalctl -u containerd -u crio`); look for the OOM killer (`dmesg`)";
+    let mut finding = match (daemon.replaced, age) {
+        (true, _) => Finding {
+            severity: Severity::Warning,
+            ..DAEMON_RESTARTED.found(
+                format!("the runtime restarted during the examination ({who})"),
+                next,
+            )
+        },
+        (false, Some(_)) => {
+            DAEMON_RESTARTED.found(format!("the runtime restarted recently ({who})"), next)
+        }
+        (false, None) => return None,
     };
-    let summary = if daemon.replaced {
-        format!(
-            "the runtime restarted during the examination (now pid {})",
-            daemon.pid
-        )
-    } else {
-        format!(
-            "the runtime restarted recently ({}, pid {})",
-            daemon.name, daemon.pid
-        )
-    };
-    let finding = Finding::new(
-        "daemon_restarted",
-        Layer::Runtime,
-        severity,
-        summary,
-        "Read its log for the cause (journalctl -u containerd, -u crio); look for the OOM killer (dmesg).",
-    );
-    Some(match age {
-        Some(age) => finding.because(format!("the process is {age:.0} s old")),
-        None => finding,
-    })
+    finding
+        .evidence
+        .extend(age.map(|age| format!("the process is {age:.0} s old")));
+    Some(finding)
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! The file systems on which the runtime keeps its data and its state.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
+use super::kinds::{DISK_FULL, DISK_INODES, DISK_READONLY, Kind};
 use super::share;
 use crate::bounded;
 use crate::figures::bytes;
 use crate::kubelet::values;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Severity};
 use crate::proc::{Proc, Process};
 
 /// A disk with less is short of space, where that is also a small part of it.
@@ -37,17 +38,15 @@ pub(crate) struct Disk {
     pub(crate) mount: Option<String>,
 }
 
-/// The runtime's directories for data and state: as its command line or its configuration says, or the default ones.
+/// The well-known directories for data and state.
+const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
+const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
+
+/// The runtime's directories for data and state: as its command line or its configuration says, or the well-known ones.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let (flags, defaults) = match daemon.name.as_str() {
-        "containerd" => (
-            ["--root", "--state"],
-            ["/var/lib/containerd", "/run/containerd"],
-        ),
-        "crio" => (
-            ["--root", "--runroot"],
-            ["/var/lib/containers/storage", "/run/containers/storage"],
-        ),
+        "containerd" => (["--root", "--state"], CONTAINERD),
+        "crio" => (["--root", "--runroot"], CRIO),
         _ => return Vec::new(),
     };
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
@@ -74,14 +73,22 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     paths.collect()
 }
 
-fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> std::path::PathBuf {
-    proc.path(&format!("{daemon}/root"))
-        .join(path.trim_start_matches('/'))
+/// A path of the daemon, from here.
+fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
+    let root = proc.path(&format!("{daemon}/root"));
+    root.join(path.trim_start_matches('/'))
 }
 
-/// Asks the file systems of these directories, as the daemon sees them.
-pub(super) fn read(root: &Path, daemon: u32, directories: &[String]) -> Vec<Disk> {
+/// Asks the file systems of these directories, as the daemon sees them. Where no daemon runs, those of the well-known
+/// directories that exist: it may have ended because of them.
+pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
+    let known = || [CONTAINERD, CRIO].into_iter().flatten().map(str::to_owned);
+    let directories = match daemon {
+        Some(_) => directories.to_vec(),
+        None => known().collect(),
+    };
+    let daemon = daemon.unwrap_or(1);
     let disks = directories.iter().filter_map(|path| {
         let found = statvfs(&of_daemon(&proc, daemon, path)).ok()?;
         let read_only = found.flags().contains(FsFlags::ST_RDONLY);
@@ -110,13 +117,13 @@ fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
 pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for disk in disks {
-        let found = [read_only(disk), space(disk), inodes(disk)]
-            .into_iter()
-            .flatten();
-        for finding in found {
+        let found = match disk.read_only {
+            true => [Some(read_only(disk)), None],
+            false => [space(disk), inodes(disk)],
+        };
+        for finding in found.into_iter().flatten() {
             // Both directories are often on one file system.
-            let same = findings.iter_mut().find(|other| other.code == finding.code);
-            match same {
+            match findings.iter_mut().find(|other| other.code == finding.code) {
                 Some(other) => other.evidence.extend(finding.evidence),
                 None => findings.push(finding),
             }
@@ -125,63 +132,50 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     findings
 }
 
-fn finding(code: &'static str, full: bool, summary: String, next: String) -> Finding {
-    let severity = if full {
-        Severity::Critical
-    } else {
-        Severity::Warning
-    };
-    let explains: &[&str] = if full { CAUSED } else { &[] };
-    Finding::new(code, Layer::Host, severity, summary, next).explains(explains)
-}
-
-/// What a disk to which nothing can be written explains.
-const CAUSED: &[&str] = &[
-    "runtime_silent",
-    "runtime_unreachable",
-    "list_failed",
-    "pods_failing",
-    "daemon_restarted",
-    "init_gone",
-    "kubelet_pleg_unhealthy",
-];
-
-fn read_only(disk: &Disk) -> Option<Finding> {
-    disk.read_only.then(|| {
-        let mount = disk.mount.as_deref().unwrap_or(&disk.path);
-        let summary = format!("the runtime cannot write to {}: its file system is read-only", disk.path);
-        let next = format!(
-            "Look for errors of the disk in `dmesg`; if there are none, `mount -o remount,rw {mount}`"
-        );
-        finding("disk_readonly", true, summary, next).because(format!("{mount} is mounted read-only"))
-    })
+fn read_only(disk: &Disk) -> Finding {
+    let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
+    let summary = format!("the runtime cannot write to {path}: its file system is read-only");
+    let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
+    DISK_READONLY
+        .found(summary, next)
+        .because(format!("{mount} is mounted read-only"))
 }
 
 fn space(disk: &Disk) -> Option<Finding> {
-    let left = share(disk.free_bytes, disk.bytes);
-    let full = disk.free_bytes < NOTHING || left < FULL && disk.free_bytes < LITTLE;
-    let short = left < SHORT && disk.free_bytes < LITTLE;
-    (disk.bytes > 0 && !disk.read_only && (full || short)).then(|| {
-        let what = if full { "full" } else { "nearly full" };
-        let summary = format!("the file system of {} is {what}", disk.path);
-        let next = format!(
-            "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`",
-            disk.path
-        );
+    let (path, left) = (&disk.path, share(disk.free_bytes, disk.bytes));
+    let little = disk.free_bytes < LITTLE;
+    let full = disk.free_bytes < NOTHING || left < FULL && little;
+    (disk.bytes > 0 && (full || left < SHORT && little)).then(|| {
+        let next =
+            format!("Find what uses the space: `du -xh --max-depth=2 {path} | sort -h | tail`");
         let (free, bytes) = (bytes(disk.free_bytes), bytes(disk.bytes));
-        finding("disk_full", full, summary, next)
-            .because(format!("{}: {free} of {bytes} are free", disk.path))
+        let evidence = format!("{path}: {free} of {bytes} are free");
+        finding(
+            &DISK_FULL,
+            full,
+            format!("space on the file system of {path}"),
+            next,
+        )
+        .because(evidence)
     })
 }
 
 fn inodes(disk: &Disk) -> Option<Finding> {
-    let left = share(disk.free_inodes, disk.inodes);
-    (disk.inodes > 0 && !disk.read_only && left < SHORT).then(|| {
-        let full = left < FULL;
-        let what = if full { "no inodes left" } else { "few inodes left" };
-        let summary = format!("the file system of {} has {what}", disk.path);
-        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`", disk.path);
-        finding("disk_inodes", full, summary, next)
-            .because(format!("{}: {} of {} inodes are free", disk.path, disk.free_inodes, disk.inodes))
+    let (path, left) = (&disk.path, share(disk.free_inodes, disk.inodes));
+    (disk.inodes > 0 && left < SHORT).then(|| {
+        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {path} | sort -n | tail`");
+        let evidence = format!("{path}: {} of {} inodes are free", disk.free_inodes, disk.inodes);
+        finding(&DISK_INODES, left < FULL, format!("inodes on the file system of {path}"), next).because(evidence)
     })
+}
+
+fn finding(kind: &Kind, full: bool, what: String, next: String) -> Finding {
+    match full {
+        true => kind.found(format!("the runtime has no {what}"), next),
+        false => Finding {
+            severity: Severity::Warning,
+            explains: &[],
+            ..kind.found(format!("the runtime has little {what}"), next)
+        },
+    }
 }

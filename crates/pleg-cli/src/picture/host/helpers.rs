@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::sample::{Sample, Samples};
+use super::kinds::RUNC_HANGS;
+use super::sample::Sample;
 use super::shims::{Role, Shims};
-use super::{CALLS, Calls, listed, shorten, what_blocks};
-use crate::picture::finding::{Finding, Layer, Severity};
+use super::{Calls, listed, shorten, what_blocks};
+use crate::picture::finding::Finding;
 use crate::proc::{Belongs, Proc};
 
 const NAMES: [&str; 5] = ["runc", "crun", "runsc", "youki", "kata-runtime"];
@@ -50,11 +51,6 @@ pub(super) fn find(proc: &Proc, sample: &Sample, daemon: Option<u32>) -> Vec<Hel
     helpers.take(100).collect()
 }
 
-/// Those of the last sample: their age is enough to know that they hang.
-pub(super) fn assess(samples: &Samples) -> Vec<Helper> {
-    samples.end.helpers.clone()
-}
-
 pub(super) fn check(helpers: &[Helper], shims: &Shims, calls: &Calls) -> Option<Finding> {
     let oldest = helpers
         .iter()
@@ -80,14 +76,7 @@ pub(super) fn check(helpers: &[Helper], shims: &Shims, calls: &Calls) -> Option<
             ),
         ),
     };
-    let mut finding = Finding::new(
-        "runc_hangs",
-        Layer::Runtime,
-        Severity::Critical,
-        summary,
-        next,
-    )
-    .explains(CALLS);
+    let mut finding = RUNC_HANGS.found(summary, next);
     let lines = helpers.iter().zip(&owners).map(|(helper, owner)| {
         let at = helper
             .at

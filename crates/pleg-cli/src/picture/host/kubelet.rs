@@ -2,20 +2,26 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use super::{HostTarget, command, within};
+use super::kinds::{KUBELET_OTHER, KUBELET_PLEG, KUBELET_SLOW, KUBELET_STOPPED, KUBELET_UNHEALTHY};
+use super::sample::{Sample, Samples};
+use super::{HostTarget, command, on_host, within};
 use crate::agent_client::get_from;
+use crate::bounded;
 use crate::kubelet::find_process;
-use crate::picture::finding::{Finding, Layer, Severity};
-use crate::proc::Proc;
+use crate::picture::finding::{Finding, Severity};
+use crate::proc::{Proc, Process};
 
 /// How long the kubelet may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -26,18 +32,31 @@ const SLOW: f64 = 1.0;
 const RECENT: f64 = 60.0;
 /// What a kubelet logs of its PLEG until its first relist has ended.
 const STARTS: &str = "pleg has yet to be successful";
-/// How long that may take, in seconds. Its first relist begins after one second.
-const STARTED: f64 = 10.0;
+/// How long that may take, in seconds.
+const STARTED: f64 = 60.0;
+/// How old a line of the log may be, in seconds.
+const OLDEST: f64 = 900.0;
 /// The most bytes of the log.
 const MOST_LOG: u64 = 8 << 20;
-/// The units that contain a kubelet.
-const UNITS: [&str; 6] = [
+/// The units that contain a kubelet: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical
+/// Kubernetes.
+const UNITS: [&str; 9] = [
     "kubelet",
     "k3s",
     "k3s-agent",
     "rke2-server",
     "rke2-agent",
+    "k0scontroller",
+    "k0sworker",
     "snap.microk8s.daemon-kubelite",
+    "snap.k8s.kubelet",
+];
+/// The files of those that do not write to the journal: RKE2, Talos, k3s without systemd.
+const FILES: [&str; 4] = [
+    "/var/lib/rancher/rke2/agent/logs/kubelet.log",
+    "/var/log/kubelet.log",
+    "/var/log/k3s.log",
+    "/var/log/k3s-agent.log",
 ];
 
 /// The kubelet.
@@ -45,8 +64,10 @@ const UNITS: [&str; 6] = [
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// It was stopped at the begin and at the end.
+    /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
+    /// The endpoint of its runtime, if that is not the examined one. Nothing else of it was read then.
+    pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
     pub(crate) journal: Option<Journal>,
@@ -79,6 +100,7 @@ pub(crate) struct Relists {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Journal {
+    pub(crate) lines: u64,
     /// Lines with "PLEG is not healthy".
     pub(crate) unhealthy: u64,
     /// Lines with "skipping pod synchronization".
@@ -98,26 +120,52 @@ pub(super) async fn collect(
     until: Instant,
 ) -> (Option<Kubelet>, Option<String>) {
     let (root, socket) = (target.root.clone(), target.socket.clone());
-    let found = within(DEADLINE, move || find_process(&root, socket.as_deref())).await;
-    let process = match found {
-        Ok(Some(process)) => process,
-        Ok(None) => return (None, None),
+    let find = move || {
+        let proc = Proc::below(&root);
+        let processes = proc.processes().ok()?;
+        let found = find_process(&proc, &processes, socket.as_deref())?;
+        let started = processes.get(&found.pid).zip(proc.boot());
+        Some((
+            found,
+            started.map(|(process, boot)| process.started_at(boot)),
+        ))
+    };
+    let (process, started) = match within(DEADLINE, find).await {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            return (
+                None,
+                Some("the kubelet: no process of it is visible".to_owned()),
+            );
+        }
         Err(why) => return (None, Some(format!("the kubelet: {why}"))),
     };
+    if process.other_runtime.is_some() {
+        let kubelet = Kubelet {
+            pid: process.pid,
+            other_runtime: process.other_runtime,
+            ..Kubelet::default()
+        };
+        return (Some(kubelet), None);
+    }
     let proc = Proc::below(&target.root);
     let stopped = || proc.process(process.pid).is_some_and(|p| p.is_stopped());
     let stopped_first = stopped();
     let address = SocketAddr::from(([127, 0, 0, 1], process.healthz_port));
-    let (healthz, journal, before) =
-        tokio::join!(healthz(address), journal(target), metrics(target));
+    let (healthz, journal, before) = tokio::join!(
+        healthz(address),
+        log(target, process.log_file, started),
+        metrics(target)
+    );
     clock.sleep_until(until).await;
     let after = metrics(target).await;
     let kubelet = Kubelet {
         pid: process.pid,
         stopped: stopped_first && stopped(),
+        other_runtime: None,
         healthz,
         relists: after.map(|after| relists(before.as_deref(), &after)),
-        journal: journal.clone().ok().flatten(),
+        journal: journal.clone().ok(),
     };
     let why = journal.err().map(|why| format!("the kubelet's log: {why}"));
     (Some(kubelet), why)
@@ -195,8 +243,57 @@ fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
 
-/// Reads the log of the last quarter of an hour, if there is a journal.
-async fn journal(target: &HostTarget) -> Result<Option<Journal>, String> {
+/// What two samples show of the kubelet's process.
+pub(super) fn assess(samples: &Samples) -> Option<Kubelet> {
+    let found = samples.end.kubelet.as_ref()?;
+    let stopped = |sample: &Sample| {
+        sample
+            .processes
+            .get(&found.pid)
+            .is_some_and(Process::is_stopped)
+    };
+    Some(Kubelet {
+        pid: found.pid,
+        stopped: stopped(&samples.begin) && stopped(&samples.end),
+        other_runtime: found.other_runtime.clone(),
+        ..Kubelet::default()
+    })
+}
+
+/// Reads the log of the last quarter of an hour, from the files and from the journal.
+async fn log(
+    target: &HostTarget,
+    file: Option<PathBuf>,
+    started: Option<f64>,
+) -> Result<Journal, String> {
+    let root = target.root.clone();
+    let files = move || {
+        let known = FILES.iter().map(|file| on_host(&root, file));
+        let texts = known
+            .chain(file)
+            .filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
+        texts.collect::<Vec<String>>()
+    };
+    let (files, journal) = tokio::join!(within(DEADLINE, files), journal(target));
+    let mut texts = files.unwrap_or_default();
+    texts.extend(journal.clone().ok().flatten());
+    let mut log = Journal::default();
+    for text in &texts {
+        log.add(text, now(), started);
+    }
+    if log.lines > 0 {
+        return Ok(log);
+    }
+    journal?;
+    Err(format!(
+        "no line of the last 15 min in the journal (units {}) nor in {}",
+        UNITS.join(", "),
+        FILES.join(", ")
+    ))
+}
+
+/// Reads the journal of the last quarter of an hour, if there is one.
+async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
     let units = UNITS.iter().flat_map(|unit| ["--unit", unit]);
     let child = command(&target.journalctl)
         .args([
@@ -227,33 +324,37 @@ async fn journal(target: &HostTarget) -> Result<Option<Journal>, String> {
             DEADLINE.as_secs()
         )),
         Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(_)) => Ok(Some(Journal::parse(&String::from_utf8_lossy(&text), now()))),
+        Ok(Ok(_)) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
     }
 }
 
 impl Journal {
-    fn parse(text: &str, now: f64) -> Self {
-        let mut journal = Self::default();
-        let starts = starts(text);
+    /// Counts the lines that this kubelet has logged in the last quarter of an hour, if it started then.
+    fn add(&mut self, text: &str, now: f64, started: Option<f64>) {
         for line in text.lines() {
-            if starts.iter().any(|start| start.contains(&time(line))) && line.contains(STARTS) {
+            let at = time(line, now);
+            let age = at.zip(started).map(|(at, started)| at - started);
+            // The time of the boot is known to the second.
+            if age.is_some_and(|age| age < -1.0) || at.is_some_and(|at| now - at > OLDEST) {
+                continue;
+            }
+            self.lines += 1;
+            if line.contains(STARTS) && age.is_some_and(|age| age < STARTED) {
                 continue;
             }
             if line
                 .to_ascii_lowercase()
                 .contains("skipping pod synchronization")
             {
-                journal.skipped += 1;
+                self.skipped += 1;
             }
             if let Some((_, why)) = line.split_once("PLEG is not healthy") {
-                journal.unhealthy += 1;
-                let ago = now - time(line);
-                journal.ago_seconds = (!ago.is_nan()).then_some(ago.max(0.0));
-                journal.inactive = duration_after(why, "active ");
-                journal.threshold = duration_after(why, "threshold is ");
+                self.unhealthy += 1;
+                self.ago_seconds = at.map(|at| (now - at).max(0.0));
+                self.inactive = duration_after(why, "active ");
+                self.threshold = duration_after(why, "threshold is ");
             }
         }
-        journal
     }
 
     fn is_recent(&self) -> bool {
@@ -261,25 +362,37 @@ impl Journal {
     }
 }
 
-/// When the line was logged, in seconds of Unix time; NaN if it does not say.
-fn time(line: &str) -> f64 {
-    let time = line.split_whitespace().next();
-    time.and_then(|time| time.parse().ok()).unwrap_or(f64::NAN)
+/// When the line was logged, in seconds of Unix time: as the journal writes it, JSON, or klog without a year.
+fn time(line: &str, now: f64) -> Option<f64> {
+    let first = line.split_whitespace().next()?;
+    let unix = || first.parse().ok();
+    let json = || {
+        let (_, rest) = line.split_once("\"ts\":")?;
+        let millis = rest.split([',', '}']).next()?.trim().parse::<f64>().ok()?;
+        Some(millis / 1e3)
+    };
+    let at: f64 = unix().or_else(json).or_else(|| klog_time(line, now))?;
+    // With another time zone than the kubelet's, nothing is known.
+    (at <= now + RECENT).then_some(at)
 }
 
-/// The times in which a kubelet started: it reports that its PLEG is not healthy until the first relist has ended. If it
-/// says so for longer, no relist succeeds.
-fn starts(text: &str) -> Vec<RangeInclusive<f64>> {
-    let lines = text.lines().filter(|line| line.contains(STARTS));
-    let mut starts: Vec<RangeInclusive<f64>> = Vec::new();
-    for at in lines.map(time).filter(|at| at.is_finite()) {
-        match starts.last_mut() {
-            Some(start) if at - start.end() <= RECENT => *start = *start.start()..=at,
-            _ => starts.push(at..=at),
-        }
+/// `E1124 12:00:10.000000`, in the local time zone.
+fn klog_time(line: &str, now: f64) -> Option<f64> {
+    let stamp = line.get(1..21)?;
+    let zone = TimeZone::system();
+    let now = Timestamp::from_second(now as i64)
+        .ok()?
+        .to_zoned(zone.clone());
+    let of_year = |year: i16| {
+        let time = DateTime::strptime("%Y %m%d %H:%M:%S%.f", format!("{year} {stamp}")).ok()?;
+        let time = time.to_zoned(zone.clone()).ok()?.timestamp();
+        Some(time.as_second() as f64)
+    };
+    let this = of_year(now.year())?;
+    match this > now.timestamp().as_second() as f64 + 86_400.0 {
+        true => of_year(now.year() - 1),
+        false => Some(this),
     }
-    starts.retain(|start| start.end() - start.start() < STARTED);
-    starts
 }
 
 /// Go's spelling of a duration after these words. Nothing else of a log line is recorded.
@@ -296,17 +409,21 @@ pub(super) fn check(kubelet: Option<&Kubelet>) -> Vec<Finding> {
     let Some(kubelet) = kubelet else {
         return Vec::new();
     };
-    if kubelet.stopped {
-        let summary = format!("the kubelet is stopped (pid {})", kubelet.pid);
-        let next = "Find out who stopped it (a debugger, SIGSTOP); then send SIGCONT.";
-        let finding = Finding::new(
-            "kubelet_stopped",
-            Layer::Kubelet,
-            Severity::Critical,
+    let pid = kubelet.pid;
+    if let Some(endpoint) = &kubelet.other_runtime {
+        let summary = format!("the kubelet (pid {pid}) uses another runtime than the examined one");
+        let finding = KUBELET_OTHER.found(
             summary,
-            next,
+            format!("Examine that one: `pleg doctor -r {endpoint}`"),
         );
-        return vec![finding.because("its state is T at the begin and at the end")];
+        return vec![finding.because(format!("its runtime is {endpoint}"))];
+    }
+    if kubelet.stopped {
+        let next = format!(
+            "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
+        );
+        let finding = KUBELET_STOPPED.found(format!("the kubelet is stopped (pid {pid})"), next);
+        return vec![finding.because("its state is T at the start and at the end")];
     }
     let findings = [
         pleg_unhealthy(kubelet),
@@ -317,58 +434,45 @@ pub(super) fn check(kubelet: Option<&Kubelet>) -> Vec<Finding> {
 }
 
 fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
-    let failed = kubelet.healthz.iter().flat_map(|healthz| &healthz.failed);
-    let failed = failed
-        .filter(|check| check.eq_ignore_ascii_case("pleg"))
-        .count()
-        > 0;
+    let mut checks = kubelet.healthz.iter().flat_map(|healthz| &healthz.failed);
+    let failed = checks.any(|check| check.eq_ignore_ascii_case("pleg"));
     let journal = kubelet
         .journal
         .as_ref()
         .filter(|journal| journal.unhealthy > 0);
-    let recent = journal.is_some_and(Journal::is_recent);
     if !failed && journal.is_none() {
         return None;
     }
-    let (severity, summary) = if failed || recent {
-        (
-            Severity::Critical,
-            "the kubelet reports that its PLEG is not healthy",
-        )
-    } else {
-        let summary =
-            "the kubelet reported in the last quarter of an hour that its PLEG was not healthy";
-        (Severity::Warning, summary)
-    };
-    let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time.";
-    let mut finding = Finding::new(
-        "kubelet_pleg_unhealthy",
-        Layer::Kubelet,
-        severity,
-        summary,
-        next,
-    );
+    let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time";
+    let mut finding = KUBELET_PLEG.found("the kubelet reports that its PLEG is not healthy", next);
+    if !failed && !journal.is_some_and(Journal::is_recent) {
+        finding.severity = Severity::Warning;
+        finding.summary =
+            "the kubelet reported in the last quarter of an hour that its PLEG was not healthy"
+                .to_owned();
+    }
     if failed {
         finding = finding.because("its /healthz names pleg");
     }
     if let Some(journal) = journal {
-        let times = format!("{} times in its log in 15 min", journal.unhealthy);
-        finding = finding.because(match journal.ago_seconds {
-            Some(ago) => format!("{times}, the last {ago:.0} s ago"),
-            None => times,
-        });
-        if let Some((inactive, threshold)) =
-            journal.inactive.as_ref().zip(journal.threshold.as_ref())
-        {
-            finding = finding.because(format!(
-                "last active {inactive} before; the threshold is {threshold}"
-            ));
-        }
+        let ago = journal
+            .ago_seconds
+            .map(|ago| format!(", the last {ago:.0} s ago"));
+        let ago = ago.unwrap_or_default();
+        finding = finding.because(format!(
+            "{} times in its log in 15 min{ago}",
+            journal.unhealthy
+        ));
+        let times = journal.inactive.as_ref().zip(journal.threshold.as_ref());
+        let active = times
+            .map(|(before, most)| format!("last active {before} before; the threshold is {most}"));
+        finding.evidence.extend(active);
         if journal.skipped > 0 {
-            finding = finding.because(format!(
+            let skipped = format!(
                 "it skipped the synchronization of pods {} times",
                 journal.skipped
-            ));
+            );
+            finding = finding.because(skipped);
         }
     }
     Some(finding)
@@ -380,10 +484,8 @@ fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         .healthz
         .as_ref()
         .filter(|healthz| !healthz.healthy)?;
-    let others = healthz
-        .failed
-        .iter()
-        .filter(|check| !check.eq_ignore_ascii_case("pleg"));
+    let others = healthz.failed.iter();
+    let others = others.filter(|check| !check.eq_ignore_ascii_case("pleg"));
     let others: Vec<&str> = others.map(String::as_str).collect();
     let evidence = match (healthz.silent, others.as_slice()) {
         (true, _) => "its /healthz does not answer within 3 s".to_owned(),
@@ -391,38 +493,28 @@ fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         (false, []) => return None,
         (false, names) => format!("its /healthz fails: {}", names.join(", ")),
     };
-    let next = "Read its log (journalctl -u kubelet). A failed syncloop means that a pod worker or the PLEG blocks it.";
-    let summary = "the kubelet is not healthy";
-    let finding = Finding::new(
-        "kubelet_unhealthy",
-        Layer::Kubelet,
-        Severity::Warning,
-        summary,
-        next,
-    );
-    Some(finding.because(evidence))
+    let next = "Read its log. A failed syncloop means that a pod worker or the PLEG blocks it";
+    Some(
+        KUBELET_UNHEALTHY
+            .found("the kubelet is not healthy", next)
+            .because(evidence),
+    )
 }
 
 fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
     let relists = kubelet.relists.as_ref()?;
     let mean = relists.mean_seconds.filter(|mean| *mean >= SLOW)?;
-    let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min.";
-    let summary = format!("the kubelet's relist takes {mean:.1} s");
-    let finding = Finding::new(
-        "kubelet_relist_slow",
-        Layer::Kubelet,
-        Severity::Warning,
-        summary,
-        next,
-    );
-    let finding = finding.because(match relists.count {
+    let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min";
+    let finding = KUBELET_SLOW.found(format!("the kubelet's relist takes {mean:.1} s"), next);
+    let mut finding = finding.because(match relists.count {
         0 => "the mean since its start; none ended during the examination".to_owned(),
         n => format!("the mean of {n} during the examination"),
     });
-    Some(match relists.last_seen_seconds {
-        Some(seen) => finding.because(format!("its PLEG was last seen active {seen:.0} s ago")),
-        None => finding,
-    })
+    let seen = relists.last_seen_seconds;
+    finding
+        .evidence
+        .extend(seen.map(|seen| format!("its PLEG was last seen active {seen:.0} s ago")));
+    Some(finding)
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ mod disks;
 #[cfg(test)]
 mod fake;
 mod helpers;
+mod kinds;
 mod kubelet;
 mod mounts;
+mod pod_findings;
 mod pressure;
 mod sample;
 mod shims;
@@ -54,16 +56,6 @@ pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the runtime's file systems may take to answer.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
-
-/// The findings about calls that a cause on the host may explain.
-const CALLS: &[&str] = &[
-    "runtime_silent",
-    "list_slow",
-    "list_failed",
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-];
 
 /// What the host shows. What could not be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -256,10 +248,11 @@ impl Watch {
         host.pressure = pressure::assess(&samples);
         host.blocked = pressure::blocked(&samples);
         host.shims = shims::assess(&samples);
-        host.helpers = helpers::assess(&samples);
+        host.helpers.clone_from(&samples.end.helpers);
+        host.kubelet = kubelet::assess(&samples);
         host.daemon = pid.and_then(|pid| daemon::assess(&samples, first, pid));
         host.limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
-        if let Some(pid) = pid {
+        if self.target.socket.is_some() {
             match self.read_disks(pid, &samples.end.directories).await {
                 Ok(disks) => host.disks = disks,
                 Err(why) => host.unreadable.push(format!("the runtime's disks: {why}")),
@@ -299,7 +292,7 @@ impl Watch {
 
     async fn read_disks(
         &self,
-        daemon: u32,
+        daemon: Option<u32>,
         directories: &Arc<Vec<String>>,
     ) -> Result<Vec<Disk>, String> {
         let (root, directories) = (self.target.root.clone(), Arc::clone(directories));
@@ -362,7 +355,7 @@ pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     findings.extend(limits);
     findings.extend(daemon::check(host, limited));
     findings.extend(helpers::check(&host.helpers, &host.shims, calls));
-    findings.extend(shims::check(&host.shims, daemon, calls));
+    findings.extend(pod_findings::check(&host.shims, daemon, calls));
     findings.extend(systemd::check(host.systemd.as_ref()));
     // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys;

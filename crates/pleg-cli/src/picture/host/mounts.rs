@@ -15,8 +15,9 @@ use futures::StreamExt as _;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
+use super::kinds::{Kind, MOUNT_HANGS, MOUNT_SLOW};
 use super::{Calls, HostTarget, command, listed, on_host, shorten};
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 use crate::proc::Proc;
 
 /// How long a mount may take to answer.
@@ -218,82 +219,41 @@ fn pod_in(path: &str) -> Option<String> {
     (is_uid && below.starts_with("volume")).then(|| uid.to_owned())
 }
 
-/// What a mount that hangs explains.
-const CAUSED: &[&str] = &[
-    "runtime_silent",
-    "list_slow",
-    "list_failed",
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-    "daemon_blocked",
-    "shim_blocked",
-    "container_blocked",
-    "blocked_tasks",
-    "runc_hangs",
-];
-
 pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
     let name = |mount: &Mount| {
         let Some(uid) = &mount.pod else {
             return String::new();
         };
-        match calls.pods.get(uid) {
-            Some(pod) => format!(", of pod {pod}"),
-            None => format!(", of pod {uid}"),
-        }
+        format!(", of pod {}", calls.pods.get(uid).unwrap_or(uid))
     };
-    let first = |all: &[Mount]| {
-        all.first()
-            .map_or(String::new(), |mount| mount.path.clone())
-    };
-    let finding = |code, severity, all: &[Mount], what: &str, next: String| {
-        let paths: Vec<String> = all
+    let finding = |kind: &Kind, all: &[Mount], what: &str, next: &str| {
+        let first = &all.first()?.path;
+        let paths = all
             .iter()
-            .map(|m| format!("{}{}", m.path, name(m)))
-            .collect();
-        let paths = listed(&paths)?;
-        let mut finding = Finding::new(
-            code,
-            Layer::Host,
-            severity,
-            format!("{what}: {paths}"),
-            next,
-        );
-        finding.evidence = all
-            .iter()
-            .map(|mount| {
-                let answer = match mount.answer_millis {
-                    Some(millis) => format!("answered after {millis} ms"),
-                    None => format!("no answer within {} s", DEADLINE.as_secs()),
-                };
-                format!("{} ({}){}: {answer}", mount.path, mount.fs, name(mount))
-            })
-            .collect();
+            .map(|mount| format!("{}{}", mount.path, name(mount)));
+        let summary = format!("{what}: {}", listed(&paths.collect::<Vec<_>>())?);
+        let mut finding = kind.found(summary, format!("{next} {first}`"));
+        let evidence = all.iter().map(|mount| {
+            let answer = match mount.answer_millis {
+                Some(millis) => format!("answered after {millis} ms"),
+                None => format!("no answer within {} s", DEADLINE.as_secs()),
+            };
+            format!("{} ({}){}: {answer}", mount.path, mount.fs, name(mount))
+        });
+        finding.evidence = evidence.collect();
         shorten(&mut finding.evidence);
         Some(finding)
     };
+    let unmount =
+        "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
+    let ask = "Check its server and the network to it: `time stat -f";
     let hanging = finding(
-        "mount_hangs",
-        Severity::Critical,
+        &MOUNT_HANGS,
         &mounts.hanging,
         "a mount does not answer",
-        format!(
-            "Restore its server or process; else unmount it, and restart the pod: `umount -f -l {}`",
-            first(&mounts.hanging)
-        ),
+        unmount,
     );
-    let slow = finding(
-        "mount_slow",
-        Severity::Info,
-        &mounts.slow,
-        "a mount answers slowly",
-        format!(
-            "Check its server and the network to it: `time stat -f {}`",
-            first(&mounts.slow)
-        ),
-    );
-    let hanging = hanging.map(|finding| finding.explains(CAUSED));
+    let slow = finding(&MOUNT_SLOW, &mounts.slow, "a mount answers slowly", ask);
     hanging.into_iter().chain(slow).collect()
 }
 

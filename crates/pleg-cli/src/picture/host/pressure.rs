@@ -4,9 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::kinds::{BLOCKED_TASKS, CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE, STARVED};
 use super::sample::{Samples, place};
-use super::{CALLS, Calls, Host, blocked_evidence, rounded, shorten, what_blocks};
-use crate::picture::finding::{Finding, Layer, Severity};
+use super::{Calls, Host, blocked_evidence, rounded, shorten, what_blocks};
+use crate::picture::finding::{Finding, Severity};
 use crate::proc::Proc;
 
 const CPU: &str = "cpu_pressure";
@@ -151,41 +152,45 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
     let found = found.into_iter().flatten().map(|mut finding| {
         if delays(&finding) {
             finding.severity = Severity::Warning;
-            finding.explains = if explained { &[] } else { CALLS };
+            finding.explains = if explained { &[] } else { STARVED };
         }
         finding
     });
     found.collect()
 }
 
-fn finding(code: &'static str, summary: String, next: impl Into<String>) -> Finding {
-    Finding::new(code, Layer::Host, Severity::Info, summary, next)
-}
-
 fn io_pressure(stalls: &Stalls) -> Finding {
     let next =
-        "Find what reads and writes most (iotop, pidstat -d); look for errors of the disk (dmesg).";
-    finding("io_pressure", summary("disks", stalls), next).because(figures(stalls))
+        "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
+    IO_PRESSURE
+        .found(summary("disks", stalls), next)
+        .because(figures(stalls))
 }
 
 fn memory_pressure(stalls: &Stalls) -> Finding {
-    let next =
-        "Find what uses most memory; set limits and reserved memory (kubelet: systemReserved).";
-    finding("memory_pressure", summary("memory", stalls), next).because(figures(stalls))
+    let next = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for the \
+                system (kubelet: systemReserved)";
+    MEMORY_PRESSURE
+        .found(summary("memory", stalls), next)
+        .because(figures(stalls))
 }
 
 fn cpu_pressure(stalls: &Stalls, host: &Host) -> Finding {
-    let next = "Find what uses most CPU time (top); set CPU limits, or reserve CPU for the system.";
-    let mut found = finding(CPU, summary("a CPU", stalls), next).because(figures(stalls));
-    if let Some(load) = host.load {
-        found = found.because(format!("load {load:.1} on {} CPUs", host.cpus));
-    }
-    match host.daemon.as_ref().and_then(|d| d.waiting_for_cpu) {
-        Some(threads) => found.because(format!(
-            "on average {threads:.2} threads of the runtime waited for a CPU"
-        )),
-        None => found,
-    }
+    let next = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
+                systemReserved)";
+    let mut found = CPU_PRESSURE
+        .found(summary("a CPU", stalls), next)
+        .because(figures(stalls));
+    let load = host
+        .load
+        .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
+    let waits = host
+        .daemon
+        .as_ref()
+        .and_then(|daemon| daemon.waiting_for_cpu);
+    let waits = waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
+    found.evidence.extend(load.into_iter().chain(waits));
+    found
 }
 
 fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
@@ -199,7 +204,7 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
     let disk =
         format!("Find the disk or mount for which they wait: `dmesg`; `cat /proc/{first}/stack`");
     let next = what_blocks(&places, disk);
-    let mut found = finding("blocked_tasks", summary, next);
+    let mut found = BLOCKED_TASKS.found(summary, next);
     let lines = blocked.iter().map(|process| {
         let why = blocked_evidence(std::slice::from_ref(&process.at));
         format!("{} (pid {}): {why}", process.name, process.pid)

@@ -10,10 +10,14 @@ use super::bundles::{self, DeadInit};
 use super::pressure::Counters;
 use super::shims::{self, Role};
 use super::{cgroup, disks, helpers, host_files, rounded};
+use crate::kubelet::{KubeletProcess, find_process};
 use crate::proc::{Blocked, Proc, Process};
 
 /// Each thread in state D counts in the load average. Below this load, none has been there for half a minute.
 const IDLE: f64 = 0.3;
+/// On an idle host only processes of pods and of the runtime are read, and all of them each so many times: a PID may have been
+/// used again.
+const FULL: u32 = 10;
 
 /// What a sample is of.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +33,7 @@ pub(super) struct Subject {
 /// One sample.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
+    number: u32,
     pub(super) processes: BTreeMap<u32, Process>,
     /// The processes in state D.
     pub(super) blocked: BTreeMap<u32, Blocked>,
@@ -46,6 +51,7 @@ pub(super) struct Sample {
     pub(super) limits: cgroup::Counters,
     /// The daemon's directories.
     pub(super) directories: Arc<Vec<String>>,
+    pub(super) kubelet: Option<KubeletProcess>,
     pub(super) load: Option<f64>,
     pub(super) files: Option<(u64, u64)>,
     pub(super) threads: Option<(u64, u64)>,
@@ -66,17 +72,22 @@ impl Sample {
     /// Reads all processes, and more about the daemon and the shims. What never changes is taken from the sample before.
     pub(super) fn take(subject: &Subject, before: Option<&Self>) -> std::io::Result<Self> {
         let proc = Proc::below(&subject.root);
+        let none = Self::default();
+        let before = before.unwrap_or(&none);
         let mut sample = Self {
-            processes: proc.processes()?,
             pressure: Counters::read(&proc),
             files: proc.files(),
             uptime: proc.uptime(),
             shows_host: proc.shows_host(),
+            number: before.number.wrapping_add(1),
             ..Self::default()
         };
         sample.read_load(&proc);
-        let none = Self::default();
-        let before = before.unwrap_or(&none);
+        let idle = !subject.thorough && sample.load.is_some_and(|load| load < IDLE);
+        let partial = idle && !sample.number.is_multiple_of(FULL);
+        let known = |pid: u32| before.processes.get(&pid).filter(|_| partial);
+        let aside = |process: &&Process| before.is_aside(process, subject.daemon);
+        sample.processes = proc.processes_but(|pid| known(pid).filter(aside).cloned())?;
         let files = host_files(&subject.root);
         sample.roles = shims::roles(&proc, &files, &sample, before, subject.socket.as_deref());
         sample.inits = bundles::inits(&proc, &sample, before);
@@ -89,7 +100,13 @@ impl Sample {
         sample.blocked = blocked
             .map(|process| (process.pid, proc.blocked(&process.pid.to_string())))
             .collect();
-        sample.watch(&proc, subject, &files, before);
+        let known = before.kubelet.clone().filter(|kubelet| {
+            let process = sample.processes.get(&kubelet.pid);
+            process.is_some_and(|process| before.same(process).is_some())
+        });
+        let find = || find_process(&proc, &sample.processes, subject.socket.as_deref());
+        sample.kubelet = known.or_else(find);
+        sample.watch(&proc, subject, &files, before, idle);
         Ok(sample)
     }
 
@@ -107,8 +124,8 @@ impl Sample {
     }
 
     /// Reads more about the daemon, the shims and the processes of containers.
-    fn watch(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self) {
-        if subject.thorough || self.load.is_none_or(|load| load >= IDLE) {
+    fn watch(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self, idle: bool) {
+        if !idle {
             let shims = self.shims().map(|(pid, _)| pid);
             let watched = shims.map(|pid| {
                 let threads = proc.blocked_threads(pid);
@@ -136,13 +153,22 @@ impl Sample {
         self.limits = cgroup::Counters::read(files, &groups);
         let freezer = cgroup::Group::find(files, &groups, "freezer");
         self.frozen
-            .extend(freezer.and_then(|group| Some((pid, group.frozen()?))));
+            .extend(freezer.and_then(|group| Some((pid, group.frozen(daemon.state)?))));
         let watched = Watched {
             threads: proc.blocked_threads(pid),
             descriptors: proc.descriptors(pid),
             waited: proc.waited(pid),
         };
         self.watched.insert(pid, watched);
+    }
+
+    /// Whether nothing follows from the process while the host is idle: it is not the daemon, nor a process of a pod or of
+    /// the runtime, nor the kubelet.
+    fn is_aside(&self, process: &Process, daemon: Option<u32>) -> bool {
+        let of_pod = |pid: u32| self.roles.contains_key(&pid);
+        let kubelet = self.kubelet.as_ref().map(|kubelet| kubelet.pid);
+        let is = |pid: u32| of_pod(pid) || Some(pid) == daemon || Some(pid) == kubelet;
+        !is(process.pid) && !is(process.parent)
     }
 
     /// The PIDs and ids of shims.

@@ -1,6 +1,6 @@
 //! Shims: the process beside the containers of a sandbox (containerd) or of a container (CRI-O's conmon).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::bundles::DeadInit;
-use super::cgroup::{Group, thaw};
-use super::daemon::Daemon;
+use super::cgroup::Group;
 use super::sample::{Sample, Samples, place};
-use super::{Calls, blocked_evidence, listed, what_blocks};
 use crate::kubelet::values;
-use crate::picture::finding::{Finding, Layer, Severity};
 use crate::proc::{Belongs, Proc, Process};
-use crate::text::short;
 
-/// The begin of the name of containerd's shims. The kernel keeps no more of it.
+/// The start of the name of containerd's shims. The kernel keeps no more of it.
 const CONTAINERD: &str = "containerd-shim";
 /// CRI-O's, one for each container.
 const CONMON: &str = "conmon";
@@ -49,7 +45,7 @@ pub(crate) struct Shim {
     pub(crate) id: String,
     /// It is so old that the list before the examination should contain its sandbox.
     pub(crate) old: bool,
-    /// It was stopped at the begin and at the end.
+    /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
     /// Threads that were blocked in the kernel all the time: where they wait.
     pub(crate) blocked: Vec<String>,
@@ -166,12 +162,12 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
 
 /// The control groups of containers' processes that are frozen now.
 pub(super) fn frozen_groups(sample: &Sample) -> BTreeMap<u32, String> {
-    let frozen = sample.roles.iter().filter_map(|(pid, role)| match role {
-        Role::Container {
-            freezer: Some(group),
-            ..
-        } => Some((*pid, group.frozen()?)),
-        _ => None,
+    let frozen = sample.roles.iter().filter_map(|(pid, role)| {
+        let Role::Container { freezer, .. } = role else {
+            return None;
+        };
+        let state = sample.processes.get(pid)?.state;
+        Some((*pid, freezer.as_ref()?.frozen(state)?))
     });
     frozen.collect()
 }
@@ -265,290 +261,6 @@ pub(super) fn assess(samples: &Samples) -> Shims {
     }
 }
 
-pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Vec<Finding> {
-    // Causes first.
-    let findings = [
-        ended_runs(shims, calls),
-        stopped(shims, calls),
-        frozen(shims, calls),
-        blocked(shims, calls),
-        init_blocked(shims, calls),
-        missing(shims, daemon, calls),
-        orphaned(shims, calls),
-        zombies(shims, calls),
-        dead_inits(shims, calls),
-    ];
-    findings.into_iter().flatten().collect()
-}
-
-/// Shows PIDs in a command.
-fn pids(pids: impl Iterator<Item = u32>) -> String {
-    let pids: BTreeSet<u32> = pids.collect();
-    let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
-    pids.join(" ")
-}
-
-/// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
-fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let listed = calls.listed.as_ref()?;
-    let lives = |id: &str| listed.get(id).copied().unwrap_or(false);
-    let found = shims
-        .processes
-        .iter()
-        .filter(|process| process.old && !lives(&process.id));
-    let found: Vec<&ContainerProcess> = found.collect();
-    let ended = pids(found.iter().map(|process| process.pid));
-    let first = found.first().map_or(0, |process| process.pid);
-    let lines = found.iter().map(|process| {
-        let pod = calls.pod_of(&process.shim);
-        let state = if listed.contains_key(&process.id) {
-            "is listed as ended"
-        } else {
-            "is not listed"
-        };
-        let line = format!(
-            "{pod}: process {} runs, and its container {} {state}",
-            process.pid,
-            short(&process.id)
-        );
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "Look whether these pods run a second time: `cat /proc/{first}/cgroup; ps -o pid,etime,args -p {}`;              then drain and reboot the node, or end the old processes",
-            ended.replace(' ', ",")
-        );
-        let summary = format!(
-            "processes of {pods} run, although the runtime has lost their containers: these pods may run twice"
-        );
-        finding("ended_container_runs", Severity::Critical, summary, next).explains(&[
-            "shim_orphaned",
-            "init_gone",
-            "pods_failing",
-            "status_slow",
-            "shim_missing",
-        ])
-    })
-}
-
-fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let stopped = shims.shims.iter().filter(|shim| shim.stopped);
-    let all = pids(stopped.clone().map(|shim| shim.pid));
-    let lines = stopped.map(|shim| {
-        let pod = calls.pod_of(&shim.id);
-        let line = format!("{pod}: the shim (pid {}) is in state T", shim.pid);
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!("Find out who stopped it; then continue it: `kill -CONT {all}`");
-        let summary = format!("the shim of {pods} is stopped");
-        finding("shim_stopped", Severity::Critical, summary, next).explains(OF_POD)
-    })
-}
-
-fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let found = shims.processes.iter();
-    let found = found.filter_map(|process| Some((process, process.frozen.as_ref()?)));
-    let first = found.clone().map(|(_, group)| group.clone()).next();
-    let lines = found.map(|(process, frozen)| {
-        let id = &process.id;
-        let name = calls
-            .running
-            .get(id)
-            .cloned()
-            .unwrap_or_else(|| calls.pod_of(&process.shim));
-        let line = format!("{name}: process {} is frozen by {frozen}", process.pid);
-        (name, line)
-    });
-    group(lines, |containers| {
-        let thaw = first.as_deref().map(thaw).unwrap_or_default();
-        let next = format!(
-            "Find out who froze it (a checkpoint, `ctr tasks pause`); then thaw it: {thaw}"
-        );
-        let summary =
-            format!("{containers} is frozen: nothing in it runs, and it cannot be stopped");
-        finding("container_frozen", Severity::Critical, summary, next).explains(OF_POD)
-    })
-}
-
-fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let blocked = shims.shims.iter();
-    let blocked = blocked.filter(|shim| !shim.stopped && !shim.blocked.is_empty());
-    let places: Vec<String> = blocked
-        .clone()
-        .flat_map(|shim| shim.blocked.clone())
-        .collect();
-    let first = blocked.clone().next().map_or(0, |shim| shim.pid);
-    let lines = blocked.map(|shim| {
-        let (pod, why) = (calls.pod_of(&shim.id), blocked_evidence(&shim.blocked));
-        let line = format!("{pod}: shim (pid {}): {why}", shim.pid);
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = what_blocks(
-            &places,
-            format!("Find the mount or disk for which it waits: `cat /proc/{first}/task/*/stack`"),
-        );
-        let summary = format!("the shim of {pods} is blocked in the kernel");
-        finding("shim_blocked", Severity::Critical, summary, next).explains(OF_POD)
-    })
-}
-
-/// Such a process cannot be killed, so its container and pod cannot be stopped.
-fn init_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let found = shims
-        .processes
-        .iter()
-        .filter(|process| process.frozen.is_none());
-    let found = found.filter_map(|process| Some((process, process.blocked.clone()?)));
-    let places: Vec<String> = found.clone().map(|(_, place)| place).collect();
-    let first = found.clone().next().map_or(0, |(process, _)| process.pid);
-    let lines = found.map(|(process, place)| {
-        let pod = calls.pod_of(&process.shim);
-        let line = format!(
-            "{pod}: process {}: {}",
-            process.pid,
-            blocked_evidence(&[place])
-        );
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let disk = format!("Find the mount or disk for which it waits: `cat /proc/{first}/stack`");
-        let next = what_blocks(&places, disk);
-        let summary =
-            format!("a process of {pods} is blocked in the kernel, so it cannot be killed");
-        finding("container_blocked", Severity::Warning, summary, next).explains(OF_POD)
-    })
-}
-
-/// Sandboxes that both lists show as Ready and that have no shim.
-fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Finding> {
-    if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
-        return None;
-    }
-    let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
-    let without = calls.ready.iter();
-    let without = without.filter(|(id, _)| !with.contains(id.as_str()));
-    let ids: Vec<String> = without.clone().take(5).map(|(id, _)| short(id)).collect();
-    let lines = without.map(|(id, pod)| {
-        let line = format!("{pod}: no containerd-shim with -id {}", short(id));
-        (pod.clone(), line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
-            ids.join(" ")
-        );
-        let summary = format!("the sandbox of {pods} is listed as Ready, but has no shim");
-        finding("shim_missing", Severity::Warning, summary, next)
-            .explains(OF_POD)
-            .destroys()
-    })
-}
-
-/// Shims whose sandbox no list contains, and that keep no process.
-fn orphaned(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let listed = calls.listed.as_ref()?;
-    let keeps = |shim: &Shim| {
-        shims
-            .processes
-            .iter()
-            .any(|process| process.shim == shim.id)
-    };
-    let found = shims.shims.iter();
-    let found = found.filter(|shim| shim.old && !listed.contains_key(&shim.id) && !keeps(shim));
-    let all = pids(found.clone().map(|shim| shim.pid));
-    let lines = found.map(|shim| {
-        let id = short(&shim.id);
-        let line = format!(
-            "the shim (pid {}) of sandbox {id}, which no list contains",
-            shim.pid
-        );
-        (id, line)
-    });
-    group(lines, |ids| {
-        let next = format!("They use memory and nothing else: end them with `kill {all}`");
-        let summary = format!("shims without a sandbox are left over ({ids})");
-        finding("shim_orphaned", Severity::Warning, summary, next)
-    })
-}
-
-fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let with = shims.shims.iter().filter(|shim| !shim.zombies.is_empty());
-    let all = pids(with.clone().map(|shim| shim.pid));
-    let lines = with.map(|shim| {
-        let pod = calls.pod_of(&shim.id);
-        let (pid, zombies) = (shim.pid, pids(shim.zombies.iter().copied()));
-        let line = format!("{pod}: the shim (pid {pid}) does not reap {zombies}");
-        (pod, line)
-    });
-    group(lines, |pods| {
-        let next = format!(
-            "If it lasts, kill the shim, which ends the containers of the pod: `kill {all}`"
-        );
-        let summary = format!("the shim of {pods} does not reap an ended process");
-        finding("shim_zombie", Severity::Warning, summary, next)
-            .explains(OF_POD)
-            .destroys()
-    })
-}
-
-/// Containers that both lists show as Running and whose process is gone.
-fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let found = shims.dead_inits.iter();
-    let found = found.filter_map(|init| Some((init, calls.running.get(&init.container)?)));
-    let ids: Vec<String> = found
-        .clone()
-        .take(5)
-        .map(|(init, _)| short(&init.container))
-        .collect();
-    let lines = found.map(|(init, name)| {
-        let state = if init.zombie {
-            "is a zombie"
-        } else {
-            "does not exist"
-        };
-        let (pid, container) = (init.pid, short(&init.container));
-        let line = format!("{name}: process {pid} of {container} {state}");
-        (name.clone(), line)
-    });
-    group(lines, |containers| {
-        let next = format!(
-            "Stop it: `crictl stop {}`; if that fails, remove its pod",
-            ids.join(" ")
-        );
-        let summary = format!("{containers} is listed as Running, but its process has ended");
-        finding("init_gone", Severity::Critical, summary, next).destroys()
-    })
-}
-
-/// What a shim that does not answer explains.
-const OF_POD: &[&str] = &[
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-    "init_gone",
-    "shim_zombie",
-    "runc_hangs",
-];
-
-fn finding(code: &'static str, severity: Severity, summary: String, next: String) -> Finding {
-    Finding::new(code, Layer::Pod, severity, summary, next)
-}
-
-/// One finding about some pods: their names, and a line of evidence for each.
-fn group(
-    found: impl Iterator<Item = (String, String)>,
-    finding: impl FnOnce(String) -> Finding,
-) -> Option<Finding> {
-    let (names, lines): (Vec<String>, Vec<String>) = found.unzip();
-    let names = listed(&names)?;
-    let mut finding = finding(names);
-    finding.evidence = lines;
-    super::shorten(&mut finding.evidence);
-    Some(finding)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -558,23 +270,6 @@ mod tests {
     fn shim(host: &FakeHost, pid: u32, name: &str, state: char, args: &str) {
         host.process(pid, name, state, 1);
         host.arguments(pid, &args.split(' ').collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn many_shims_are_one_finding() {
-        let stopped = |n| Shim {
-            id: format!("s{n}"),
-            stopped: true,
-            ..Shim::default()
-        };
-        let shims = Shims {
-            shims: (0..30).map(stopped).collect(),
-            ..Shims::default()
-        };
-        let findings = check(&shims, None, &Calls::default());
-        assert_eq!(findings.len(), 1);
-        assert!(findings[0].summary.contains("and 27 more"), "{findings:?}");
-        assert_eq!(findings[0].evidence.len(), 11);
     }
 
     #[test]
@@ -704,7 +399,7 @@ mod tests {
         ] {
             let host = FakeHost::new();
             shim(&host, 10, CONTAINERD, 'S', "shim -id s1");
-            host.process(100, "app", 'S', 10);
+            host.process(100, "app", 'D', 10);
             host.process(101, "runc", 'S', 10);
             host.write("proc/100/cgroup", &group);
             let own = group.rsplit('/').next().unwrap();

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::kinds::{SYSTEMD_OLD, SYSTEMD_SILENT};
 use super::{HostTarget, command, on_host};
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 use crate::proc::Proc;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
@@ -84,36 +85,30 @@ fn answer(output: &Output) -> Result<Systemd, String> {
     }
 }
 
-pub(super) fn check(systemd: Option<&Systemd>) -> Vec<Finding> {
-    let finding = systemd.and_then(|systemd| silent(systemd).or_else(|| overflow(systemd)));
-    finding.into_iter().collect()
-}
-
-fn silent(systemd: &Systemd) -> Option<Finding> {
-    systemd.silent.then(|| {
-        let next = "Run systemctl daemon-reexec, or reboot. Before version 242, update systemd: its messages \
-                    overflow after some months.";
-        let summary = "systemd does not answer on the system bus; no unit and no pod can be started";
-        Finding::new("systemd_silent", Layer::Host, Severity::Critical, summary, next)
-            .because("no answer within 5 s to the request for its version")
-            .explains(&["pods_hung", "pods_failing", "runtime_silent"])
-    })
-}
-
-fn overflow(systemd: &Systemd) -> Option<Finding> {
+pub(super) fn check(systemd: Option<&Systemd>) -> Option<Finding> {
+    let systemd = systemd?;
+    if systemd.silent {
+        let next = "Run `systemctl daemon-reexec`, or reboot. Before version 242, update systemd: its messages overflow \
+                    after some months.";
+        let summary =
+            "systemd does not answer on the system bus; no unit and no pod can be started";
+        let finding = SYSTEMD_SILENT.found(summary, next);
+        return Some(finding.because("no answer within 5 s to the request for its version"));
+    }
     let version = systemd.version.as_deref()?;
-    let is_affected = systemd.major()? < FIXED;
-    let next = "Update systemd, or run systemctl daemon-reexec once a month. Packages of earlier versions with the \
-                fix are not affected.";
+    let next = "Update systemd, or run `systemctl daemon-reexec` once a month. Packages of earlier versions with the fix \
+                are not affected.";
     let summary = format!("systemd {version} stops to send messages after some months");
-    let finding = Finding::new("systemd_old", Layer::Host, Severity::Info, summary, next);
-    is_affected
-        .then(|| finding.because("the numbers of its messages outgrow 32 bits before version 242"))
+    (systemd.major()? < FIXED).then(|| {
+        let finding = SYSTEMD_OLD.found(summary, next);
+        finding.because("the numbers of its messages outgrow 32 bits before version 242")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::finding::Severity;
     use crate::picture::host::fake::{FakeHost, codes};
 
     /// What is found on a host with systemd, where `busctl` is this script.
@@ -141,7 +136,7 @@ mod tests {
             ("sleep 60", vec![("systemd_silent", Severity::Critical)]),
         ] {
             let (systemd, why) = examine(script).await;
-            assert_eq!(codes(&check(systemd.as_ref())), found, "{script}");
+            assert_eq!(codes(check(systemd.as_ref()).as_slice()), found, "{script}");
             assert_eq!(why, None, "{script}");
         }
     }

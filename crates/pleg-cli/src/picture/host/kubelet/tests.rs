@@ -10,54 +10,75 @@ const NEW: &str = "1764000010.000000 n kubelet[800]: E1124 12:00:10.0 800 kubele
                    synchronization\" err=\"PLEG is not healthy: pleg was last seen active 3m10.6s ago; threshold is \
                    3m0s\"\n";
 
+fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
+    let mut journal = Journal::default();
+    journal.add(text, now, started);
+    journal
+}
+
 #[test]
 fn log_lines_of_old_and_new_kubelets_are_counted() {
     let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
     let text = [OLD, NEW, other].concat();
-    let journal = Journal::parse(&text, 1_764_000_020.0);
     let expected = Journal {
+        lines: 3,
         unhealthy: 2,
         skipped: 2,
         ago_seconds: Some(10.0),
         inactive: Some("3m10.6s".to_owned()),
         threshold: Some("3m0s".to_owned()),
     };
-    assert_eq!(journal, expected);
-    assert_eq!(Journal::parse(other, 0.0), Journal::default());
+    assert_eq!(read(&text, 1_764_000_020.0, None), expected);
+    let restarted = read(&text, 1_764_000_020.0, Some(1_764_000_005.0));
+    assert_eq!(restarted.unhealthy, 1, "another process logged the first");
+    let old = read(&text, 1_764_000_905.0, None);
+    assert_eq!(old.unhealthy, 1, "a file has older lines, too");
 }
 
 #[test]
-fn first_second_of_a_kubelet_is_no_alarm() {
-    let line = |at: f64| {
-        format!(
-            "{at} n kubelet[800]: E1124 kubelet.go:2460] \"Skipping pod synchronization\" err=\"[container runtime \
-             status check may not have completed yet, PLEG is not healthy: pleg has yet to be successful]\"\n"
-        )
-    };
-    let logged = |times: &[f64]| {
-        let text: String = times.iter().copied().map(line).collect();
-        let journal = Journal::parse(&text, 1200.0);
-        (journal.unhealthy, journal.skipped)
-    };
-    assert_eq!(logged(&[1000.0, 1000.1, 1000.3, 1001.5]), (0, 0));
-    assert_eq!(
-        logged(&[1000.0, 1001.0, 1100.0, 1101.0]),
-        (0, 0),
-        "it started twice"
+fn first_minute_of_a_kubelet_is_no_alarm() {
+    for (after, counted) in [(0.5, 0), (59.0, 0), (61.0, 1)] {
+        let line = format!(
+            "{} n kubelet: err=\"PLEG is not healthy: pleg has yet to be successful\"\n",
+            1000.0 + after
+        );
+        let journal = read(&line, 1100.0, Some(1000.0));
+        assert_eq!(journal.unhealthy, counted, "{after}");
+    }
+}
+
+#[test]
+fn time_of_a_line_is_read_in_each_format() {
+    let now = 1_764_000_020.0;
+    let local = Timestamp::from_second(1_764_000_010)
+        .unwrap()
+        .to_zoned(TimeZone::system());
+    let klog = format!(
+        "E{}.123456 800 kubelet.go:1] x",
+        local.strftime("%m%d %H:%M:%S")
     );
-    assert_eq!(
-        logged(&[1000.0, 1005.0, 1010.0]),
-        (3, 3),
-        "no relist succeeded"
-    );
+    for (line, at) in [
+        ("1764000010.5 n kubelet[8]: x", Some(1_764_000_010.5)),
+        (
+            "{\"ts\":1764000010500.25,\"msg\":\"x\"}",
+            Some(1_764_000_010.500_25),
+        ),
+        (&*klog, Some(1_764_000_010.0)),
+        ("1764009999.0 n kubelet[8]: of the future", None),
+        ("E1399 12:00:10.000000 x", None),
+        ("x", None),
+    ] {
+        assert_eq!(time(line, now), at, "{line}");
+    }
 }
 
 #[test]
 fn malformed_log_lines_are_no_figures() {
     let text =
         "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
-    let journal = Journal::parse(text, 0.0);
+    let journal = read(text, 0.0, None);
     let expected = Journal {
+        lines: 2,
         unhealthy: 2,
         ..Journal::default()
     };
@@ -130,8 +151,10 @@ async fn examine(target: &HostTarget) -> (Option<Kubelet>, Option<String>) {
 async fn health_metrics_and_log_are_read() {
     let text = "[+]ping ok\n[-]pleg failed: reason withheld\n[+]log ok\nhealthz check failed\n";
     let healthz = serve("500 Internal Server Error", text).await;
-    let script = format!("cat <<'END'\n{OLD}{NEW}END");
-    let (_host, mut target) = host(healthz, &script);
+    let line = "PLEG is not healthy: pleg was last seen active 3m0s ago";
+    let script = format!("echo \"$(date +%s).5 n kubelet[8]: {line}\"");
+    let (fake, mut target) = host(healthz, &script);
+    fake.write("var/lib/rancher/rke2/agent/logs/kubelet.log", line);
     let metrics = "kubelet_pleg_relist_duration_seconds_sum 3\nkubelet_pleg_relist_duration_seconds_count 2\n";
     target.read_only = serve("200 OK", metrics).await;
     let (kubelet, why) = examine(&target).await;
@@ -153,7 +176,7 @@ async fn what_does_not_answer_is_left_out() {
     let (host, mut target) = host(closed, "exit 1");
     target.journalctl = vec!["/nonexistent/journalctl".into()];
     let (kubelet, why) = examine(&target).await;
-    assert_eq!(why, None);
+    assert!(why.is_some_and(|why| why.contains("the kubelet's log: no line of the last 15 min")));
     assert_eq!(
         kubelet,
         Some(Kubelet {
@@ -162,7 +185,9 @@ async fn what_does_not_answer_is_left_out() {
         })
     );
     host.remove("proc/800");
-    assert_eq!(examine(&target).await, (None, None));
+    let (kubelet, why) = examine(&target).await;
+    assert_eq!(kubelet, None);
+    assert!(why.is_some_and(|why| why.contains("no process of it")));
 }
 
 #[tokio::test]
