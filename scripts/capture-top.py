@@ -56,7 +56,7 @@ def capture(pleg: str, directory: str) -> str:
         uid, container = running(pleg, endpoint)
         ctl(f"pod.{uid}.hang=on")
         ctl("exit", container, "3")
-        wait("a hung pod", lambda: re.search(r"Hung \d+s", shown()) and "! pods_hung" in shown())
+        wait("a hung pod", lambda: re.search(r"Hung \d+s", shown()) and "pods_hung" in shown())
         lines = [line.rstrip() for line in shown().rstrip().splitlines()]
         return "\n".join(lines) + "\n"
     finally:

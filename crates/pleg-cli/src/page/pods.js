@@ -10,7 +10,7 @@ const ROWS_BEFORE = 35;
 const ROWS_BEYOND = 6;
 
 class PodList {
-  // `ask` is called if another page is needed; `open` if a pod is to be shown in detail.
+  // `ask` is called if another page is needed; `open` to show a pod in detail.
   constructor(ask, open) {
     this.ask = ask;
     this.open = open;
@@ -91,7 +91,7 @@ class PodList {
       props,
       h('th', { scope: 'row', title: podName(row.pod) }, name, note ? h('small', { title: note }, h('bdi', {}, note)) : null),
       h('td', {}, this.isOld ? `${row.state}?` : row.state),
-      h('td', { class: 'number' }, `${row.running}/${row.names}`),
+      h('td', { class: 'number medium' }, `${row.running}/${row.names}`),
       h('td', { class: 'number medium' }, row.restarts),
       h('td', { class: 'number medium' }, duration(ago(row.changedAt))),
       h('td', { class: 'number wide' }, freshAt === undefined ? 'events' : duration(ago(freshAt))),

@@ -9,10 +9,9 @@ function safe(text) {
 // No line ends between a number and its unit.
 const unit = (number, name) => `${number}\u00a0${name}`;
 
-// An age or duration: 850 ms, 9 s, 4 min, 3 h, 2 d.
+// An age or duration: 9 s, 4 min, 3 h, 2 d. Milliseconds would change all the time.
 function duration(seconds) {
   if (seconds === undefined) return '–';
-  if (seconds < 1) return unit(Math.round(seconds * 1000), 'ms');
   if (seconds < 100) return unit(Math.floor(seconds), 's');
   if (seconds < 6000) return unit(Math.floor(seconds / 60), 'min');
   if (seconds < 172800) return unit(Math.floor(seconds / 3600), 'h');
@@ -51,7 +50,7 @@ function exitText(exit) {
   return exit.reason ? `${code} ${exit.reason}` : code;
 }
 
-// What an element is to be: its name, its attributes and properties, and its children.
+// The description of an element: its name, its attributes and properties, and its children.
 function h(tag, props, ...children) {
   const shown = children.flat().filter((c) => c !== undefined && c !== null && c !== false);
   return { tag, props: props ?? {}, children: shown };
@@ -63,7 +62,7 @@ function create(tag) {
   return SVG.has(tag) ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
 }
 
-// Makes the children of an element as they are to be. What exists already is kept, so that focus,
+// Makes the children of an element those that are described. What exists already is kept, so that focus,
 // selection and scroll positions stay.
 function patch(parent, children) {
   let node = parent.firstChild;

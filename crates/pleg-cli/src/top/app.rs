@@ -16,7 +16,7 @@ const OLD_AFTER: Duration = Duration::from_secs(3);
 /// How many records are asked for.
 const RECORDS: usize = 100;
 
-/// Whether the command goes on.
+/// The command goes on, or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Continue,
@@ -64,7 +64,7 @@ pub(super) struct App {
     /// The uid of the pod in detail.
     pub(super) pod: String,
     pub(super) prompt: Option<Prompt>,
-    /// Whether the feed fills the place of the list.
+    /// The feed fills the place of the list.
     pub(super) feed_only: bool,
     /// Since when nothing new is shown.
     pub(super) paused: bool,
@@ -101,7 +101,7 @@ impl App {
         }
     }
 
-    /// What must be asked for.
+    /// The next query.
     pub(super) fn query(&self) -> Query {
         let limit = (3 * self.height).clamp(60, MOST_ROWS);
         Query {
@@ -200,7 +200,7 @@ impl App {
         self.all_expanded != self.expanded.contains(&row.pod.uid)
     }
 
-    /// How many lines a pod needs in the list.
+    /// The number of lines of a pod in the list.
     pub(super) fn lines(&self, row: &PodRow) -> usize {
         match self.is_expanded(row) {
             true => 1 + row.containers.len() + usize::from(row.more_containers > 0),

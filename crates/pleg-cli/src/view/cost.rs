@@ -61,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// When the runtime has answered a call last; before the first answer, when the measurement began.
+    /// The time of the last answer; before the first answer, of the start.
     pub(crate) fn unanswered_since(&self) -> Instant {
         self.last_answer.unwrap_or(self.began)
     }

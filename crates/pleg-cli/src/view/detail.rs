@@ -38,7 +38,7 @@ pub(crate) struct Detail {
     pub(crate) more_containers: usize,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) more_labels: usize,
-    /// How its containers ended, also removed ones, oldest first.
+    /// How its containers ended, with removed ones, oldest first.
     pub(crate) ends: Vec<ExitRow>,
     /// Its recent records, oldest first.
     pub(crate) history: Vec<Record>,

@@ -19,7 +19,7 @@ const AGES: [&str; 8] = [
     "inspectedSeconds",
 ];
 /// Parts whose `seconds` are no ages.
-const TIMELESS: [&str; 2] = ["cost", "history"];
+const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
 /// Moments that differ by less than this are the same: an age is computed from two clocks.
 const SAME: f64 = 0.5;
 

@@ -130,7 +130,7 @@ impl Relist {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StreamView {
-    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing` or `down`; `silent` as long as the
+    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing` or `down`; `silent` while the
     /// runtime answers no call: nobody knows then whether events would arrive.
     pub(crate) state: String,
     /// For how long.

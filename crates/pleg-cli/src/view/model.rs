@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// What is shown.
+    /// The view at one instant.
     pub(crate) fn view(&self, inputs: &Inputs<'_>, query: &Query) -> View {
         let now = inputs.now;
         View {

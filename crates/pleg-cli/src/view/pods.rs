@@ -221,7 +221,7 @@ impl ExitRow {
     }
 }
 
-/// How long ago it was. Zero if the runtime's clock is ahead.
+/// The age of a moment in seconds. Zero if the runtime's clock is ahead.
 pub(super) fn ago(now: WallTime, at: WallTime) -> f64 {
     let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
     Duration::from_nanos(nanos).as_secs_f64()

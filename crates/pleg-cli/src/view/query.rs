@@ -82,7 +82,7 @@ impl Query {
         Ok(query)
     }
 
-    /// Whether the pod is shown. `search` is in lower case.
+    /// Returns true if the pod is shown. `search` is in lower case.
     pub(super) fn matches(&self, pod: &Summary<'_>, search: &str) -> bool {
         let status = pod.status;
         if !self.namespace.is_empty() && *self.namespace != *status.namespace {
@@ -105,7 +105,7 @@ impl Query {
                 .any(|c| contains(&c.name) || contains(c.id.as_str()) || contains(&c.details.image))
     }
 
-    /// Whether the record is shown. Records about the whole node are.
+    /// Returns true if the record is shown. Records about the whole node are.
     pub(super) fn matches_record(&self, record: &Record) -> bool {
         let Some(pod) = &record.pod else {
             return true;

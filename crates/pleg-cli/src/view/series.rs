@@ -74,7 +74,7 @@ impl Series {
         all.map(Point::new).collect()
     }
 
-    /// How many durations there are after the start, and their sum.
+    /// The number of durations after the start, and their sum.
     pub(crate) fn total(&self, now: Instant) -> (u64, Duration) {
         let kept = self.kept(self.settled(now), now);
         kept.fold((0, Duration::ZERO), |(count, total), sum| {

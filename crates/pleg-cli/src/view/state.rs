@@ -78,7 +78,7 @@ pub(super) fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     newest
 }
 
-/// Whether it has exited with another code than 0, or with an unknown one.
+/// Returns true if it has exited with a code other than 0, or with an unknown one.
 pub(super) fn has_failed(container: &ContainerStatus) -> bool {
     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
 }

@@ -50,7 +50,7 @@ impl Lines {
         self.lines.extend(lines);
     }
 
-    /// What is said of a container of this name, on one line.
+    /// A line about a container of this name.
     fn of(&mut self, name: &str, text: &str, tone: Tone) {
         let mark = if tone == Tone::Bad { 'x' } else { ' ' };
         let name = padded(name, (self.width / 4).clamp(10, 32));

@@ -12,12 +12,15 @@ use crate::view::{ContainerRow, ExitRow, PodRow, PodState, View};
 
 /// An exit is pointed out for this long.
 const RECENT_EXIT: f64 = 600.0;
+/// The most of a column between the name and the last one.
+const MOST_WIDTH: u16 = 20;
 /// Between two columns.
 const GAP: u16 = 2;
 
 /// A column after the name.
 struct Column {
     title: &'static str,
+    /// The least width; 0 is the width that other columns leave.
     width: u16,
     /// The least width of a list that has it.
     from: u16,
@@ -29,7 +32,7 @@ struct Column {
 const COLUMNS: [Column; 6] = [
     Column {
         title: "STATE",
-        width: 12,
+        width: 9,
         from: 0,
         is_number: false,
         pod: |row| match row.problem_seconds {
@@ -93,7 +96,7 @@ fn age(lasts: Option<f64>) -> String {
     lasts.map_or_else(|| "–".to_owned(), seconds)
 }
 
-/// How a container ended, for example `1 Error`.
+/// The end of a container, for example `1 Error`.
 pub(super) fn exited(exit: &ExitRow) -> String {
     let code = exit
         .exit_code
@@ -106,7 +109,7 @@ fn named_exit(exit: &ExitRow) -> String {
     format!("{}: {}{}", exit.container, exited(exit), ago(exit.seconds))
 }
 
-/// How many lines it would need to show all pods, with the headings.
+/// The number of lines that all pods would need, with the headings.
 pub(super) fn height(app: &App, view: &View) -> usize {
     let rows = view.pods.rows.iter();
     let shown: usize = rows.map(|row| app.lines(row)).sum();
@@ -122,28 +125,36 @@ struct Shown {
 
 impl Shown {
     fn new(view: &View, width: u16) -> Self {
+        let longest = |text: &dyn Fn(&PodRow) -> String| {
+            let widths = view
+                .pods
+                .rows
+                .iter()
+                .map(|row| crate::text::width(&text(row)));
+            u16::try_from(widths.max().unwrap_or(0)).unwrap_or(u16::MAX)
+        };
         let fits = COLUMNS.iter().filter(|column| column.from <= width);
         let columns: Vec<_> = fits.collect();
-        let fixed: u16 = columns.iter().map(|column| column.width + GAP).sum();
-        let names = view
-            .pods
-            .rows
+        let mut widths: Vec<_> = columns
             .iter()
-            .map(|row| 2 + crate::text::width(&row.pod.shown()));
-        let longest = u16::try_from(names.max().unwrap_or(0)).unwrap_or(u16::MAX);
-        let rest = width.saturating_sub(fixed);
-        // The last column gets what the names leave, and at least two fifths.
-        let name = longest.clamp(22, 60).min(match columns.last() {
-            Some(last) if last.width == 0 => rest * 3 / 5,
-            _ => rest,
-        });
-        let width_of = |column: &&Column| match column.width {
-            0 => rest.saturating_sub(name),
-            width => width,
-        };
-        let widths = std::iter::once(name)
-            .chain(columns.iter().map(width_of))
+            .map(|column| match column.width {
+                0 => 0,
+                least => longest(&column.pod).clamp(least, MOST_WIDTH),
+            })
             .collect();
+        let fixed: u16 = widths.iter().map(|width| width + GAP).sum();
+        let rest = width.saturating_sub(fixed);
+        let name = (2 + longest(&|row| row.pod.shown())).clamp(22, 60);
+        // The last column gets what the names leave, and at least two fifths.
+        let name = match widths.last_mut() {
+            Some(last @ 0) => {
+                let name = name.min(rest * 3 / 5);
+                *last = rest - name;
+                name
+            }
+            _ => name.min(rest),
+        };
+        widths.insert(0, name);
         Self { columns, widths }
     }
 
@@ -281,7 +292,7 @@ fn containers(app: &App, shown: &Shown, row: &PodRow) -> Vec<Row<'static>> {
     lines.into_iter().chain(more).collect()
 }
 
-/// How a container is doing.
+/// The look of a container.
 pub(super) fn tone_of(container: &ContainerRow) -> Tone {
     match container.failed || container.problem.is_some() {
         true => Tone::Bad,

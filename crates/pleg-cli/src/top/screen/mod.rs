@@ -85,7 +85,7 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
     frame.render_widget(Paragraph::new(feed::lines(app.theme, view, bottom)), bottom);
 }
 
-/// What is being typed, or the most important keys.
+/// The text that is being typed, or the most important keys.
 fn footer(app: &App, width: usize) -> Line<'static> {
     let Some(prompt) = &app.prompt else {
         let keys = match app.page {

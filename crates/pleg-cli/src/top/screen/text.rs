@@ -98,12 +98,12 @@ pub(super) fn lasting(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(" for {}", seconds(lasts)))
 }
 
-/// How long ago something was: `, 9s ago`, or nothing.
+/// The age of something: `, 9s ago`, or nothing.
 pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", seconds(lasts)))
 }
 
-/// How a finding looks.
+/// The look of a finding.
 pub(super) fn tone_of(reason: &Reason) -> Tone {
     match &*reason.severity {
         "critical" => Tone::Bad,
