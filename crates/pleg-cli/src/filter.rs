@@ -1,10 +1,12 @@
 //! The filters of `pleg watch`.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::str::FromStr;
 
 use pleg::Pleg;
 use pleg::core::{PodStatus, PodUid};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
 
@@ -101,7 +103,7 @@ fn is_match(pattern: &str, text: &str) -> bool {
 }
 
 /// A selector of labels, with the equality-based part of the syntax of kubectl.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub(crate) struct Selector {
     text: String,
     requirements: Vec<Requirement>,
@@ -154,11 +156,13 @@ impl FromStr for Selector {
     }
 }
 
-impl Selector {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
+}
 
+impl Selector {
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|required| {
             let found = label(&required.key);

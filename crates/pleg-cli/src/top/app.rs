@@ -9,7 +9,7 @@ use pleg::core::Instant;
 use super::screen::Theme;
 use super::source::Answer;
 use crate::filter::Selector;
-use crate::view::{MOST_ROWS, PodRow, Query, Sort, View};
+use crate::view::{MOST_ROWS, PodRow, Query, View};
 
 /// Without an answer for this long, what is shown is called old.
 const OLD_AFTER: Duration = Duration::from_secs(3);
@@ -55,11 +55,8 @@ pub(super) enum Field {
 #[derive(Default)]
 pub(super) struct App {
     pub(super) theme: Theme,
-    pub(super) search: String,
-    pub(super) namespace: String,
-    pub(super) labels: Option<Selector>,
-    pub(super) sort: Sort,
-    pub(super) reverse: bool,
+    /// The filters and the order. `asked` adds the rest.
+    pub(super) query: Query,
     pub(super) page: Page,
     /// The uid of the pod in detail.
     pub(super) pod: String,
@@ -94,31 +91,33 @@ impl App {
     pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
         Self {
             theme: Theme { colour },
-            namespace: namespace.unwrap_or_default(),
-            labels,
+            query: Query {
+                namespace: namespace.unwrap_or_default(),
+                labels,
+                ..Query::default()
+            },
             height: 20,
             ..Self::default()
         }
     }
 
     /// The next query.
-    pub(super) fn query(&self) -> Query {
+    pub(super) fn asked(&self) -> Query {
         let limit = (3 * self.height).clamp(60, MOST_ROWS);
-        Query {
-            search: match &self.prompt {
-                Some(prompt) if prompt.field == Field::Search => prompt.text.clone(),
-                _ => self.search.clone(),
-            },
-            namespace: self.namespace.clone(),
-            labels: self.labels.clone(),
-            sort: self.sort,
-            reverse: self.reverse,
+        let mut query = Query {
             offset: self.cursor.saturating_sub(limit / 2),
             limit,
             records: RECORDS,
             selected: self.selected.clone(),
             pod: self.detailed(),
+            ..self.query.clone()
+        };
+        if let Some(prompt) = &self.prompt
+            && prompt.field == Field::Search
+        {
+            query.search.clone_from(&prompt.text);
         }
+        query
     }
 
     /// The uid of the pod that is shown in detail; empty if none is.

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Field, Outcome, Page, Prompt};
-use crate::view::Sort;
+use crate::view::{Query, Sort};
 
 /// The keys and what they do, for the help. A line fits into 80 columns.
 pub(super) const HELP: [(&str, &str); 18] = [
@@ -77,7 +77,7 @@ impl App {
     fn back(&mut self) {
         match self.page {
             Page::Pods if self.feed_only => self.feed_only = false,
-            Page::Pods => self.search.clear(),
+            Page::Pods => self.query.search.clear(),
             _ => self.toggle(Page::Pods),
         }
     }
@@ -94,15 +94,18 @@ impl App {
             KeyCode::Char('n') => self.ask(Field::Namespace),
             KeyCode::Char('l') => self.ask(Field::Labels),
             KeyCode::Char('c') => {
-                self.search.clear();
-                self.namespace.clear();
-                self.labels = None;
+                let (sort, reverse) = (self.query.sort, self.query.reverse);
+                self.query = Query {
+                    sort,
+                    reverse,
+                    ..Query::default()
+                };
             }
             KeyCode::Char('s') => {
-                let at = Sort::ALL.iter().position(|sort| *sort == self.sort);
-                self.sort = Sort::ALL[at.map_or(0, |at| (at + 1) % Sort::ALL.len())];
+                let at = Sort::ALL.iter().position(|sort| *sort == self.query.sort);
+                self.query.sort = Sort::ALL[at.map_or(0, |at| (at + 1) % Sort::ALL.len())];
             }
-            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('r') => self.query.reverse = !self.query.reverse,
             KeyCode::Char('f') => self.feed_only = !self.feed_only,
             _ => {}
         }
@@ -151,10 +154,10 @@ impl App {
         let text = match field {
             // A new search, as in less.
             Field::Search => String::new(),
-            Field::Namespace => self.namespace.clone(),
+            Field::Namespace => self.query.namespace.clone(),
             Field::Labels => {
-                let labels = self.labels.as_ref();
-                labels.map_or_else(String::new, |labels| labels.as_str().to_owned())
+                let labels = self.query.labels.as_ref();
+                labels.map_or_else(String::new, ToString::to_string)
             }
         };
         self.prompt = Some(Prompt {
@@ -190,11 +193,11 @@ impl App {
         };
         let text = prompt.text.trim();
         match prompt.field {
-            Field::Search => self.search = text.to_owned(),
-            Field::Namespace => self.namespace = text.to_owned(),
-            Field::Labels if text.is_empty() => self.labels = None,
+            Field::Search => self.query.search = text.to_owned(),
+            Field::Namespace => self.query.namespace = text.to_owned(),
+            Field::Labels if text.is_empty() => self.query.labels = None,
             Field::Labels => match text.parse() {
-                Ok(labels) => self.labels = Some(labels),
+                Ok(labels) => self.query.labels = Some(labels),
                 Err(error) => {
                     prompt.error = Some(error);
                     self.prompt = Some(prompt);

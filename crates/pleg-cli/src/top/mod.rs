@@ -34,7 +34,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     }
     let mut hangup = signal(SignalKind::hangup())?;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
-    let mut source = Source::start(&args, app.query()).await?;
+    let mut source = Source::start(&args, app.asked()).await?;
     let mut screen = Screen::open().context("cannot use the terminal")?;
     let mut events = EventStream::new();
     let mut interval = tokio::time::interval(REDRAW_PERIOD);
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
             _ = interval.tick() => {}
             _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
         }
-        source.ask(app.query());
+        source.ask(app.asked());
         screen.draw(&mut app, source.now())?;
     }
     drop(screen);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::series::{Point, Series};
 
@@ -76,6 +77,7 @@ impl Calls {
 }
 
 /// The calls of at most the last quarter of an hour, without the first minute after the start.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Cost {
@@ -83,7 +85,6 @@ pub(crate) struct Cost {
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
     /// Absent before a minute after the start, and until a list has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generic: Option<CallCosts>,
     /// How this is measured and estimated.
     pub(crate) basis: String,

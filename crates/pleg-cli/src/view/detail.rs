@@ -3,6 +3,7 @@
 use pleg::Exit;
 use pleg::core::{Labels, PodView};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
 use super::pods::ago;
@@ -17,6 +18,7 @@ pub(super) const MOST_HISTORY: usize = 100;
 const MOST_ENDS: usize = 100;
 
 /// One pod in detail.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Detail {
@@ -26,10 +28,8 @@ pub(crate) struct Detail {
     pub(crate) gone: bool,
     pub(crate) ips: Vec<String>,
     /// How long ago the read began that returned the oldest details.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inspected_seconds: Option<f64>,
     /// The error of the last read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
     /// All containers, newest first. Earlier ones of the same name have rows of their own.
@@ -45,6 +45,7 @@ pub(crate) struct Detail {
 }
 
 /// A sandbox.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SandboxRow {
@@ -52,10 +53,8 @@ pub(crate) struct SandboxRow {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     /// How long ago it was created.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     /// Its status is not settled, or could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
 

@@ -2,12 +2,14 @@
 
 use pleg::core::{Instant, StreamState};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::long;
 use super::model::Inputs;
 use crate::picture::finding::{Finding, Severity};
 
 /// Whether the pods of the node are known, and what is wrong.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct HealthView {
@@ -18,7 +20,6 @@ pub(crate) struct HealthView {
     pub(crate) pods: usize,
     /// For how long the runtime has answered no call, if it does not answer now: what is shown is as
     /// old.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) no_answer_seconds: Option<f64>,
     /// What could not be examined, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -26,6 +27,7 @@ pub(crate) struct HealthView {
 }
 
 /// A finding, as it is shown.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
@@ -42,10 +44,8 @@ pub(crate) struct Reason {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) evidence: Vec<String>,
     /// How long it has lasted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     /// The code of the reason before it that explains it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<String>,
     /// What to do.
     pub(crate) action: String,
@@ -103,15 +103,14 @@ impl HealthView {
 }
 
 /// Complete lists.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Relist {
     pub(crate) period_seconds: f64,
     /// How long ago the last complete list began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_seconds: Option<f64>,
     /// For how long the present list has been running.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) in_flight_seconds: Option<f64>,
 }
 
@@ -127,6 +126,7 @@ impl Relist {
 }
 
 /// The event stream.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StreamView {
@@ -134,10 +134,8 @@ pub(crate) struct StreamView {
     /// runtime answers no call: nobody knows then whether events would arrive.
     pub(crate) state: String,
     /// For how long.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     /// Why there is no stream.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     /// Events that it did not deliver, since the start.
     pub(crate) missed: u64,

@@ -18,6 +18,7 @@ mod series;
 mod state;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::record::Record;
 use crate::text::clip;
@@ -36,6 +37,7 @@ const MOST_NAME: usize = 256;
 const MOST_TEXT: usize = 1024;
 
 /// A node at one instant. Durations are in seconds, and as of `time`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct View {
@@ -56,7 +58,6 @@ pub(crate) struct View {
     pub(crate) cost: Cost,
     pub(crate) pods: PodsPage,
     /// The pod that the query names, if it exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<Detail>,
     pub(crate) feed: FeedPage,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pleg::core::{ContainerState, ContainerStatus, WallTime};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
 use super::query::{MOST_ROWS, Query};
@@ -18,6 +19,7 @@ const MOST_CONTAINERS: usize = 800;
 const MOST_OF_POD: usize = 20;
 
 /// A page of the pods.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodsPage {
@@ -32,11 +34,11 @@ pub(crate) struct PodsPage {
     pub(crate) offset: usize,
     pub(crate) rows: Vec<PodRow>,
     /// The place of the selected pod among those that match.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) selected: Option<usize>,
 }
 
 /// A pod in the list.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodRow {
@@ -48,19 +50,14 @@ pub(crate) struct PodRow {
     pub(crate) names: usize,
     pub(crate) running: usize,
     pub(crate) restarts: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_exit: Option<ExitRow>,
     /// How long ago a state changed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed_seconds: Option<f64>,
     /// How long ago the read began that shows this state. Absent if no read has shown it: it is known
     /// from events.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fresh_seconds: Option<f64>,
     /// What is wrong with the calls about it, and for how long.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem_seconds: Option<f64>,
     /// The newest container of each name, by name.
     pub(crate) containers: Vec<ContainerRow>,
@@ -69,6 +66,7 @@ pub(crate) struct PodRow {
 }
 
 /// A container.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerRow {
@@ -77,34 +75,27 @@ pub(crate) struct ContainerRow {
     pub(crate) state: String,
     pub(crate) failed: bool,
     /// How long it is in this state.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     pub(crate) restarts: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     /// How the last one of this name ended that still exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
     /// Its status is not settled, or could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
 
 /// How a container ended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ExitRow {
     pub(crate) container: String,
     /// Absent if it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     /// How long ago.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
 }
 

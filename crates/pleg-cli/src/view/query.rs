@@ -18,7 +18,6 @@ pub(crate) struct Query {
     /// Only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
     /// Only pods with these labels.
-    #[serde(with = "labels")]
     pub(crate) labels: Option<Selector>,
     pub(crate) sort: Sort,
     pub(crate) reverse: bool,
@@ -127,28 +126,6 @@ impl Query {
 
 const fn most() -> usize {
     MOST_ROWS
-}
-
-/// Labels as text, empty if there are none.
-mod labels {
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    use crate::filter::Selector;
-
-    pub(super) fn serialize<S: Serializer>(
-        labels: &Option<Selector>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.serialize_str(labels.as_ref().map_or("", Selector::as_str))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Selector>, D::Error> {
-        let text = String::deserialize(from)?;
-        let labels = (!text.is_empty()).then(|| text.parse()).transpose();
-        labels.map_err(D::Error::custom)
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The length of an interval, and how many are kept: a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -29,14 +30,13 @@ struct Sum {
 }
 
 /// The durations of one interval.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Point {
     pub(crate) count: u64,
     /// Absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mean_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) longest_ms: Option<f64>,
 }
 

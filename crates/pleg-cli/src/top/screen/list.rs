@@ -214,7 +214,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
 
 /// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
 fn filters(app: &App, view: &View, last: usize) -> String {
-    let query = app.query();
+    let query = app.asked();
     let all = view.pods.matching;
     let mut text = match all == view.pods.total {
         true => "pods".to_owned(),
@@ -227,10 +227,10 @@ fn filters(app: &App, view: &View, last: usize) -> String {
         text.push_str(&format!(", namespace {}", query.namespace));
     }
     if let Some(labels) = &query.labels {
-        text.push_str(&format!(", labels {}", labels.as_str()));
+        text.push_str(&format!(", labels {}", labels));
     }
-    let order = if app.reverse { ", reversed" } else { "" };
-    text.push_str(&format!(", by {}{order}", app.sort.text()));
+    let order = if app.query.reverse { ", reversed" } else { "" };
+    text.push_str(&format!(", by {}{order}", app.query.sort.text()));
     if last < all || app.top > 0 {
         text.push_str(&format!(" ── {} to {last} of {all}", app.top + 1));
     }

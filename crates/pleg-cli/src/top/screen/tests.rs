@@ -45,7 +45,7 @@ impl Top {
     /// Answers as the source does, until the query stays the same.
     fn answer(&mut self) {
         for _ in 0..3 {
-            let query = self.app.query();
+            let query = self.app.asked();
             let mut view = self.sample.view(&query);
             (self.change)(&mut view);
             self.app.answer(Answer {
@@ -58,7 +58,7 @@ impl Top {
 
     fn fail(&mut self, error: &str) {
         self.app.answer(Answer {
-            query: self.app.query(),
+            query: self.app.asked(),
             at: self.now,
             view: Err(error.to_owned()),
         });
