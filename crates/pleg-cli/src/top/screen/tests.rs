@@ -74,6 +74,7 @@ impl Top {
         for c in text.chars() {
             let code = match c {
                 '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
                 c => KeyCode::Char(c),
             };
             self.key(code);
@@ -218,36 +219,41 @@ fn containers_are_a_tree_below_their_pod() {
 }
 
 #[test]
-fn search_filters_while_it_is_typed_and_is_cleared() {
+fn filters_apply_while_typed_and_are_cleared() {
     let mut top = Top::new(Sample::new(), (80, 24));
-    top.keys("/prox");
-    top.shows(&["search: prox", "1 of 3 pods", "shop/cart-7f9"]);
-    top.hides("shop/web-1");
-    top.key(KeyCode::Esc);
-    top.shows(&["shop/web-1"]);
-    top.keys("/web\n");
-    top.shows(&["search \"web\"", "1 of 3 pods"]);
-    top.keys("/zzz\n");
-    top.shows(&["no pod matches; c clears the filters"]);
-    top.keys("c");
-    top.shows(&["shop/web-1", "system/dns"]);
-    top.keys("/q?p");
-    assert_eq!(top.key(KeyCode::Char('q')), Outcome::Continue, "typed");
+    for (keys, shows, hides) in [
+        (
+            "/prox",
+            &["search: prox", "1 of 3 pods", "shop/cart"][..],
+            "shop/web-1",
+        ),
+        ("\u{1b}", &["shop/web-1", "system/dns"], "of 3 pods"),
+        ("/web\n", &["search \"web\"", "1 of 3 pods"], "shop/cart"),
+        (
+            "/zzz\n",
+            &["no pod matches; c clears the filters"],
+            "shop/web-1",
+        ),
+        ("c", &["shop/web-1", "system/dns"], "of 3 pods"),
+        ("nshop\n", &["2 of 3 pods, namespace shop"], "system/dns"),
+        (
+            "l=x\n",
+            &["is not KEY, !KEY, KEY=VALUE or KEY!=VALUE"],
+            "? help",
+        ),
+        (
+            "\u{1b}lapp=web\n",
+            &["1 of 3 pods", "labels app=web"],
+            "shop/cart",
+        ),
+        ("c/q?p", &["search: q?p"], "PAUSED"),
+    ] {
+        top.keys(keys);
+        top.shows(shows);
+        top.hides(hides);
+    }
     top.key(KeyCode::Esc);
     assert_eq!(top.key(KeyCode::Char('q')), Outcome::Quit);
-}
-
-#[test]
-fn namespace_and_labels_filter_and_wrong_selectors_are_named() {
-    let mut top = Top::new(Sample::new(), (80, 24));
-    top.keys("nshop\n");
-    top.shows(&["2 of 3 pods, namespace shop"]);
-    top.keys("l=x\n");
-    top.shows(&["is not KEY, !KEY, KEY=VALUE or KEY!=VALUE"]);
-    top.key(KeyCode::Esc);
-    top.keys("lapp=web\n");
-    top.shows(&["1 of 3 pods", "labels app=web", "shop/web-1"]);
-    top.hides("shop/cart");
 }
 
 #[test]
