@@ -40,24 +40,6 @@ pub(super) struct Live {
     clients: Arc<Semaphore>,
 }
 
-/// Up to which record a client has everything: the header `Last-Event-ID`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LastId {
-    /// When the agent started that numbered the records.
-    agent: String,
-    number: u64,
-}
-
-impl LastId {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (agent, number) = text.rsplit_once('/')?;
-        Some(Self {
-            agent: agent.to_owned(),
-            number: number.parse().ok()?,
-        })
-    }
-}
-
 impl Live {
     pub(super) fn new(events: RecentEvents, observer: Observer, clock: Clock) -> Self {
         Self {
@@ -68,20 +50,22 @@ impl Live {
         }
     }
 
-    /// What one client gets. `None`: there are too many.
+    /// The messages for one client, which may have the id of the last message that it got from before. `None` if there are
+    /// too many clients.
     pub(super) fn stream(
         &self,
         query: Query,
-        last: Option<&LastId>,
+        last_id: Option<&str>,
     ) -> Option<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<>> {
         let permit = self.clients.clone().try_acquire_owned().ok()?;
-        let known = last.filter(|last| last.agent == self.events.agent());
+        let last = last_id.and_then(|id| id.rsplit_once('/'));
+        let known = last.filter(|(agent, _)| *agent == self.events.agent());
         let now = self.clock.now();
         let client = Client {
             _permit: permit,
             changes: self.observer.changes(),
             query,
-            sent: known.map_or(0, |last| last.number),
+            sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
             // A client of an earlier agent has that one's records.
             since: match last {
                 None => Some(self.clock.wall().before(HISTORY)),

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::checks::State;
 use super::events::RecentEvents;
-use super::live::{LastId, Live};
+use super::live::Live;
 use super::metrics::Metrics;
 use crate::http::Reply;
 use crate::json;
@@ -159,8 +159,8 @@ impl Pages {
     /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
     fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
         let last = request.headers().get("last-event-id");
-        let last = last.and_then(|id| LastId::parse(id.to_str().ok()?));
-        let Some(stream) = self.live.stream(query, last.as_ref()) else {
+        let last = last.and_then(|id| id.to_str().ok());
+        let Some(stream) = self.live.stream(query, last) else {
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many clients of /debug/live; close another page\n",

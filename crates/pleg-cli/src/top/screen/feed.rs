@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::text::{Theme, Tone, padded, padded_left};
+use super::text::{Theme, Tone, padded};
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::text::{latency, time_of_day};
 use crate::view::View;
@@ -79,7 +79,7 @@ fn event(record: &Record, pod: &str, width: usize, wide: bool) -> String {
     ];
     if wide {
         columns.push(padded(&text(&record.source), 10));
-        columns.push(padded_left(&took, 6));
+        columns.push(format!("{took:>6}"));
     }
     let shown = columns.into_iter().filter(|column| !column.is_empty());
     shown.collect::<Vec<_>>().join(" ")

@@ -121,6 +121,8 @@ pub(super) fn height(app: &App, view: &View) -> usize {
 struct Shown {
     columns: Vec<&'static Column>,
     widths: Vec<u16>,
+    /// The states are those of the runtime's last answer.
+    is_old: bool,
 }
 
 impl Shown {
@@ -155,7 +157,11 @@ impl Shown {
             _ => name.min(rest),
         };
         widths.insert(0, name);
-        Self { columns, widths }
+        Self {
+            columns,
+            widths,
+            is_old: view.health.no_answer_seconds.is_some(),
+        }
     }
 
     fn row(&self, cells: impl Iterator<Item = (String, Style)>) -> Row<'static> {
@@ -246,24 +252,23 @@ fn pod(app: &App, shown: &Shown, row: &PodRow, at_cursor: bool) -> Row<'static> 
         _ if row.failed => ('x', Tone::Bad),
         _ => (' ', Tone::Dim),
     };
-    let exit = row.last_exit.as_ref();
-    let is_recent = exit.is_some_and(|exit| {
-        exit.exit_code != Some(0) && exit.seconds.is_some_and(|ago| ago < RECENT_EXIT)
-    });
-    let name_tone = if tone == Tone::Dim { Tone::Plain } else { tone };
-    let note_tone = if is_recent && tone == Tone::Dim {
-        Tone::Warning
-    } else {
-        tone
+    let exit = row.last_exit.as_ref().filter(|e| e.exit_code != Some(0));
+    let ago = exit.and_then(|exit| exit.seconds);
+    let (name_tone, note_tone) = match tone {
+        Tone::Dim if ago.is_some_and(|ago| ago < RECENT_EXIT) => (Tone::Plain, Tone::Warning),
+        Tone::Dim => (Tone::Plain, Tone::Dim),
+        tone => (tone, tone),
     };
     let cursor = if at_cursor { '>' } else { ' ' };
     let name = (
         format!("{cursor}{mark}{}", row.pod.shown()),
         app.theme.style(name_tone),
     );
-    let cells = shown.columns.iter().map(|column| {
+    let cells = shown.columns.iter().enumerate().map(|(n, column)| {
         let tone = if column.width == 0 { note_tone } else { tone };
-        ((column.pod)(row), app.theme.style(tone))
+        // The first column is the state.
+        let mark = if n == 0 && shown.is_old { "?" } else { "" };
+        ((column.pod)(row) + mark, app.theme.style(tone))
     });
     let line = shown.row(std::iter::once(name).chain(cells));
     match at_cursor {

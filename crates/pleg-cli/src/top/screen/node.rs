@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
 use super::header::{indented, sentence};
-use super::text::{Theme, Tone, lasting, padded_left, seconds, tone_of};
+use super::text::{Theme, Tone, lasting, seconds, tone_of};
 use crate::text::latency;
 use crate::view::{CallCosts, Point, Reason, View};
 
@@ -185,7 +185,7 @@ fn cost(theme: Theme, view: &View, width: usize) -> Vec<Line<'static>> {
     let row = |name: &str, costs: &CallCosts| {
         let rate = |calls: u64| format!("{:.1}", 60.0 * calls as f64 / cost.seconds);
         let time = latency(60e3 * costs.list_seconds / cost.seconds);
-        let cells = [rate(costs.lists), time, rate(costs.reads)].map(|cell| padded_left(&cell, 13));
+        let cells = [rate(costs.lists), time, rate(costs.reads)].map(|cell| format!("{cell:>13}"));
         theme.line(
             &format!("  {name:<24}{}", cells.concat()),
             Tone::Plain,

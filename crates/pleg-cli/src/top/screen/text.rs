@@ -86,13 +86,6 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
     text + &" ".repeat(rest)
 }
 
-/// The same, at the right end.
-pub(super) fn padded_left(text: &str, columns: usize) -> String {
-    let text = cut(text, columns);
-    let rest = columns.saturating_sub(width(&text));
-    " ".repeat(rest) + &text
-}
-
 /// For how long something has been so: ` for 9s`, or nothing.
 pub(super) fn lasting(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(" for {}", seconds(lasts)))

@@ -30,6 +30,7 @@ fn worst_finding_and_its_next_step_come_first() {
     top.keys("h");
     top.shows(&[
         "NO ANSWER of the runtime",
+        "Running?",
         "list_failed",
         "no socket",
         "pods_hung",
