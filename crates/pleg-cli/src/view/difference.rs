@@ -29,6 +29,8 @@ pub(crate) fn with_moments(view: &View) -> Value {
     let now: Result<jiff::Timestamp, _> = view.time.parse();
     let now = now.map_or(0.0, |time| time.as_millisecond() as f64 / 1e3);
     let mut sent = json!(view);
+    // They have messages of their own.
+    sent["feed"]["records"].take();
     to_moments(&mut sent, now);
     let listed = sent["relist"]["lastAt"].as_f64();
     let page = &mut sent["pods"];
