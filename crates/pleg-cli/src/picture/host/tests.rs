@@ -112,7 +112,7 @@ fn host(evidence: &str) -> Host {
 #[test]
 fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
     let runbook = include_str!("../../../../../docs/runbook.md");
-    let (_, doctor) = runbook.split_once("\n## Doctor\n").unwrap();
+    let (_, doctor) = runbook.split_once("\n## Host, runtime and pods\n").unwrap();
     for row in FINDINGS.trim().lines() {
         let (evidence, expected) = row.split_once(" =>").unwrap();
         let findings = check(&host(evidence), &fine());
