@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pleg::core::PodUid;
-use pleg::{Delivery, Pleg, Subscription};
+use pleg::core::{PodUid, WallTime};
+use pleg::{Delivery, Pleg, PodProblem, Subscription};
 use tokio::sync::watch;
 
 use crate::connect::Target;
@@ -12,8 +12,9 @@ use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
+use crate::picture::runtime::Problems;
 use crate::record::Record;
-use crate::view::{Inputs, Model, Problem, Query, View};
+use crate::view::{Inputs, Lines, Model, Problem, Query, View};
 
 /// The observer of one node. Clones share what is remembered.
 #[derive(Clone)]
@@ -48,9 +49,8 @@ impl Observer {
         }))
     }
 
-    /// Observes until the generator ends. `keep` gets every record but those of what existed at the
-    /// start.
-    pub(crate) async fn run(&self, mut events: Subscription, keep: impl Fn(&Record)) {
+    /// Observes until the generator ends. What existed at the start is not recorded.
+    pub(crate) async fn run(&self, mut events: Subscription) {
         let Shared { pleg, .. } = &*self.0;
         let (clock, started) = (pleg.clock(), pleg.clock().wall());
         let mut health = pleg.health();
@@ -64,7 +64,7 @@ impl Observer {
                     if !matches!(&delivery, Delivery::Event(event) if event.initial) {
                         let pods = || pleg.snapshot().len();
                         let record = Record::delivery(&delivery, clock, started, pods);
-                        record.iter().for_each(|record| self.add(record, &keep));
+                        record.iter().for_each(|record| self.add(record));
                     }
                     self.0.changes.send_modify(|n| *n += 1);
                     continue;
@@ -74,7 +74,7 @@ impl Observer {
             }
             let (picture, problems) = (self.picture(), health.pod_problems());
             for record in changes.update(&picture, &problems, clock) {
-                self.add(&record, &keep);
+                self.add(&record);
             }
             self.0.changes.send_modify(|n| *n += 1);
         }
@@ -102,34 +102,48 @@ impl Observer {
 
     /// What is shown now.
     pub(crate) fn view(&self, query: &Query) -> View {
+        self.view_and_problems(query).0
+    }
+
+    /// The same, and the pods whose calls hang or fail, at the same moment.
+    pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Arc<[PodProblem]>) {
         let Shared { pleg, meter, .. } = &*self.0;
-        let health = pleg.health();
+        let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
+        let (current, all) = (health.current(), health.pod_problems());
+        let named = Problems::new(&all, now);
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let calls = meter.calls();
-        let problems: Vec<_> = health.pod_problems().iter().map(Problem::from).collect();
+        let problems: Vec<_> = all.iter().map(Problem::from).collect();
         let inputs = Inputs {
-            now: meter.clock().now(),
+            now,
             wall: meter.clock().wall(),
-            picture: &self.picture(),
-            facts: &self.facts(),
-            health: &health.current(),
+            picture: &Picture::of(&current, &pleg.counters(), &named, &facts, now),
+            facts: &facts,
+            health: &current,
             problems: &problems,
             pods: &pleg.snapshot(),
             ends: &ends,
-            calls: &calls,
+            calls: &meter.calls(),
             node: &self.0.node,
             runtime: &(self.0.runtime)(),
             simulated: (self.0.is_simulated)(),
         };
-        self.model().view(&inputs, query)
+        let view = self.model().view(&inputs, query);
+        (view, all)
     }
 
-    fn add(&self, record: &Record, keep: &impl Fn(&Record)) {
-        self.model().record(self.0.meter.clock().now(), record);
-        keep(record);
+    /// The records that were added later than `since` and after number `after`, as far as one response
+    /// may hold.
+    pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
+        let now = self.0.meter.clock().wall();
+        self.model().lines(now, since, after)
+    }
+
+    fn add(&self, record: &Record) {
+        let clock = self.0.meter.clock();
+        self.model().record(clock.now(), clock.wall(), record);
     }
 
     fn tick(&self) {

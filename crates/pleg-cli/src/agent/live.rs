@@ -15,7 +15,6 @@ use pleg::runtime::clock::Clock;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::events::RecentEvents;
 use crate::observer::Observer;
 use crate::view::{Query, difference, with_moments};
 
@@ -34,16 +33,14 @@ const HISTORY: Duration = Duration::from_secs(15 * 60);
 /// The clients of `/debug/live`.
 #[derive(Clone)]
 pub(super) struct Live {
-    events: RecentEvents,
     observer: Observer,
     clock: Clock,
     clients: Arc<Semaphore>,
 }
 
 impl Live {
-    pub(super) fn new(events: RecentEvents, observer: Observer, clock: Clock) -> Self {
+    pub(super) fn new(observer: Observer, clock: Clock) -> Self {
         Self {
-            events,
             observer,
             clock,
             clients: Arc::new(Semaphore::new(CLIENTS)),
@@ -59,7 +56,8 @@ impl Live {
     ) -> Option<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<>> {
         let permit = self.clients.clone().try_acquire_owned().ok()?;
         let last = last_id.and_then(|id| id.rsplit_once('/'));
-        let known = last.filter(|(agent, _)| *agent == self.events.agent());
+        let own = self.observer.lines(None, u64::MAX).head.agent;
+        let known = last.filter(|(agent, _)| *agent == own);
         let now = self.clock.now();
         let client = Client {
             _permit: permit,
@@ -144,8 +142,7 @@ impl Client {
     /// The records after the last ones, if there are any; the rest of many in later messages. The first
     /// message may have none: it has the first id.
     fn records(&mut self) -> Option<String> {
-        let events = &self.live.events;
-        let page = events.page(self.live.clock.wall(), self.since, self.sent);
+        let page = self.live.observer.lines(self.since, self.sent);
         if self.is_greeted && page.lines.is_empty() && page.head.missed == 0 {
             return None;
         }

@@ -1,7 +1,6 @@
 //! `pleg agent`: serves metrics, liveness and readiness until it is stopped.
 
 mod checks;
-mod events;
 mod live;
 mod metrics;
 #[cfg(test)]
@@ -26,9 +25,7 @@ use crate::http::{self, Access, Handler, Listen};
 use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
-use crate::record::Record;
 use crate::signals::Signal;
-use events::RecentEvents;
 use live::Live;
 use metrics::Metrics;
 use pages::{Pages, Rendered};
@@ -66,16 +63,14 @@ pub(crate) async fn run(
     let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
     let (reload, access) = watch::channel(Arc::new(access));
     let (clock, health) = (pleg.clock(), pleg.health());
-    let events = RecentEvents::new(clock.wall());
     let observer = Observer::new(&target, &pleg);
     let collector = Collector::new(&target, &pleg)?;
     let pages = Pages {
         clock,
         health: health.clone(),
         metrics: Rendered::new(metrics.clone()),
-        events: events.clone(),
         observer: observer.clone(),
-        live: Live::new(events.clone(), observer.clone(), clock),
+        live: Live::new(observer.clone(), clock),
         is_open_to_host,
     };
     let pages = Arc::new(pages);
@@ -83,8 +78,7 @@ pub(crate) async fn run(
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let probed: Handler = Arc::new(move |request, _| probed.probe(request));
     let recorded = async {
-        let keep = |record: &Record| events.record(clock.wall(), record);
-        observer.run(subscription, keep).await;
+        observer.run(subscription).await;
         std::future::pending().await
     };
     let signal = tokio::select! {

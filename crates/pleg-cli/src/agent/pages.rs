@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checks::State;
-use super::events::RecentEvents;
 use super::live::Live;
 use super::metrics::Metrics;
 use crate::http::Reply;
@@ -42,7 +41,6 @@ pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
     pub(super) metrics: Rendered<Metrics>,
-    pub(super) events: RecentEvents,
     pub(super) observer: Observer,
     pub(super) live: Live,
     /// Whoever can connect may read everything, and only processes of this host can connect.
@@ -130,10 +128,11 @@ impl Pages {
             limit: 0,
             ..view::Query::default()
         };
+        let (view, problems) = self.observer.view_and_problems(&query);
         let state = State {
             now: self.clock.now(),
-            view: &self.observer.view(&query),
-            problems: &self.health.pod_problems(),
+            view: &view,
+            problems: &problems,
             facts: &self.observer.facts(),
         };
         let code = match state.view.health.ready {
@@ -183,9 +182,8 @@ impl Pages {
                 "after and since are whole numbers\n",
             );
         };
-        let now = self.clock.wall();
-        let since = since.map(|seconds| now.before(Duration::from_secs(seconds)));
-        let page = self.events.page(now, since, after.unwrap_or(0));
+        let since = since.map(|seconds| self.clock.wall().before(Duration::from_secs(seconds)));
+        let page = self.observer.lines(since, after.unwrap_or(0));
         reply(StatusCode::OK, JSON_LINES, page.into_bytes())
     }
 }

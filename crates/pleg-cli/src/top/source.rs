@@ -113,7 +113,7 @@ async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
     let (observing, collector) = (observer.clone(), Collector::new(&target, &pleg)?);
     tokio::spawn(async move {
         tokio::select! {
-            () = observing.run(events, |_| ()) => {}
+            () = observing.run(events) => {}
             never = observing.collect(collector) => match never {},
         }
     });

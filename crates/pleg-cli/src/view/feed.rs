@@ -1,48 +1,116 @@
-//! The recent records, bounded in number and length.
+//! The recent records, bounded in number and length: for views, for `/debug/events` and for `/debug/live`.
 
 use std::collections::VecDeque;
 
 use pleg::core::{Instant, WallTime};
 
 use super::{FeedPage, Query, long, name};
-use crate::json::utc;
-use crate::record::Record;
+use crate::json::{self, utc};
+use crate::record::{Page, Record, SYNCED};
 
 /// The most records that are kept. With texts as long as they may be, they need 6 MB, and 0.7 MB with usual ones.
 const MOST_RECORDS: usize = 2_000;
+/// The most bytes of records in one response: there may be many clients.
+const PAGE_BYTES: usize = 64 << 10;
 /// The number of seconds over which the rate is averaged.
 const RATE_SECONDS: usize = 10;
 
 /// The recent records, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Feed {
-    records: VecDeque<Record>,
+    /// When it began, which tells apart the numbers of two processes.
+    began_at: WallTime,
+    records: VecDeque<(WallTime, Record)>,
+    /// The number of the next record.
+    next: u64,
     /// Everything since then is kept.
-    complete_since: String,
+    complete_since: WallTime,
     began: Instant,
     rate: Rate,
+}
+
+/// Records as JSON, one object per line.
+pub(crate) struct Lines {
+    /// What they are.
+    pub(crate) head: Page,
+    pub(crate) lines: Vec<u8>,
+}
+
+impl Lines {
+    /// The first line says what follows.
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        let mut page = Vec::new();
+        // Writing to a vector does not fail.
+        let _ = json::line(&mut page, &self.head);
+        page.append(&mut self.lines);
+        page
+    }
 }
 
 impl Feed {
     pub(super) fn new(began: Instant, at: WallTime) -> Self {
         Self {
+            began_at: at,
             records: VecDeque::new(),
-            complete_since: utc(at).to_string(),
+            next: 1,
+            complete_since: at,
             began,
             rate: Rate::default(),
         }
     }
 
-    pub(super) fn add(&mut self, now: Instant, record: &Record) {
+    /// Adds a record, and numbers it. What existed at the start has no number: it is no event.
+    pub(super) fn add(&mut self, now: Instant, at: WallTime, record: &Record) {
         if record.is_event() {
             self.rate.add(now);
         }
-        self.records.push_back(shortened(record));
-        if self.records.len() > MOST_RECORDS
-            && let Some(oldest) = self.records.pop_front()
-        {
-            self.complete_since = oldest.time;
+        let mut record = shortened(record);
+        if record.r#type != SYNCED {
+            record.seq = Some(self.next);
+            self.next += 1;
         }
+        self.records.push_back((at, record));
+        if self.records.len() > MOST_RECORDS
+            && let Some((oldest, _)) = self.records.pop_front()
+        {
+            self.complete_since = oldest;
+        }
+    }
+
+    /// The records that were added later than `since` and after number `after`, as far as one response
+    /// may hold.
+    pub(super) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
+        let numbered = self.records.iter();
+        let numbered = numbered.filter_map(|(at, record)| Some((*at, record.seq?, record)));
+        let first = numbered
+            .clone()
+            .next()
+            .map_or(self.next, |(_, number, _)| number);
+        let (mut lines, mut last) = (Vec::new(), after.max(first - 1));
+        for (at, number, record) in numbered {
+            if number > after && since.is_none_or(|since| at >= since) {
+                let before = lines.len();
+                // Writing to a vector does not fail.
+                let _ = json::line(&mut lines, record);
+                if before > 0 && lines.len() > PAGE_BYTES {
+                    lines.truncate(before);
+                    break;
+                }
+            }
+            last = last.max(number);
+        }
+        let head = Page {
+            time: utc(now),
+            agent: utc(self.began_at).to_string(),
+            complete_since: utc(self.complete_since),
+            missed: match after {
+                0 => 0,
+                after => (first - 1).saturating_sub(after),
+            },
+            last,
+            more: last < self.next - 1,
+        };
+        Lines { head, lines }
     }
 
     /// The newest records that match.
@@ -50,7 +118,7 @@ impl Feed {
         FeedPage {
             records: self.newest(query.records, |record| query.matches_record(record)),
             events_per_second: self.rate.per_second(self.began, now),
-            complete_since: self.complete_since.clone(),
+            complete_since: utc(self.complete_since).to_string(),
         }
     }
 
@@ -62,7 +130,8 @@ impl Feed {
     }
 
     fn newest(&self, most: usize, matches: impl Fn(&Record) -> bool) -> Vec<Record> {
-        let newest = self.records.iter().rev().filter(|record| matches(record));
+        let records = self.records.iter().map(|(_, record)| record);
+        let newest = records.rev().filter(|record| matches(record));
         let mut records: Vec<Record> = newest.take(most).cloned().collect();
         records.reverse();
         records
@@ -143,11 +212,14 @@ mod tests {
         for n in 1..=2_100 {
             let mut record = event(n, "web");
             record.message = Some("x".repeat(1 << 16));
-            feed.add(at(n), &record);
+            feed.add(at(n), wall(n), &record);
         }
         assert_eq!(feed.records.len(), MOST_RECORDS);
-        assert_eq!(feed.complete_since, utc(wall(100)).to_string());
-        let messages = feed.records.iter().filter_map(|r| r.message.as_deref());
+        assert_eq!(feed.complete_since, wall(100));
+        let messages = feed
+            .records
+            .iter()
+            .filter_map(|(_, r)| r.message.as_deref());
         assert_eq!(messages.map(|m| m.chars().count()).max(), Some(1024));
     }
 
@@ -155,9 +227,13 @@ mod tests {
     fn page_has_the_newest_that_match() {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 1..=10 {
-            feed.add(at(n), &event(n, if n % 2 == 0 { "even" } else { "odd" }));
+            feed.add(
+                at(n),
+                wall(n),
+                &event(n, if n % 2 == 0 { "even" } else { "odd" }),
+            );
         }
-        feed.add(at(11), &Record::new("Degraded", wall(11)));
+        feed.add(at(11), wall(11), &Record::new("Degraded", wall(11)));
         let query = Query {
             search: "EVEN".to_owned(),
             records: 3,
@@ -176,10 +252,62 @@ mod tests {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 0..20_000 {
             let now = Instant::from_origin(Duration::from_millis(100_000 + n));
-            feed.add(now, &event(n, "web"));
+            feed.add(now, wall(n), &event(n, "web"));
         }
         let rate = |now| feed.page(now, &Query::default()).events_per_second;
         let rates = [at(120), at(125), at(130)].map(rate);
         assert_eq!(rates, [1_000.0, 500.0, 0.0]);
+    }
+
+    /// What the first line says, and the numbers of the records.
+    fn read(lines: Lines) -> (Page, Vec<u64>) {
+        let text = String::from_utf8(lines.into_bytes()).unwrap();
+        let (head, rest) = text.split_once('\n').unwrap();
+        let number = |line: &str| serde_json::from_str::<Record>(line).unwrap().seq.unwrap();
+        let numbers = rest.lines().map(number).collect();
+        (serde_json::from_str(head).unwrap(), numbers)
+    }
+
+    #[test]
+    fn lines_have_what_is_newer_than_asked() {
+        let mut feed = Feed::new(at(0), wall(0));
+        feed.add(at(0), wall(0), &Record::new(SYNCED, wall(0)));
+        for n in 1..=5 {
+            feed.add(at(n), wall(n), &event(n, "web"));
+        }
+        for (since, after, numbers) in [
+            (None, 0, &[1, 2, 3, 4, 5][..]),
+            (Some(wall(4)), 0, &[4, 5]),
+            (None, 5, &[]),
+        ] {
+            let (head, read) = read(feed.lines(wall(9), since, after));
+            assert_eq!(read, numbers);
+            assert_eq!((head.last, head.more, head.missed), (5, false, 0));
+            assert_eq!(head.complete_since.to_string(), head.agent);
+        }
+        let (head, _) = read(Feed::new(at(0), wall(0)).lines(wall(9), None, 0));
+        assert_eq!((head.last, head.more), (0, false));
+    }
+
+    #[test]
+    fn lines_are_bounded_and_the_lost_are_counted() {
+        let mut feed = Feed::new(at(0), wall(0));
+        for n in 1..=2_100 {
+            let message = Some("x".repeat(1_000));
+            let record = event(n, "web");
+            feed.add(at(n), wall(n), &Record { message, ..record });
+        }
+        let (mut after, mut numbers) = (1, Vec::new());
+        loop {
+            let page = feed.lines(wall(9_999), None, after);
+            assert!(page.lines.len() <= PAGE_BYTES, "{}", page.lines.len());
+            let (head, read) = read(page);
+            assert_eq!(head.missed, if after == 1 { 99 } else { 0 });
+            (after, numbers) = (head.last, [numbers, read].concat());
+            if !head.more {
+                break;
+            }
+        }
+        assert_eq!(numbers, Vec::from_iter(101..=2_100));
     }
 }

@@ -25,6 +25,7 @@ use crate::text::clip;
 pub(crate) use cost::{About, CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
 pub(crate) use difference::{difference, with_moments};
+pub(crate) use feed::Lines;
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};

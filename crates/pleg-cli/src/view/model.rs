@@ -8,7 +8,7 @@ use pleg::core::{Health, Instant, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};
-use super::feed::Feed;
+use super::feed::{Feed, Lines};
 use super::health::{HealthView, Relist, StreamView};
 use super::pods::PodsPage;
 use super::query::Query;
@@ -72,8 +72,8 @@ impl Model {
     }
 
     /// A lifecycle event, or a change of health.
-    pub(crate) fn record(&mut self, now: Instant, record: &Record) {
-        self.feed.add(now, record);
+    pub(crate) fn record(&mut self, now: Instant, at: WallTime, record: &Record) {
+        self.feed.add(now, at, record);
         if let Some(ms) = record.latency_ms {
             let latency = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
             self.events.add(now, latency);
@@ -84,6 +84,12 @@ impl Model {
         {
             self.changed.insert(PodUid::from(pod.uid.as_str()));
         }
+    }
+
+    /// The records that were added later than `since` and after number `after`, as far as one response
+    /// may hold.
+    pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
+        self.feed.lines(now, since, after)
     }
 
     /// To be called once a second, as often as the generic PLEG would list. `ids` counts the sandboxes

@@ -163,7 +163,7 @@ impl Sample {
             latency_ms: Some(1.5),
             ..Record::new("ContainerDied", self.wall)
         };
-        self.model.record(self.now, &record);
+        self.model.record(self.now, self.wall, &record);
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
