@@ -38,7 +38,7 @@ test-real *ARGS: _static-pods
 test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
-        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
 
 # Pods of an API server on containerd 2: 30 pods crash 500 times while daemon and kubelet are killed.
 [group('test')]
@@ -50,25 +50,25 @@ test-api-kubelet PODS="30" RESTARTS="500":
 [group('test')]
 examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
-        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
 
 # Every trouble of the host that `pleg doctor` can name, planted on containerd 2 one after the other (needs root).
 [group('test')]
 plant-troubles: _static-pods
-    cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture doctor::each
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::each
 
 # What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
-        cargo test --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
 
 # From a container's death to its replacement running, on both containerds, beside create and start alone.
 [group('measure')]
 measure-replacement PODS="20" DEATHS="200":
-    cargo test --release --workspace --features pleg-tests/containerd --test suite --no-run
+    cargo test --release --workspace --features pleg-tests/containerd,api-kubelet/containerd --test suite --no-run
     PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
-        cargo test --release --workspace --features pleg-tests/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
+        cargo test --release --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
 
 # The figures of docs/fleet.md: a release build of the agent, idle, in storms and under attack (needs root).
 [group('measure')]
@@ -78,7 +78,7 @@ measure-agent MINUTES="5":
     cargo build --release -p pleg-cli --bin pleg
     export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/release/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
-    cargo test --workspace --features pleg-tests/containerd --test containerd -- --ignored --nocapture agent::
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
 
 # (The tests of a package build its programs, with the features that all tests of the workspace have.)
 _static-pods:
@@ -95,7 +95,7 @@ image ARCHIVE="target/pleg-image.tar":
 [group('test')]
 test-long:
     PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
-    PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd --test containerd -- --test-threads=2 --nocapture stress
+    PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture stress
 
 # Publish the crates, without the upload, and use the packages in a project outside of the workspace.
 [group('check')]

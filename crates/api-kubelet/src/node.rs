@@ -18,11 +18,8 @@ const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
 /// Registers the node, renews its lease and reports its Ready condition until it is dropped. What fails is tried again
 /// after 10 s.
-///
-/// # Cancel safety
-/// Dropping the future ends the reports; nothing else is lost.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
-    let mut is_registered = false;
+    let (mut is_registered, mut failing) = (false, false);
     loop {
         let result = async {
             if !is_registered {
@@ -33,8 +30,13 @@ pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus
             patch_status(client, &facts.name, json!({"conditions": [node.ready()]})).await
         };
         let result = tokio::time::timeout(RENEWED_EVERY, result).await;
-        if let Err(error) = result.map_err(anyhow::Error::from).flatten() {
-            tracing::warn!(%error, "the node is not reported: is the API server reachable?");
+        let error = result.map_err(anyhow::Error::from).flatten().err();
+        match (&error, std::mem::replace(&mut failing, error.is_some())) {
+            (Some(error), false) => {
+                tracing::warn!(%error, "the node is not reported: is the API server reachable?");
+            }
+            (None, true) => tracing::info!("the node is reported again"),
+            _ => {}
         }
         clock.sleep_until(clock.now().after(RENEWED_EVERY)).await;
     }
@@ -48,17 +50,15 @@ async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
     labels.extend(facts.labels.clone());
     node.commit(&PostParams::default()).await?;
     tracing::info!(name = facts.name, "registered the node");
-    let resources = &facts.allocatable;
-    let status = json!({"capacity": resources, "allocatable": resources});
+    let status = json!({"capacity": &facts.allocatable, "allocatable": &facts.allocatable});
     patch_status(client, &facts.name, status).await
 }
 
 async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let patch = Patch::Merge(json!({"status": status}));
-    let params = PatchParams::default();
-    let patched = nodes.patch_status(node, &params, &patch).await;
-    Ok(patched.map(drop)?)
+    let (status, params) = (json!({"status": status}), PatchParams::default());
+    let patch = Patch::Merge(status);
+    Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 
 /// An update by another kubelet of this name is a conflict.

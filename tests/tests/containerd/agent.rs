@@ -75,8 +75,9 @@ async fn idle_node_with_110_pods() -> anyhow::Result<()> {
             "{PODS} pods on containerd, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core; \
              RSS at most {most} KiB"
         );
-        anyhow::ensure!(share <= 0.05, "{share} %");
-        anyhow::ensure!(most <= 16 << 10, "{most} KiB");
+        // Unlike on a simulated node, the agent reads the host.
+        anyhow::ensure!(share <= 0.08, "{share} %");
+        anyhow::ensure!(most <= 17 << 10, "{most} KiB");
         Ok(())
     })
     .await

@@ -33,8 +33,8 @@ pub(crate) use listen::Listen;
 use listen::Listener;
 use rejected::Rejected;
 
-/// The most connections of a listener. They bound the memory, because the allocator keeps what a flood has used, and the
-/// descriptors, of which a process has 1,024 by default.
+/// The most connections of a listener. The bound limits the memory, because the allocator keeps what a flood has used, and
+/// the open files: by default a process may have 1,024.
 const CONNECTIONS: usize = 128;
 /// The most connections that were closed to make room and still have a descriptor.
 const CLOSING: usize = 32;

@@ -1,18 +1,19 @@
 //! What is collected beside the generator, every half a minute: the runtime's own conditions, what is wrong with its
 //! endpoint, its pods and the host.
 
+use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use metrics::{describe_gauge, gauge};
-use pleg::core::{CallError, Instant, PodView};
+use pleg::core::{CallError, Degraded, Instant, PodView};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
 
 use super::finding::{Finding, Severity};
-use super::host::{self, HostTarget};
+use super::host::{self, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
 use crate::text::{clip, duration, safe};
@@ -93,8 +94,11 @@ impl Facts {
                 tracing::info!(code, "over after {lasted}: {summary}");
             }
         }
-        let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
+        let mut alarming: Vec<&Finding> = findings.iter().collect();
+        alarming.retain(|finding| finding.severity > Severity::Info);
+        alarming.sort_by_key(|finding| Reverse(finding.severity));
         alarming
+            .into_iter()
             .take(MOST_SHOWN)
             .for_each(|finding| set(finding, 1.0));
         let dated = findings.into_iter().map(|finding| {
@@ -155,7 +159,11 @@ pub(crate) struct Collector {
     /// `None` of a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
     runtimes: Runtimes,
-    pods: Vec<PodView>,
+    /// The last two looks at the cache, the earlier one from before the last look at the host, and what follows from both.
+    /// They stay as they are while the runtime does not answer: the cache is old then.
+    earlier: Option<Vec<PodView>>,
+    views: Option<Vec<PodView>>,
+    pods: Pods,
 }
 
 impl Collector {
@@ -170,7 +178,9 @@ impl Collector {
             host: (!target.simulated()())
                 .then(|| host::Watch::new(HostTarget::new(target.socket()))),
             runtimes: Runtimes::default(),
-            pods: Vec::new(),
+            earlier: None,
+            views: None,
+            pods: Pods::default(),
             pleg: pleg.clone(),
         })
     }
@@ -226,24 +236,23 @@ impl Collector {
             // Some facts need two looks that are close to each other.
             host = Some(watch.look().await);
         }
-        let before = std::mem::replace(&mut self.pods, self.pleg.snapshot());
-        let pods = Pods::new(&before, &self.pods, self.clock.wall());
-        let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
-        findings.extend(runtime::check_pods(&pods));
-        let mut not_examined = vec![match &host {
-            Some(_) => {
-                "mounts, systemd, the kubelet and its log: pleg doctor reads them".to_owned()
-            }
-            None => "the host: the runtime is simulated".to_owned(),
-        }];
-        if let Some(host) = host {
-            let usable = unusable.is_none();
-            findings.extend(host::check(
-                &host,
-                &calls(health, &pods, usable, self.clock.now()),
-            ));
-            not_examined.extend(host.unreadable);
+        let usable = is_usable(health, self.clock.now());
+        if usable {
+            self.earlier = self.views.take();
+            self.look_at_pods();
         }
+        let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
+        let mut not_examined = Vec::new();
+        if let Some(host) = host {
+            findings.extend(self.check_host(&host, health, usable).await);
+            not_examined.push(
+                "mounts, systemd, the kubelet and its log: pleg doctor reads them".to_owned(),
+            );
+            not_examined.extend(host.unreadable);
+        } else {
+            not_examined.push("the host: the runtime is simulated".to_owned());
+        }
+        findings.extend(runtime::check_pods(&self.pods));
         let now = self.clock.now();
         shown.send_modify(|facts| {
             facts.answer(answer.map(Conditions::from), now);
@@ -252,20 +261,48 @@ impl Collector {
             facts.conclude(findings, now);
         });
     }
+
+    fn look_at_pods(&mut self) {
+        let earlier = self.earlier.as_deref().unwrap_or_default();
+        let views = self.views.insert(self.pleg.snapshot());
+        self.pods = Pods::new(earlier, views, self.clock.wall());
+    }
+
+    /// What follows from the host's facts. What differs from the cache is found only if a new list differs, too: an event may
+    /// have been lost since the last one.
+    async fn check_host(
+        &mut self,
+        host: &Host,
+        health: &HealthWatch,
+        usable: bool,
+    ) -> Vec<Finding> {
+        let degraded = health.current().degraded(self.clock.now());
+        let codes: Vec<&str> = degraded.iter().map(Degraded::as_str).collect();
+        // What has changed since the look at the host is no finding.
+        let usable = usable && self.earlier.is_some();
+        let mut findings = host::check(host, &host_calls(&codes, &self.pods, usable));
+        if findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
+            let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;
+            let listed = matches!(relist, Ok(Ok(())));
+            if listed {
+                self.look_at_pods();
+            }
+            findings = host::check(host, &host_calls(&codes, &self.pods, listed));
+        }
+        findings
+    }
 }
 
-/// What the generator's calls showed, as far as it decides what the host's facts mean.
-fn calls(health: &HealthWatch, pods: &Pods, usable: bool, now: Instant) -> host::Calls {
+/// What the generator showed, as far as it decides what the host's facts mean. From an old cache, nothing but names.
+fn host_calls(degraded: &[&str], pods: &Pods, usable: bool) -> host::Calls {
     let slow = ["runtime_silent", "list_slow", "list_failed", "pods_hung"];
-    let degraded = health.current().degraded(now);
-    let mut calls = host::Calls {
-        slow: degraded
-            .iter()
-            .any(|reason| slow.contains(&reason.as_str())),
-        listed: usable.then(|| pods.listed.clone()),
-        ..host::Calls::default()
-    };
+    let mut calls = host::Calls::default();
     pods.name_in(&mut calls);
+    calls.slow = degraded.iter().any(|code| slow.contains(code));
+    match usable {
+        true => calls.listed = Some(pods.listed.clone()),
+        false => (calls.ready, calls.running) = Default::default(),
+    }
     calls
 }
 
@@ -305,5 +342,24 @@ impl Runtimes {
             set(&runtime, 1.0);
             self.0.push(runtime);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_cache_says_nothing_of_what_exists() {
+        let pod = r#"{ "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"],
+            "running": { "c": "app" } }], "listed": { "s": true } }"#;
+        let pods: Pods = serde_json::from_str(pod).unwrap();
+        let fresh = host_calls(&["list_slow"], &pods, true);
+        assert!(fresh.slow && fresh.listed.is_some());
+        assert_eq!((fresh.ready.len(), fresh.running.len()), (1, 1));
+        let old = host_calls(&[], &pods, false);
+        assert!(!old.slow && old.listed.is_none());
+        assert!(old.ready.is_empty() && old.running.is_empty());
+        assert_eq!(old.sandboxes["s"], "shop/cart");
     }
 }

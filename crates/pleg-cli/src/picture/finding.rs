@@ -103,7 +103,7 @@ impl Finding {
         Duration::try_from_secs_f64(self.seconds.unwrap_or_default()).unwrap_or_default()
     }
 
-    /// The same, which has lasted for so long.
+    /// This finding, with the time for which it has lasted, in seconds.
     pub(crate) const fn lasting(mut self, seconds: Option<f64>) -> Self {
         self.seconds = seconds;
         self

@@ -187,7 +187,7 @@ fn not_ready(generator: &Generator) -> Option<Finding> {
     })
 }
 
-/// A degraded reason of which nothing better is known.
+/// A finding about a degraded reason, in the words of the generator.
 fn degraded(generator: &Generator, code: &str, reason: &Reason) -> Option<Finding> {
     let is_known = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
     let (code, layer, severity, next, explains): (_, _, _, _, &[&str]) = match code {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_is_stopped_only_if_it_is_at_begin_and_end() {
+    fn daemon_stopped_in_one_look_is_not_called_stopped() {
         let host = FakeHost::new();
         for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
             host.process(800, "containerd", first, 1);

@@ -64,6 +64,14 @@ const LOST: Codes = &[
     "shim_missing",
 ];
 
+/// What follows from the lists of the runtime. If the lists are old, nothing may follow.
+pub(crate) const FROM_LISTS: Codes = &[
+    "ended_container_runs",
+    "shim_missing",
+    "shim_orphaned",
+    "init_gone",
+];
+
 pub(super) const MOUNT_HANGS: Kind = Kind("mount_hangs", Host, Critical, STARVED);
 pub(super) const MOUNT_SLOW: Kind = Kind("mount_slow", Host, Info, NOTHING);
 pub(super) const DISK_READONLY: Kind = Kind("disk_readonly", Host, Critical, STARVED);

@@ -39,6 +39,7 @@ use self::cgroup::Limits;
 use self::daemon::{Daemon, Descriptors};
 use self::disks::Disk;
 use self::helpers::Helper;
+pub(crate) use self::kinds::FROM_LISTS;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
 pub(crate) use self::mounts::answers as mount_answers;

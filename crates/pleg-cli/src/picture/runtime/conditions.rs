@@ -57,7 +57,7 @@ impl fmt::Display for Condition {
 }
 
 impl Conditions {
-    /// The same, each of which has its status since it was first seen with it.
+    /// Sets since when each condition has its status: since `last` if it was the same there, else since now.
     pub(crate) fn since(mut self, last: &Self, now: Instant) -> Self {
         for new in &mut self.conditions {
             let known = last.conditions.iter().find(|known| known.name == new.name);

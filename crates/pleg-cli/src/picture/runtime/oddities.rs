@@ -221,7 +221,8 @@ fn of_kind(kind: Kind, pods: &Pods) -> Option<Finding> {
             Severity::Critical,
             format!("a container of {names} runs twice: both write to the same volumes"),
             format!(
-                "Find out which one the kubelet knows (kubectl describe pod), and stop the other: crictl stop {id}"
+                "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the \
+                 older is {id}"
             ),
         ),
         Kind::TwoReadySandboxes => (
