@@ -1,6 +1,5 @@
 //! The criteria for beta of KEP-3386 that upstream never met, each as a test: a stress test, a
 //! recovery test, retries with backoff that never end, and a metric of missed events.
-//! `docs/kep-3386.md` has their figures.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
