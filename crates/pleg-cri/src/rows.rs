@@ -149,3 +149,18 @@ pub(crate) fn pass_on<B: BriefRow>(
     }
     failed.into_inner().map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn field_of_a_newer_cri_between_rows_is_skipped() {
+        // Field 15 with 32 and 64 bits, an empty group, and a key in more bytes than needed.
+        let fixed: [&[u8]; 2] = [&[0x7d, 1, 2, 3, 4], &[0x79, 1, 2, 3, 4, 5, 6, 7, 8]];
+        let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
+        for field in fixed.into_iter().chain(other) {
+            let message = [&b"\x0a\x01a"[..], field, b"\x0a\x01b"].concat();
+            assert_eq!(super::count(&message), Ok(2), "{field:02x?}");
+            assert_eq!(super::split(message.into()).unwrap(), ["a", "b"]);
+        }
+    }
+}

@@ -170,3 +170,30 @@ impl Drop for Hints {
         self.0.closed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pleg_runtime::core::{EventType, RuntimeEvent};
+
+    use super::*;
+
+    #[test]
+    fn latency_is_from_the_stamp_of_an_event_to_its_arrival() {
+        let (to, out) = handover();
+        let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
+        let at = Instant::ORIGIN;
+        to.change(StreamChange::Subscribed { at, wall: wall(10) });
+        // From before the subscribe, a second ago, of a clock that is ahead, without a stamp.
+        for stamp in [wall(9), wall(11), wall(13), WallTime::from_nanos(0)] {
+            let mut event = RuntimeEvent::new("c", EventType::Started);
+            event.created_at = stamp.as_nanos();
+            let (arrived, wall) = (at, wall(12));
+            to.event(Arrival {
+                event,
+                arrived,
+                wall,
+            });
+        }
+        assert_eq!(out.take().latencies, [Duration::from_secs(1)]);
+    }
+}

@@ -303,3 +303,26 @@ fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl F
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use pleg_core::{Instant, Kind, LifecycleType, Subject};
+
+    use super::*;
+
+    #[test]
+    fn lag_is_delivered_before_what_follows() {
+        let subscribers = Subscribers::default();
+        let mut subscription = subscribers.subscribe();
+        for n in 0..250_000 {
+            let subject = Subject::new(n.to_string(), Kind::Container, "app");
+            let (died, at) = (LifecycleType::ContainerDied, Instant::from_nanos(n));
+            subscribers.announce(&PodLifecycleEvent::new(died, "p", Some(subject), at));
+        }
+        let Some(Delivery::Lagged { missed }) = subscription.try_next() else {
+            panic!("it is not told");
+        };
+        let left = std::iter::from_fn(|| subscription.try_next()).count() as u64;
+        assert_eq!(missed + left, 250_000);
+    }
+}

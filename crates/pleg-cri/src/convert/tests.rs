@@ -13,25 +13,16 @@ fn counted<R>(convert: impl FnOnce() -> R) -> (R, Vec<(String, u64)>) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let result = metrics::with_local_recorder(&recorder, convert);
-    let mut kinds: Vec<_> = snapshotter
-        .snapshot()
-        .into_vec()
-        .into_iter()
-        .map(|(key, _, _, value)| {
-            assert_eq!(key.key().name(), "pleg_irregular_input_total");
-            let kind = key
-                .key()
-                .labels()
-                .next()
-                .expect("a kind")
-                .value()
-                .to_owned();
-            let DebugValue::Counter(count) = value else {
-                panic!("a counter")
-            };
-            (kind, count)
-        })
-        .collect();
+    let counters = snapshotter.snapshot().into_vec().into_iter();
+    let kinds = counters.map(|(key, _, _, value)| {
+        assert_eq!(key.key().name(), "pleg_irregular_input_total");
+        let kind = key.key().labels().next().expect("a kind").value();
+        let DebugValue::Counter(count) = value else {
+            panic!("a counter")
+        };
+        (kind.to_owned(), count)
+    });
+    let mut kinds: Vec<_> = kinds.collect();
     kinds.sort();
     (result, kinds)
 }
@@ -228,6 +219,8 @@ fn container_details_are_complete() {
             ..Default::default()
         }),
         image_id: "id".into(),
+        image_ref: "sha256:1".into(),
+        annotations: [("a".to_owned(), "1".to_owned())].into(),
         resources: Some(v1::ContainerResources { linux: Some(linux) }),
         ..container(v1::ContainerState::ContainerExited)
     };
@@ -242,24 +235,15 @@ fn container_details_are_complete() {
     assert_eq!(details.started_at, Some(WallTime::from_nanos(T + 1)));
     assert_eq!(details.finished_at, Some(WallTime::from_nanos(T + 2)));
     assert_eq!(details.exit_code, Some(137));
-    assert_eq!(
-        (&*details.reason, &*details.message),
-        ("OOMKilled", "too much")
-    );
-    assert_eq!(
-        (&*details.image, &*details.image_id, &*details.log_path),
-        ("nginx", "id", "/log")
-    );
-    let resources = details.resources.clone().unwrap();
-    assert_eq!(
-        (resources.cpu_quota, resources.memory_limit),
-        (50_000, 1 << 20)
-    );
-    assert_eq!(
-        (&*resources.cpuset_cpus, resources.unified.len()),
-        ("0-1", 1)
-    );
+    let texts = [&details.reason, &details.message, &details.log_path];
+    assert_eq!(texts.map(|text| &**text), ["OOMKilled", "too much", "/log"]);
+    let image = [&details.image, &details.image_id, &details.image_ref];
+    assert_eq!(image.map(|text| &**text), ["nginx", "id", "sha256:1"]);
+    let set = details.resources.clone().unwrap();
+    assert_eq!([set.cpu_quota, set.memory_limit], [50_000, 1 << 20]);
+    assert_eq!((&*set.cpuset_cpus, set.unified.len()), ("0-1", 1));
     assert_eq!(details.labels.get(POD_UID), Some("uid"));
+    assert_eq!(details.annotations.get("a"), Some("1"));
 }
 
 #[test]
@@ -330,7 +314,7 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
         (|_| (), &[], (true, 1)),
         // cri-o#9663.
         (
-            |e| e.containers_statuses.push(Default::default()),
+            |e| e.containers_statuses.insert(0, Default::default()),
             &["no_id"],
             (true, 1),
         ),
@@ -378,14 +362,8 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
         let (event, kinds) = counted(|| event_of(sent));
         let event = event.unwrap();
         assert_eq!((event.sandbox.is_some(), event.containers.len()), shown);
-        let kinds: Vec<_> = kinds
-            .iter()
-            .map(|(kind, count)| (&**kind, *count))
-            .collect();
-        assert_eq!(
-            kinds,
-            irregular.iter().map(|kind| (*kind, 1)).collect::<Vec<_>>()
-        );
+        let irregular = irregular.iter().flat_map(|kind| one(kind));
+        assert_eq!(kinds, irregular.collect::<Vec<_>>());
     }
 }
 
@@ -407,6 +385,18 @@ fn label_of_an_event_that_is_no_text_fails() {
     bytes[at] = 0xff;
     let event = super::event(EncodedEvent::decode(&*bytes).unwrap(), true);
     assert!(matches!(event, Err(EventError::Label(_))), "{event:?}");
+}
+
+#[test]
+fn malformed_status_of_an_event_fails() {
+    // Another status of the sandbox, or of a container, is cut off.
+    for field in [0x22, 0x2a] {
+        let bytes = [event().encode_to_vec(), vec![field, 1, 0x0a]].concat();
+        for whole in [false, true] {
+            let event = super::event(EncodedEvent::decode(&*bytes).unwrap(), whole);
+            assert!(matches!(event, Err(EventError::Message(_))), "{event:?}");
+        }
+    }
 }
 
 #[test]

@@ -203,25 +203,6 @@ async fn outage_while_the_writer_is_stalled_stays_bounded() {
     reader.stop().await;
 }
 
-/// The runtime may send events again from before the subscribe.
-#[tokio::test(start_paused = true)]
-async fn latency_is_measured_of_events_after_the_subscribe() {
-    let mut reader = RunningReader::new(vec![silence()]);
-    assert!(is_subscribed(&reader.change().await));
-    let mut event = RuntimeEvent::new("a", EventType::Started);
-    let mut send = |created_at| {
-        event.created_at = created_at;
-        reader.runtime.send(&event);
-    };
-    let subscribed = reader.clock.wall().as_nanos();
-    send(subscribed - 60_000_000_000);
-    send(subscribed + 60_000_000_000);
-    send(subscribed);
-    reader.idle(1).await;
-    assert_eq!(reader.out.take().latencies.len(), 1);
-    reader.stop().await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_the_reader_wherever_it_waits() {
     let event = || sends("a", EventType::Created);
