@@ -31,7 +31,7 @@ test:
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
 [group('test')]
 test-real *ARGS: _static-pods
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=8 --nocapture {{ ARGS }}
 
 # The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
 [group('test')]
@@ -75,8 +75,8 @@ measure-replacement PODS="20" DEATHS="200":
 measure-agent MINUTES="5":
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo build --release -p pleg-cli --bin pleg
-    export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/release/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
+    cargo build --profile dist -p pleg-cli --bin pleg
+    export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/dist/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
 
@@ -88,8 +88,8 @@ _static-pods:
 [group('deploy')]
 image ARCHIVE="target/pleg-image.tar":
     RUSTFLAGS="-C target-feature=+crt-static" \
-        cargo build --release --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
-    scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/release/pleg" {{ ARCHIVE }}
+        cargo build --profile dist --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
+    scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg" {{ ARCHIVE }}
 
 # At full length what CI runs in a short form: status calls that return NotFound, 120 containers of a pod (needs root).
 [group('test')]
@@ -205,9 +205,9 @@ bench-quick *ARGS: (_bench "quick" ARGS)
 bench-real *ARGS: (_bench "real" ARGS)
 
 _bench MODE *ARGS:
-    cargo build --release -p pleg-benches
-    "${CARGO_TARGET_DIR:-target}"/release/bench {{ MODE }} {{ ARGS }}
-    "${CARGO_TARGET_DIR:-target}"/release/bench report
+    cargo build --profile dist -p pleg-benches
+    "${CARGO_TARGET_DIR:-target}"/dist/bench {{ MODE }} {{ ARGS }}
+    "${CARGO_TARGET_DIR:-target}"/dist/bench report
     just plots
 
 # Draw the plots of docs/benchmarks.md from the newest results.
