@@ -1,6 +1,7 @@
 //! Metrics about this process, by the names that all Prometheus clients use, and which build it is.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use metrics::{describe_counter, describe_gauge, gauge};
@@ -41,8 +42,8 @@ pub(super) fn show() {
         // One of them reads the directory.
         gauge!(OPEN_FILES).set(open.count().saturating_sub(1) as f64);
     }
-    let proc = Proc::of_this_host();
-    if let Some(own) = proc.own() {
+    let proc = Proc::below(Path::new("/"));
+    if let Some(own) = proc.process("self") {
         gauge!(RESIDENT).set(own.resident() as f64);
         gauge!(VIRTUAL).set(own.memory as f64);
         gauge!(THREADS).set(own.threads as f64);

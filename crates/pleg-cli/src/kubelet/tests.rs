@@ -45,9 +45,9 @@ fn why(root: &TempDir) -> Option<String> {
     find_subscriber(root.path(), None)
 }
 
-fn process(root: &TempDir, socket: Option<&Path>) -> Option<KubeletProcess> {
-    let proc = Proc::below(root.path());
-    find_process(&proc, &proc.processes().unwrap(), socket)
+fn process(root: &TempDir) -> Option<Kubelet> {
+    let kubelets = Kubelet::all(&Proc::below(root.path())).unwrap();
+    kubelets.into_iter().next()
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn process_and_its_health_port_are_found() {
         write(&root, "run/ours.sock", "");
         write(&root, "run/theirs.sock", "");
         write(&root, "var/lib/kubelet/config.yaml", config);
-        let found = process(&root, Some(&root.path().join("run/ours.sock")));
-        found.map(|kubelet| match kubelet.other_runtime {
+        let ours = root.path().join("run/ours.sock");
+        process(&root).map(|kubelet| match kubelet.other_runtime(&ours) {
             Some(endpoint) => endpoint,
-            None => format!("{} {}", kubelet.pid, kubelet.healthz_port),
+            None => format!("{} {}", kubelet.pid, kubelet.healthz_port()),
         })
     };
     let configured = "healthzPort: 7\n";
@@ -194,12 +194,12 @@ fn program_of_a_user_or_a_pod_is_no_kubelet() {
     assert!(why(&root).is_some_and(|why| why.contains("/dev/zero cannot be read")));
     write(&root, "proc/800/status", "Uid:\t1000\t0\t0\t0\n");
     assert_eq!(why(&root), None, "a user started it");
-    assert_eq!(process(&root, None), None);
+    assert_eq!(process(&root), None);
     write(&root, "proc/800/status", "Uid:\t0\t0\t0\t0\n");
-    assert!(process(&root, None).is_some());
+    assert!(process(&root).is_some());
     write(&root, "proc/800/cgroup", "0::/kubepods.slice/x.scope\n");
     assert_eq!(why(&root), None, "it is in a pod");
-    assert_eq!(process(&root, None), None);
+    assert_eq!(process(&root), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use metrics::{describe_gauge, gauge};
-use pleg::core::{CallError, Degraded, Instant, PodView};
+use pleg::core::{CallError, Instant, PodView};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, Endpoint, diagnose};
@@ -210,9 +210,10 @@ impl Collector {
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
+        let slow = is_slow(health, self.clock.now());
         let look = async {
             match &mut self.host {
-                Some(watch) => Some(watch.look().await),
+                Some(watch) => Some(watch.look(slow).await),
                 None => None,
             }
         };
@@ -234,7 +235,7 @@ impl Collector {
             && let Some(watch) = &mut self.host
         {
             // Some facts need two looks that are close to each other.
-            host = Some(watch.look().await);
+            host = Some(watch.look(true).await);
         }
         let usable = is_usable(health, self.clock.now());
         if usable {
@@ -276,29 +277,27 @@ impl Collector {
         health: &HealthWatch,
         usable: bool,
     ) -> Vec<Finding> {
-        let degraded = health.current().degraded(self.clock.now());
-        let codes: Vec<&str> = degraded.iter().map(Degraded::as_str).collect();
+        let slow = is_slow(health, self.clock.now());
         // What has changed since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
-        let mut findings = host::check(host, &host_calls(&codes, &self.pods, usable));
+        let mut findings = host::check(host, &host_calls(slow, &self.pods, usable));
         if findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
             let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;
             let listed = matches!(relist, Ok(Ok(())));
             if listed {
                 self.look_at_pods();
             }
-            findings = host::check(host, &host_calls(&codes, &self.pods, listed));
+            findings = host::check(host, &host_calls(slow, &self.pods, listed));
         }
         findings
     }
 }
 
 /// What the generator showed, as far as it decides what the host's facts mean. From an old cache, nothing but names.
-fn host_calls(degraded: &[&str], pods: &Pods, usable: bool) -> host::Calls {
-    let slow = ["runtime_silent", "list_slow", "list_failed", "pods_hung"];
+fn host_calls(slow: bool, pods: &Pods, usable: bool) -> host::Calls {
     let mut calls = host::Calls::default();
     pods.name_in(&mut calls);
-    calls.slow = degraded.iter().any(|code| slow.contains(code));
+    calls.slow = slow;
     match usable {
         true => calls.listed = Some(pods.listed.clone()),
         false => (calls.ready, calls.running) = Default::default(),
@@ -306,14 +305,22 @@ fn host_calls(degraded: &[&str], pods: &Pods, usable: bool) -> host::Calls {
     calls
 }
 
+/// Whether a call is slow or fails.
+fn is_slow(health: &HealthWatch, now: Instant) -> bool {
+    let codes = ["runtime_silent", "list_slow", "list_failed", "pods_hung"];
+    is_degraded(health, now, &codes)
+}
+
 /// Whether the runtime answers lists.
 pub(super) fn is_usable(health: &HealthWatch, now: Instant) -> bool {
-    let codes = ["runtime_silent", "list_failed"];
+    health.ready().is_ok() && !is_degraded(health, now, &["runtime_silent", "list_failed"])
+}
+
+fn is_degraded(health: &HealthWatch, now: Instant, codes: &[&str]) -> bool {
     let degraded = health.current().degraded(now);
-    health.ready().is_ok()
-        && !degraded
-            .iter()
-            .any(|reason| codes.contains(&reason.as_str()))
+    degraded
+        .iter()
+        .any(|reason| codes.contains(&reason.as_str()))
 }
 
 /// The names and versions of the runtimes that were shown. The last one is the present one.
@@ -354,10 +361,10 @@ mod tests {
         let pod = r#"{ "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"],
             "running": { "c": "app" } }], "listed": { "s": true } }"#;
         let pods: Pods = serde_json::from_str(pod).unwrap();
-        let fresh = host_calls(&["list_slow"], &pods, true);
+        let fresh = host_calls(true, &pods, true);
         assert!(fresh.slow && fresh.listed.is_some());
         assert_eq!((fresh.ready.len(), fresh.running.len()), (1, 1));
-        let old = host_calls(&[], &pods, false);
+        let old = host_calls(false, &pods, false);
         assert!(!old.slow && old.listed.is_none());
         assert!(old.ready.is_empty() && old.running.is_empty());
         assert_eq!(old.sandboxes["s"], "shop/cart");

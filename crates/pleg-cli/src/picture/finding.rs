@@ -98,6 +98,17 @@ impl Finding {
         self
     }
 
+    /// The same with these lines of evidence too, at most ten in all, and how many more there are.
+    pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        const SHOWN: usize = 10;
+        self.evidence.extend(lines);
+        let more = self.evidence.len().saturating_sub(SHOWN);
+        self.evidence.truncate(SHOWN);
+        let more = (more > 0).then(|| format!("and {more} more"));
+        self.evidence.extend(more);
+        self
+    }
+
     /// How long it has lasted, as far as that is known.
     pub(crate) fn lasted(&self) -> Duration {
         Duration::try_from_secs_f64(self.seconds.unwrap_or_default()).unwrap_or_default()

@@ -15,305 +15,298 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// above them. A pod's group is below one of these.
 const ABOVE: [&str; 7] = [
     "",
-    "kubepods",
-    "kubepods/burstable",
-    "kubepods/besteffort",
-    "kubepods.slice",
-    "kubepods.slice/kubepods-burstable.slice",
-    "kubepods.slice/kubepods-besteffort.slice",
+    "/kubepods",
+    "/kubepods/burstable",
+    "/kubepods/besteffort",
+    "/kubepods.slice",
+    "/kubepods.slice/kubepods-burstable.slice",
+    "/kubepods.slice/kubepods-besteffort.slice",
 ];
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
 /// The same of threads. At the limit a program in Go ends.
 const CLOSE_PIDS: f64 = 0.9;
-/// The share of the scheduler's periods in which the runtime had to pause.
-const THROTTLED: f64 = 0.25;
+/// The percentage of the scheduler's periods in which the runtime had to pause.
+const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The limit that holds the runtime back most.
+/// A controller of control groups.
+#[derive(Debug)]
+struct Controller {
+    name: &'static str,
+    /// What systemd calls the limit.
+    property: &'static str,
+    /// Where version 1 has the limit, what is used of it, the part of that which can be dropped, and the events: each is a file, and
+    /// the word before the figure unless that is the first.
+    old: [&'static str; 4],
+    /// The same of version 2.
+    new: [&'static str; 4],
+}
+
+const CONTROLLERS: [Controller; 3] = [
+    Controller {
+        name: "cpu",
+        property: "CPUQuota",
+        old: [
+            "cpu.cfs_quota_us",
+            "cpu.cfs_period_us",
+            "",
+            "cpu.stat nr_throttled",
+        ],
+        new: ["cpu.max", "cpu.max 2nd", "", "cpu.stat nr_throttled"],
+    },
+    Controller {
+        name: "memory",
+        property: "MemoryMax",
+        old: [
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "memory.stat total_inactive_file",
+            "memory.oom_control oom_kill",
+        ],
+        new: [
+            "memory.max",
+            "memory.current",
+            "memory.stat inactive_file",
+            "memory.events oom_kill",
+        ],
+    },
+    Controller {
+        name: "pids",
+        property: "TasksMax",
+        old: ["pids.max", "pids.current", "", "pids.events max"],
+        new: ["pids.max", "pids.current", "", "pids.events max"],
+    },
+];
+
+impl Controller {
+    fn figures(&self, group: &str) -> [&'static str; 4] {
+        if is_old(group, self.name) {
+            self.old
+        } else {
+            self.new
+        }
+    }
+}
+
+/// Whether the group is one of version 1.
+fn is_old(group: &str, controller: &str) -> bool {
+    group.starts_with(&format!("{MOUNT}/{controller}/"))
+}
+
+/// A limit of the runtime's control group or of one above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Limit {
+    controller: String,
     /// The directory of the control group.
-    pub(crate) group: String,
+    group: String,
     /// CPU: the quota in microseconds. Memory: bytes. PIDs: threads.
-    pub(crate) limit: u64,
+    limit: u64,
     /// CPU: the period in microseconds. Memory: bytes, without the cache that can be dropped. PIDs: threads.
-    pub(crate) used: u64,
-    /// During the examination: throttled periods, OOM kills, refused forks.
-    pub(crate) events: u64,
-    /// The scheduler's periods during the examination.
-    pub(crate) periods: u64,
+    used: u64,
+    /// Throttled periods, OOM kills, refused forks.
+    events: u64,
+    /// The scheduler's periods.
+    periods: u64,
 }
 
-/// The limits of the runtime's control group and of those above it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Limits {
-    pub(crate) cpu: Option<Limit>,
-    pub(crate) memory: Option<Limit>,
-    pub(crate) pids: Option<Limit>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Controller {
-    Cpu,
-    Memory,
-    Pids,
-}
-
-impl Controller {
-    const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Pids];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Pids => "pids",
+impl Limit {
+    /// How much it holds the runtime back.
+    fn weight(&self) -> f64 {
+        match &*self.controller {
+            "cpu" => share(self.events, self.periods),
+            _ => share(self.used, self.limit) + share(self.events, 1),
         }
     }
 }
 
 /// The directory of a control group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Group {
     /// Where this process finds the host's files.
     files: PathBuf,
     path: String,
-    /// The length of the path of the hierarchy's root.
-    root: usize,
 }
 
 impl Group {
     /// Finds the group in the text of `/proc/PID/cgroup`.
     pub(super) fn find(files: &Path, text: &str, controller: &str) -> Option<Self> {
-        let groups = text.lines().filter_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            fields.next().zip(fields.next())
-        });
-        let groups: Vec<(&str, &str)> = groups.collect();
-        let of = |name: &str| groups.iter().find(|(c, _)| c.split(',').any(|c| c == name));
-        let (root, path) = match of(controller) {
-            Some((_, path)) => (format!("{MOUNT}/{controller}"), path),
-            None => (MOUNT.to_owned(), &of("")?.1),
+        let group_of = |name: &str| {
+            let lines = text
+                .lines()
+                .filter_map(|line| line.split_once(':')?.1.split_once(':'));
+            let mut groups = lines.filter(|(names, _)| names.split(',').any(|n| n == name));
+            Some(groups.next()?.1.replace("/..", ""))
         };
-        let parts: Vec<&str> = path
-            .split('/')
-            .filter(|p| !matches!(*p, "" | ".."))
-            .collect();
-        let paths = ABOVE.iter().map(|above| {
-            let parts = [&root, *above].into_iter().chain(parts.iter().copied());
-            let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
-            parts.join("/")
-        });
-        let group = |path| Self {
-            files: files.to_owned(),
-            path,
-            root: root.len(),
+        let (root, path) = match group_of(controller) {
+            Some(path) => (format!("{MOUNT}/{controller}"), path),
+            None => (MOUNT.to_owned(), group_of("")?),
         };
-        let mut found = paths.map(group).filter(|group| group.directory().is_dir());
-        found.next()
+        let mut groups = ABOVE.iter().map(|above| {
+            let path = format!("{root}{above}{path}")
+                .trim_end_matches('/')
+                .to_owned();
+            let files = files.to_owned();
+            Self { files, path }
+        });
+        groups.find(|group| group.file("").is_dir())
     }
 
-    fn directory(&self) -> PathBuf {
-        self.files.join(self.path.trim_start_matches('/'))
+    fn file(&self, name: &str) -> PathBuf {
+        let group = self.files.join(self.path.trim_start_matches('/'));
+        group.join(name)
     }
 
-    fn read(&self, file: &str) -> Option<String> {
+    /// A figure: of a file, the first word, the second one, or the one after this word.
+    fn figure(&self, at: &str) -> Option<u64> {
+        let (file, word) = at.split_once(' ').unwrap_or((at, ""));
         // The kernel's own file, in a tree that only root can change.
-        let text = std::fs::read_to_string(self.directory().join(file)).ok()?;
-        Some(text.trim().to_owned())
+        let text = std::fs::read_to_string(self.file(file)).ok()?;
+        let mut words = text.split_whitespace();
+        let figure = match word {
+            "" => words.next(),
+            "2nd" => words.nth(1),
+            word => words.skip_while(|other| *other != word).nth(1),
+        };
+        figure?.parse().ok()
     }
 
-    fn number(&self, file: &str) -> Option<u64> {
-        self.read(file)?.parse().ok()
-    }
-
-    /// A number in a file with lines such as `oom_kill 3`.
-    fn field(&self, file: &str, name: &str) -> Option<u64> {
-        let text = self.read(file)?;
-        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(field, _)| *field == name)?.1.parse().ok()
-    }
-
-    /// This group and those above it, but not the root.
+    /// This group and those above it.
     fn with_parents(&self) -> impl Iterator<Item = Self> {
-        std::iter::successors(Some(self.clone()), |group| {
-            let (parent, _) = group.path.rsplit_once('/')?;
-            Some(Self {
-                path: parent.to_owned(),
-                ..group.clone()
-            })
-        })
-        .take_while(|group| group.path.len() > group.root)
+        let paths = Path::new(&self.path)
+            .ancestors()
+            .map(|path| path.display().to_string());
+        let files = || self.files.clone();
+        let groups = paths.map(move |path| Self {
+            files: files(),
+            path,
+        });
+        groups.take_while(|group| group.path.len() > MOUNT.len())
     }
 
     /// The topmost group that is frozen, if this one is. `state` is that of a process in it.
     pub(super) fn frozen(&self, state: char) -> Option<String> {
-        // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
-        if state != 'D' && self.path.starts_with("/sys/fs/cgroup/freezer/") {
-            return None;
-        }
-        let state = self.read("freezer.state");
-        let frozen = state.map(|state| state != "THAWED");
-        let frozen = frozen.or_else(|| Some(self.field("cgroup.events", "frozen")? == 1));
-        if frozen != Some(true) {
-            return None;
-        }
-        let is_cause = |group: &Self| {
-            let flag = group.number("freezer.self_freezing");
-            flag.or_else(|| group.number("cgroup.freeze")) == Some(1)
+        let (frozen, flag) = match is_old(&self.path, "freezer") {
+            // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
+            true if state != 'D' => return None,
+            true => {
+                let state = std::fs::read_to_string(self.file("freezer.state")).ok()?;
+                (state.trim() != "THAWED", "freezer.self_freezing")
+            }
+            false => (self.figure("cgroup.events frozen")? == 1, "cgroup.freeze"),
         };
-        let cause = self.with_parents().filter(is_cause).last();
-        Some(cause.map_or_else(|| self.path.clone(), |group| group.path))
+        frozen.then_some(())?;
+        let causes = self
+            .with_parents()
+            .filter(|group| group.figure(flag) == Some(1));
+        Some(
+            causes
+                .last()
+                .map_or_else(|| self.path.clone(), |group| group.path),
+        )
     }
 
-    fn limit(&self, controller: Controller) -> Option<Limit> {
-        let (limit, used, events) = match controller {
-            Controller::Cpu => {
-                let max = self.read("cpu.max").and_then(|max| {
-                    let (quota, period) = max.split_once(' ')?;
-                    quota.parse().ok().zip(period.parse().ok())
-                });
-                let old = || {
-                    Some((
-                        self.number("cpu.cfs_quota_us")?,
-                        self.number("cpu.cfs_period_us")?,
-                    ))
-                };
-                let (quota, period) = max.or_else(old)?;
-                (quota, period, self.field("cpu.stat", "nr_throttled"))
-            }
-            Controller::Memory => {
-                let new = self.number("memory.max").zip(self.number("memory.current"));
-                let old = || {
-                    self.number("memory.limit_in_bytes")
-                        .zip(self.number("memory.usage_in_bytes"))
-                };
-                let (limit, used) = new.or_else(old)?;
-                let cache = |name| self.field("memory.stat", name);
-                let cache = cache("total_inactive_file").or_else(|| cache("inactive_file"));
-                let kills = self.field("memory.events", "oom_kill");
-                let kills = kills.or_else(|| self.field("memory.oom_control", "oom_kill"));
-                (limit, used.saturating_sub(cache.unwrap_or(0)), kills)
-            }
-            Controller::Pids => {
-                let (limit, used) = self.number("pids.max").zip(self.number("pids.current"))?;
-                (limit, used, self.field("pids.events", "max"))
-            }
-        };
+    fn limit(&self, controller: &Controller) -> Option<Limit> {
+        let [limit, used, cache, events] = controller.figures(&self.path);
+        let (limit, used) = self.figure(limit).zip(self.figure(used))?;
+        let periods = self.figure("cpu.stat nr_periods");
         (1..NO_LIMIT).contains(&limit).then(|| Limit {
+            controller: controller.name.to_owned(),
             group: self.path.clone(),
             limit,
-            used,
-            events: events.unwrap_or(0),
-            periods: match controller {
-                Controller::Cpu => self.field("cpu.stat", "nr_periods").unwrap_or(0),
-                _ => 0,
-            },
+            used: used.saturating_sub(self.figure(cache).unwrap_or(0)),
+            events: self.figure(events).unwrap_or(0),
+            periods: periods.unwrap_or(0),
         })
     }
 }
 
-/// The limits of a process with the counters since their group exists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters([Vec<Limit>; 3]);
-
-impl Counters {
-    pub(super) fn read(files: &Path, text: &str) -> Self {
-        Self(Controller::ALL.map(|controller| {
-            let group = Group::find(files, text, controller.name());
-            let groups = group.iter().flat_map(Group::with_parents);
-            groups.filter_map(|group| group.limit(controller)).collect()
-        }))
-    }
+/// The limits of a process, of which this is the text of `/proc/PID/cgroup`, with the counts since each group exists.
+pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
+    let limits = CONTROLLERS.iter().flat_map(|controller| {
+        let group = Group::find(files, text, controller.name);
+        let groups = group.map(|group| group.with_parents().collect::<Vec<_>>());
+        let groups = groups.unwrap_or_default().into_iter();
+        groups.filter_map(|group| group.limit(controller))
+    });
+    limits.collect()
 }
 
-/// What the counters say of the time between two samples.
-pub(super) fn assess(before: &Counters, after: &Counters) -> Limits {
-    let worst = |n: usize, weight: fn(&Limit) -> f64| {
-        let during = after.0[n].iter().filter_map(|after| {
-            let before = before.0[n]
+/// Of each controller the limit that held the runtime back most between two samples.
+pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
+    let mut worst: Vec<Limit> = after
+        .iter()
+        .cloned()
+        .filter_map(|mut limit| {
+            let mut before = before
                 .iter()
-                .find(|before| before.group == after.group)?;
-            Some(Limit {
-                events: after.events.saturating_sub(before.events),
-                periods: after.periods.saturating_sub(before.periods),
-                ..after.clone()
-            })
-        });
-        during.max_by(|a, b| weight(a).total_cmp(&weight(b)))
-    };
-    let fill = |limit: &Limit| share(limit.used, limit.limit) + share(limit.events, 1);
-    Limits {
-        cpu: worst(0, |limit| share(limit.events, limit.periods)),
-        memory: worst(1, fill),
-        pids: worst(2, fill),
-    }
+                .filter(|before| before.controller == limit.controller);
+            let before = before.find(|before| before.group == limit.group)?;
+            limit.events = limit.events.saturating_sub(before.events);
+            limit.periods = limit.periods.saturating_sub(before.periods);
+            Some(limit)
+        })
+        .collect();
+    worst.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
+    worst.sort_by(|a, b| a.controller.cmp(&b.controller));
+    worst.dedup_by(|a, b| a.controller == b.controller);
+    worst
 }
 
-pub(super) fn check(limits: &Limits, daemon: Option<&Daemon>) -> Vec<Finding> {
+pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     let Some(Daemon { name, pid, .. }) = daemon else {
         return Vec::new();
     };
-    let full = |limit: &&Limit, close| limit.events > 0 || share(limit.used, limit.limit) >= close;
-    let cpu = limits.cpu.as_ref();
-    let cpu = cpu.filter(|limit| share(limit.events, limit.periods) >= THROTTLED);
-    let cpu = cpu.map(|limit| {
-        let (cpus, part) = (share(limit.limit, limit.used), share(limit.events, limit.periods));
-        let summary = format!(
-            "the runtime may use {cpus:.2} CPUs only, and had to pause in {:.0} % of the time slices",
-            part * 100.0
-        );
-        DAEMON_CPU.found(summary, raise(limit, Controller::Cpu))
-            .because(format!("throttled in {} of {} periods", limit.events, limit.periods))
-            .because(limit.group.clone())
-    });
-    let memory = limits.memory.as_ref().filter(|limit| full(limit, CLOSE));
-    let memory = memory.map(|limit| {
-        let (used, most) = (bytes(limit.used), bytes(limit.limit));
-        let summary = format!("the runtime is at its memory limit: {used} of {most} are used");
-        DAEMON_MEMORY
-            .found(summary, raise(limit, Controller::Memory))
-            .because(format!("{} OOM kills during the examination", limit.events))
-            .because(limit.group.clone())
-    });
-    let pids = limits.pids.as_ref().filter(|limit| full(limit, CLOSE_PIDS));
-    let pids = pids.map(|limit| {
+    let found = limits.iter().filter_map(|limit| {
         let (used, most) = (limit.used, limit.limit);
-        let summary = format!("the runtime is at its limit of threads: {used} of {most} exist");
-        DAEMON_PIDS
-            .found(summary, raise(limit, Controller::Pids))
-            .because(format!(
-                "{} more were refused during the examination",
-                limit.events
-            ))
-            .because(limit.group.clone())
+        let (events, periods) = (limit.events, limit.periods);
+        let full = |close| events > 0 || share(used, most) >= close;
+        let (kind, is_found, summary, evidence) = match &*limit.controller {
+            "cpu" => {
+                let (cpus, percent) = (share(most, used), share(events, periods) * 100.0);
+                let pauses = format!("had to pause in {percent:.0} % of the time slices");
+                let summary = format!("may use {cpus:.2} CPUs only, and {pauses}");
+                let evidence = format!("throttled in {events} of {periods} periods");
+                (&DAEMON_CPU, percent >= THROTTLED, summary, evidence)
+            }
+            "memory" => {
+                let (used, most) = (bytes(used), bytes(most));
+                let summary = format!("is at its memory limit: {used} of {most} are used");
+                let evidence = format!("{events} OOM kills during the examination");
+                (&DAEMON_MEMORY, full(CLOSE), summary, evidence)
+            }
+            _ => {
+                let summary = format!("is at its limit of threads: {used} of {most} exist");
+                let evidence = format!("{events} more were refused during the examination");
+                (&DAEMON_PIDS, full(CLOSE_PIDS), summary, evidence)
+            }
+        };
+        is_found.then(|| {
+            let finding = kind.found(format!("the runtime {summary}"), raise(limit));
+            let finding = finding.because(evidence).because(&*limit.group);
+            finding.because(format!("{name}, pid {pid}"))
+        })
     });
-    let found = [cpu, memory, pids].into_iter().flatten();
-    found
-        .map(|finding| finding.because(format!("{name}, pid {pid}")))
-        .collect()
+    found.collect()
 }
 
 /// How to raise a limit until the next restart. systemd sets the limits of its units again at each reload.
-fn raise(limit: &Limit, controller: Controller) -> String {
-    let (group, twice) = (&limit.group, limit.limit.saturating_mul(2));
-    let (_, unit) = group.rsplit_once('/').unwrap_or(("", group));
-    let old = group.starts_with(&format!("{MOUNT}/{}/", controller.name()));
-    let (property, value, file) = match (controller, old) {
-        (Controller::Cpu, true) => ("CPUQuota", "-1".to_owned(), "cpu.cfs_quota_us"),
-        (Controller::Cpu, false) => ("CPUQuota", "max".to_owned(), "cpu.max"),
-        (Controller::Memory, true) => ("MemoryMax", twice.to_string(), "memory.limit_in_bytes"),
-        (Controller::Memory, false) => ("MemoryMax", twice.to_string(), "memory.max"),
-        (Controller::Pids, _) => ("TasksMax", twice.to_string(), "pids.max"),
+fn raise(limit: &Limit) -> String {
+    let (group, name) = (&limit.group, &limit.controller);
+    let mut all = CONTROLLERS.iter();
+    let controller = all.find(|controller| controller.name == name);
+    let (property, file) = controller.map_or(("", ""), |c| (c.property, c.figures(group)[0]));
+    let twice = limit.limit.saturating_mul(2).to_string();
+    let (value, of_unit) = match name.as_str() {
+        "cpu" if is_old(group, name) => ("-1", ""),
+        "cpu" => ("max", ""),
+        _ => (&*twice, &*twice),
     };
+    let (_, unit) = group.rsplit_once('/').unwrap_or(("", group));
     let command = match unit.ends_with(".service") || unit.ends_with(".slice") {
-        true if controller == Controller::Cpu => {
-            format!("systemctl set-property --runtime {unit} CPUQuota=")
-        }
-        true => format!("systemctl set-property --runtime {unit} {property}={value}"),
+        true => format!("systemctl set-property --runtime {unit} {property}={of_unit}"),
         false => format!("echo {value} > {group}/{file}"),
     };
     format!("Raise the limit: `{command}`; then find out what the group's processes do")
@@ -321,7 +314,7 @@ fn raise(limit: &Limit, controller: Controller) -> String {
 
 /// The command that ends a freeze.
 pub(super) fn thaw(group: &str) -> String {
-    match group.starts_with(&format!("{MOUNT}/freezer/")) {
+    match is_old(group, "freezer") {
         true => format!("`echo THAWED > {group}/freezer.state`"),
         false => format!("`echo 0 > {group}/cgroup.freeze`"),
     }

@@ -11,8 +11,8 @@ use super::kinds::{
     DAEMON_BLOCKED, DAEMON_FILES, DAEMON_FROZEN, DAEMON_RESTARTED, DAEMON_STOPPED, HOST_FILES,
     HOST_PIDS,
 };
-use super::sample::Samples;
-use super::{Host, blocked_evidence, rounded, share, what_blocks};
+use super::sample::{Samples, Seen};
+use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_blocks};
 use crate::picture::finding::{Finding, Severity};
 
 /// How long to wait for a connection.
@@ -86,30 +86,21 @@ pub(super) async fn listener(socket: &Path) -> Result<u32, String> {
 
 /// What two samples show of the daemon. `first` listened at the start, `pid` at the end.
 pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<Daemon> {
-    let after = samples.end.processes.get(&pid)?;
-    let before = samples.begin.processes.get(&pid).filter(|p| p.is(after));
-    let watched = samples.end.watched.get(&pid);
+    let (end, seen) = (&samples.end, samples.end.processes.get(&pid)?);
+    let (process, lasting) = (&seen.process, samples.lasts(seen));
+    let used = |before: &Seen| process.cpu_since(&before.process) / samples.seconds();
     Some(Daemon {
         pid,
-        name: after.name.clone(),
-        stopped: after.is_stopped() && before.is_some_and(crate::proc::Process::is_stopped),
-        frozen: samples
-            .end
-            .frozen
-            .get(&pid)
-            .filter(|group| samples.begin.frozen.get(&pid) == Some(group))
-            .cloned(),
-        blocked: samples.blocked_threads(pid),
-        descriptors: watched
-            .and_then(|watched| watched.descriptors)
-            .map(Descriptors::new),
-        threads: after.threads,
-        resident_bytes: after.resident(),
-        cpus: before.map_or(0.0, |before| {
-            rounded(after.cpu_since(before) / samples.seconds())
-        }),
-        waiting_for_cpu: samples.waiting_for_cpu(pid),
-        age_seconds: samples.end.uptime.map(|uptime| rounded(after.age(uptime))),
+        name: process.name.clone(),
+        stopped: lasting.stopped,
+        frozen: lasting.frozen,
+        blocked: lasting.blocked,
+        descriptors: end.descriptors.map(Descriptors::new),
+        threads: process.threads,
+        resident_bytes: process.resident(),
+        cpus: rounded(samples.begin.same(process).map_or(0.0, used)),
+        waiting_for_cpu: samples.waiting_for_cpu(),
+        age_seconds: end.uptime.map(|uptime| rounded(process.age(uptime))),
         replaced: first.is_some_and(|first| first != pid),
     })
 }
@@ -135,16 +126,11 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     };
     let (pid, who) = (daemon.pid, format!("{}, pid {}", daemon.name, daemon.pid));
     if daemon.stopped {
-        let next = format!(
-            "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
-        );
-        let finding = DAEMON_STOPPED.found(format!("the runtime is stopped ({who})"), next);
-        findings.push(finding.because("its state is T at the start and at the end"));
+        let finding = DAEMON_STOPPED.found(format!("the runtime is stopped ({who})"), stopped(pid));
+        findings.push(finding.because(STOPPED));
     } else if let Some(group) = &daemon.frozen {
-        let next = format!(
-            "Find out who froze its control group; then thaw it: {}",
-            thaw(group)
-        );
+        let thaw = thaw(group);
+        let next = format!("Find out who froze its control group; then thaw it: {thaw}");
         let finding = DAEMON_FROZEN.found(format!("the runtime is frozen ({who})"), next);
         findings.push(finding.because(format!("{group} is frozen")));
     } else if !daemon.blocked.is_empty() && !limited {
@@ -171,69 +157,24 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
 
 fn restarted(daemon: &Daemon, who: &str) -> Option<Finding> {
     let age = daemon.age_seconds.filter(|age| *age < YOUNG);
-    let next = "Read its log for the cause (`journalctl -u containerd -u crio`); look for the OOM killer (`dmesg`)";
-    let mut finding = match (daemon.replaced, age) {
-        (true, _) => Finding {
-            severity: Severity::Warning,
-            ..DAEMON_RESTARTED.found(
-                format!("the runtime restarted during the examination ({who})"),
-                next,
-            )
-        },
-        (false, Some(_)) => {
-            DAEMON_RESTARTED.found(format!("the runtime restarted recently ({who})"), next)
-        }
-        (false, None) => return None,
+    let (when, severity) = match daemon.replaced {
+        true => ("during the examination", Severity::Warning),
+        false => ("recently", Severity::Info),
     };
+    let next = "Read its log for the cause (`journalctl -u containerd -u crio`); look for the OOM killer (`dmesg`)";
+    let summary = format!("the runtime restarted {when} ({who})");
+    let mut finding = DAEMON_RESTARTED.found(summary, next);
+    finding.severity = severity;
     finding
         .evidence
         .extend(age.map(|age| format!("the process is {age:.0} s old")));
-    Some(finding)
+    (daemon.replaced || age.is_some()).then_some(finding)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::host::fake::FakeHost;
     use tokio::net::UnixListener;
-
-    #[test]
-    fn daemon_is_assessed_from_two_samples() {
-        let host = FakeHost::new();
-        host.busy(800, "containerd", 100);
-        host.thread(800, 801, 'D', 3, "rpc_wait");
-        host.write("proc/800/fd/0", "");
-        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files   1024  4096  files\n";
-        host.write("proc/800/limits", limits);
-        let samples = host.samples(Some(800), |host| host.busy(800, "containerd", 300));
-        let daemon = assess(&samples, Some(800), 800).unwrap();
-        assert_eq!(daemon.name, "containerd");
-        assert_eq!(daemon.blocked, ["rpc_wait"]);
-        let descriptors = Descriptors {
-            open: 1,
-            limit: 1024,
-        };
-        assert_eq!(daemon.descriptors, Some(descriptors));
-        assert!((daemon.cpus - 0.5).abs() < 0.01, "{daemon:?}");
-        assert!(
-            daemon
-                .age_seconds
-                .is_some_and(|age| (age - 4000.0).abs() < 1.0)
-        );
-        assert!(!daemon.stopped && !daemon.replaced);
-        assert!(assess(&samples, Some(799), 800).unwrap().replaced);
-        assert_eq!(assess(&samples, None, 9), None);
-    }
-
-    #[test]
-    fn daemon_stopped_in_one_look_is_not_called_stopped() {
-        let host = FakeHost::new();
-        for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
-            host.process(800, "containerd", first, 1);
-            let samples = host.samples(Some(800), |host| host.process(800, "containerd", last, 1));
-            assert_eq!(assess(&samples, None, 800).unwrap().stopped, stopped);
-        }
-    }
 
     #[tokio::test]
     async fn listener_is_found_by_its_socket() {

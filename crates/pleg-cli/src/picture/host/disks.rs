@@ -10,7 +10,7 @@ use super::kinds::{DISK_FULL, DISK_INODES, DISK_READONLY, Kind};
 use super::share;
 use crate::bounded;
 use crate::figures::bytes;
-use crate::kubelet::values;
+use crate::kubelet::value;
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::{Proc, Process};
 
@@ -50,25 +50,21 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
         _ => return Vec::new(),
     };
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let flag = |names: &[&'static str]| {
-        let value = names
-            .iter()
-            .find_map(|name| values(&arguments, name).last());
-        value.map(str::to_owned)
-    };
-    let config =
-        flag(&["--config", "-c"]).unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
-    let config = bounded::read(&of_daemon(proc, daemon.pid, &config)).unwrap_or_default();
+    let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
+    let config = bounded::read(&of_daemon(proc, daemon.pid, config)).unwrap_or_default();
     let config = DeTable::parse(&config).ok();
-    let set = |key: &str| {
-        let mut entries = config.as_ref()?.get_ref().iter();
-        let (_, value) = entries.find(|(name, _)| name.get_ref() == key)?;
-        Some(value.get_ref().as_str()?.to_owned())
-    };
-    let paths = flags.into_iter().zip(defaults).map(|(name, default)| {
-        let value = flag(&[name]).or_else(|| set(name.trim_start_matches('-')));
-        value.unwrap_or_else(|| default.to_owned())
+    let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
+        let set = || {
+            let value = config
+                .as_ref()?
+                .get_ref()
+                .get(flag.trim_start_matches('-'))?;
+            value.get_ref().as_str()
+        };
+        value(&arguments, &[flag])
+            .or_else(set)
+            .unwrap_or(default)
+            .to_owned()
     });
     paths.collect()
 }
@@ -83,24 +79,27 @@ fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
 /// directories that exist: it may have ended because of them.
 pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
-    let known = || [CONTAINERD, CRIO].into_iter().flatten().map(str::to_owned);
     let directories = match daemon {
         Some(_) => directories.to_vec(),
-        None => known().collect(),
+        None => [CONTAINERD, CRIO]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
     };
     let daemon = daemon.unwrap_or(1);
-    let disks = directories.iter().filter_map(|path| {
-        let found = statvfs(&of_daemon(&proc, daemon, path)).ok()?;
+    let disks = directories.into_iter().filter_map(|path| {
+        let found = statvfs(&of_daemon(&proc, daemon, &path)).ok()?;
         let read_only = found.flags().contains(FsFlags::ST_RDONLY);
         #[allow(clippy::useless_conversion, reason = "some platforms count in 32 bits")]
         Some(Disk {
-            path: path.clone(),
             bytes: u64::from(found.blocks()).saturating_mul(found.fragment_size()),
             free_bytes: u64::from(found.blocks_free()).saturating_mul(found.fragment_size()),
             inodes: found.files().into(),
             free_inodes: found.files_free().into(),
             read_only,
-            mount: read_only.then(|| mount_of(&proc, daemon, path)).flatten(),
+            mount: read_only.then(|| mount_of(&proc, daemon, &path)).flatten(),
+            path,
         })
     });
     disks.collect()
@@ -108,7 +107,7 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
 
 /// The mount point that contains the directory.
 fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
-    let table = bounded::read_up_to(&proc.path(&format!("{daemon}/mountinfo")), 16 << 20).ok()?;
+    let table = proc.mounts(daemon).ok()?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     let above = points.filter(|point| Path::new(path).starts_with(point));
     above.max_by_key(|point| point.len()).map(str::to_owned)
@@ -116,44 +115,42 @@ fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
 
 pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for disk in disks {
-        let found = match disk.read_only {
-            true => [Some(read_only(disk)), None],
-            false => [space(disk), inodes(disk)],
-        };
-        for finding in found.into_iter().flatten() {
-            // Both directories are often on one file system.
-            match findings.iter_mut().find(|other| other.code == finding.code) {
-                Some(other) => other.evidence.extend(finding.evidence),
-                None => findings.push(finding),
-            }
+    for finding in disks
+        .iter()
+        .flat_map(|disk| [read_only(disk), space(disk), inodes(disk)])
+        .flatten()
+    {
+        // Both directories are often on one file system.
+        match findings.iter_mut().find(|other| other.code == finding.code) {
+            Some(other) => other.evidence.extend(finding.evidence),
+            None => findings.push(finding),
         }
     }
     findings
 }
 
-fn read_only(disk: &Disk) -> Finding {
+fn read_only(disk: &Disk) -> Option<Finding> {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
     let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
-    DISK_READONLY
-        .found(summary, next)
-        .because(format!("{mount} is mounted read-only"))
+    let finding = DISK_READONLY.found(summary, next);
+    disk.read_only
+        .then(|| finding.because(format!("{mount} is mounted read-only")))
 }
 
 fn space(disk: &Disk) -> Option<Finding> {
     let (path, left) = (&disk.path, share(disk.free_bytes, disk.bytes));
-    let little = disk.free_bytes < LITTLE;
-    let full = disk.free_bytes < NOTHING || left < FULL && little;
-    (disk.bytes > 0 && (full || left < SHORT && little)).then(|| {
-        let next =
-            format!("Find what uses the space: `du -xh --max-depth=2 {path} | sort -h | tail`");
-        let (free, bytes) = (bytes(disk.free_bytes), bytes(disk.bytes));
-        let evidence = format!("{path}: {free} of {bytes} are free");
-        finding(
+    let little = disk.free_bytes < LITTLE && left < SHORT;
+    let full = disk.free_bytes < NOTHING || little && left < FULL;
+    let next = format!("Find what uses the space: `du -xh --max-depth=2 {path} | sort -h | tail`");
+    let (free, all) = (bytes(disk.free_bytes), bytes(disk.bytes));
+    let evidence = format!("{path}: {free} of {all} are free");
+    let is_found = !disk.read_only && disk.bytes > 0 && (full || little);
+    is_found.then(|| {
+        lacks(
             &DISK_FULL,
             full,
-            format!("space on the file system of {path}"),
+            &format!("space on the file system of {path}"),
             next,
         )
         .because(evidence)
@@ -162,20 +159,27 @@ fn space(disk: &Disk) -> Option<Finding> {
 
 fn inodes(disk: &Disk) -> Option<Finding> {
     let (path, left) = (&disk.path, share(disk.free_inodes, disk.inodes));
-    (disk.inodes > 0 && left < SHORT).then(|| {
-        let next = format!("Find the directory with most files: `du -x --inodes --max-depth=2 {path} | sort -n | tail`");
-        let evidence = format!("{path}: {} of {} inodes are free", disk.free_inodes, disk.inodes);
-        finding(&DISK_INODES, left < FULL, format!("inodes on the file system of {path}"), next).because(evidence)
-    })
+    let next = format!(
+        "Find the directory with most files: `du -x --inodes --max-depth=2 {path} | sort -n | tail`"
+    );
+    let evidence = format!(
+        "{path}: {} of {} inodes are free",
+        disk.free_inodes, disk.inodes
+    );
+    let is_found = !disk.read_only && disk.inodes > 0 && left < SHORT;
+    let what = format!("inodes on the file system of {path}");
+    is_found.then(|| lacks(&DISK_INODES, left < FULL, &what, next).because(evidence))
 }
 
-fn finding(kind: &Kind, full: bool, what: String, next: String) -> Finding {
-    match full {
-        true => kind.found(format!("the runtime has no {what}"), next),
+fn lacks(kind: &Kind, all: bool, what: &str, next: String) -> Finding {
+    let how = if all { "no" } else { "little" };
+    let finding = kind.found(format!("the runtime has {how} {what}"), next);
+    match all {
+        true => finding,
         false => Finding {
             severity: Severity::Warning,
             explains: &[],
-            ..kind.found(format!("the runtime has little {what}"), next)
+            ..finding
         },
     }
 }

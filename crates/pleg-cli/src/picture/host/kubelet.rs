@@ -16,12 +16,11 @@ use tokio::io::AsyncReadExt as _;
 
 use super::kinds::{KUBELET_OTHER, KUBELET_PLEG, KUBELET_SLOW, KUBELET_STOPPED, KUBELET_UNHEALTHY};
 use super::sample::{Sample, Samples};
-use super::{HostTarget, command, on_host, within};
+use super::{HostTarget, STOPPED, command, on_host, stopped, within};
 use crate::agent_client::get_from;
 use crate::bounded;
-use crate::kubelet::find_process;
 use crate::picture::finding::{Finding, Severity};
-use crate::proc::{Proc, Process};
+use crate::proc::Proc;
 
 /// How long the kubelet may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -113,88 +112,64 @@ pub(crate) struct Journal {
     pub(crate) threshold: Option<String>,
 }
 
-/// Asks the kubelet, and reads its log. The error says what could not be read.
-pub(super) async fn collect(
+/// Asks the kubelet that this sample shows until then, unless it uses another runtime, and reads its log. The error says what could
+/// not be read.
+pub(super) async fn ask(
     target: &HostTarget,
+    sample: &Sample,
     clock: Clock,
     until: Instant,
-) -> (Option<Kubelet>, Option<String>) {
-    let (root, socket) = (target.root.clone(), target.socket.clone());
-    let find = move || {
-        let proc = Proc::below(&root);
-        let processes = proc.processes().ok()?;
-        let found = find_process(&proc, &processes, socket.as_deref())?;
-        let started = processes.get(&found.pid).zip(proc.boot());
-        Some((
-            found,
-            started.map(|(process, boot)| process.started_at(boot)),
-        ))
-    };
-    let (process, started) = match within(DEADLINE, find).await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            return (
-                None,
-                Some("the kubelet: no process of it is visible".to_owned()),
-            );
+) -> (Kubelet, Option<String>) {
+    let (process, found) = match sample.kubelet() {
+        Some((seen, found, None)) => (&seen.process, found),
+        Some(_) => return (Kubelet::default(), None),
+        None => {
+            let why = "the kubelet: no process of it is visible";
+            return (Kubelet::default(), Some(why.to_owned()));
         }
-        Err(why) => return (None, Some(format!("the kubelet: {why}"))),
     };
-    if process.other_runtime.is_some() {
-        let kubelet = Kubelet {
-            pid: process.pid,
-            other_runtime: process.other_runtime,
-            ..Kubelet::default()
-        };
-        return (Some(kubelet), None);
-    }
-    let proc = Proc::below(&target.root);
-    let stopped = || proc.process(process.pid).is_some_and(|p| p.is_stopped());
-    let stopped_first = stopped();
-    let address = SocketAddr::from(([127, 0, 0, 1], process.healthz_port));
+    let boot = Proc::below(&target.root).boot();
+    let started = boot.map(|boot| process.started_at(boot));
+    let address = SocketAddr::from(([127, 0, 0, 1], found.healthz_port()));
     let (healthz, journal, before) = tokio::join!(
         healthz(address),
-        log(target, process.log_file, started),
+        log(target, found.log_file(), started),
         metrics(target)
     );
     clock.sleep_until(until).await;
     let after = metrics(target).await;
-    let kubelet = Kubelet {
-        pid: process.pid,
-        stopped: stopped_first && stopped(),
-        other_runtime: None,
+    let relists = after.map(|after| relists(before.as_deref(), &after));
+    let why = journal.as_ref().err();
+    let why = why.map(|why| format!("the kubelet's log: {why}"));
+    let asked = Kubelet {
         healthz,
-        relists: after.map(|after| relists(before.as_deref(), &after)),
-        journal: journal.clone().ok(),
+        relists,
+        journal: journal.ok(),
+        ..Kubelet::default()
     };
-    let why = journal.err().map(|why| format!("the kubelet's log: {why}"));
-    (Some(kubelet), why)
+    (asked, why)
 }
 
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
-    match tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await {
-        Err(_) => Some(Healthz {
-            silent: true,
-            ..Healthz::default()
-        }),
-        // Nothing listens, or something else.
-        Ok(Err(_)) => None,
-        Ok(Ok((status, text))) => Some(Healthz {
-            silent: false,
-            healthy: status.is_success(),
-            failed: failed_checks(&text),
-        }),
-    }
+    let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
+    let silent = answer.is_err();
+    // An error: nothing listens, or something else.
+    let answer = answer.ok().transpose().ok()?;
+    Some(Healthz {
+        silent,
+        healthy: answer
+            .as_ref()
+            .is_some_and(|(status, _)| status.is_success()),
+        failed: answer.map_or_else(Vec::new, |(_, text)| failed_checks(&text)),
+    })
 }
 
 /// The names of failed checks: lines such as `[-]syncloop failed: reason withheld`.
 fn failed_checks(text: &str) -> Vec<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
     let names = lines.filter_map(|line| line.split_whitespace().next());
-    names
-        .take(10)
-        .map(|name| name.chars().take(40).collect())
-        .collect()
+    let short = names.map(|name| name.chars().take(40).collect());
+    short.take(10).collect()
 }
 
 /// The metrics of the read-only port, if there is one.
@@ -206,32 +181,20 @@ async fn metrics(target: &HostTarget) -> Option<String> {
 
 fn relists(before: Option<&str>, after: &str) -> Relists {
     let value = |text: &str, name: &str| -> Option<f64> {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line?.trim().parse().ok()
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        lines.next()?.trim().parse().ok()
     };
     let sum_and_count = |text: &str| {
-        let name = "kubelet_pleg_relist_duration_seconds";
-        Some((
-            value(text, &format!("{name}_sum"))?,
-            value(text, &format!("{name}_count"))?,
-        ))
+        let sum = value(text, "kubelet_pleg_relist_duration_seconds_sum ");
+        sum.zip(value(text, "kubelet_pleg_relist_duration_seconds_count "))
     };
     let last = sum_and_count(after);
-    let first = before.and_then(sum_and_count);
-    let during = last
-        .zip(first)
-        .map(|((sum, count), (s, c))| (sum - s, count - c));
+    let during = last.zip(before.and_then(sum_and_count));
+    let during = during.map(|((sum, count), (s, c))| (sum - s, count - c));
     let during = during.filter(|(_, count)| *count >= 1.0);
     let mean = during.or(last).filter(|(_, count)| *count >= 1.0);
-    let seen = value(after, "kubelet_pleg_last_seen_seconds").filter(|seen| *seen > 0.0);
+    let seen = value(after, "kubelet_pleg_last_seen_seconds ").filter(|seen| *seen > 0.0);
     Relists {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is a count"
-        )]
         count: during.map_or(0, |(_, count)| count as u64),
         mean_seconds: mean.map(|(sum, count)| sum / count),
         last_seen_seconds: seen.map(|seen| (now() - seen).max(0.0)),
@@ -243,19 +206,13 @@ fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
 
-/// What two samples show of the kubelet's process.
+/// What two samples show of the kubelet's process: the one that uses the socket, or else another one.
 pub(super) fn assess(samples: &Samples) -> Option<Kubelet> {
-    let found = samples.end.kubelet.as_ref()?;
-    let stopped = |sample: &Sample| {
-        sample
-            .processes
-            .get(&found.pid)
-            .is_some_and(Process::is_stopped)
-    };
+    let (seen, _, other_runtime) = samples.end.kubelet()?;
     Some(Kubelet {
-        pid: found.pid,
-        stopped: stopped(&samples.begin) && stopped(&samples.end),
-        other_runtime: found.other_runtime.clone(),
+        pid: seen.process.pid,
+        stopped: samples.lasts(seen).stopped,
+        other_runtime: other_runtime.clone(),
         ..Kubelet::default()
     })
 }
@@ -266,44 +223,33 @@ async fn log(
     file: Option<PathBuf>,
     started: Option<f64>,
 ) -> Result<Journal, String> {
-    let root = target.root.clone();
+    let known = FILES.map(|file| on_host(&target.root, file));
     let files = move || {
-        let known = FILES.iter().map(|file| on_host(&root, file));
-        let texts = known
-            .chain(file)
-            .filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
+        let files = known.into_iter().chain(file);
+        let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
     let (files, journal) = tokio::join!(within(DEADLINE, files), journal(target));
-    let mut texts = files.unwrap_or_default();
-    texts.extend(journal.clone().ok().flatten());
     let mut log = Journal::default();
-    for text in &texts {
+    for text in files.iter().flatten().chain(journal.iter().flatten()) {
         log.add(text, now(), started);
     }
     if log.lines > 0 {
         return Ok(log);
     }
     journal?;
+    let (units, files) = (UNITS.join(", "), FILES.join(", "));
     Err(format!(
-        "no line of the last 15 min in the journal (units {}) nor in {}",
-        UNITS.join(", "),
-        FILES.join(", ")
+        "no line of the last 15 min in the journal (units {units}) nor in {files}"
     ))
 }
 
 /// Reads the journal of the last quarter of an hour, if there is one.
 async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
-    let units = UNITS.iter().flat_map(|unit| ["--unit", unit]);
     let child = command(&target.journalctl)
-        .args([
-            "--since=-15min",
-            "--output=short-unix",
-            "--no-pager",
-            "--quiet",
-            "--lines=20000",
-        ])
-        .args(units)
+        .args(["--since=-15min", "--output=short-unix", "--lines=20000"])
+        .args(["--no-pager", "--quiet"])
+        .args(UNITS.map(|unit| format!("--unit={unit}")))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
@@ -318,14 +264,10 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
         output.take(MOST_LOG).read_to_end(&mut text).await?;
         child.wait().await
     };
-    match tokio::time::timeout(DEADLINE, read).await {
-        Err(_) => Err(format!(
-            "journalctl did not end within {} s",
-            DEADLINE.as_secs()
-        )),
-        Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(_)) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
-    }
+    let read = tokio::time::timeout(DEADLINE, read).await;
+    let late = |_| format!("journalctl did not end within {} s", DEADLINE.as_secs());
+    read.map_err(late)?.map_err(|error| error.to_string())?;
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
 impl Journal {
@@ -342,12 +284,8 @@ impl Journal {
             if line.contains(STARTS) && age.is_some_and(|age| age < STARTED) {
                 continue;
             }
-            if line
-                .to_ascii_lowercase()
-                .contains("skipping pod synchronization")
-            {
-                self.skipped += 1;
-            }
+            // Kubelets write it with a small or a capital letter.
+            self.skipped += u64::from(line.contains("kipping pod synchronization"));
             if let Some((_, why)) = line.split_once("PLEG is not healthy") {
                 self.unhealthy += 1;
                 self.ago_seconds = at.map(|at| (now - at).max(0.0));
@@ -356,19 +294,14 @@ impl Journal {
             }
         }
     }
-
-    fn is_recent(&self) -> bool {
-        self.ago_seconds.is_some_and(|ago| ago <= RECENT)
-    }
 }
 
 /// When the line was logged, in seconds of Unix time: as the journal writes it, JSON, or klog without a year.
 fn time(line: &str, now: f64) -> Option<f64> {
-    let first = line.split_whitespace().next()?;
-    let unix = || first.parse().ok();
+    let unix = || line.split_whitespace().next()?.parse().ok();
     let json = || {
         let (_, rest) = line.split_once("\"ts\":")?;
-        let millis = rest.split([',', '}']).next()?.trim().parse::<f64>().ok()?;
+        let millis: f64 = rest.split([',', '}']).next()?.trim().parse().ok()?;
         Some(millis / 1e3)
     };
     let at: f64 = unix().or_else(json).or_else(|| klog_time(line, now))?;
@@ -378,52 +311,39 @@ fn time(line: &str, now: f64) -> Option<f64> {
 
 /// `E1124 12:00:10.000000`, in the local time zone.
 fn klog_time(line: &str, now: f64) -> Option<f64> {
-    let stamp = line.get(1..21)?;
-    let zone = TimeZone::system();
-    let now = Timestamp::from_second(now as i64)
+    let (stamp, zone) = (line.get(1..21)?, TimeZone::system());
+    let year = Timestamp::from_second(now as i64)
         .ok()?
-        .to_zoned(zone.clone());
-    let of_year = |year: i16| {
+        .to_zoned(zone.clone())
+        .year();
+    let mut times = [year, year - 1].into_iter().filter_map(|year| {
         let time = DateTime::strptime("%Y %m%d %H:%M:%S%.f", format!("{year} {stamp}")).ok()?;
-        let time = time.to_zoned(zone.clone()).ok()?.timestamp();
-        Some(time.as_second() as f64)
-    };
-    let this = of_year(now.year())?;
-    match this > now.timestamp().as_second() as f64 + 86_400.0 {
-        true => of_year(now.year() - 1),
-        false => Some(this),
-    }
+        Some(time.to_zoned(zone.clone()).ok()?.timestamp().as_second() as f64)
+    });
+    // In January, a line of December is of the year before.
+    times.find(|time| *time <= now + 86_400.0)
 }
 
 /// Go's spelling of a duration after these words. Nothing else of a log line is recorded.
 fn duration_after(text: &str, words: &str) -> Option<String> {
     let (_, rest) = text.split_once(words)?;
-    let duration: String = rest
-        .chars()
-        .take_while(|c| c.is_ascii_digit() || matches!(c, '.' | 'h' | 'm' | 's'))
-        .collect();
+    let of_duration = |c: &char| c.is_ascii_digit() || matches!(c, '.' | 'h' | 'm' | 's');
+    let duration: String = rest.chars().take_while(of_duration).collect();
     (1..=20).contains(&duration.len()).then_some(duration)
 }
 
-pub(super) fn check(kubelet: Option<&Kubelet>) -> Vec<Finding> {
-    let Some(kubelet) = kubelet else {
-        return Vec::new();
-    };
+pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
     let pid = kubelet.pid;
     if let Some(endpoint) = &kubelet.other_runtime {
         let summary = format!("the kubelet (pid {pid}) uses another runtime than the examined one");
-        let finding = KUBELET_OTHER.found(
-            summary,
-            format!("Examine that one: `pleg doctor -r {endpoint}`"),
-        );
+        let next = format!("Examine that one: `pleg doctor -r {endpoint}`");
+        let finding = KUBELET_OTHER.found(summary, next);
         return vec![finding.because(format!("its runtime is {endpoint}"))];
     }
     if kubelet.stopped {
-        let next = format!(
-            "Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`"
-        );
-        let finding = KUBELET_STOPPED.found(format!("the kubelet is stopped (pid {pid})"), next);
-        return vec![finding.because("its state is T at the start and at the end")];
+        let summary = format!("the kubelet is stopped (pid {pid})");
+        let finding = KUBELET_STOPPED.found(summary, stopped(pid));
+        return vec![finding.because(STOPPED)];
     }
     let findings = [
         pleg_unhealthy(kubelet),
@@ -440,65 +360,50 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         .journal
         .as_ref()
         .filter(|journal| journal.unhealthy > 0);
-    if !failed && journal.is_none() {
-        return None;
-    }
+    (failed || journal.is_some()).then_some(())?;
+    let ago = journal.and_then(|journal| journal.ago_seconds);
     let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time";
     let mut finding = KUBELET_PLEG.found("the kubelet reports that its PLEG is not healthy", next);
-    if !failed && !journal.is_some_and(Journal::is_recent) {
+    if !failed && ago.is_none_or(|ago| ago > RECENT) {
         finding.severity = Severity::Warning;
         finding.summary =
             "the kubelet reported in the last quarter of an hour that its PLEG was not healthy"
                 .to_owned();
     }
-    if failed {
-        finding = finding.because("its /healthz names pleg");
-    }
-    if let Some(journal) = journal {
-        let ago = journal
-            .ago_seconds
-            .map(|ago| format!(", the last {ago:.0} s ago"));
-        let ago = ago.unwrap_or_default();
-        finding = finding.because(format!(
-            "{} times in its log in 15 min{ago}",
-            journal.unhealthy
-        ));
-        let times = journal.inactive.as_ref().zip(journal.threshold.as_ref());
-        let active = times
-            .map(|(before, most)| format!("last active {before} before; the threshold is {most}"));
-        finding.evidence.extend(active);
-        if journal.skipped > 0 {
-            let skipped = format!(
-                "it skipped the synchronization of pods {} times",
-                journal.skipped
-            );
-            finding = finding.because(skipped);
-        }
-    }
-    Some(finding)
+    let finding = finding.because_of(failed.then(|| "its /healthz names pleg".to_owned()));
+    let Some(journal) = journal else {
+        return Some(finding);
+    };
+    let ago = ago
+        .map(|ago| format!(", the last {ago:.0} s ago"))
+        .unwrap_or_default();
+    let (times, skips) = (journal.unhealthy, journal.skipped);
+    let active = journal.inactive.as_ref().zip(journal.threshold.as_ref());
+    let active =
+        active.map(|(at, most)| format!("last active {at} before; the threshold is {most}"));
+    let skipped = format!("it skipped the synchronization of pods {skips} times");
+    let finding = finding.because(format!("{times} times in its log in 15 min{ago}"));
+    Some(
+        finding
+            .because_of(active)
+            .because_of((skips > 0).then_some(skipped)),
+    )
 }
 
 /// `/healthz` fails for another reason.
 fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
-    let healthz = kubelet
-        .healthz
-        .as_ref()
-        .filter(|healthz| !healthz.healthy)?;
-    let others = healthz.failed.iter();
-    let others = others.filter(|check| !check.eq_ignore_ascii_case("pleg"));
-    let others: Vec<&str> = others.map(String::as_str).collect();
-    let evidence = match (healthz.silent, others.as_slice()) {
-        (true, _) => "its /healthz does not answer within 3 s".to_owned(),
-        (false, []) if healthz.failed.is_empty() => "its /healthz fails".to_owned(),
-        (false, []) => return None,
-        (false, names) => format!("its /healthz fails: {}", names.join(", ")),
+    let healthz = kubelet.healthz.as_ref().filter(|h| !h.healthy)?;
+    let mut others = healthz.failed.clone();
+    others.retain(|check| !check.eq_ignore_ascii_case("pleg"));
+    let evidence = match others.join(", ") {
+        _ if healthz.silent => "its /healthz does not answer within 3 s".to_owned(),
+        _ if healthz.failed.is_empty() => "its /healthz fails".to_owned(),
+        others if others.is_empty() => return None,
+        others => format!("its /healthz fails: {others}"),
     };
     let next = "Read its log. A failed syncloop means that a pod worker or the PLEG blocks it";
-    Some(
-        KUBELET_UNHEALTHY
-            .found("the kubelet is not healthy", next)
-            .because(evidence),
-    )
+    let finding = KUBELET_UNHEALTHY.found("the kubelet is not healthy", next);
+    Some(finding.because(evidence))
 }
 
 fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
@@ -506,15 +411,12 @@ fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
     let mean = relists.mean_seconds.filter(|mean| *mean >= SLOW)?;
     let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min";
     let finding = KUBELET_SLOW.found(format!("the kubelet's relist takes {mean:.1} s"), next);
-    let mut finding = finding.because(match relists.count {
+    let finding = finding.because(match relists.count {
         0 => "the mean since its start; none ended during the examination".to_owned(),
         n => format!("the mean of {n} during the examination"),
     });
     let seen = relists.last_seen_seconds;
-    finding
-        .evidence
-        .extend(seen.map(|seen| format!("its PLEG was last seen active {seen:.0} s ago")));
-    Some(finding)
+    Some(finding.because_of(seen.map(|s| format!("its PLEG was last seen active {s:.0} s ago"))))
 }
 
 #[cfg(test)]

@@ -4,13 +4,9 @@
 //! `pleg doctor`. Each part has a deadline, and what hangs is abandoned. The result is plain data, so [`check`] finds
 //! the same in a recording.
 
-mod bundles;
 mod cgroup;
 mod daemon;
 mod disks;
-#[cfg(test)]
-mod fake;
-mod helpers;
 mod kinds;
 mod kubelet;
 mod mounts;
@@ -35,10 +31,9 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-use self::cgroup::Limits;
+use self::cgroup::Limit;
 use self::daemon::{Daemon, Descriptors};
 use self::disks::Disk;
-use self::helpers::Helper;
 pub(crate) use self::kinds::FROM_LISTS;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
@@ -72,10 +67,8 @@ pub(crate) struct Host {
     /// Processes that were in state D all the time.
     pub(crate) blocked: Vec<BlockedProcess>,
     pub(crate) daemon: Option<Daemon>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: Vec<Limit>,
     pub(crate) disks: Vec<Disk>,
-    /// Programs such as `runc` that run for long.
-    pub(crate) helpers: Vec<Helper>,
     pub(crate) shims: Shims,
     pub(crate) mounts: Mounts,
     pub(crate) systemd: Option<Systemd>,
@@ -153,28 +146,26 @@ impl HostTarget {
 /// Examines the host for this time, and some seconds longer if parts of it hang.
 pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     let mut watch = Watch::new(target.clone());
-    watch.thorough = true;
     let clock = watch.clock;
     let until = clock.now().after(duration);
-    let look = async {
-        watch.look().await;
-        clock.sleep_until(until).await;
-        watch.look().await
-    };
-    let (mut host, mounts, systemd, kubelet) = tokio::join!(
-        look,
+    watch.look(true).await;
+    let first = Arc::clone(&watch.last);
+    let ((mounts, no_mounts), systemd, (kubelet, no_kubelet), ()) = tokio::join!(
         mounts::collect(target, clock),
         systemd::collect(target),
-        kubelet::collect(target, clock, until),
+        kubelet::ask(target, &first, clock, until),
+        clock.sleep_until(until),
     );
-    let (mounts, mounts_unread) = mounts;
-    let (systemd, systemd_unread) = systemd;
-    let (kubelet, kubelet_unread) = kubelet;
-    let unread = [mounts_unread, systemd_unread, kubelet_unread];
+    let mut host = watch.look(true).await;
+    let unread = [no_mounts, systemd.as_ref().err().cloned(), no_kubelet];
     host.unreadable.extend(unread.into_iter().flatten());
     host.mounts = mounts;
-    host.systemd = systemd;
-    host.kubelet = kubelet;
+    host.systemd = systemd.ok().flatten();
+    if let Some(looked) = &mut host.kubelet {
+        looked.healthz = kubelet.healthz;
+        looked.relists = kubelet.relists;
+        looked.journal = kubelet.journal;
+    }
     host
 }
 
@@ -186,7 +177,6 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 pub(crate) struct Watch {
     target: HostTarget,
     clock: Clock,
-    thorough: bool,
     last: Arc<Sample>,
     at: Option<Instant>,
     /// The process that listened on the socket.
@@ -198,107 +188,95 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(target: HostTarget) -> Self {
-        let one = || Arc::new(Semaphore::new(1));
         Self {
             target,
             clock: Clock::start(),
-            thorough: false,
             last: Arc::default(),
             at: None,
             daemon: None,
-            processes: one(),
-            disks: one(),
+            processes: Arc::new(Semaphore::new(1)),
+            disks: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Reads the host now. Ends within 15 s, whatever hangs.
-    pub(crate) async fn look(&mut self) -> Host {
-        let mut host = Host {
-            cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            ..Host::default()
+    /// Reads the host now. Ends within 15 s, whatever hangs. A look that is not thorough takes turns in reading what costs much.
+    pub(crate) async fn look(&mut self, thorough: bool) -> Host {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (daemon, first, mut unreadable) = match self.listener().await {
+            Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
+            Err(why) => (None, None, vec![why]),
         };
-        let listener = self.listener().await;
-        let (first, pid) = match listener {
-            Ok(pid) => (std::mem::replace(&mut self.daemon, pid), pid),
-            Err(why) => {
-                host.unreadable.push(why);
-                (None, None)
-            }
+        let root = self.target.root.clone();
+        let subject = Subject {
+            root,
+            socket: self.target.socket.clone(),
+            daemon,
+            thorough,
         };
-        let sample = match self.sample(pid).await {
-            Ok(sample) => sample,
+        let last = Arc::clone(&self.last);
+        let take = move || Sample::take(&subject, &last).map_err(|error| error.to_string());
+        let sample = alone(&self.processes, SAMPLE_DEADLINE, take)
+            .await
+            .and_then(|read| read);
+        let sample = match sample {
+            Ok(sample) => Arc::new(sample),
             Err(why) => {
-                host.unreadable.push(format!("processes: {why}"));
-                return host;
+                unreadable.push(format!("processes: {why}"));
+                return Host {
+                    cpus,
+                    unreadable,
+                    ..Host::default()
+                };
             }
         };
         let now = self.clock.now();
-        let apart = self
-            .at
-            .replace(now)
-            .map_or(Duration::ZERO, |at| now.since(at));
-        let before = std::mem::replace(&mut self.last, Arc::clone(&sample));
-        let samples = Samples::new(before, sample, apart);
-        if !samples.end.shows_host {
-            let why = "all processes of the host: not visible from here";
-            host.unreadable.push(why.to_owned());
+        let at = self.at.replace(now);
+        let samples = Samples {
+            begin: std::mem::replace(&mut self.last, Arc::clone(&sample)),
+            end: sample,
+            apart: at.map_or(Duration::ZERO, |at| now.since(at)),
+        };
+        let end = &samples.end;
+        if !end.shows_host {
+            unreadable.push("all processes of the host: not visible from here".to_owned());
         }
-        host.load = samples.end.load;
-        host.files = samples.end.files.map(Descriptors::new);
-        host.threads = samples.end.threads.map(Descriptors::new);
-        host.pressure = pressure::assess(&samples);
-        host.blocked = pressure::blocked(&samples);
-        host.shims = shims::assess(&samples);
-        host.helpers.clone_from(&samples.end.helpers);
-        host.kubelet = kubelet::assess(&samples);
-        host.daemon = pid.and_then(|pid| daemon::assess(&samples, first, pid));
-        host.limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
-        if self.target.socket.is_some() {
-            match self.read_disks(pid, &samples.end.directories).await {
-                Ok(disks) => host.disks = disks,
-                Err(why) => host.unreadable.push(format!("the runtime's disks: {why}")),
-            }
+        let (root, directories) = (self.target.root.clone(), Arc::clone(&end.directories));
+        let read = move || disks::read(&root, daemon, &directories);
+        let disks = match self.target.socket {
+            Some(_) => alone(&self.disks, DISKS_DEADLINE, read).await,
+            None => Ok(Vec::new()),
+        };
+        let no_disks = disks.as_ref().err();
+        unreadable.extend(no_disks.map(|why| format!("the runtime's disks: {why}")));
+        Host {
+            cpus,
+            load: end.load,
+            files: end.files.map(Descriptors::new),
+            threads: end.threads.map(Descriptors::new),
+            pressure: pressure::assess(&samples),
+            blocked: pressure::blocked(&samples),
+            daemon: daemon.and_then(|pid| daemon::assess(&samples, first, pid)),
+            limits: cgroup::assess(&samples.begin.limits, &end.limits),
+            disks: disks.unwrap_or_default(),
+            shims: Shims::of(&samples),
+            kubelet: kubelet::assess(&samples),
+            unreadable,
+            ..Host::default()
         }
-        host
     }
 
-    /// The process that listens on the socket. It is asked only if the one that did has ended, or by doctor.
+    /// The process that listens on the socket. As long as it lives there is no connection to find it: a runtime that hangs may not
+    /// accept one.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);
         };
-        let known = self.daemon.filter(|_| !self.thorough).filter(|pid| {
-            let known = self.last.processes.get(pid);
-            let now = Proc::below(&self.target.root).process(*pid);
-            known.zip(now).is_some_and(|(known, now)| now.is(known))
-        });
-        match known {
-            Some(pid) => Ok(Some(pid)),
+        let proc = Proc::below(&self.target.root);
+        let now = self.daemon.and_then(|pid| proc.process(pid));
+        match now.filter(|now| !now.is_dead() && self.last.same(now).is_some()) {
+            Some(known) => Ok(Some(known.pid)),
             None => daemon::listener(socket).await.map(Some),
         }
-    }
-
-    async fn sample(&self, daemon: Option<u32>) -> Result<Arc<Sample>, String> {
-        let subject = Subject {
-            root: self.target.root.clone(),
-            socket: self.target.socket.clone(),
-            daemon,
-            thorough: self.thorough,
-        };
-        let before = Arc::clone(&self.last);
-        let read = move || Sample::take(&subject, Some(&before));
-        let read = alone(&self.processes, SAMPLE_DEADLINE, read).await?;
-        read.map(Arc::new).map_err(|error| error.to_string())
-    }
-
-    async fn read_disks(
-        &self,
-        daemon: Option<u32>,
-        directories: &Arc<Vec<String>>,
-    ) -> Result<Vec<Disk>, String> {
-        let (root, directories) = (self.target.root.clone(), Arc::clone(directories));
-        let read = move || disks::read(&root, daemon, &directories);
-        alone(&self.disks, DISKS_DEADLINE, read).await
     }
 }
 
@@ -347,29 +325,22 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
 /// The findings about the host.
 pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     let daemon = host.daemon.as_ref();
+    let limits = cgroup::check(&host.limits, daemon);
+    let limited = limits.iter().any(|f| f.code == "daemon_memory_limit");
     let mut findings = mounts::check(&host.mounts, calls);
     findings.extend(disks::check(&host.disks));
-    let limits = cgroup::check(&host.limits, daemon);
-    let limited = limits
-        .iter()
-        .any(|finding| finding.code == "daemon_memory_limit");
     findings.extend(limits);
     findings.extend(daemon::check(host, limited));
-    findings.extend(helpers::check(&host.helpers, &host.shims, calls));
     findings.extend(pod_findings::check(&host.shims, daemon, calls));
-    findings.extend(systemd::check(host.systemd.as_ref()));
+    findings.extend(host.systemd.as_ref().and_then(systemd::check));
     // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys;
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
-    findings.extend(kubelet::check(host.kubelet.as_ref()));
+    findings.extend(host.kubelet.iter().flat_map(kubelet::check));
     findings
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "it is compared with round figures"
-)]
 fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
@@ -384,38 +355,29 @@ fn listed(names: &[String]) -> Option<String> {
     const SHOWN: usize = 3;
     let mut names = names.to_vec();
     names.dedup();
-    match names.len() {
-        0 => None,
-        n if n <= SHOWN => Some(names.join(", ")),
-        n => Some(format!(
-            "{} and {} more",
-            names[..SHOWN].join(", "),
-            n - SHOWN
-        )),
-    }
-}
-
-/// Keeps the first lines, and says how many more there are.
-fn shorten(lines: &mut Vec<String>) {
-    const SHOWN: usize = 10;
-    if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        lines.truncate(SHOWN);
-        lines.push(format!("and {more} more"));
-    }
+    names.first()?;
+    let more = names.len().saturating_sub(SHOWN);
+    names.truncate(SHOWN);
+    let shown = names.join(", ");
+    Some(match more {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    })
 }
 
 /// A command of these words, without a shell.
 fn command(words: &[OsString]) -> Command {
-    let (program, arguments) = words
-        .split_first()
-        .map_or((OsString::new(), &[][..]), |(p, a)| (p.clone(), a));
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
     command
 }
+
+/// What to do about a stopped process, and what shows that it is.
+fn stopped(pid: u32) -> String {
+    format!("Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`")
+}
+const STOPPED: &str = "its state is T at the start and at the end";
 
 /// What to do about a process that waits in these functions of the kernel: `disk`, unless it waits for something else.
 fn what_blocks(places: &[String], disk: String) -> String {

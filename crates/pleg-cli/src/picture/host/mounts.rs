@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,18 +15,25 @@ use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{Kind, MOUNT_HANGS, MOUNT_SLOW};
-use super::{Calls, HostTarget, command, listed, on_host, shorten};
+use super::{Calls, HostTarget, command, listed, on_host};
 use crate::picture::finding::Finding;
 use crate::proc::Proc;
 
 /// How long a mount may take to answer.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// An answer that takes longer is slow.
-const SLOW: Duration = Duration::from_millis(500);
+const SLOW_MILLIS: u64 = 500;
 /// How many mounts are asked at a time.
 const PARALLEL: usize = 16;
 /// The most mounts that are asked.
 const MOST: usize = 256;
+
+/// File systems whose data is elsewhere or that a process serves.
+const REMOTE: &str = "nfs nfs4 cifs smb3 smbfs ceph glusterfs fuse fuseblk 9p virtiofs lustre gpfs beegfs afs ocfs2 gfs2 davfs \
+                      orangefs";
+const IN_MEMORY: [&str; 7] = [
+    "tmpfs", "ramfs", "proc", "sysfs", "cgroup", "cgroup2", "overlay",
+];
 
 /// The mounts that can keep a pod or the runtime waiting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,7 +63,8 @@ pub(crate) struct Mount {
 /// Asks all mounts. The error says what could not be read.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let proc = Proc::below(&target.root);
-    match proc.mounts() {
+    // Those of the host, or those that are visible from here.
+    match proc.mounts(1).or_else(|_| proc.mounts("self")) {
         Ok(table) => ask_all(target, clock, relevant(&table)).await,
         Err(error) => (Mounts::default(), Some(format!("mounts: {error}"))),
     }
@@ -70,31 +77,30 @@ async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts,
         mount.answer_millis = answer?.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
         io::Result::Ok(mount)
     });
-    let asked: Vec<_> = futures::stream::iter(asked)
-        .buffer_unordered(PARALLEL)
-        .collect()
-        .await;
-    let (answers, failed): (Vec<_>, Vec<_>) = asked.into_iter().partition(Result::is_ok);
+    let asked = futures::stream::iter(asked).buffer_unordered(PARALLEL);
+    let (answers, failed): (Vec<_>, Vec<_>) = asked
+        .collect::<Vec<_>>()
+        .await
+        .into_iter()
+        .partition(Result::is_ok);
     let why = failed.into_iter().find_map(Result::err);
     let why = why.map(|error| format!("mounts: cannot start a process that asks: {error}"));
     let mut answers: Vec<Mount> = answers.into_iter().flatten().collect();
     answers.sort();
-    let is_slow = |mount: &Mount| {
-        mount
-            .answer_millis
-            .is_some_and(|millis| Duration::from_millis(millis) >= SLOW)
-    };
-    let mounts = Mounts {
-        asked: answers.len(),
-        skipped,
-        hanging: answers
-            .iter()
-            .filter(|m| m.answer_millis.is_none())
-            .cloned()
-            .collect(),
-        slow: answers.iter().filter(|m| is_slow(m)).cloned().collect(),
-    };
-    (mounts, why)
+    let asked = answers.len();
+    let (hanging, mut slow): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .partition(|mount| mount.answer_millis.is_none());
+    slow.retain(|mount| mount.answer_millis >= Some(SLOW_MILLIS));
+    (
+        Mounts {
+            asked,
+            skipped,
+            hanging,
+            slow,
+        },
+        why,
+    )
 }
 
 /// How long the mount took to answer, if it did in time. An error is an answer, too.
@@ -107,17 +113,13 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
         .kill_on_drop(false)
         .spawn()?;
     let begin = clock.now();
-    match tokio::time::timeout(DEADLINE, child.wait()).await {
-        Ok(ended) => {
-            ended?;
-            Ok(Some(clock.now().since(begin)))
-        }
-        Err(_) => {
-            // It may end or not. tokio reaps it if it does.
-            let _ignored = child.start_kill();
-            Ok(None)
-        }
-    }
+    let Ok(ended) = tokio::time::timeout(DEADLINE, child.wait()).await else {
+        // It may end or not. tokio reaps it if it does.
+        let _ignored = child.start_kill();
+        return Ok(None);
+    };
+    ended?;
+    Ok(Some(clock.now().since(begin)))
 }
 
 /// What the process does that asks one mount. Not every file system asks its server for a `stat`.
@@ -130,11 +132,9 @@ pub(crate) fn answers(path: &Path) -> bool {
 /// former are first.
 fn relevant(table: &str) -> Vec<Mount> {
     let mut seen = BTreeSet::new();
-    let mounts = table.lines().filter_map(parse);
-    let mounts = mounts.filter(|mount| is_remote(&mount.fs) || is_of_pod(mount));
-    let mut mounts: Vec<Mount> = mounts
-        .filter(|mount| seen.insert(mount.path.clone()))
-        .collect();
+    let mut mounts: Vec<Mount> = table.lines().filter_map(parse).collect();
+    mounts.retain(|mount| is_remote(&mount.fs) || is_of_pod(mount));
+    mounts.retain(|mount| seen.insert(mount.path.clone()));
     mounts.sort_by_key(|mount| !is_remote(&mount.fs));
     mounts
 }
@@ -143,70 +143,38 @@ fn relevant(table: &str) -> Vec<Mount> {
 fn parse(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let path = unescaped(left.split(' ').nth(4)?);
+    let (pod, fs) = (pod_in(&path), right.split(' ').next()?.to_owned());
     Some(Mount {
-        pod: pod_in(&path),
         path,
-        fs: right.split(' ').next()?.to_owned(),
+        fs,
+        pod,
         answer_millis: None,
     })
 }
 
 /// Blanks and backslashes are written as three octal digits.
 fn unescaped(path: &str) -> String {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..3).filter(|_| *first == b'\\');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
+    let mut parts = path.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let code = part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(code.unwrap_or(b'\\'));
+        bytes.extend(part.bytes().skip(if code.is_some() { 3 } else { 0 }));
     }
-    std::ffi::OsStr::from_bytes(&bytes)
-        .to_string_lossy()
-        .into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// File systems whose data is elsewhere or that a process serves.
+/// Whether its data is elsewhere or a process serves it.
 fn is_remote(fs: &str) -> bool {
-    let (kind, _) = fs.split_once('.').unwrap_or((fs, ""));
-    matches!(
-        kind,
-        "nfs"
-            | "nfs4"
-            | "cifs"
-            | "smb3"
-            | "smbfs"
-            | "ceph"
-            | "glusterfs"
-            | "fuse"
-            | "fuseblk"
-            | "9p"
-            | "virtiofs"
-            | "lustre"
-            | "gpfs"
-            | "beegfs"
-            | "afs"
-            | "ocfs2"
-            | "gfs2"
-            | "davfs"
-            | "orangefs"
-    )
+    let kind = fs.split('.').next().unwrap_or(fs);
+    REMOTE.split(' ').any(|remote| remote == kind)
 }
 
 /// Whether it is in a pod's directory or of a volume plugin, and may wait for a disk.
 fn is_of_pod(mount: &Mount) -> bool {
-    let in_memory = matches!(
-        mount.fs.as_str(),
-        "tmpfs" | "ramfs" | "proc" | "sysfs" | "cgroup" | "cgroup2" | "overlay"
-    );
+    let in_memory = IN_MEMORY.contains(&mount.fs.as_str());
     !in_memory && (mount.pod.is_some() || mount.path.contains("/kubelet/plugins/"))
 }
 
@@ -220,41 +188,49 @@ fn pod_in(path: &str) -> Option<String> {
 }
 
 pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
-    let name = |mount: &Mount| {
-        let Some(uid) = &mount.pod else {
-            return String::new();
-        };
-        format!(", of pod {}", calls.pods.get(uid).unwrap_or(uid))
-    };
-    let finding = |kind: &Kind, all: &[Mount], what: &str, next: &str| {
-        let first = &all.first()?.path;
-        let paths = all
-            .iter()
-            .map(|mount| format!("{}{}", mount.path, name(mount)));
-        let summary = format!("{what}: {}", listed(&paths.collect::<Vec<_>>())?);
-        let mut finding = kind.found(summary, format!("{next} {first}`"));
-        let evidence = all.iter().map(|mount| {
-            let answer = match mount.answer_millis {
-                Some(millis) => format!("answered after {millis} ms"),
-                None => format!("no answer within {} s", DEADLINE.as_secs()),
-            };
-            format!("{} ({}){}: {answer}", mount.path, mount.fs, name(mount))
-        });
-        finding.evidence = evidence.collect();
-        shorten(&mut finding.evidence);
-        Some(finding)
-    };
-    let unmount =
+    let hanging =
         "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
-    let ask = "Check its server and the network to it: `time stat -f";
-    let hanging = finding(
-        &MOUNT_HANGS,
-        &mounts.hanging,
-        "a mount does not answer",
-        unmount,
-    );
-    let slow = finding(&MOUNT_SLOW, &mounts.slow, "a mount answers slowly", ask);
-    hanging.into_iter().chain(slow).collect()
+    let slow = "Check its server and the network to it: `time stat -f";
+    let findings = [
+        finding(
+            &MOUNT_HANGS,
+            &mounts.hanging,
+            "a mount does not answer",
+            hanging,
+            calls,
+        ),
+        finding(
+            &MOUNT_SLOW,
+            &mounts.slow,
+            "a mount answers slowly",
+            slow,
+            calls,
+        ),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn finding(kind: &Kind, all: &[Mount], what: &str, next: &str, calls: &Calls) -> Option<Finding> {
+    let next = format!("{next} {}`", all.first()?.path);
+    let named = all.iter().map(|mount| {
+        let uid = mount.pod.as_ref();
+        let pod = uid.map(|uid| format!(", of pod {}", calls.pods.get(uid).unwrap_or(uid)));
+        let pod = pod.unwrap_or_default();
+        let answer = match mount.answer_millis {
+            Some(millis) => format!("answered after {millis} ms"),
+            None => format!("no answer within {} s", DEADLINE.as_secs()),
+        };
+        let Mount { path, fs, .. } = mount;
+        (
+            format!("{path}{pod}"),
+            format!("{path} ({fs}){pod}: {answer}"),
+        )
+    });
+    let (names, lines): (Vec<String>, Vec<String>) = named.unzip();
+    Some(
+        kind.found(format!("{what}: {}", listed(&names)?), next)
+            .because_of(lines),
+    )
 }
 
 #[cfg(test)]

@@ -1,59 +1,53 @@
 //! The findings about shims and processes of containers.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::cgroup::thaw;
 use super::daemon::Daemon;
 use super::kinds::{
-    CONTAINER_BLOCKED, ENDED_RUNS, FROZEN, INIT_GONE, Kind, SHIM_BLOCKED, SHIM_MISSING,
+    CONTAINER_BLOCKED, ENDED_RUNS, FROZEN, INIT_GONE, Kind, RUNC_HANGS, SHIM_BLOCKED, SHIM_MISSING,
     SHIM_ORPHANED, SHIM_STOPPED, SHIM_ZOMBIE,
 };
-use super::shims::{Shim, Shims};
+use super::shims::{Member, Shims};
 use super::{Calls, blocked_evidence, listed, what_blocks};
 use crate::picture::finding::Finding;
 use crate::text::short;
 
-/// The lines about some pods, and by PID what to act on.
-#[derive(Default)]
-struct Lines {
-    names: Vec<String>,
-    evidence: Vec<String>,
-    pids: BTreeSet<u32>,
-    /// Where the processes wait.
-    places: Vec<String>,
+/// The most processes or containers that a command names.
+const MOST: usize = 20;
+
+/// What is found about one pod: its name, a line of evidence, and what the next step acts on.
+type Row = (String, String, String);
+
+/// One finding about all rows. In the summary, `{}` is for the names of the pods, and in the next step for what it acts on.
+fn found(kind: &Kind, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
+    let pods: Vec<String> = rows.iter().map(|(pod, ..)| pod.clone()).collect();
+    let acted_on: Vec<&str> = rows.iter().take(MOST).map(|(_, _, on)| &**on).collect();
+    let summary = summary.replace("{}", &listed(&pods)?);
+    let finding = kind.found(summary, next.replace("{}", &acted_on.join(" ")));
+    let lines = rows.iter().map(|(pod, line, _)| format!("{pod}: {line}"));
+    Some(finding.because_of(lines))
 }
 
-impl Lines {
-    fn add(&mut self, name: String, pid: u32, line: impl std::fmt::Display) {
-        self.evidence.push(format!("{name}: {line}"));
-        self.names.push(name);
-        self.pids.insert(pid);
-    }
-
-    /// PIDs for a command, with this between them.
-    fn pids(&self, between: &str) -> String {
-        let pids: Vec<String> = self.pids.iter().take(20).map(u32::to_string).collect();
-        pids.join(between)
-    }
-
-    /// One finding about all of them, whose summary has their names in place of `{}`.
-    fn found(self, kind: &Kind, summary: &str, next: String) -> Option<Finding> {
-        let names = listed(&self.names)?;
-        let mut finding = kind.found(summary.replace("{}", &names), next);
-        finding.evidence = self.evidence;
-        super::shorten(&mut finding.evidence);
-        Some(finding)
-    }
+/// The rows about those of which there is a line.
+fn rows(all: &[Member], calls: &Calls, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
+    let rows = all.iter().filter_map(|member| {
+        let line = line(member)?;
+        let pod = calls.pod_of(member.shim.as_ref().unwrap_or(&member.id));
+        Some((pod, line, member.pid.to_string()))
+    });
+    rows.collect()
 }
 
 pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Vec<Finding> {
     // Causes first.
     let findings = [
+        helpers(shims, calls),
         ended_runs(shims, calls),
         stopped(shims, calls),
         frozen(shims, calls),
-        blocked(shims, calls),
-        init_blocked(shims, calls),
+        shim_blocked(shims, calls),
+        container_blocked(shims, calls),
         missing(shims, daemon, calls),
         orphaned(shims, calls),
         zombies(shims, calls),
@@ -62,120 +56,112 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Ve
     findings.into_iter().flatten().collect()
 }
 
+fn helpers(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let helpers = shims.helpers.iter();
+    let oldest = helpers.max_by(|a, b| a.age_seconds.total_cmp(&b.age_seconds))?;
+    let pid = oldest.pid;
+    let see = format!("`cat /proc/{pid}/stack; ls -l /proc/{pid}/fd; pgrep -a -P {pid}`");
+    let next = match oldest.stopped {
+        true => format!("It is stopped: `kill -CONT {pid}`"),
+        false => what_blocks(&oldest.blocked, format!("See what it waits for: {see}")),
+    };
+    let mut rows = rows(&shims.helpers, calls, |helper| {
+        let (name, pid, age) = (&helper.id, helper.pid, helper.age_seconds);
+        let at: String = helper
+            .blocked
+            .iter()
+            .map(|at| format!(", in {at}"))
+            .collect();
+        Some(format!("{name} (pid {pid}) runs for {age:.0} s{at}"))
+    });
+    for (row, _) in rows
+        .iter_mut()
+        .zip(&shims.helpers)
+        .filter(|(_, h)| h.shim.is_none())
+    {
+        row.0 = "the runtime".to_owned();
+    }
+    let summary = format!("{} hangs: it has not ended for {{}}", oldest.id);
+    found(&RUNC_HANGS, &summary, &next, rows)
+}
+
 /// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
 fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let listed = calls.listed.as_ref()?;
-    let mut lines = Lines::default();
-    for process in shims.processes.iter().filter(|process| process.old) {
+    let rows = rows(&shims.processes, calls, |process| {
+        let (pid, id) = (process.pid, short(&process.id));
         let state = match listed.get(&process.id) {
-            Some(true) => continue,
+            Some(true) => return None,
             Some(false) => "is listed as ended",
             None => "is not listed",
         };
-        let line = format!(
-            "process {} runs, but container {} {state}",
-            process.pid,
-            short(&process.id)
-        );
-        lines.add(calls.pod_of(&process.shim), process.pid, line);
-    }
-    let next = format!(
-        "Look whether these pods run a second time: `ps -o pid,etime,args -p {}`; then drain and reboot the node, or end \
-         the old processes",
-        lines.pids(",")
-    );
+        let line = format!("process {pid} runs, but container {id} {state}");
+        process.old.then_some(line)
+    });
     let summary =
         "processes of {} run, but the runtime has lost their containers: these pods may run twice";
-    lines.found(&ENDED_RUNS, summary, next)
+    let next = "Look whether these pods run a second time: `ps -o pid,etime,args -p '{}'`; then drain and reboot the \
+                node, or end the old processes";
+    found(&ENDED_RUNS, summary, next, rows)
 }
 
 fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    for shim in shims.shims.iter().filter(|shim| shim.stopped) {
+    let rows = rows(&shims.shims, calls, |shim| {
         let line = format!("the shim (pid {}) is in state T", shim.pid);
-        lines.add(calls.pod_of(&shim.id), shim.pid, line);
-    }
-    let next = format!(
-        "Find out who stopped it; then continue it: `kill -CONT {}`",
-        lines.pids(" ")
-    );
-    lines.found(&SHIM_STOPPED, "the shim of {} is stopped", next)
+        shim.stopped.then_some(line)
+    });
+    let next = "Find out who stopped it; then continue it: `kill -CONT {}`";
+    found(&SHIM_STOPPED, "the shim of {} is stopped", next, rows)
 }
 
 fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    let found = shims.processes.iter();
-    let found = found.filter_map(|process| Some((process, process.frozen.as_ref()?)));
-    for (process, group) in found.clone() {
-        let line = format!("process {} is frozen by {group}", process.pid);
-        lines.add(calls.pod_of(&process.shim), process.pid, line);
-    }
-    let thaw = found
-        .clone()
-        .next()
-        .map(|(_, group)| thaw(group))
-        .unwrap_or_default();
-    let next = format!(
-        "Find out who froze it (a paused task, a checkpoint that failed); then thaw it: {thaw}"
-    );
-    lines.found(
-        &FROZEN,
-        "a container of {} is frozen: it does nothing, and cannot be stopped",
-        next,
-    )
+    let rows = rows(&shims.processes, calls, |process| {
+        let group = process.frozen.as_ref()?;
+        Some(format!("process {} is frozen by {group}", process.pid))
+    });
+    let group = shims
+        .processes
+        .iter()
+        .find_map(|process| process.frozen.as_ref())?;
+    let why = "Find out who froze it (a paused task, a checkpoint that failed)";
+    let next = format!("{why}; then thaw it: {}", thaw(group));
+    let summary = "a container of {} is frozen: it does nothing, and cannot be stopped";
+    found(&FROZEN, summary, &next, rows)
 }
 
-fn blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    let blocked = shims.shims.iter();
-    for shim in blocked.filter(|shim| !shim.stopped && !shim.blocked.is_empty()) {
-        let line = format!(
-            "shim (pid {}): {}",
-            shim.pid,
-            blocked_evidence(&shim.blocked)
-        );
-        lines.add(calls.pod_of(&shim.id), shim.pid, line);
-        lines.places.extend(shim.blocked.iter().cloned());
-    }
-    let pid = lines.pids.first()?;
-    let disk = format!("Find the mount or disk for which it waits: `cat /proc/{pid}/task/*/stack`");
-    let next = what_blocks(&lines.places, disk);
-    lines.found(
-        &SHIM_BLOCKED,
-        "the shim of {} is blocked in the kernel",
-        next,
-    )
+fn shim_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let words = ["the shim", "", "task/*/"];
+    blocked(&SHIM_BLOCKED, words, &shims.shims, calls)
 }
 
 /// Such a process cannot be killed, so its container and pod cannot be stopped.
-fn init_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    for process in shims
-        .processes
+fn container_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+    let words = ["a process", ", and cannot be killed", ""];
+    blocked(&CONTAINER_BLOCKED, words, &shims.processes, calls)
+}
+
+/// A stopped or frozen process is another finding.
+fn blocked(
+    kind: &Kind,
+    [what, so, threads]: [&str; 3],
+    all: &[Member],
+    calls: &Calls,
+) -> Option<Finding> {
+    let is_blocked = |m: &Member| !m.stopped && m.frozen.is_none() && !m.blocked.is_empty();
+    let rows = rows(all, calls, |member| {
+        let why = blocked_evidence(&member.blocked);
+        is_blocked(member).then(|| format!("{what} (pid {}): {why}", member.pid))
+    });
+    let (_, _, pid) = rows.first()?;
+    let find =
+        format!("Find the mount or disk for which it waits: `cat /proc/{pid}/{threads}stack`");
+    let places = all
         .iter()
-        .filter(|process| process.frozen.is_none())
-    {
-        let Some(place) = &process.blocked else {
-            continue;
-        };
-        let why = blocked_evidence(std::slice::from_ref(place));
-        lines.add(
-            calls.pod_of(&process.shim),
-            process.pid,
-            format!("process {}: {why}", process.pid),
-        );
-        lines.places.push(place.clone());
-    }
-    let disk = format!(
-        "Find the mount or disk for which it waits: `cat /proc/{}/stack`",
-        lines.pids.first()?
-    );
-    let next = what_blocks(&lines.places, disk);
-    lines.found(
-        &CONTAINER_BLOCKED,
-        "a process of {} is blocked in the kernel, and cannot be killed",
-        next,
-    )
+        .filter(|m| is_blocked(m))
+        .flat_map(|m| m.blocked.clone());
+    let next = what_blocks(&places.collect::<Vec<_>>(), find);
+    let summary = format!("{what} of {{}} is blocked in the kernel{so}");
+    found(kind, &summary, &next, rows)
 }
 
 /// Sandboxes that both lists show as Ready and that have no shim.
@@ -184,117 +170,66 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
         return None;
     }
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
-    let without = calls.ready.iter();
-    let without = without.filter(|(id, _)| !with.contains(id.as_str()));
-    let mut lines = Lines::default();
-    let mut ids = Vec::new();
-    for (id, pod) in without {
-        lines.add(
-            pod.clone(),
-            0,
-            format!("no containerd-shim with -id {}", short(id)),
-        );
-        ids.push(short(id));
-    }
-    ids.truncate(5);
-    let next = format!(
-        "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
-        ids.join(" ")
-    );
-    let finding = lines.found(
-        &SHIM_MISSING,
-        "the sandbox of {} is listed as Ready, but has no shim",
-        next,
-    );
-    finding.map(Finding::destroys)
+    let without = calls
+        .ready
+        .iter()
+        .filter(|(id, _)| !with.contains(id.as_str()));
+    let rows = without.map(|(id, pod)| {
+        let id = short(id);
+        (pod.clone(), format!("no containerd-shim with -id {id}"), id)
+    });
+    let summary = "the sandbox of {} is listed as Ready, but has no shim";
+    let next = "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again";
+    found(&SHIM_MISSING, summary, next, rows.collect()).map(Finding::destroys)
 }
 
 /// Shims whose sandbox no list contains, and that keep no process.
 fn orphaned(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let listed = calls.listed.as_ref()?;
-    let keeps = |shim: &Shim| {
-        shims
-            .processes
-            .iter()
-            .any(|process| process.shim == shim.id)
-    };
-    let mut lines = Lines::default();
-    let found = shims.shims.iter();
-    for shim in found.filter(|shim| shim.old && !listed.contains_key(&shim.id) && !keeps(shim)) {
-        lines.add(
-            short(&shim.id),
-            shim.pid,
-            format!(
-                "no list contains the sandbox of the shim (pid {})",
-                shim.pid
-            ),
+    let keeping: HashSet<&str> = shims
+        .processes
+        .iter()
+        .filter_map(|p| p.shim.as_deref())
+        .collect();
+    let rows = rows(&shims.shims, calls, |shim| {
+        let known = listed.contains_key(&shim.id) || keeping.contains(&*shim.id);
+        let line = format!(
+            "no list contains the sandbox of the shim (pid {})",
+            shim.pid
         );
-    }
-    let next = format!(
-        "They use memory and nothing else: end them with `kill {}`",
-        lines.pids(" ")
-    );
-    lines.found(
+        (shim.old && !known).then_some(line)
+    });
+    let next = "They use memory and nothing else: end them with `kill {}`";
+    found(
         &SHIM_ORPHANED,
         "shims without a sandbox are left over: {}",
         next,
+        rows,
     )
 }
 
 fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    for shim in shims.shims.iter().filter(|shim| !shim.zombies.is_empty()) {
+    let rows = rows(&shims.shims, calls, |shim| {
         let zombies: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
-        let line = format!(
-            "the shim (pid {}) does not reap {}",
-            shim.pid,
-            zombies.join(", ")
-        );
-        lines.add(calls.pod_of(&shim.id), shim.pid, line);
-    }
-    let next = format!(
-        "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
-        lines.pids(" ")
-    );
-    let finding = lines.found(
-        &SHIM_ZOMBIE,
-        "the shim of {} does not reap an ended process",
-        next,
-    );
-    finding.map(Finding::destroys)
+        let (pid, all) = (shim.pid, zombies.join(", "));
+        (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {all}"))
+    });
+    let summary = "the shim of {} does not reap an ended process";
+    let next = "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`";
+    found(&SHIM_ZOMBIE, summary, next, rows).map(Finding::destroys)
 }
 
 /// Containers that both lists show as Running and whose process is gone.
 fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let mut lines = Lines::default();
-    let mut ids = Vec::new();
-    for init in &shims.dead_inits {
-        let Some(name) = calls.running.get(&init.container) else {
-            continue;
-        };
-        let state = if init.zombie {
-            "is a zombie"
-        } else {
-            "does not exist"
-        };
-        lines.add(
-            name.clone(),
-            init.pid,
-            format!("process {} of {} {state}", init.pid, short(&init.container)),
-        );
-        ids.push(short(&init.container));
-    }
-    ids.truncate(5);
-    let next = format!(
-        "Stop it: `crictl stop {}`; if that fails, remove its pod",
-        ids.join(" ")
-    );
-    let finding = lines.found(
-        &INIT_GONE,
-        "{} is listed as Running, but its process has ended",
-        next,
-    );
-    finding.map(Finding::destroys)
+    let rows = shims.dead_inits.iter().filter_map(|init| {
+        let name = calls.running.get(&init.container)?.clone();
+        let (pid, id) = (init.pid, short(&init.container));
+        let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
+        Some((name, format!("process {pid} of {id} {state}"), id))
+    });
+    let summary = "{} is listed as Running, but its process has ended";
+    let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";
+    found(&INIT_GONE, summary, next, rows.collect()).map(Finding::destroys)
 }
 
 #[cfg(test)]
@@ -303,10 +238,10 @@ mod tests {
 
     #[test]
     fn many_shims_are_one_finding() {
-        let stopped = |n| Shim {
+        let stopped = |n| Member {
             id: format!("s{n}"),
             stopped: true,
-            ..Shim::default()
+            ..Member::default()
         };
         let shims = Shims {
             shims: (0..30).map(stopped).collect(),

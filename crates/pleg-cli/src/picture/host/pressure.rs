@@ -2,11 +2,14 @@
 //!
 //! They are a cause only where a call is slow: a node may work at full load and its calls be fast.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::kinds::{BLOCKED_TASKS, CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE, STARVED};
-use super::sample::{Samples, place};
-use super::{Calls, Host, blocked_evidence, rounded, shorten, what_blocks};
+use super::kinds::{BLOCKED_TASKS, CPU_PRESSURE, IO_PRESSURE, Kind, MEMORY_PRESSURE, STARVED};
+use super::sample::Samples;
+use super::{Calls, Host, blocked_evidence, rounded, what_blocks};
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::Proc;
 
@@ -51,189 +54,149 @@ pub(crate) struct BlockedProcess {
     pub(crate) at: String,
 }
 
-/// The kernel's counters.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Counters {
-    cpu: Option<[Counter; 2]>,
-    io: Option<[Counter; 2]>,
-    memory: Option<[Counter; 2]>,
-}
+/// Of some and of all tasks: the average over 10 s, and how long they have waited in all, in microseconds.
+pub(super) type Counters = BTreeMap<&'static str, [(f64, u64); 2]>;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counter {
-    avg10: f64,
-    /// In microseconds.
-    total: u64,
-}
-
-impl Counters {
-    pub(super) fn read(proc: &Proc) -> Self {
-        let read = |resource: &str| {
-            let text = proc.read(&format!("pressure/{resource}")).ok()?;
-            // Old kernels have no "full" for the CPU.
-            Some([
-                counter(&text, "some")?,
-                counter(&text, "full").unwrap_or_default(),
-            ])
+/// Reads lines such as `some avg10=0.12 avg60=0.00 avg300=0.00 total=1234`.
+pub(super) fn counters(proc: &Proc) -> Counters {
+    let counters = ["cpu", "io", "memory"].into_iter().filter_map(|resource| {
+        let text = proc.read(&format!("pressure/{resource}")).ok()?;
+        let counter = |kind: &str| {
+            let line = text.lines().find(|line| line.starts_with(kind))?;
+            let value = |name| {
+                line.split_whitespace()
+                    .find_map(|field| field.strip_prefix(name))
+            };
+            let avg10: f64 = value("avg10=")?.parse().ok()?;
+            Some((avg10 / 100.0, value("total=")?.parse().ok()?))
         };
-        Self {
-            cpu: read("cpu"),
-            io: read("io"),
-            memory: read("memory"),
-        }
-    }
-}
-
-/// Parses for example `some avg10=0.12 avg60=0.00 avg300=0.00 total=1234`.
-fn counter(text: &str, kind: &str) -> Option<Counter> {
-    let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
-    let value = |name: &str| {
-        line.split_whitespace()
-            .find_map(|field| field.strip_prefix(name))
-    };
-    Some(Counter {
-        avg10: value("avg10=")?.parse::<f64>().ok()? / 100.0,
-        total: value("total=")?.parse().ok()?,
-    })
+        // Old kernels have no "full" for the CPU.
+        Some((
+            resource,
+            [counter("some")?, counter("full").unwrap_or_default()],
+        ))
+    });
+    counters.collect()
 }
 
 /// The pressure during the time between two samples.
 pub(super) fn assess(samples: &Samples) -> Pressure {
-    let (begin, end) = (&samples.begin.pressure, &samples.end.pressure);
-    let stall = |before: Counter, after: Counter| {
-        let micros = after.total.saturating_sub(before.total);
-        let stalled = std::time::Duration::from_micros(micros).as_secs_f64();
-        Stall {
-            avg10: rounded(after.avg10),
-            share: rounded((stalled / samples.seconds()).min(1.0)),
-        }
-    };
-    let stalls = |before: Option<[Counter; 2]>, after: Option<[Counter; 2]>| {
-        let ([some, full], [some_after, full_after]) = before.zip(after)?;
-        Some(Stalls {
-            some: stall(some, some_after),
-            full: stall(full, full_after),
-        })
+    let stalls = |resource| {
+        let before = samples.begin.pressure.get(resource)?;
+        let after = samples.end.pressure.get(resource)?;
+        let [some, full] = [0, 1].map(|n| {
+            let micros = after[n].1.saturating_sub(before[n].1);
+            let stalled = Duration::from_micros(micros).as_secs_f64();
+            let share = rounded((stalled / samples.seconds()).min(1.0));
+            Stall {
+                avg10: rounded(after[n].0),
+                share,
+            }
+        });
+        Some(Stalls { some, full })
     };
     Pressure {
-        cpu: stalls(begin.cpu, end.cpu),
-        io: stalls(begin.io, end.io),
-        memory: stalls(begin.memory, end.memory),
+        cpu: stalls("cpu"),
+        io: stalls("io"),
+        memory: stalls("memory"),
     }
 }
 
 /// The processes that were in state D all the time.
 pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
-    let lasting = samples.lasting().filter_map(|(_, process)| {
-        let blocked = samples.end.blocked.get(&process.pid)?;
-        let before = samples.begin.blocked.get(&process.pid)?;
-        blocked.since(before).then(|| BlockedProcess {
-            pid: process.pid,
-            name: process.name.clone(),
-            at: place(blocked),
-        })
+    let blocked = samples
+        .end
+        .processes
+        .values()
+        .filter(|seen| seen.blocked.is_some());
+    let blocked = blocked.filter_map(|seen| {
+        let (pid, name) = (seen.process.pid, seen.process.name.clone());
+        let at = samples.lasts(seen).blocked.into_iter().next()?;
+        Some(BlockedProcess { pid, name, at })
     });
-    lasting.take(100).collect()
+    blocked.take(100).collect()
 }
 
 /// `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding> {
-    let (io, memory, cpu) = (&host.pressure.io, &host.pressure.memory, &host.pressure.cpu);
-    let found = [
-        exceeds(io.as_ref(), 0.2, 0.1).map(io_pressure),
-        exceeds(memory.as_ref(), 0.1, 0.05).map(memory_pressure),
-        exceeds(cpu.as_ref(), 0.5, 0.5).map(|stalls| cpu_pressure(stalls, host)),
-        blocked_tasks(&host.blocked),
-    ];
-    let delays = |finding: &Finding| {
-        let waits = host.daemon.as_ref().and_then(|d| d.waiting_for_cpu);
-        calls.slow && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
-    };
-    let found = found.into_iter().flatten().map(|mut finding| {
-        if delays(&finding) {
-            finding.severity = Severity::Warning;
-            finding.explains = if explained { &[] } else { STARVED };
-        }
-        finding
-    });
-    found.collect()
-}
-
-fn io_pressure(stalls: &Stalls) -> Finding {
-    let next =
+    let io =
         "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
-    IO_PRESSURE
-        .found(summary("disks", stalls), next)
-        .because(figures(stalls))
-}
-
-fn memory_pressure(stalls: &Stalls) -> Finding {
-    let next = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for the \
-                system (kubelet: systemReserved)";
-    MEMORY_PRESSURE
-        .found(summary("memory", stalls), next)
-        .because(figures(stalls))
-}
-
-fn cpu_pressure(stalls: &Stalls, host: &Host) -> Finding {
-    let next = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
-                systemReserved)";
-    let mut found = CPU_PRESSURE
-        .found(summary("a CPU", stalls), next)
-        .because(figures(stalls));
-    let load = host
-        .load
-        .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
+    let memory = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for the \
+                  system (kubelet: systemReserved)";
+    let cpu = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
+               systemReserved)";
     let waits = host
         .daemon
         .as_ref()
         .and_then(|daemon| daemon.waiting_for_cpu);
-    let waits = waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
-    found.evidence.extend(load.into_iter().chain(waits));
-    found
+    let Pressure {
+        cpu: of_cpu,
+        io: of_io,
+        memory: of_memory,
+    } = &host.pressure;
+    let mut findings: Vec<Finding> = [
+        exceeds(of_io, 0.2, 0.1).map(|stalls| pressure(&IO_PRESSURE, "disks", stalls, io)),
+        exceeds(of_memory, 0.1, 0.05).map(|s| pressure(&MEMORY_PRESSURE, "memory", s, memory)),
+        exceeds(of_cpu, 0.5, 0.5).map(|stalls| {
+            let mut found = pressure(&CPU_PRESSURE, "a CPU", stalls, cpu);
+            let load = host
+                .load
+                .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
+            let waits =
+                waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
+            found.evidence.extend(load.into_iter().chain(waits));
+            found
+        }),
+        blocked_tasks(&host.blocked),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let delays = |finding: &&mut Finding| {
+        calls.slow && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
+    };
+    for finding in findings.iter_mut().filter(delays) {
+        finding.severity = Severity::Warning;
+        finding.explains = if explained { &[] } else { STARVED };
+    }
+    findings
+}
+
+/// The stalls, if some or all tasks waited for at least these shares of the time.
+fn exceeds(stalls: &Option<Stalls>, some: f64, full: f64) -> Option<&Stalls> {
+    stalls
+        .as_ref()
+        .filter(|s| s.some.share >= some || s.full.share >= full)
+}
+
+fn pressure(kind: &Kind, resource: &str, stalls: &Stalls, next: &str) -> Finding {
+    let Stalls { some, full } = stalls;
+    let shares = [some.share, full.share, some.avg10, full.avg10];
+    let [some, full, some_now, full_now] = shares.map(|share| share * 100.0);
+    let summary = format!("tasks waited for {resource} {some:.0} % of the time");
+    kind.found(summary, next).because(format!(
+        "some tasks waited {some:.0} % of the examination, all tasks {full:.0} %; in the last 10 s {some_now:.0} % and \
+         {full_now:.0} %"
+    ))
 }
 
 fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
-    let places: Vec<String> = blocked.iter().map(|process| process.at.clone()).collect();
+    let first = blocked.first()?.pid;
     let summary = match blocked.len() {
-        0 => return None,
         1 => "a process was blocked in the kernel all the time".to_owned(),
         n => format!("{n} processes were blocked in the kernel all the time"),
     };
-    let first = blocked.first().map_or(0, |process| process.pid);
     let disk =
         format!("Find the disk or mount for which they wait: `dmesg`; `cat /proc/{first}/stack`");
-    let next = what_blocks(&places, disk);
-    let mut found = BLOCKED_TASKS.found(summary, next);
+    let places: Vec<String> = blocked.iter().map(|process| process.at.clone()).collect();
     let lines = blocked.iter().map(|process| {
         let why = blocked_evidence(std::slice::from_ref(&process.at));
         format!("{} (pid {}): {why}", process.name, process.pid)
     });
-    found.evidence = lines.collect();
-    shorten(&mut found.evidence);
-    Some(found)
-}
-
-/// The stalls, if some or all tasks waited for at least these shares of the time.
-fn exceeds(stalls: Option<&Stalls>, some: f64, full: f64) -> Option<&Stalls> {
-    stalls.filter(|s| s.some.share >= some || s.full.share >= full)
-}
-
-fn summary(resource: &str, stalls: &Stalls) -> String {
-    format!(
-        "tasks waited for {resource} {:.0} % of the time",
-        stalls.some.share * 100.0
-    )
-}
-
-fn figures(stalls: &Stalls) -> String {
-    let percent = |share: f64| share * 100.0;
-    format!(
-        "some tasks waited {:.0} % of the examination, all tasks {:.0} %; in the last 10 s {:.0} % and {:.0} %",
-        percent(stalls.some.share),
-        percent(stalls.full.share),
-        percent(stalls.some.avg10),
-        percent(stalls.full.avg10),
+    Some(
+        BLOCKED_TASKS
+            .found(summary, what_blocks(&places, disk))
+            .because_of(lines),
     )
 }
 
@@ -241,7 +204,7 @@ fn figures(stalls: &Stalls) -> String {
 mod tests {
     use super::*;
     use crate::picture::host::daemon::Daemon;
-    use crate::picture::host::fake::{FakeHost, codes};
+    use crate::picture::host::tests::fake::{FakeHost, codes};
 
     fn stalls(some: f64, full: f64) -> Option<Stalls> {
         let stall = |share| Stall {
@@ -355,27 +318,5 @@ mod tests {
             })
         );
         assert_eq!(pressure.memory, None);
-    }
-
-    #[test]
-    fn process_that_ran_in_between_is_not_blocked() {
-        let host = FakeHost::new();
-        host.process(20, "stuck", 'D', 1);
-        host.process(21, "busy", 'D', 1);
-        host.process(22, "new", 'S', 1);
-        host.process(23, "own", 'D', std::process::id());
-        host.write("proc/20/wchan", "nfs_wait");
-        let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
-        let samples = host.samples(None, |host| {
-            host.write("proc/21/status", ran);
-            host.process(22, "new", 'D', 1);
-        });
-        let blocked = blocked(&samples);
-        let stuck = BlockedProcess {
-            pid: 20,
-            name: "stuck".to_owned(),
-            at: "nfs_wait".to_owned(),
-        };
-        assert_eq!(blocked, [stuck]);
     }
 }

@@ -1,23 +1,26 @@
 //! What `/proc` shows at one instant. Two samples, some seconds apart, show what lasts: a process that was
 //! stopped or blocked all the time, a zombie that nobody reaps.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bundles::{self, DeadInit};
-use super::pressure::Counters;
+use super::cgroup::{self, Group};
+use super::pressure::{self, Counters};
 use super::shims::{self, Role};
-use super::{cgroup, disks, helpers, host_files, rounded};
-use crate::kubelet::{KubeletProcess, find_process};
+use super::{disks, host_files, rounded};
+use crate::kubelet::Kubelet;
 use crate::proc::{Blocked, Proc, Process};
 
-/// Each thread in state D counts in the load average. Below this load, none has been there for half a minute.
-const IDLE: f64 = 0.3;
-/// On an idle host only processes of pods and of the runtime are read, and all of them each so many times: a PID may have been
-/// used again.
-const FULL: u32 = 10;
+/// One of so many looks at the host reads all threads of a shim, and each process that has nothing to do with pods: to read all of
+/// them each time costs more than everything else.
+const SLICES: u32 = 10;
+/// A thread that blocks in the kernel adds up to 0.4 to the load of a minute in half a minute. Then all are read, unless the load
+/// changes as much by itself.
+const RISE: f64 = 0.2;
+const BUSY: f64 = 2.0;
 
 /// What a sample is of.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +29,7 @@ pub(super) struct Subject {
     /// The runtime's socket, and the process that listens on it.
     pub(super) socket: Option<PathBuf>,
     pub(super) daemon: Option<u32>,
-    /// Read the threads of shims even if the load shows that none is blocked.
+    /// Read everything.
     pub(super) thorough: bool,
 }
 
@@ -34,24 +37,17 @@ pub(super) struct Subject {
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     number: u32,
-    pub(super) processes: BTreeMap<u32, Process>,
-    /// The processes in state D.
-    pub(super) blocked: BTreeMap<u32, Blocked>,
-    /// More about the daemon and the shims.
-    pub(super) watched: BTreeMap<u32, Watched>,
-    /// The processes that belong to pods, and those that only look like it.
-    pub(super) roles: BTreeMap<u32, Role>,
+    pub(super) processes: BTreeMap<u32, Seen>,
     /// The PIDs of first processes of containers.
     pub(super) inits: BTreeMap<String, u32>,
-    pub(super) dead_inits: Vec<DeadInit>,
-    /// The frozen control groups of the daemon and of processes of containers.
-    pub(super) frozen: BTreeMap<u32, String>,
-    pub(super) helpers: Vec<helpers::Helper>,
     pub(super) pressure: Counters,
-    pub(super) limits: cgroup::Counters,
+    pub(super) limits: Vec<cgroup::Limit>,
     /// The daemon's directories.
     pub(super) directories: Arc<Vec<String>>,
-    pub(super) kubelet: Option<KubeletProcess>,
+    /// The daemon's open files and their limit.
+    pub(super) descriptors: Option<(u64, u64)>,
+    /// How long the daemon's threads have waited for a CPU.
+    waited: Option<Duration>,
     pub(super) load: Option<f64>,
     pub(super) files: Option<(u64, u64)>,
     pub(super) threads: Option<(u64, u64)>,
@@ -59,23 +55,55 @@ pub(super) struct Sample {
     pub(super) shows_host: bool,
 }
 
-#[derive(Debug)]
-pub(super) struct Watched {
-    /// The threads in state D.
-    threads: BTreeMap<u32, Blocked>,
-    pub(super) descriptors: Option<(u64, u64)>,
-    /// How long its threads have waited for a CPU.
-    waited: Option<Duration>,
+/// A process in a sample.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) process: Process,
+    /// `None` if it has nothing to do with pods.
+    pub(super) role: Option<Arc<Role>>,
+    /// Why it is in state D.
+    pub(super) blocked: Option<Blocked>,
+    /// The threads of the daemon or of a shim that are in state D.
+    pub(super) threads: BTreeMap<u32, Blocked>,
+    /// The frozen control group in which it is.
+    pub(super) frozen: Option<String>,
+}
+
+impl Seen {
+    fn new(process: Process, role: Option<Arc<Role>>) -> Self {
+        Self {
+            process,
+            role,
+            blocked: None,
+            threads: BTreeMap::new(),
+            frozen: None,
+        }
+    }
+
+    pub(super) fn shim(&self) -> Option<&str> {
+        match self.role.as_deref()? {
+            Role::Shim(id) if !self.process.is_dead() => Some(id),
+            _ => None,
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.is_some() || !self.threads.is_empty()
+    }
+
+    /// Whether nothing is expected to follow from it: it has nothing to do with pods, or is the process that keeps a sandbox.
+    fn is_quiet(&self) -> bool {
+        (self.role.is_none() || self.process.name == "pause") && !self.is_blocked()
+    }
 }
 
 impl Sample {
-    /// Reads all processes, and more about the daemon and the shims. What never changes is taken from the sample before.
-    pub(super) fn take(subject: &Subject, before: Option<&Self>) -> std::io::Result<Self> {
+    /// Reads the processes, and more about the daemon and those of pods. What never changes is taken from the sample before.
+    pub(super) fn take(subject: &Subject, before: &Self) -> io::Result<Self> {
         let proc = Proc::below(&subject.root);
-        let none = Self::default();
-        let before = before.unwrap_or(&none);
+        let files = host_files(&subject.root);
         let mut sample = Self {
-            pressure: Counters::read(&proc),
+            pressure: pressure::counters(&proc),
             files: proc.files(),
             uptime: proc.uptime(),
             shows_host: proc.shows_host(),
@@ -83,30 +111,43 @@ impl Sample {
             ..Self::default()
         };
         sample.read_load(&proc);
-        let idle = !subject.thorough && sample.load.is_some_and(|load| load < IDLE);
-        let partial = idle && !sample.number.is_multiple_of(FULL);
-        let known = |pid: u32| before.processes.get(&pid).filter(|_| partial);
-        let aside = |process: &&Process| before.is_aside(process, subject.daemon);
-        sample.processes = proc.processes_but(|pid| known(pid).filter(aside).cloned())?;
-        let files = host_files(&subject.root);
-        sample.roles = shims::roles(&proc, &files, &sample, before, subject.socket.as_deref());
-        sample.inits = bundles::inits(&proc, &sample, before);
-        sample.dead_inits = bundles::dead(&sample);
-        sample.helpers = helpers::find(&proc, &sample, subject.daemon);
-        let own = std::process::id();
-        // The children that ask mounts are blocked on purpose.
-        let blocked = sample.processes.values();
-        let blocked = blocked.filter(|process| process.state == 'D' && process.parent != own);
-        sample.blocked = blocked
-            .map(|process| (process.pid, proc.blocked(&process.pid.to_string())))
-            .collect();
-        let known = before.kubelet.clone().filter(|kubelet| {
-            let process = sample.processes.get(&kubelet.pid);
-            process.is_some_and(|process| before.same(process).is_some())
+        let loads = sample.load.zip(before.load);
+        let rise = loads.is_none_or(|(now, last)| now - last >= RISE && now < BUSY);
+        let all = subject.thorough || rise;
+        let is_due = |pid: u32| all || pid.wrapping_add(sample.number).is_multiple_of(SLICES);
+        let processes = proc.pids()?.filter_map(|pid| {
+            let known = before.processes.get(&pid);
+            let aside = |seen: &&Seen| seen.is_quiet() && subject.daemon != Some(pid);
+            let process = match known.filter(aside) {
+                Some(seen) if !is_due(pid) => seen.process.clone(),
+                // It may end at any time.
+                _ => proc.process(pid)?,
+            };
+            let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
+            let role = known.and_then(|seen| seen.role.clone());
+            let role = role.filter(|role| **role != Role::Child);
+            Some((pid, Seen::new(process, role)))
         });
-        let find = || find_process(&proc, &sample.processes, subject.socket.as_deref());
-        sample.kubelet = known.or_else(find);
-        sample.watch(&proc, subject, &files, before, idle);
+        let mut processes: BTreeMap<u32, Seen> = processes.collect();
+        shims::find(&proc, &files, subject, &mut processes);
+        let own = std::process::id();
+        for (pid, seen) in &mut processes {
+            let Process { state, parent, .. } = seen.process;
+            let helper = seen.role.as_deref() == Some(&Role::Helper);
+            // The children that ask mounts are blocked on purpose.
+            let blocked = state == 'D' && parent != own || helper;
+            seen.blocked = blocked.then(|| proc.blocked(pid));
+            if let Some(Role::Container(_, freezer)) = seen.role.as_deref() {
+                seen.frozen = freezer.as_ref().and_then(|group| group.frozen(state));
+            }
+            let was_blocked = || before.processes.get(pid).is_some_and(Seen::is_blocked);
+            if seen.shim().is_some() && (is_due(*pid) || was_blocked()) {
+                seen.threads = proc.blocked_threads(*pid);
+            }
+        }
+        sample.processes = processes;
+        sample.inits = shims::inits(&proc, &sample, before);
+        sample.read_daemon(&proc, subject, &files, before);
         Ok(sample)
     }
 
@@ -115,73 +156,46 @@ impl Sample {
         let text = proc.read("loadavg").unwrap_or_default();
         let mut fields = text.split_whitespace();
         self.load = fields.next().and_then(|load| load.parse().ok());
-        let existing = fields
-            .nth(2)
-            .and_then(|field| field.split_once('/')?.1.parse().ok());
+        let existing = fields.nth(2).and_then(|field| field.split_once('/'));
         let limit = |file: &str| proc.read(file).ok()?.trim().parse().ok();
-        let limits = [limit("sys/kernel/pid_max"), limit("sys/kernel/threads-max")];
-        self.threads = existing.zip(limits.into_iter().flatten().min());
+        let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(limit);
+        let threads = existing.and_then(|(_, threads)| threads.parse().ok());
+        self.threads = threads.zip(limits.into_iter().flatten().min());
     }
 
-    /// Reads more about the daemon, the shims and the processes of containers.
-    fn watch(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self, idle: bool) {
-        if !idle {
-            let shims = self.shims().map(|(pid, _)| pid);
-            let watched = shims.map(|pid| {
-                let threads = proc.blocked_threads(pid);
-                (
-                    pid,
-                    Watched {
-                        threads,
-                        descriptors: None,
-                        waited: None,
-                    },
-                )
-            });
-            self.watched = watched.collect();
-        }
-        self.frozen = shims::frozen_groups(self);
-        let Some(pid) = subject.daemon else { return };
-        let Some(daemon) = self.processes.get(&pid) else {
+    fn read_daemon(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self) {
+        let pid = subject.daemon.unwrap_or_default();
+        let Some(seen) = self.processes.get_mut(&pid) else {
             return;
         };
-        self.directories = match before.processes.get(&pid).is_some_and(|b| b.is(daemon)) {
-            true => Arc::clone(&before.directories),
-            false => Arc::new(disks::directories(proc, daemon)),
-        };
         let groups = proc.read(&format!("{pid}/cgroup")).unwrap_or_default();
-        self.limits = cgroup::Counters::read(files, &groups);
-        let freezer = cgroup::Group::find(files, &groups, "freezer");
-        self.frozen
-            .extend(freezer.and_then(|group| Some((pid, group.frozen(daemon.state)?))));
-        let watched = Watched {
-            threads: proc.blocked_threads(pid),
-            descriptors: proc.descriptors(pid),
-            waited: proc.waited(pid),
+        let freezer = Group::find(files, &groups, "freezer");
+        seen.frozen = freezer.and_then(|group| group.frozen(seen.process.state));
+        seen.threads = proc.blocked_threads(pid);
+        self.directories = match before.same(&seen.process) {
+            Some(_) => Arc::clone(&before.directories),
+            None => Arc::new(disks::directories(proc, &seen.process)),
         };
-        self.watched.insert(pid, watched);
+        self.limits = cgroup::limits(files, &groups);
+        self.descriptors = proc.descriptors(pid);
+        self.waited = proc.waited(pid);
     }
 
-    /// Whether nothing follows from the process while the host is idle: it is not the daemon, nor a process of a pod or of
-    /// the runtime, nor the kubelet.
-    fn is_aside(&self, process: &Process, daemon: Option<u32>) -> bool {
-        let of_pod = |pid: u32| self.roles.contains_key(&pid);
-        let kubelet = self.kubelet.as_ref().map(|kubelet| kubelet.pid);
-        let is = |pid: u32| of_pod(pid) || Some(pid) == daemon || Some(pid) == kubelet;
-        !is(process.pid) && !is(process.parent)
-    }
-
-    /// The PIDs and ids of shims.
-    pub(super) fn shims(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.roles.iter().filter_map(|(pid, role)| match role {
-            Role::Shim { id } => Some((*pid, id.as_str())),
+    /// The kubelet, and the endpoint of its runtime if that is not the one that serves the socket: of several kubelets one that
+    /// uses the socket.
+    pub(super) fn kubelet(&self) -> Option<(&Seen, &Kubelet, &Option<String>)> {
+        let seen = self.processes.values();
+        let kubelets = seen.filter_map(|seen| match seen.role.as_deref()? {
+            Role::Kubelet(kubelet, other) => Some((seen, kubelet, other)),
             _ => None,
-        })
+        });
+        kubelets.min_by_key(|(_, _, other)| other.is_some())
     }
 
     /// The same process at the time of another sample.
-    pub(super) fn same(&self, process: &Process) -> Option<&Process> {
-        self.processes.get(&process.pid).filter(|p| p.is(process))
+    pub(super) fn same(&self, process: &Process) -> Option<&Seen> {
+        let seen = self.processes.get(&process.pid);
+        seen.filter(|seen| seen.process.is(process))
     }
 }
 
@@ -190,54 +204,49 @@ impl Sample {
 pub(super) struct Samples {
     pub(super) begin: Arc<Sample>,
     pub(super) end: Arc<Sample>,
-    apart: Duration,
+    pub(super) apart: Duration,
 }
 
 impl Samples {
-    pub(super) const fn new(begin: Arc<Sample>, end: Arc<Sample>, apart: Duration) -> Self {
-        Self { begin, end, apart }
-    }
-
     /// How far apart they are; not 0.
     pub(super) fn seconds(&self) -> f64 {
         self.apart.as_secs_f64().max(0.001)
     }
 
-    /// The processes that both samples show, as each of them shows them.
-    pub(super) fn lasting(&self) -> impl Iterator<Item = (&Process, &Process)> {
-        self.end
-            .processes
-            .values()
-            .filter_map(|after| Some((self.begin.same(after)?, after)))
-    }
-
-    /// Where the threads of a process wait that were blocked all the time.
-    pub(super) fn blocked_threads(&self, pid: u32) -> Vec<String> {
-        let threads = |sample: &Sample| sample.watched.get(&pid).map(|w| w.threads.clone());
-        let Some((before, after)) = threads(&self.begin).zip(threads(&self.end)) else {
-            return Vec::new();
-        };
-        let lasting = after
-            .into_iter()
-            .filter(|(thread, blocked)| before.get(thread).is_some_and(|b| blocked.since(b)));
-        lasting.map(|(_, blocked)| place(&blocked)).collect()
-    }
-
-    /// How many threads of a process waited for a CPU, on average.
-    pub(super) fn waiting_for_cpu(&self, pid: u32) -> Option<f64> {
-        let waited = |sample: &Sample| sample.watched.get(&pid)?.waited;
-        let waited = waited(&self.end)?.saturating_sub(waited(&self.begin)?);
+    /// How many threads of the daemon waited for a CPU, on average.
+    pub(super) fn waiting_for_cpu(&self) -> Option<f64> {
+        let waited = self.end.waited?.saturating_sub(self.begin.waited?);
         Some(rounded(waited.as_secs_f64() / self.seconds()))
     }
 
-    /// The PIDs whose process was a zombie in both samples.
-    pub(super) fn zombies(&self) -> HashSet<u32> {
-        let zombie = |(before, after): &(&Process, &Process)| before.is_dead() && after.is_dead();
-        self.lasting().filter(zombie).map(|(_, p)| p.pid).collect()
+    /// What was the case in both samples of this process.
+    pub(super) fn lasts(&self, after: &Seen) -> Lasting {
+        let Some(before) = self.begin.same(&after.process) else {
+            return Lasting::default();
+        };
+        let process = after.blocked.iter().filter(|_| after.process.state == 'D');
+        let process = process.zip(&before.blocked);
+        let threads = after.threads.iter();
+        let threads = threads.filter_map(|(id, blocked)| Some((blocked, before.threads.get(id)?)));
+        let both = process
+            .chain(threads)
+            .filter(|(after, before)| after.since(before));
+        let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());
+        let frozen = after.frozen.clone();
+        Lasting {
+            stopped: before.process.is_stopped() && after.process.is_stopped(),
+            frozen: frozen.filter(|_| after.frozen == before.frozen),
+            blocked: both.map(|(blocked, _)| place(&blocked.at)).collect(),
+        }
     }
 }
 
-/// The function of the kernel in which a thread waits.
-pub(super) fn place(blocked: &Blocked) -> String {
-    blocked.at.clone().unwrap_or_else(|| "unknown".to_owned())
+/// What was the case in both samples of a process.
+#[derive(Debug, Default)]
+pub(super) struct Lasting {
+    pub(super) stopped: bool,
+    /// The control group that was frozen.
+    pub(super) frozen: Option<String>,
+    /// The functions of the kernel in which it and threads of it wait.
+    pub(super) blocked: Vec<String>,
 }

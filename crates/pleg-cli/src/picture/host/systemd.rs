@@ -5,7 +5,6 @@
 //! unit can be started, and no pod either, until it is executed again. It is asked by `busctl`, because
 //! `systemctl` of root does not use the bus.
 
-use std::process::Output;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,63 +29,47 @@ pub(crate) struct Systemd {
     pub(crate) version: Option<String>,
 }
 
-impl Systemd {
-    /// The number at the start of the version.
-    fn major(&self) -> Option<u32> {
-        let version = self.version.as_deref()?.trim_start_matches('v');
-        let digits = version.find(|c: char| !c.is_ascii_digit());
-        version[..digits.unwrap_or(version.len())].parse().ok()
-    }
-}
-
 /// Asks systemd. The error says why it could not be asked.
-pub(super) async fn collect(target: &HostTarget) -> (Option<Systemd>, Option<String>) {
+pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, String> {
     let init = Proc::below(&target.root).process(1);
     if init.is_none_or(|process| process.name != "systemd") {
-        return (None, None);
+        return Ok(None);
     }
     let socket = on_host(&target.root, SOCKET);
     let output = command(&target.busctl)
         .arg(format!("--address=unix:path={}", socket.display()))
-        .args(["get-property", "org.freedesktop.systemd1"])
         .args([
+            "get-property",
+            "org.freedesktop.systemd1",
             "/org/freedesktop/systemd1",
-            "org.freedesktop.systemd1.Manager",
         ])
-        .arg("Version")
+        .args(["org.freedesktop.systemd1.Manager", "Version"])
         .output();
-    let asked = match tokio::time::timeout(DEADLINE, output).await {
-        Ok(Ok(output)) => answer(&output),
-        Ok(Err(error)) => Err(format!("busctl: {error}")),
-        Err(_elapsed) => Ok(Systemd {
+    let Ok(output) = tokio::time::timeout(DEADLINE, output).await else {
+        let silent = Systemd {
             silent: true,
             version: None,
-        }),
+        };
+        return Ok(Some(silent));
     };
-    match asked {
-        Ok(systemd) => (Some(systemd), None),
-        Err(error) => (None, Some(format!("systemd: {error}"))),
-    }
-}
-
-/// `s "252.39-1~deb12u1"`.
-fn answer(output: &Output) -> Result<Systemd, String> {
+    let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
+    // `s "252.39-1~deb12u1"`.
     let text = String::from_utf8_lossy(&output.stdout);
-    let version = text.trim().strip_prefix("s \"");
-    match version.and_then(|version| version.strip_suffix('"')) {
-        Some(version) => Ok(Systemd {
-            silent: false,
-            version: Some(version.to_owned()),
-        }),
-        None => {
-            let error = String::from_utf8_lossy(&output.stderr);
-            Err(format!("busctl: {}", error.trim()))
-        }
-    }
+    let version = text
+        .trim()
+        .strip_prefix("s \"")
+        .and_then(|text| text.strip_suffix('"'));
+    let Some(version) = version.map(str::to_owned) else {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("systemd: busctl: {}", error.trim()));
+    };
+    Ok(Some(Systemd {
+        silent: false,
+        version: Some(version),
+    }))
 }
 
-pub(super) fn check(systemd: Option<&Systemd>) -> Option<Finding> {
-    let systemd = systemd?;
+pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
     if systemd.silent {
         let next = "Run `systemctl daemon-reexec`, or reboot. Before version 242, update systemd: its messages overflow \
                     after some months.";
@@ -96,23 +79,26 @@ pub(super) fn check(systemd: Option<&Systemd>) -> Option<Finding> {
         return Some(finding.because("no answer within 5 s to the request for its version"));
     }
     let version = systemd.version.as_deref()?;
+    let digits = version
+        .trim_start_matches('v')
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?;
+    (digits.parse::<u32>().ok()? < FIXED).then_some(())?;
     let next = "Update systemd, or run `systemctl daemon-reexec` once a month. Packages of earlier versions with the fix \
                 are not affected.";
     let summary = format!("systemd {version} stops to send messages after some months");
-    (systemd.major()? < FIXED).then(|| {
-        let finding = SYSTEMD_OLD.found(summary, next);
-        finding.because("the numbers of its messages outgrow 32 bits before version 242")
-    })
+    let why = "the numbers of its messages outgrow 32 bits before version 242";
+    Some(SYSTEMD_OLD.found(summary, next).because(why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::picture::finding::Severity;
-    use crate::picture::host::fake::{FakeHost, codes};
+    use crate::picture::host::tests::fake::{FakeHost, codes};
 
     /// What is found on a host with systemd, where `busctl` is this script.
-    async fn examine(script: &str) -> (Option<Systemd>, Option<String>) {
+    async fn examine(script: &str) -> Result<Option<Systemd>, String> {
         let host = FakeHost::new();
         host.process(1, "systemd", 'S', 0);
         let target = HostTarget {
@@ -135,25 +121,24 @@ mod tests {
             ("echo 's \"252.39-1~deb12u1\"'", vec![]),
             ("sleep 60", vec![("systemd_silent", Severity::Critical)]),
         ] {
-            let (systemd, why) = examine(script).await;
-            assert_eq!(codes(check(systemd.as_ref()).as_slice()), found, "{script}");
-            assert_eq!(why, None, "{script}");
+            let systemd = examine(script).await.unwrap();
+            assert_eq!(
+                codes(check(&systemd.unwrap()).as_slice()),
+                found,
+                "{script}"
+            );
         }
     }
 
     #[tokio::test]
     async fn bus_that_refuses_is_named_as_unreadable() {
-        let (systemd, why) = examine("echo 'Access denied' >&2; exit 1").await;
-        assert_eq!(systemd, None);
-        assert_eq!(why.as_deref(), Some("systemd: busctl: Access denied"));
-        assert_eq!(
-            collect(&HostTarget {
-                root: FakeHost::new().root().to_owned(),
-                ..HostTarget::new(None)
-            })
-            .await,
-            (None, None),
-            "another first process"
-        );
+        let refused = examine("echo 'Access denied' >&2; exit 1").await;
+        assert_eq!(refused.unwrap_err(), "systemd: busctl: Access denied");
+        let host = FakeHost::new();
+        let target = HostTarget {
+            root: host.root().to_owned(),
+            ..HostTarget::new(None)
+        };
+        assert_eq!(collect(&target).await, Ok(None), "another first process");
     }
 }

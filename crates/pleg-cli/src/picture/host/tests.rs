@@ -1,7 +1,9 @@
-use super::fake::FakeHost;
+pub(super) mod fake;
+mod processes;
+
+use self::fake::FakeHost;
 use super::*;
 use crate::picture::finding::{Severity, arrange};
-use crate::proc::Proc;
 
 fn calls() -> Calls {
     Calls {
@@ -23,19 +25,19 @@ const FINDINGS: &str = r#"
 {"daemon": {"replaced": true}} => daemon_restarted warning
 {"files": {"open": 90, "limit": 100}} => host_descriptors warning
 {"threads": {"open": 90, "limit": 100}} => host_pids warning
-{"daemon": {}, "limits": {"cpu": {"limit": 1, "used": 100, "events": 2, "periods": 8}}} => daemon_cpu_limit warning
-{"daemon": {}, "limits": {"cpu": {"limit": 1, "used": 100, "events": 1, "periods": 8}}} =>
-{"daemon": {"blocked": ["folio_wait"]}, "limits": {"memory": {"limit": 100, "used": 95}}} => daemon_memory_limit warning
-{"daemon": {}, "limits": {"memory": {"limit": 100, "used": 50, "events": 1}}} => daemon_memory_limit warning
-{"daemon": {}, "limits": {"memory": {"limit": 100, "used": 94}}} =>
-{"daemon": {}, "limits": {"pids": {"limit": 100, "used": 95}}} => daemon_pids_limit warning
+{"daemon": {}, "limits": [{"controller": "cpu", "limit": 1, "used": 100, "events": 2, "periods": 8}]} => daemon_cpu_limit warning
+{"daemon": {}, "limits": [{"controller": "cpu", "limit": 1, "used": 100, "events": 1, "periods": 8}]} =>
+{"daemon": {"blocked": ["folio_wait"]}, "limits": [{"controller": "memory", "limit": 100, "used": 95}]} => daemon_memory_limit warning
+{"daemon": {}, "limits": [{"controller": "memory", "limit": 100, "used": 50, "events": 1}]} => daemon_memory_limit warning
+{"daemon": {}, "limits": [{"controller": "memory", "limit": 100, "used": 94}]} =>
+{"daemon": {}, "limits": [{"controller": "pids", "limit": 100, "used": 95}]} => daemon_pids_limit warning
 {"disks": [{"path": "/a", "bytes": 100000000000, "freeBytes": 6000000000}]} =>
 {"disks": [{"path": "/a", "bytes": 10000000000, "freeBytes": 400000000}]} => disk_full warning
 {"disks": [{"path": "/a", "bytes": 8000000}, {"path": "/b", "bytes": 8000000}]} => disk_full critical
 {"disks": [{"path": "/a", "bytes": 9, "readOnly": true}]} => disk_readonly critical
 {"disks": [{"path": "/a", "inodes": 1000, "freeInodes": 49}]} => disk_inodes warning
 {"disks": [{"path": "/a", "inodes": 1000, "freeInodes": 4}]} => disk_inodes critical
-{"helpers": [{"pid": 9, "name": "runc", "parent": 10, "ageSeconds": 12.0}]} => runc_hangs critical
+{"shims": {"helpers": [{"pid": 9, "id": "runc", "shim": "s1", "ageSeconds": 12.0}]}} => runc_hangs critical
 {"mounts": {"hanging": [{"path": "/b"}]}} => mount_hangs critical
 {"mounts": {"slow": [{"path": "/b", "answerMillis": 700}]}} => mount_slow info
 {"systemd": {"silent": true}} => systemd_silent critical
@@ -58,8 +60,8 @@ const FINDINGS: &str = r#"
 {"shims": {"processes": [{"id": "c2", "shim": "s1", "old": true}]}} => ended_container_runs critical
 {"shims": {"processes": [{"id": "c3", "shim": "s3", "old": true}]}} => ended_container_runs critical
 {"shims": {"processes": [{"id": "c3", "shim": "s3"}]}} =>
-{"shims": {"processes": [{"id": "c1", "shim": "s1", "blocked": "nfs"}]}} => container_blocked warning
-{"shims": {"processes": [{"id": "c1", "shim": "s1", "blocked": "x", "frozen": "/a"}]}} => container_frozen critical
+{"shims": {"processes": [{"id": "c1", "shim": "s1", "blocked": ["nfs"]}]}} => container_blocked warning
+{"shims": {"processes": [{"id": "c1", "shim": "s1", "blocked": ["x"], "frozen": "/a"}]}} => container_frozen critical
 {"daemon": {"name": "containerd"}, "shims": {"complete": true}} => shim_missing warning
 {"daemon": {"name": "containerd"}, "shims": {}} =>
 {"daemon": {"name": "crio"}, "shims": {"complete": true}} =>
@@ -84,12 +86,12 @@ const ADVICE: &str = r#"
 {"daemon": {"pid": 8, "stopped": true}} => `kill -CONT 8`
 {"daemon": {"frozen": "/sys/fs/cgroup/freezer/a"}} => `echo THAWED > /sys/fs/cgroup/freezer/a/freezer.state`
 {"daemon": {"frozen": "/sys/fs/cgroup/a"}} => `echo 0 > /sys/fs/cgroup/a/cgroup.freeze`
-{"shims": {"shims": [{"pid": 10, "stopped": true}, {"pid": 9, "stopped": true}]}} => `kill -CONT 9 10`
+{"shims": {"shims": [{"pid": 10, "stopped": true}, {"pid": 9, "stopped": true}]}} => `kill -CONT 10 9`
 {"disks": [{"path": "/a/b", "readOnly": true, "mount": "/a"}]} => `mount -o remount,rw /a`
 {"mounts": {"hanging": [{"path": "/b"}]}} => `umount -f -l /b`
-{"daemon": {}, "limits": {"cpu": {"group": "/sys/fs/cgroup/cpu/x", "limit": 1, "used": 9, "events": 8, "periods": 8}}} => `echo -1 > /sys/fs/cgroup/cpu/x/cpu.cfs_quota_us`
-{"daemon": {}, "limits": {"memory": {"group": "/sys/fs/cgroup/x", "limit": 100, "used": 99}}} => `echo 200 > /sys/fs/cgroup/x/memory.max`
-{"daemon": {}, "limits": {"pids": {"group": "/sys/fs/cgroup/system.slice/containerd.service", "limit": 10, "used": 10}}} => `systemctl set-property --runtime containerd.service TasksMax=20`
+{"daemon": {}, "limits": [{"controller": "cpu", "group": "/sys/fs/cgroup/cpu/x", "limit": 1, "used": 9, "events": 8, "periods": 8}]} => `echo -1 > /sys/fs/cgroup/cpu/x/cpu.cfs_quota_us`
+{"daemon": {}, "limits": [{"controller": "memory", "group": "/sys/fs/cgroup/x", "limit": 100, "used": 99}]} => `echo 200 > /sys/fs/cgroup/x/memory.max`
+{"daemon": {}, "limits": [{"controller": "pids", "group": "/sys/fs/cgroup/system.slice/containerd.service", "limit": 10, "used": 10}]} => `systemctl set-property --runtime containerd.service TasksMax=20`
 "#;
 
 /// Calls of a node with one pod, all fast.
@@ -285,128 +287,6 @@ async fn evidence_contains_no_command_line() {
     assert!(!recording.contains("hidden"), "{recording}");
 }
 
-#[test]
-fn limits_are_read_with_both_cgroup_versions() {
-    let v1 = &[
-        ("cpu/a/b/cpu.cfs_quota_us", "-1"),
-        ("cpu/a/cpu.cfs_quota_us", "1000"),
-        ("cpu/a/cpu.cfs_period_us", "100000"),
-        ("cpu/a/b/cpu.cfs_quota_us", "-1"),
-        (
-            "cpu/a/cpu.stat",
-            "nr_periods 10\nnr_throttled 2\nthrottled_time 9",
-        ),
-        ("memory/a/memory.limit_in_bytes", "4000"),
-        ("memory/a/memory.usage_in_bytes", "3900"),
-        ("memory/a/memory.stat", "cache 9\ntotal_inactive_file 900"),
-        (
-            "memory/a/memory.oom_control",
-            "oom_kill_disable 0\nunder_oom 0\noom_kill 3",
-        ),
-        ("memory/a/b/memory.limit_in_bytes", "9223372036854771712"),
-        ("memory/a/b/memory.usage_in_bytes", "9"),
-        ("pids/a/pids.max", "max"),
-        ("pids/a/b/pids.max", "50"),
-        ("pids/a/b/pids.current", "49"),
-    ];
-    let v2 = &[
-        ("a/b/cpu.max", "max 100000"),
-        ("a/cpu.max", "1000 100000"),
-        ("a/cpu.stat", "usage_usec 5\nnr_periods 10\nnr_throttled 2"),
-        ("a/memory.max", "4000"),
-        ("a/memory.current", "3900"),
-        ("a/memory.stat", "anon 9\ninactive_file 900"),
-        ("a/memory.events", "low 0\noom 3\noom_kill 3"),
-        ("a/b/pids.max", "50"),
-        ("a/b/pids.current", "49"),
-    ];
-    for (groups, files, later) in [
-        (
-            "4:cpu,cpuacct:/a/b\n3:memory:/a/b\n2:pids:/a/b\n0::/",
-            &v1[..],
-            ["cpu/a/cpu.stat", "memory/a/memory.oom_control"],
-        ),
-        ("0::/../../a/b", &v2[..], ["a/cpu.stat", "a/memory.events"]),
-    ] {
-        let fake = FakeHost::new();
-        fake.process(800, "containerd", 'S', 1);
-        fake.write("proc/800/cgroup", groups);
-        for (file, text) in files {
-            fake.write(&format!("sys/fs/cgroup/{file}"), text);
-        }
-        let samples = fake.samples(Some(800), |fake| {
-            fake.write(
-                &format!("sys/fs/cgroup/{}", later[0]),
-                "nr_periods 20\nnr_throttled 11\n",
-            );
-            fake.write(&format!("sys/fs/cgroup/{}", later[1]), "oom_kill 4\n");
-        });
-        let limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
-        let figures = |limit: Option<cgroup::Limit>| {
-            let limit = limit.unwrap();
-            assert!(limit.group.starts_with("/sys/fs/cgroup/"), "{limit:?}");
-            (limit.limit, limit.used, limit.events, limit.periods)
-        };
-        assert_eq!(figures(limits.cpu), (1000, 100_000, 9, 10), "{groups}");
-        assert_eq!(figures(limits.memory), (4000, 3000, 1, 0), "{groups}");
-        assert_eq!(figures(limits.pids), (50, 49, 0, 0), "{groups}");
-    }
-}
-
-#[test]
-fn helper_that_runs_for_long_is_found() {
-    let fake = FakeHost::new();
-    fake.process(10, "containerd-shim", 'S', 1);
-    fake.arguments(10, &["shim", "-id", "s1"]);
-    fake.process(11, "runc", 'S', 10);
-    fake.process(12, "crun", 'T', 800);
-    fake.process(13, "runc", 'S', 1);
-    fake.process(14, "sleep", 'S', 10);
-    let found = |fake: &FakeHost| {
-        let helpers = fake.sample(Some(800)).helpers.clone();
-        helpers
-            .iter()
-            .map(|h| (h.pid, h.stopped))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        found(&fake),
-        [(11, false), (12, true)],
-        "people start the others"
-    );
-    fake.write("proc/uptime", "1009.0 1.0\n");
-    assert_eq!(found(&fake), [], "they are young");
-}
-
-#[test]
-fn idle_host_is_read_in_part_but_its_pods_always() {
-    let fake = FakeHost::new();
-    fake.process(10, "containerd-shim", 'S', 1);
-    fake.arguments(10, &["shim", "-id", "s1"]);
-    fake.process(11, "app", 'S', 10);
-    fake.process(20, "bash", 'S', 1);
-    let states = |load: &str, thorough: bool| {
-        fake.write("proc/loadavg", load);
-        let subject = Subject {
-            root: fake.root().to_owned(),
-            thorough,
-            ..Subject::default()
-        };
-        for pid in [11, 20] {
-            fake.process(pid, "app", 'S', if pid == 11 { 10 } else { 1 });
-        }
-        let before = Sample::take(&subject, None).unwrap();
-        for pid in [11, 20] {
-            fake.process(pid, "app", 'T', if pid == 11 { 10 } else { 1 });
-        }
-        let after = Sample::take(&subject, Some(&before)).unwrap();
-        [11, 20].map(|pid| after.processes[&pid].state)
-    };
-    assert_eq!(states("0.10 0 0 1/100 9", false), ['T', 'S']);
-    assert_eq!(states("0.50 0 0 1/100 9", false), ['T', 'T']);
-    assert_eq!(states("0.10 0 0 1/100 9", true), ['T', 'T']);
-}
-
 #[tokio::test]
 async fn watch_compares_each_look_with_the_one_before() {
     let socket = tempfile::tempdir().unwrap();
@@ -425,7 +305,7 @@ async fn watch_compares_each_look_with_the_one_before() {
         ..HostTarget::new(Some(socket))
     };
     let mut watch = Watch::new(target);
-    let first = watch.look().await;
+    let first = watch.look(false).await;
     assert!(
         !first.daemon.unwrap().stopped,
         "one look does not show what lasts"
@@ -437,25 +317,8 @@ async fn watch_compares_each_look_with_the_one_before() {
         "of its arguments and its configuration"
     );
     assert!(first.disks[0].bytes > 0 && !first.disks[0].read_only);
-    assert!(watch.look().await.daemon.unwrap().stopped);
+    assert!(watch.look(false).await.daemon.unwrap().stopped);
     let _hangs = Arc::clone(&watch.processes).try_acquire_owned().unwrap();
-    let unread = watch.look().await.unreadable;
+    let unread = watch.look(false).await.unreadable;
     assert_eq!(unread, ["processes: an earlier read still hangs"]);
-}
-
-#[test]
-fn thread_is_blocked_if_it_has_not_run_in_between() {
-    let host = FakeHost::new();
-    host.process(10, "containerd", 'S', 1);
-    host.thread(10, 11, 'D', 5, "nfs_wait");
-    host.thread(10, 12, 'D', 5, "io_schedule");
-    host.thread(10, 13, 'S', 5, "futex");
-    let proc = Proc::below(host.root());
-    let before = proc.blocked_threads(10);
-    assert_eq!(before.keys().collect::<Vec<_>>(), [&11, &12]);
-    assert_eq!(before[&11].at.as_deref(), Some("nfs_wait"));
-    host.thread(10, 12, 'D', 6, "io_schedule");
-    let after = proc.blocked_threads(10);
-    assert!(after[&11].since(&before[&11]));
-    assert!(!after[&12].since(&before[&12]));
 }

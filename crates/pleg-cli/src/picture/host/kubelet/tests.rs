@@ -2,7 +2,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::picture::host::fake::FakeHost;
+use crate::picture::host::tests::fake::FakeHost;
 
 const OLD: &str = "1764000000.100000 n kubelet[800]: I skipping pod synchronization - [PLEG is not healthy: pleg was \
                    last seen active 3m0.6s ago; threshold is 3m0s]\n";
@@ -142,9 +142,10 @@ fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     (host, target)
 }
 
-async fn examine(target: &HostTarget) -> (Option<Kubelet>, Option<String>) {
+/// What the kubelet says, and why its log could not be read.
+async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, Option<String>) {
     let clock = Clock::start();
-    collect(target, clock, clock.now()).await
+    ask(target, &host.samples(None, |_| ()).end, clock, clock.now()).await
 }
 
 #[tokio::test]
@@ -153,14 +154,12 @@ async fn health_metrics_and_log_are_read() {
     let healthz = serve("500 Internal Server Error", text).await;
     let line = "PLEG is not healthy: pleg was last seen active 3m0s ago";
     let script = format!("echo \"$(date +%s).5 n kubelet[8]: {line}\"");
-    let (fake, mut target) = host(healthz, &script);
-    fake.write("var/lib/rancher/rke2/agent/logs/kubelet.log", line);
+    let (host, mut target) = host(healthz, &script);
+    host.write("var/lib/rancher/rke2/agent/logs/kubelet.log", line);
     let metrics = "kubelet_pleg_relist_duration_seconds_sum 3\nkubelet_pleg_relist_duration_seconds_count 2\n";
     target.read_only = serve("200 OK", metrics).await;
-    let (kubelet, why) = examine(&target).await;
+    let (kubelet, why) = examine(&host, &target).await;
     assert_eq!(why, None);
-    let kubelet = kubelet.unwrap();
-    assert_eq!(kubelet.pid, 800);
     assert_eq!(kubelet.healthz.unwrap().failed, ["pleg"]);
     assert_eq!(kubelet.relists.unwrap().mean_seconds, Some(1.5));
     assert_eq!(kubelet.journal.unwrap().unhealthy, 2);
@@ -175,18 +174,11 @@ async fn what_does_not_answer_is_left_out() {
         .unwrap();
     let (host, mut target) = host(closed, "exit 1");
     target.journalctl = vec!["/nonexistent/journalctl".into()];
-    let (kubelet, why) = examine(&target).await;
+    let (kubelet, why) = examine(&host, &target).await;
     assert!(why.is_some_and(|why| why.contains("the kubelet's log: no line of the last 15 min")));
-    assert_eq!(
-        kubelet,
-        Some(Kubelet {
-            pid: 800,
-            ..Kubelet::default()
-        })
-    );
+    assert_eq!(kubelet, Kubelet::default());
     host.remove("proc/800");
-    let (kubelet, why) = examine(&target).await;
-    assert_eq!(kubelet, None);
+    let (_, why) = examine(&host, &target).await;
     assert!(why.is_some_and(|why| why.contains("no process of it")));
 }
 
@@ -195,8 +187,8 @@ async fn hanging_health_and_log_are_abandoned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (host, target) = host(listener.local_addr().unwrap(), "exec sleep 1000");
     host.process(800, "kubelet", 'T', 1);
-    let (kubelet, why) = examine(&target).await;
+    let (kubelet, why) = examine(&host, &target).await;
     assert!(why.is_some_and(|why| why.contains("did not end within 3 s")));
-    let kubelet = kubelet.unwrap();
-    assert!(kubelet.stopped && kubelet.healthz.unwrap().silent);
+    assert!(kubelet.healthz.unwrap().silent);
+    assert!(assess(&host.samples(None, |_| ())).unwrap().stopped);
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use pleg_tests::fuse::HangingMount;
 
 use super::*;
-use crate::picture::host::fake::FakeHost;
+use crate::picture::host::tests::fake::FakeHost;
 
 const UID: &str = "0b4ea2f5-1c33-4d5e-9a77-52ee03a9c001";
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::sample::{Sample, Samples, Subject};
+use super::super::sample::{Sample, Samples, Subject};
 use crate::picture::finding::{Finding, Severity};
 
-pub(super) struct FakeHost(TempDir);
+pub(crate) struct FakeHost(TempDir);
 
 impl FakeHost {
     /// A host whose processes are visible and that runs only `init`.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.write("proc/uptime", "5000.00 9000.00\n");
         fs::create_dir_all(host.root().join("proc/self/ns")).unwrap();
@@ -26,22 +26,22 @@ impl FakeHost {
         host
     }
 
-    pub(super) fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.0.path()
     }
 
-    pub(super) fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    pub(super) fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         fs::remove_dir_all(self.root().join(path)).unwrap();
     }
 
     /// Adds or replaces a process. It started 1,000 s after the boot.
-    pub(super) fn process(&self, pid: u32, name: &str, state: char, parent: u32) {
+    pub(crate) fn process(&self, pid: u32, name: &str, state: char, parent: u32) {
         self.write(
             &format!("proc/{pid}/stat"),
             &stat(pid, name, state, parent, 0),
@@ -54,41 +54,43 @@ impl FakeHost {
     }
 
     /// The same with a CPU time in clock ticks.
-    pub(super) fn busy(&self, pid: u32, name: &str, ticks: u64) {
+    pub(crate) fn busy(&self, pid: u32, name: &str, ticks: u64) {
         self.write(&format!("proc/{pid}/stat"), &stat(pid, name, 'S', 1, ticks));
     }
 
-    pub(super) fn arguments(&self, pid: u32, arguments: &[&str]) {
+    pub(crate) fn arguments(&self, pid: u32, arguments: &[&str]) {
         let line = arguments.join("\0") + "\0";
         self.write(&format!("proc/{pid}/cmdline"), &line);
     }
 
-    pub(super) fn thread(&self, pid: u32, thread: u32, state: char, switches: u64, at: &str) {
+    pub(crate) fn thread(&self, pid: u32, thread: u32, state: char, switches: u64, at: &str) {
         let dir = format!("proc/{pid}/task/{thread}");
         self.write(&format!("{dir}/stat"), &stat(thread, "x", state, 1, 0));
         self.write(&format!("{dir}/status"), &status(switches));
         self.write(&format!("{dir}/wchan"), at);
     }
 
-    /// What the host shows now of the daemon and of all shims.
-    pub(super) fn sample(&self, daemon: Option<u32>) -> Arc<Sample> {
+    /// Two samples 4 s apart, and this change in between.
+    pub(crate) fn samples(&self, daemon: Option<u32>, change: impl FnOnce(&Self)) -> Samples {
+        let root = self.root().to_owned();
         let subject = Subject {
-            root: self.root().to_owned(),
+            root,
             daemon,
             thorough: true,
             ..Subject::default()
         };
-        Arc::new(Sample::take(&subject, None).unwrap())
-    }
-
-    /// Two samples 4 s apart, and this change in between.
-    pub(super) fn samples(&self, daemon: Option<u32>, change: impl FnOnce(&Self)) -> Samples {
-        let begin = self.sample(daemon);
+        let begin = Sample::take(&subject, &Sample::default()).unwrap();
         change(self);
-        Samples::new(begin, self.sample(daemon), Duration::from_secs(4))
+        let end = Sample::take(&subject, &begin).unwrap();
+        let (begin, end) = (Arc::new(begin), Arc::new(end));
+        Samples {
+            begin,
+            end,
+            apart: Duration::from_secs(4),
+        }
     }
 
-    pub(super) fn link(&self, path: &str, target: &Path) {
+    pub(crate) fn link(&self, path: &str, target: &Path) {
         symlink(target, self.root().join(path)).unwrap();
     }
 }
@@ -106,6 +108,6 @@ fn status(switches: u64) -> String {
     )
 }
 
-pub(super) fn codes(findings: &[Finding]) -> Vec<(&'static str, Severity)> {
+pub(crate) fn codes(findings: &[Finding]) -> Vec<(&'static str, Severity)> {
     findings.iter().map(|f| (f.code, f.severity)).collect()
 }
