@@ -1,5 +1,6 @@
 //! The process of the container runtime: the one that listens on the CRI socket.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,14 +59,17 @@ impl Descriptors {
     pub(super) fn new((open, limit): (u64, u64)) -> Self {
         Self { open, limit }
     }
+}
 
-    fn is_full(self) -> bool {
-        self.limit > 0 && share(self.open, self.limit) >= FULL
+impl fmt::Display for Descriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.open, self.limit)
     }
+}
 
-    fn shown(self, what: &str) -> String {
-        format!("{} of {} {what}", self.open, self.limit)
-    }
+/// Those that are close to their limit.
+fn full(used: Option<Descriptors>) -> Option<Descriptors> {
+    used.filter(|used| used.limit > 0 && share(used.open, used.limit) >= FULL)
 }
 
 /// The process that listens on the socket. systemd or a process that is not visible from here are not
@@ -107,20 +111,19 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
 
 /// `limited`: a finding says that it is at its memory limit, where each thread that needs a page waits.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
-    let full = |used: Option<Descriptors>| used.filter(|used| used.is_full());
-    let files = full(host.files).map(|used| {
+    let mut findings: Vec<Finding> = Vec::new();
+    findings.extend(full(host.files).map(|used| {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \
                     tail`; or raise fs.file-max";
-        let evidence = used.shown("descriptors are open on the whole host");
-        HOST_FILES.found("the host is close to its limit of open files", next).because(evidence)
-    });
-    let threads = full(host.threads).map(|used| {
+        let finding = HOST_FILES.found("the host is close to its limit of open files", next);
+        finding.because(format!("{used} descriptors are open on the whole host"))
+    }));
+    findings.extend(full(host.threads).map(|used| {
         let next = "Find the process with most of them: `ps -eo nlwp,pid,comm | sort -n | tail`; or raise \
                     kernel.pid_max and kernel.threads-max";
-        let evidence = used.shown("threads exist on the whole host");
-        HOST_PIDS.found("the host is close to its limit of threads", next).because(evidence)
-    });
-    let mut findings: Vec<Finding> = files.into_iter().chain(threads).collect();
+        let finding = HOST_PIDS.found("the host is close to its limit of threads", next);
+        finding.because(format!("{used} threads exist on the whole host"))
+    }));
     let Some(daemon) = &host.daemon else {
         return findings;
     };
@@ -135,9 +138,8 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
         findings.push(finding.because(format!("{group} is frozen")));
     } else if !daemon.blocked.is_empty() && !limited {
         let threads = daemon.blocked.len();
-        let disk = format!(
-            "Find the disk or mount for which it waits: `dmesg`; `cat /proc/{pid}/task/*/stack`"
-        );
+        let disk = "Find the disk or mount for which it waits";
+        let disk = format!("{disk}: `dmesg`; `cat /proc/{pid}/task/*/stack`");
         let summary = format!("{threads} threads of the runtime are blocked in the kernel ({who})");
         let finding = DAEMON_BLOCKED.found(summary, what_blocks(&daemon.blocked, disk));
         findings.push(finding.because(blocked_evidence(&daemon.blocked)));
@@ -149,7 +151,8 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
              `ls -l /proc/{pid}/fd`"
         );
         let summary = format!("the runtime is close to its limit of open files ({who})");
-        DAEMON_FILES.found(summary, next).because(used.shown("descriptors are open"))
+        let finding = DAEMON_FILES.found(summary, next);
+        finding.because(format!("{used} descriptors are open"))
     }));
     findings.extend(restarted(daemon, &who));
     findings
@@ -165,9 +168,7 @@ fn restarted(daemon: &Daemon, who: &str) -> Option<Finding> {
     let summary = format!("the runtime restarted {when} ({who})");
     let mut finding = DAEMON_RESTARTED.found(summary, next);
     finding.severity = severity;
-    finding
-        .evidence
-        .extend(age.map(|age| format!("the process is {age:.0} s old")));
+    let finding = finding.because_of(age.map(|age| format!("the process is {age:.0} s old")));
     (daemon.replaced || age.is_some()).then_some(finding)
 }
 

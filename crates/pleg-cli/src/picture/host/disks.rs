@@ -53,18 +53,12 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
     let config = bounded::read(&of_daemon(proc, daemon.pid, config)).unwrap_or_default();
     let config = DeTable::parse(&config).ok();
+    let config = config.as_ref().map(toml::Spanned::get_ref);
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
-        let set = || {
-            let value = config
-                .as_ref()?
-                .get_ref()
-                .get(flag.trim_start_matches('-'))?;
-            value.get_ref().as_str()
-        };
-        value(&arguments, &[flag])
-            .or_else(set)
-            .unwrap_or(default)
-            .to_owned()
+        let set = config.and_then(|config| config.get(flag.trim_start_matches('-')));
+        let set = set.and_then(|value| value.get_ref().as_str());
+        let path = value(&arguments, &[flag]).or(set);
+        path.unwrap_or(default).to_owned()
     });
     paths.collect()
 }
@@ -83,8 +77,8 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
         Some(_) => directories.to_vec(),
         None => [CONTAINERD, CRIO]
             .concat()
-            .into_iter()
-            .map(str::to_owned)
+            .iter()
+            .map(ToString::to_string)
             .collect(),
     };
     let daemon = daemon.unwrap_or(1);
@@ -115,11 +109,11 @@ fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
 
 pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for finding in disks
-        .iter()
-        .flat_map(|disk| [read_only(disk), space(disk), inodes(disk)])
-        .flatten()
-    {
+    let found = disks.iter().flat_map(|disk| match disk.read_only {
+        true => [Some(read_only(disk)), None],
+        false => [space(disk), inodes(disk)],
+    });
+    for finding in found.flatten() {
         // Both directories are often on one file system.
         match findings.iter_mut().find(|other| other.code == finding.code) {
             Some(other) => other.evidence.extend(finding.evidence),
@@ -129,57 +123,40 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
     findings
 }
 
-fn read_only(disk: &Disk) -> Option<Finding> {
+fn read_only(disk: &Disk) -> Finding {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
     let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
     let finding = DISK_READONLY.found(summary, next);
-    disk.read_only
-        .then(|| finding.because(format!("{mount} is mounted read-only")))
+    finding.because(format!("{mount} is mounted read-only"))
 }
 
 fn space(disk: &Disk) -> Option<Finding> {
-    let (path, left) = (&disk.path, share(disk.free_bytes, disk.bytes));
+    let left = share(disk.free_bytes, disk.bytes);
     let little = disk.free_bytes < LITTLE && left < SHORT;
     let full = disk.free_bytes < NOTHING || little && left < FULL;
-    let next = format!("Find what uses the space: `du -xh --max-depth=2 {path} | sort -h | tail`");
-    let (free, all) = (bytes(disk.free_bytes), bytes(disk.bytes));
-    let evidence = format!("{path}: {free} of {all} are free");
-    let is_found = !disk.read_only && disk.bytes > 0 && (full || little);
-    is_found.then(|| {
-        lacks(
-            &DISK_FULL,
-            full,
-            &format!("space on the file system of {path}"),
-            next,
-        )
-        .because(evidence)
-    })
+    let figures = format!("{} of {}", bytes(disk.free_bytes), bytes(disk.bytes));
+    let next = "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`";
+    let finding = lacks(&DISK_FULL, disk, full, ["space", &figures, next]);
+    (disk.bytes > 0 && (full || little)).then_some(finding)
 }
 
 fn inodes(disk: &Disk) -> Option<Finding> {
-    let (path, left) = (&disk.path, share(disk.free_inodes, disk.inodes));
-    let next = format!(
-        "Find the directory with most files: `du -x --inodes --max-depth=2 {path} | sort -n | tail`"
-    );
-    let evidence = format!(
-        "{path}: {} of {} inodes are free",
-        disk.free_inodes, disk.inodes
-    );
-    let is_found = !disk.read_only && disk.inodes > 0 && left < SHORT;
-    let what = format!("inodes on the file system of {path}");
-    is_found.then(|| lacks(&DISK_INODES, left < FULL, &what, next).because(evidence))
+    let left = share(disk.free_inodes, disk.inodes);
+    let figures = format!("{} of {} inodes", disk.free_inodes, disk.inodes);
+    let next =
+        "Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`";
+    let finding = lacks(&DISK_INODES, disk, left < FULL, ["inodes", &figures, next]);
+    (disk.inodes > 0 && left < SHORT).then_some(finding)
 }
 
-fn lacks(kind: &Kind, all: bool, what: &str, next: String) -> Finding {
-    let how = if all { "no" } else { "little" };
-    let finding = kind.found(format!("the runtime has {how} {what}"), next);
-    match all {
-        true => finding,
-        false => Finding {
-            severity: Severity::Warning,
-            explains: &[],
-            ..finding
-        },
+fn lacks(kind: &Kind, disk: &Disk, all: bool, [what, figures, next]: [&str; 3]) -> Finding {
+    let (path, how) = (&disk.path, if all { "no" } else { "little" });
+    let summary = format!("the runtime has {how} {what} on the file system of {path}");
+    let mut finding = kind.found(summary, next.replace("{}", path));
+    if !all {
+        finding.severity = Severity::Warning;
+        finding.explains = &[];
     }
+    finding.because(format!("{path}: {figures} are free"))
 }

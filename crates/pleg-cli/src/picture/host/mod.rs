@@ -25,7 +25,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
@@ -146,7 +145,7 @@ impl HostTarget {
 /// Examines the host for this time, and some seconds longer if parts of it hang.
 pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     let mut watch = Watch::new(target.clone());
-    let clock = watch.clock;
+    let clock = Clock::start();
     let until = clock.now().after(duration);
     watch.look(true).await;
     let first = Arc::clone(&watch.last);
@@ -176,9 +175,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 #[derive(Debug)]
 pub(crate) struct Watch {
     target: HostTarget,
-    clock: Clock,
     last: Arc<Sample>,
-    at: Option<Instant>,
     /// The process that listened on the socket.
     daemon: Option<u32>,
     /// A read that does not end in time goes on. Until it ends there is no other one.
@@ -190,9 +187,7 @@ impl Watch {
     pub(crate) fn new(target: HostTarget) -> Self {
         Self {
             target,
-            clock: Clock::start(),
             last: Arc::default(),
-            at: None,
             daemon: None,
             processes: Arc::new(Semaphore::new(1)),
             disks: Arc::new(Semaphore::new(1)),
@@ -201,40 +196,20 @@ impl Watch {
 
     /// Reads the host now. Ends within 15 s, whatever hangs. A look that is not thorough takes turns in reading what costs much.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let (daemon, first, mut unreadable) = match self.listener().await {
             Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
             Err(why) => (None, None, vec![why]),
         };
-        let root = self.target.root.clone();
-        let subject = Subject {
-            root,
-            socket: self.target.socket.clone(),
-            daemon,
-            thorough,
-        };
-        let last = Arc::clone(&self.last);
-        let take = move || Sample::take(&subject, &last).map_err(|error| error.to_string());
-        let sample = alone(&self.processes, SAMPLE_DEADLINE, take)
-            .await
-            .and_then(|read| read);
-        let sample = match sample {
-            Ok(sample) => Arc::new(sample),
+        let samples = match self.sample(daemon, thorough).await {
+            Ok(samples) => samples,
             Err(why) => {
                 unreadable.push(format!("processes: {why}"));
+                let nothing = Host::default();
                 return Host {
-                    cpus,
                     unreadable,
-                    ..Host::default()
+                    ..nothing
                 };
             }
-        };
-        let now = self.clock.now();
-        let at = self.at.replace(now);
-        let samples = Samples {
-            begin: std::mem::replace(&mut self.last, Arc::clone(&sample)),
-            end: sample,
-            apart: at.map_or(Duration::ZERO, |at| now.since(at)),
         };
         let end = &samples.end;
         if !end.shows_host {
@@ -249,7 +224,7 @@ impl Watch {
         let no_disks = disks.as_ref().err();
         unreadable.extend(no_disks.map(|why| format!("the runtime's disks: {why}")));
         Host {
-            cpus,
+            cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             load: end.load,
             files: end.files.map(Descriptors::new),
             threads: end.threads.map(Descriptors::new),
@@ -263,6 +238,21 @@ impl Watch {
             unreadable,
             ..Host::default()
         }
+    }
+
+    /// The last sample and one of now.
+    async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
+        let subject = Subject {
+            root: self.target.root.clone(),
+            socket: self.target.socket.clone(),
+            daemon,
+            thorough,
+        };
+        let last = Arc::clone(&self.last);
+        let take = move || Sample::take(&subject, &last).map_err(|error| error.to_string());
+        let end = Arc::new(alone(&self.processes, SAMPLE_DEADLINE, take).await??);
+        let begin = std::mem::replace(&mut self.last, Arc::clone(&end));
+        Ok(Samples { begin, end })
     }
 
     /// The process that listens on the socket. As long as it lives there is no connection to find it: a runtime that hangs may not
@@ -403,4 +393,4 @@ fn blocked_evidence(places: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

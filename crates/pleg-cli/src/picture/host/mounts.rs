@@ -78,29 +78,29 @@ async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts,
         io::Result::Ok(mount)
     });
     let asked = futures::stream::iter(asked).buffer_unordered(PARALLEL);
-    let (answers, failed): (Vec<_>, Vec<_>) = asked
-        .collect::<Vec<_>>()
-        .await
-        .into_iter()
-        .partition(Result::is_ok);
-    let why = failed.into_iter().find_map(Result::err);
-    let why = why.map(|error| format!("mounts: cannot start a process that asks: {error}"));
-    let mut answers: Vec<Mount> = answers.into_iter().flatten().collect();
-    answers.sort();
-    let asked = answers.len();
-    let (hanging, mut slow): (Vec<_>, Vec<_>) = answers
-        .into_iter()
-        .partition(|mount| mount.answer_millis.is_none());
-    slow.retain(|mount| mount.answer_millis >= Some(SLOW_MILLIS));
-    (
-        Mounts {
-            asked,
-            skipped,
-            hanging,
-            slow,
-        },
-        why,
-    )
+    let (mut mounts, mut failed) = (Mounts::default(), None);
+    for answer in asked.collect::<Vec<_>>().await {
+        match answer {
+            Err(error) => failed = Some(error),
+            Ok(mount) => mounts.add(mount),
+        }
+    }
+    mounts.skipped = skipped;
+    mounts.hanging.sort();
+    mounts.slow.sort();
+    let why = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
+    (mounts, why)
+}
+
+impl Mounts {
+    fn add(&mut self, mount: Mount) {
+        self.asked += 1;
+        match mount.answer_millis {
+            None => self.hanging.push(mount),
+            Some(SLOW_MILLIS..) => self.slow.push(mount),
+            Some(_) => {}
+        }
+    }
 }
 
 /// How long the mount took to answer, if it did in time. An error is an answer, too.
@@ -188,29 +188,20 @@ fn pod_in(path: &str) -> Option<String> {
 }
 
 pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
-    let hanging =
-        "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
-    let slow = "Check its server and the network to it: `time stat -f";
-    let findings = [
-        finding(
-            &MOUNT_HANGS,
-            &mounts.hanging,
-            "a mount does not answer",
-            hanging,
-            calls,
-        ),
-        finding(
-            &MOUNT_SLOW,
-            &mounts.slow,
-            "a mount answers slowly",
-            slow,
-            calls,
-        ),
+    let hanging = [
+        "a mount does not answer",
+        "Restore its server or process; else unmount it and restart the pod: `umount -f -l",
     ];
-    findings.into_iter().flatten().collect()
+    let slow = [
+        "a mount answers slowly",
+        "Check its server and the network to it: `time stat -f",
+    ];
+    let hanging = finding(&MOUNT_HANGS, &mounts.hanging, hanging, calls);
+    let slow = finding(&MOUNT_SLOW, &mounts.slow, slow, calls);
+    hanging.into_iter().chain(slow).collect()
 }
 
-fn finding(kind: &Kind, all: &[Mount], what: &str, next: &str, calls: &Calls) -> Option<Finding> {
+fn finding(kind: &Kind, all: &[Mount], [what, next]: [&str; 2], calls: &Calls) -> Option<Finding> {
     let next = format!("{next} {}`", all.first()?.path);
     let named = all.iter().map(|mount| {
         let uid = mount.pod.as_ref();

@@ -231,25 +231,3 @@ fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
     let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";
     found(&INIT_GONE, summary, next, rows.collect()).map(Finding::destroys)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_shims_are_one_finding() {
-        let stopped = |n| Member {
-            id: format!("s{n}"),
-            stopped: true,
-            ..Member::default()
-        };
-        let shims = Shims {
-            shims: (0..30).map(stopped).collect(),
-            ..Shims::default()
-        };
-        let findings = check(&shims, None, &Calls::default());
-        assert_eq!(findings.len(), 1);
-        assert!(findings[0].summary.contains("and 27 more"), "{findings:?}");
-        assert_eq!(findings[0].evidence.len(), 11);
-    }
-}

@@ -119,39 +119,33 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
 
 /// `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding> {
-    let io =
-        "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
-    let memory = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for the \
-                  system (kubelet: systemReserved)";
-    let cpu = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
-               systemReserved)";
+    let Pressure { cpu, io, memory } = &host.pressure;
     let waits = host
         .daemon
         .as_ref()
         .and_then(|daemon| daemon.waiting_for_cpu);
-    let Pressure {
-        cpu: of_cpu,
-        io: of_io,
-        memory: of_memory,
-    } = &host.pressure;
-    let mut findings: Vec<Finding> = [
-        exceeds(of_io, 0.2, 0.1).map(|stalls| pressure(&IO_PRESSURE, "disks", stalls, io)),
-        exceeds(of_memory, 0.1, 0.05).map(|s| pressure(&MEMORY_PRESSURE, "memory", s, memory)),
-        exceeds(of_cpu, 0.5, 0.5).map(|stalls| {
-            let mut found = pressure(&CPU_PRESSURE, "a CPU", stalls, cpu);
-            let load = host
-                .load
-                .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
-            let waits =
-                waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
-            found.evidence.extend(load.into_iter().chain(waits));
-            found
-        }),
-        blocked_tasks(&host.blocked),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let load = host
+        .load
+        .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
+    let of_daemon =
+        waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
+    let io = exceeds(io.as_ref(), 0.2, 0.1).map(|stalls| {
+        let next = "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
+        pressure(&IO_PRESSURE, "disks", stalls, next)
+    });
+    let memory = exceeds(memory.as_ref(), 0.1, 0.05).map(|stalls| {
+        let next = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
+                    the system (kubelet: systemReserved)";
+        pressure(&MEMORY_PRESSURE, "memory", stalls, next)
+    });
+    let cpu = exceeds(cpu.as_ref(), 0.5, 0.5).map(|stalls| {
+        let next = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
+                    systemReserved)";
+        let finding = pressure(&CPU_PRESSURE, "a CPU", stalls, next);
+        finding.because_of(load).because_of(of_daemon)
+    });
+    let found = [io, memory, cpu, blocked_tasks(&host.blocked)];
+    let mut findings: Vec<Finding> = found.into_iter().flatten().collect();
     let delays = |finding: &&mut Finding| {
         calls.slow && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
     };
@@ -163,10 +157,8 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
 }
 
 /// The stalls, if some or all tasks waited for at least these shares of the time.
-fn exceeds(stalls: &Option<Stalls>, some: f64, full: f64) -> Option<&Stalls> {
-    stalls
-        .as_ref()
-        .filter(|s| s.some.share >= some || s.full.share >= full)
+fn exceeds(stalls: Option<&Stalls>, some: f64, full: f64) -> Option<&Stalls> {
+    stalls.filter(|s| s.some.share >= some || s.full.share >= full)
 }
 
 fn pressure(kind: &Kind, resource: &str, stalls: &Stalls, next: &str) -> Finding {
@@ -203,87 +195,26 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::host::daemon::Daemon;
     use crate::picture::host::tests::fake::{FakeHost, codes};
 
-    fn stalls(some: f64, full: f64) -> Option<Stalls> {
-        let stall = |share| Stall {
-            avg10: share,
-            share,
-        };
-        Some(Stalls {
-            some: stall(some),
-            full: stall(full),
-        })
-    }
-
-    #[test]
-    fn pressure_is_a_warning_only_beside_a_slow_call() {
-        let host = |change: fn(&mut Host)| {
-            let mut host = Host::default();
-            change(&mut host);
-            host
-        };
-        let fine = Calls::default();
-        let slow = Calls {
-            slow: true,
-            ..Calls::default()
-        };
-        for (host, code) in [
-            (
-                host(|h| h.pressure.io = stalls(0.2, 0.0)),
-                Some("io_pressure"),
-            ),
-            (
-                host(|h| h.pressure.io = stalls(0.15, 0.1)),
-                Some("io_pressure"),
-            ),
-            (host(|h| h.pressure.io = stalls(0.15, 0.05)), None),
-            (
-                host(|h| h.pressure.memory = stalls(0.1, 0.0)),
-                Some("memory_pressure"),
-            ),
-            (
-                host(|h| h.pressure.cpu = stalls(0.6, 0.0)),
-                Some("cpu_pressure"),
-            ),
-            (host(|h| h.pressure.cpu = stalls(0.4, 0.0)), None),
-            (
-                host(|h| h.blocked.push(BlockedProcess::default())),
-                Some("blocked_tasks"),
-            ),
-            (Host::default(), None),
-        ] {
-            for (calls, severity) in [(&fine, Severity::Info), (&slow, Severity::Warning)] {
-                let expected: Vec<_> = code.iter().map(|code| (*code, severity)).collect();
-                assert_eq!(codes(&check(&host, calls, false)), expected, "{host:?}");
-            }
-        }
-    }
-
+    /// The runtime's wait for a CPU, whether another finding explains slow calls, the severity beside a slow call, whether it
+    /// explains them.
     #[test]
     fn cpu_pressure_is_a_warning_only_if_the_runtime_waits_too() {
-        let slow = Calls {
-            slow: true,
-            ..Calls::default()
-        };
-        for (waits, explained, severity, explains) in [
-            (Some(0.05), false, Severity::Info, false),
-            (Some(0.15), false, Severity::Warning, true),
-            (Some(0.15), true, Severity::Warning, false),
-            (None, false, Severity::Warning, true),
+        let mut calls = Calls::default();
+        for (waits, explained, slow, severity, explains) in [
+            ("0.15", false, false, Severity::Info, false),
+            ("0.05", false, true, Severity::Info, false),
+            ("0.15", false, true, Severity::Warning, true),
+            ("0.15", true, true, Severity::Warning, false),
+            ("null", false, true, Severity::Warning, true),
         ] {
-            let mut host = Host {
-                daemon: Some(Daemon {
-                    waiting_for_cpu: waits,
-                    ..Daemon::default()
-                }),
-                ..Host::default()
-            };
-            host.pressure.cpu = stalls(0.9, 0.0);
-            let findings = check(&host, &slow, explained);
-            assert_eq!(codes(&findings), [(CPU, severity)], "{waits:?}");
-            assert_eq!(findings[0].explains.is_empty(), !explains, "{waits:?}");
+            let pressure = r#""pressure": {"cpu": {"some": {"share": 0.9}}}"#;
+            let json = format!(r#"{{"daemon": {{"waitingForCpu": {waits}}}, {pressure}}}"#);
+            calls.slow = slow;
+            let findings = check(&serde_json::from_str(&json).unwrap(), &calls, explained);
+            assert_eq!(codes(&findings), [(CPU, severity)], "{waits}");
+            assert_eq!(findings[0].explains.is_empty(), !explains, "{waits}");
         }
     }
 
@@ -291,32 +222,17 @@ mod tests {
     fn share_follows_from_the_counters() {
         let host = FakeHost::new();
         let write = |total: u64| {
-            let line =
-                |kind: &str| format!("{kind} avg10=12.50 avg60=1.00 avg300=0.00 total={total}\n");
-            host.write("proc/pressure/io", &(line("some") + &line("full")));
-            host.write("proc/pressure/cpu", &line("some"));
+            let line = format!("avg10=12.50 avg60=1.00 avg300=0.00 total={total}\n");
+            host.write("proc/pressure/io", &format!("some {line}full {line}"));
+            host.write("proc/pressure/cpu", &format!("some {line}"));
         };
         write(1_000_000);
         let pressure = assess(&host.samples(None, |_| write(2_000_000)));
-        let stall = Stall {
-            avg10: 0.125,
-            share: 0.25,
-        };
-        let none = Stall::default();
-        assert_eq!(
-            pressure.io,
-            Some(Stalls {
-                some: stall.clone(),
-                full: stall.clone()
-            })
+        let stall = r#"{"avg10":0.125,"share":0.25}"#;
+        let none = r#"{"avg10":0.0,"share":0.0}"#;
+        let expected = format!(
+            r#"{{"cpu":{{"some":{stall},"full":{none}}},"io":{{"some":{stall},"full":{stall}}},"memory":null}}"#
         );
-        assert_eq!(
-            pressure.cpu,
-            Some(Stalls {
-                some: stall,
-                full: none
-            })
-        );
-        assert_eq!(pressure.memory, None);
+        assert_eq!(serde_json::to_string(&pressure).unwrap(), expected);
     }
 }

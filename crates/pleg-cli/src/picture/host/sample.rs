@@ -204,13 +204,13 @@ impl Sample {
 pub(super) struct Samples {
     pub(super) begin: Arc<Sample>,
     pub(super) end: Arc<Sample>,
-    pub(super) apart: Duration,
 }
 
 impl Samples {
     /// How far apart they are; not 0.
     pub(super) fn seconds(&self) -> f64 {
-        self.apart.as_secs_f64().max(0.001)
+        let uptimes = self.end.uptime.zip(self.begin.uptime);
+        uptimes.map_or(0.0, |(now, before)| now - before).max(0.001)
     }
 
     /// How many threads of the daemon waited for a CPU, on average.

@@ -100,7 +100,7 @@ mod tests {
     /// What is found on a host with systemd, where `busctl` is this script.
     async fn examine(script: &str) -> Result<Option<Systemd>, String> {
         let host = FakeHost::new();
-        host.process(1, "systemd", 'S', 0);
+        host.run(1, "systemd");
         let target = HostTarget {
             root: host.root().to_owned(),
             busctl: ["sh", "-c", script].map(Into::into).to_vec(),

@@ -1,4 +1,4 @@
-pub(super) mod fake;
+pub(crate) mod fake;
 mod processes;
 
 use self::fake::FakeHost;
@@ -137,6 +137,21 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
 }
 
 #[test]
+fn pressure_is_a_warning_beside_a_slow_call() {
+    for row in FINDINGS
+        .lines()
+        .filter(|row| row.ends_with("_pressure info") || row.ends_with("_tasks info"))
+    {
+        let (evidence, _) = row.split_once(" =>").unwrap();
+        assert_eq!(
+            check(&host(evidence), &calls())[0].severity,
+            Severity::Warning,
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn advice_follows_from_the_cause() {
     for row in ADVICE.trim().lines() {
         let (evidence, advice) = row.split_once(" => ").unwrap();
@@ -211,6 +226,21 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
     assert!(findings[0].code.ends_with("_pressure"), "{findings:?}");
 }
 
+#[test]
+fn many_shims_are_one_finding() {
+    let shims: Vec<String> = (0..30)
+        .map(|n| format!(r#"{{"stopped": true, "id": "s{n}"}}"#))
+        .collect();
+    let json = format!(r#"{{"shims": {{"shims": [{}]}}}}"#, shims.join(","));
+    let findings = check(&host(&json), &fine());
+    assert!(findings[0].summary.contains("and 27 more"), "{findings:?}");
+    let evidence = &findings[0].evidence;
+    assert_eq!(
+        (findings.len(), evidence.len(), &*evidence[10]),
+        (1, 11, "and 20 more")
+    );
+}
+
 #[tokio::test]
 async fn this_host_is_examined_in_time() {
     let clock = Clock::start();
@@ -233,14 +263,18 @@ async fn this_host_is_examined_in_time() {
     );
 }
 
+fn target(root: &Path, socket: Option<PathBuf>) -> HostTarget {
+    HostTarget {
+        root: root.to_owned(),
+        journalctl: vec!["true".into()],
+        ..HostTarget::new(socket)
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_read_is_named() {
     let empty = tempfile::tempdir().unwrap();
-    let target = HostTarget {
-        root: empty.path().to_owned(),
-        ..HostTarget::new(None)
-    };
-    let host = Box::pin(collect(&target, Duration::ZERO)).await;
+    let host = Box::pin(collect(&target(empty.path(), None), Duration::ZERO)).await;
     let unreadable = host.unreadable.join("; ");
     for part in ["mounts: ", "processes: "] {
         assert!(unreadable.contains(part), "{unreadable}");
@@ -248,37 +282,21 @@ async fn what_cannot_be_read_is_named() {
     assert_eq!(check(&host, &calls()), []);
     let hidden = FakeHost::new();
     hidden.remove("proc/self");
-    let target = HostTarget {
-        root: hidden.root().to_owned(),
-        ..HostTarget::new(None)
-    };
-    let host = Box::pin(collect(&target, Duration::ZERO)).await;
-    assert!(
-        host.unreadable
-            .iter()
-            .any(|line| line.contains("not visible")),
-        "{host:?}"
+    let host = Watch::new(target(hidden.root(), None)).look(false).await;
+    assert_eq!(
+        host.unreadable,
+        ["all processes of the host: not visible from here"]
     );
 }
 
 #[tokio::test]
 async fn evidence_contains_no_command_line() {
     let host = FakeHost::new();
-    host.process(900, "containerd-shim", 'S', 1);
-    host.arguments(
-        900,
-        &["containerd-shim-runc-v2", "-id", "s1", "-secret", "hidden"],
-    );
-    host.process(901, "kubelet", 'S', 1);
-    host.arguments(901, &["kubelet", "--healthz-port=1", "--token=hidden"]);
+    host.run(900, "containerd-shim -id s1 -secret hidden");
+    host.run(901, "kubelet --healthz-port=1 --token=hidden");
     host.write("proc/900/environ", "SECRET=hidden");
     host.write("proc/1/mountinfo", "");
-    let target = HostTarget {
-        root: host.root().to_owned(),
-        journalctl: vec!["true".into()],
-        ..HostTarget::new(None)
-    };
-    let evidence = Box::pin(collect(&target, Duration::ZERO)).await;
+    let evidence = Box::pin(collect(&target(host.root(), None), Duration::ZERO)).await;
     let recording = serde_json::to_string(&evidence).unwrap();
     assert!(
         recording.contains("\"s1\"") && recording.contains("901"),
@@ -289,22 +307,15 @@ async fn evidence_contains_no_command_line() {
 
 #[tokio::test]
 async fn watch_compares_each_look_with_the_one_before() {
-    let socket = tempfile::tempdir().unwrap();
-    let socket = socket.path().join("cri.sock");
+    let host = FakeHost::new();
+    let socket = host.root().join("cri.sock");
     let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
-    let fake = FakeHost::new();
     let own = std::process::id();
-    fake.process(own, "containerd", 'T', 1);
-    let state = fake.root().join("state");
-    std::fs::create_dir(&state).unwrap();
-    fake.arguments(own, &["containerd", "--root=/state", "-c", "/c.toml"]);
-    fake.write("c.toml", "state = \"/state\"\n");
-    fake.link(&format!("proc/{own}/root"), fake.root());
-    let target = HostTarget {
-        root: fake.root().to_owned(),
-        ..HostTarget::new(Some(socket))
-    };
-    let mut watch = Watch::new(target);
+    host.write("state/file", "");
+    host.run(own, "containerd --root=/state -c /c.toml");
+    host.write("c.toml", "state = \"/state\"\n");
+    host.process(own, "containerd", 'T', 1);
+    let mut watch = Watch::new(target(host.root(), Some(socket)));
     let first = watch.look(false).await;
     assert!(
         !first.daemon.unwrap().stopped,

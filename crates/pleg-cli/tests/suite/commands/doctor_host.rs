@@ -3,59 +3,20 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::wait::until;
 use tokio::sync::RwLock;
 
-use super::doctor::{codes, examine_with_host as examine, first, shown};
-use super::run::{Running, Sim, TIMEOUT, arg, control};
+use super::doctor::{examine_with_host as examine, first, shown};
+use super::run::{Running, Sim, TIMEOUT, arg};
 use crate::support::{TestDir, copy_program, pleg};
 
 /// A test with a mount that hangs writes it, and one that examines the host reads it.
 pub(super) static HOST: RwLock<()> = RwLock::const_new(());
 
 const SHORT: &[&str] = &["--for", "4s"];
-
-/// A process that is killed when this is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self(command.spawn().expect("it starts"))
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args(["-s", name, &self.0.id().to_string()])
-            .status();
-        assert!(sent.is_ok_and(|status| status.success()), "{name} is sent");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-#[tokio::test]
-async fn stopped_runtime_is_the_cause_of_its_silence() {
-    let _host = HOST.read().await;
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let mut sim = Running::start(&["sim", "--socket", arg(&socket), "--pods", "5"]);
-    sim.message().await.expect("it listens");
-    sim.signal("STOP").await;
-    let (report, exit) = examine(&socket, SHORT).await;
-    sim.signal("CONT").await;
-    assert_eq!(first(&report).0, "daemon_stopped", "{}", shown(&report));
-    assert!(codes(&report).contains(&"runtime_silent"), "{report:#}");
-    assert_eq!(exit, Some(2));
-}
 
 #[tokio::test]
 async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
@@ -104,74 +65,31 @@ async fn hanging_mount_is_named_with_its_path() {
     assert_eq!(exit, Some(2));
 }
 
-/// A process that looks like the shim of a sandbox.
-fn shim(dir: &Path, script: &str, socket: &Path, sandbox: &str) -> Process {
-    // The kernel takes the name of the process from the file.
-    let program = dir.join("containerd-shim-runc-v2");
-    if !program.exists() {
-        copy_program(Path::new("/usr/bin/perl"), &program);
-    }
-    let flags = [
-        "-namespace",
-        "k8s.io",
-        "-address",
-        arg(socket),
-        "-id",
-        sandbox,
-    ];
-    Process::start(Command::new(program).args(["-e", script, "--"]).args(flags))
-}
-
 #[tokio::test]
-async fn shims_of_pods_are_examined() {
+async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let _host = HOST.read().await;
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    let script = "fork() or exit; sleep 1000";
-    let shim = shim(sim.dir().root(), script, &sim.socket, pod.sandbox.as_str());
+    // The kernel takes the name of the process from the file.
+    let program = sim.dir().path("containerd-shim-runc-v2");
+    copy_program(Path::new("/usr/bin/perl"), &program);
+    let mut shim = Command::new(program);
+    shim.args([
+        "-e",
+        "fork() or exit; sleep 1000",
+        "--",
+        "-namespace",
+        "k8s.io",
+    ])
+    .args(["-address", arg(&sim.socket), "-id", pod.sandbox.as_str()])
+    .stdin(Stdio::null());
+    let mut shim = shim.spawn().expect("it starts");
     let (report, exit) = examine(&sim.socket, SHORT).await;
+    shim.kill().expect("it ends");
+    shim.wait().expect("it is reaped");
     let (code, summary) = first(&report);
     assert_eq!(code, "shim_zombie", "{}", shown(&report));
     assert!(summary.contains("test/cart"), "{summary}");
-    assert_eq!(exit, Some(1));
-    shim.signal("STOP");
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(first(&report).0, "shim_stopped", "{}", shown(&report));
-    assert_eq!(exit, Some(2));
-}
-
-#[tokio::test]
-async fn busy_disk_is_a_warning_only_beside_a_slow_call() {
-    let _host = HOST.read().await;
-    if !Path::new("/proc/pressure/io").exists() {
-        return println!("skipped: the kernel measures no pressure");
-    }
-    let sim = Sim::start().await;
-    let writers: Vec<Process> = (0..4)
-        .map(|n| {
-            let file = format!("of={}", arg(&sim.dir().path(&format!("disk-{n}"))));
-            let mut dd = Command::new("dd");
-            dd.args([
-                "if=/dev/zero",
-                &file,
-                "bs=4k",
-                "count=4000000",
-                "oflag=dsync",
-            ]);
-            Process::start(dd.stderr(Stdio::null()))
-        })
-        .collect();
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert!(
-        codes(&report).contains(&"io_pressure"),
-        "{}",
-        shown(&report)
-    );
-    assert_eq!(exit, Some(0), "{}", shown(&report));
-    control(&sim.socket, &["list_containers.latency=1200ms"]).await;
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    drop(writers);
-    assert_eq!(codes(&report)[0], "io_pressure", "{}", shown(&report));
     assert_eq!(exit, Some(1));
 }
 
@@ -187,15 +105,8 @@ async fn step_of_the_wall_clock_is_found() {
     let sim = Sim::start().await;
     let time = sim.dir().path("time");
     fs::write(&time, "+0\n").unwrap();
-    let mut command = pleg(&[
-        "doctor",
-        "-o",
-        "json",
-        "-r",
-        arg(&sim.socket),
-        "--for",
-        "5s",
-    ]);
+    let socket = arg(&sim.socket);
+    let mut command = pleg(&["doctor", "-o", "json", "-r", socket, "--for", "5s"]);
     command
         .env("LD_PRELOAD", library)
         .env("FAKETIME_TIMESTAMP_FILE", &time)

@@ -129,9 +129,10 @@ async fn serve(status: &'static str, text: &'static str) -> SocketAddr {
 /// A host with a kubelet that serves its health there, and a journal that this script shows.
 fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     let host = FakeHost::new();
-    host.process(800, "kubelet", 'S', 1);
-    let port = format!("--healthz-port={}", healthz.port());
-    host.arguments(800, &["/usr/bin/kubelet", &port]);
+    host.run(
+        800,
+        &format!("/usr/bin/kubelet --healthz-port={}", healthz.port()),
+    );
     let target = HostTarget {
         root: host.root().to_owned(),
         journalctl: ["sh", "-c", script].map(Into::into).to_vec(),

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::super::sample::{Sample, Samples, Subject};
 use crate::picture::finding::{Finding, Severity};
+use crate::proc::HOST_PIDS;
 
 pub(crate) struct FakeHost(TempDir);
 
@@ -18,11 +18,8 @@ impl FakeHost {
     pub(crate) fn new() -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.write("proc/uptime", "5000.00 9000.00\n");
-        fs::create_dir_all(host.root().join("proc/self/ns")).unwrap();
-        let namespace = host.root().join("proc/self/ns/pid");
-        symlink("pid:[4026531836]", namespace).unwrap();
-        host.process(1, "init", 'S', 0);
-        host.arguments(1, &["/sbin/init"]);
+        host.link("proc/self/ns/pid", Path::new(HOST_PIDS));
+        host.run(1, "init");
         host
     }
 
@@ -40,72 +37,73 @@ impl FakeHost {
         fs::remove_dir_all(self.root().join(path)).unwrap();
     }
 
-    /// Adds or replaces a process. It started 1,000 s after the boot.
+    pub(crate) fn link(&self, path: &str, target: &Path) {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _earlier = fs::remove_file(&path);
+        symlink(target, path).unwrap();
+    }
+
+    /// Adds or replaces a process of root. It started 1,000 s after the boot.
     pub(crate) fn process(&self, pid: u32, name: &str, state: char, parent: u32) {
-        self.write(
-            &format!("proc/{pid}/stat"),
-            &stat(pid, name, state, parent, 0),
-        );
-        self.write(&format!("proc/{pid}/status"), &status(7));
+        self.stat(&pid.to_string(), name, state, parent, 7);
         self.write(
             &format!("proc/{pid}/cgroup"),
             "0::/system.slice/x.service\n",
         );
     }
 
-    /// The same with a CPU time in clock ticks.
-    pub(crate) fn busy(&self, pid: u32, name: &str, ticks: u64) {
-        self.write(&format!("proc/{pid}/stat"), &stat(pid, name, 'S', 1, ticks));
+    /// A process whose parent is `init`, with this command line.
+    pub(crate) fn run(&self, pid: u32, line: &str) {
+        let program = line.split(' ').next().unwrap();
+        self.process(pid, program.rsplit('/').next().unwrap(), 'S', 1);
+        self.write(
+            &format!("proc/{pid}/cmdline"),
+            &(line.replace(' ', "\0") + "\0"),
+        );
+        self.link(&format!("proc/{pid}/root"), self.root());
     }
 
-    pub(crate) fn arguments(&self, pid: u32, arguments: &[&str]) {
-        let line = arguments.join("\0") + "\0";
-        self.write(&format!("proc/{pid}/cmdline"), &line);
+    /// A thread that has been switched out so often, and where it waits.
+    pub(crate) fn thread(&self, pid: u32, thread: u32, state: char, switches: u32, at: &str) {
+        let dir = format!("{pid}/task/{thread}");
+        self.stat(&dir, "x", state, 1, switches);
+        self.write(&format!("proc/{dir}/wchan"), at);
     }
 
-    pub(crate) fn thread(&self, pid: u32, thread: u32, state: char, switches: u64, at: &str) {
-        let dir = format!("proc/{pid}/task/{thread}");
-        self.write(&format!("{dir}/stat"), &stat(thread, "x", state, 1, 0));
-        self.write(&format!("{dir}/status"), &status(switches));
-        self.write(&format!("{dir}/wchan"), at);
+    /// Its CPU time is 100 clock ticks for each time that it was switched out.
+    fn stat(&self, dir: &str, name: &str, state: char, parent: u32, switches: u32) {
+        let (pid, ticks) = (dir.rsplit('/').next().unwrap(), 100 * switches);
+        let threads = if state == 'Z' { 1 } else { 4 };
+        let start = format!("{pid} ({name}) {state} {parent} 0 0 0 0 0 0 0 0 0 {ticks} 0 0 0");
+        let stat = format!("{start} 20 0 {threads} 0 100000 0 512 0\n");
+        self.write(&format!("proc/{dir}/stat"), &stat);
+        let switched = format!("voluntary_ctxt_switches:\t{switches}");
+        let status = format!("Uid:\t0\t0\t0\t0\n{switched}\nnonvoluntary_ctxt_switches:\t0\n");
+        self.write(&format!("proc/{dir}/status"), &status);
     }
 
     /// Two samples 4 s apart, and this change in between.
-    pub(crate) fn samples(&self, daemon: Option<u32>, change: impl FnOnce(&Self)) -> Samples {
-        let root = self.root().to_owned();
+    pub(in crate::picture::host) fn samples(
+        &self,
+        daemon: Option<u32>,
+        change: impl FnOnce(&Self),
+    ) -> Samples {
+        let (root, thorough, socket) = (self.root().to_owned(), true, None);
         let subject = Subject {
             root,
+            socket,
             daemon,
-            thorough: true,
-            ..Subject::default()
+            thorough,
         };
         let begin = Sample::take(&subject, &Sample::default()).unwrap();
         change(self);
-        let end = Sample::take(&subject, &begin).unwrap();
-        let (begin, end) = (Arc::new(begin), Arc::new(end));
-        Samples {
-            begin,
-            end,
-            apart: Duration::from_secs(4),
-        }
+        let uptime: f64 = begin.uptime.unwrap_or_default() + 4.0;
+        self.write("proc/uptime", &format!("{uptime} 9000.00\n"));
+        let end = Arc::new(Sample::take(&subject, &begin).unwrap());
+        let begin = Arc::new(begin);
+        Samples { begin, end }
     }
-
-    pub(crate) fn link(&self, path: &str, target: &Path) {
-        symlink(target, self.root().join(path)).unwrap();
-    }
-}
-
-fn stat(pid: u32, name: &str, state: char, parent: u32, ticks: u64) -> String {
-    let threads = if state == 'Z' { 1 } else { 4 };
-    format!(
-        "{pid} ({name}) {state} {parent} 0 0 0 0 0 0 0 0 0 {ticks} 0 0 0 20 0 {threads} 0 100000 0 512 0\n"
-    )
-}
-
-fn status(switches: u64) -> String {
-    format!(
-        "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n"
-    )
 }
 
 pub(crate) fn codes(findings: &[Finding]) -> Vec<(&'static str, Severity)> {
