@@ -17,8 +17,10 @@ const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const HEALTHZ_PORT: u16 = 10248;
 /// Programs that contain a kubelet. It has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
-/// Programs that are a kubelet.
-const KUBELET: [&str; 2] = ["kubelet", "hyperkube"];
+/// The feature gate, and those that include it.
+const EVENTED: &str = "EventedPLEG";
+const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
+type Gates = BTreeMap<String, bool>;
 
 /// Why a kubelet on this node may subscribe to the runtime's events, if one may. Checks the processes below `root`,
 /// which is `/` except in tests. A kubelet that uses another socket than `socket` does not count; `None`: the
@@ -65,8 +67,8 @@ pub(crate) struct Kubelet {
 
 impl Kubelet {
     pub(crate) fn has_name_of(process: &Process) -> bool {
-        let mut names = KUBELET.into_iter().chain(EMBEDDING);
-        names.any(|name| name == process.name)
+        let name = process.name.as_str();
+        matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
     /// The kubelet that this process is or contains. Processes of pods and of users do not count, whatever they are called:
@@ -96,9 +98,8 @@ impl Kubelet {
 
     fn all(proc: &Proc) -> std::io::Result<Vec<Self>> {
         let processes = proc.pids()?.filter_map(|pid| proc.process(pid));
-        Ok(processes
-            .filter_map(|process| Self::of(proc, &process))
-            .collect())
+        let kubelets = processes.filter_map(|process| Self::of(proc, &process));
+        Ok(kubelets.collect())
     }
 
     /// The endpoint of its runtime, if it is set.
@@ -157,85 +158,64 @@ impl Kubelet {
     /// Its configuration files, as it names them. The files in `--config-dir` override the file `--config`.
     fn configurations(&self) -> Vec<(PathBuf, Result<Configuration, &'static str>)> {
         let flag = |name| value(&self.arguments, &[name]).map(PathBuf::from);
-        let default =
-            || Some(DEFAULT_CONFIG.into()).filter(|path: &PathBuf| self.here(path).exists());
-        let mut files: Vec<PathBuf> = flag("--config").or_else(default).into_iter().collect();
+        let default = PathBuf::from(DEFAULT_CONFIG);
+        let default = Some(default).filter(|path| self.here(path).exists());
+        let mut others = Vec::new();
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
-                Ok(entries) => {
-                    let paths = entries.flatten().map(|entry| dir.join(entry.file_name()));
-                    let first = files.len();
-                    files
-                        .extend(paths.filter(|path| path.extension().is_some_and(|e| e == "conf")));
-                    files[first..].sort();
-                }
+                Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
                 // It is reported as a file that cannot be read.
-                Err(_) => files.push(dir),
+                Err(_) => others.push(dir.join("*.conf")),
             }
         }
-        let read = |path: PathBuf| {
+        others.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "conf")
+        });
+        others.sort();
+        let files = flag("--config").or(default).into_iter().chain(others);
+        let read = files.map(|path| {
             let text = bounded::read(&self.here(&path)).map_err(|_| "cannot be read");
-            let read =
-                text.and_then(|text| serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed"));
-            (path, read)
-        };
-        files.into_iter().map(read).collect()
+            let parse =
+                |text: String| serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed");
+            (path, text.and_then(parse))
+        });
+        read.collect()
     }
 
     /// Why it subscribes or may subscribe. Flags override the files.
     fn subscribes(&self) -> Option<String> {
-        let mut flags = Gates::default();
-        for gate in values(&self.arguments, "--feature-gates").flat_map(|list| list.split(',')) {
+        let flags = values(&self.arguments, "--feature-gates").flat_map(|list| list.split(','));
+        let flags = flags.map(|gate| {
             let (name, value) = gate.split_once('=').unwrap_or((gate, "true"));
             // The spellings of false that the kubelet knows.
             let is_false = matches!(value.trim(), "false" | "False" | "FALSE" | "f" | "F" | "0");
-            flags.set(name.trim(), !is_false);
-        }
-        if let Some(enabled) = flags.evented {
+            (name.trim().to_owned(), !is_false)
+        });
+        let flags: Gates = flags.collect();
+        if let Some(enabled) = flags.get(EVENTED) {
             let why = "subscribes to them (--feature-gates=EventedPLEG=true)";
             return enabled.then(|| why.to_owned());
         }
-        let (mut gates, mut decided) = (flags, PathBuf::new());
+        let includes_it =
+            |gates: &Gates| INCLUDING.iter().any(|name| gates.get(*name) == Some(&true));
+        let mut including = includes_it(&flags);
+        let mut decided = None;
         for (path, read) in self.configurations() {
-            let config = match read {
-                Ok(config) => config,
-                Err(why) => {
-                    return Some(format!("may subscribe to them: {} {why}", path.display()));
-                }
+            let shown = path.display();
+            let gates = match read.map(|config| config.feature_gates.unwrap_or_default()) {
+                Ok(gates) => gates,
+                Err(why) => return Some(format!("may subscribe to them: {shown} {why}")),
             };
-            for (name, enabled) in config.feature_gates.unwrap_or_default() {
-                if gates.set(&name, enabled) {
-                    decided.clone_from(&path);
-                }
-            }
+            including |= includes_it(&gates);
+            let why = format!("subscribes to them (EventedPLEG in {shown})");
+            decided = gates
+                .get(EVENTED)
+                .map(|enabled| enabled.then_some(why))
+                .or(decided);
         }
-        match gates.evented {
-            Some(true) => Some(format!(
-                "subscribes to them (EventedPLEG in {})",
-                decided.display()
-            )),
-            None if gates.all => Some("subscribes to them (AllAlpha or AllBeta)".to_owned()),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Default)]
-struct Gates {
-    evented: Option<bool>,
-    /// AllAlpha or AllBeta, which include it.
-    all: bool,
-}
-
-impl Gates {
-    /// Sets a gate. Returns true if it is EventedPLEG.
-    fn set(&mut self, name: &str, enabled: bool) -> bool {
-        match name {
-            "EventedPLEG" => self.evented = Some(enabled),
-            "AllAlpha" | "AllBeta" => self.all |= enabled,
-            _ => {}
-        }
-        name == "EventedPLEG"
+        let why = "subscribes to them (AllAlpha or AllBeta)";
+        decided.unwrap_or_else(|| including.then(|| why.to_owned()))
     }
 }
 
@@ -243,21 +223,20 @@ impl Gates {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Configuration {
-    feature_gates: Option<BTreeMap<String, bool>>,
+    feature_gates: Option<Gates>,
     container_runtime_endpoint: Option<String>,
     healthz_port: Option<u16>,
 }
 
 /// The values of a flag, given as `--flag=value` or as `--flag value`.
 fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'a str> {
+    let next = arguments.iter().skip(1).map(Some).chain([None]);
     arguments
         .iter()
-        .enumerate()
-        .filter_map(move |(n, argument)| {
-            let rest = argument.strip_prefix(flag)?;
-            let next = || arguments.get(n + 1).filter(|_| rest.is_empty());
-            rest.strip_prefix('=')
-                .or_else(|| next().map(String::as_str))
+        .zip(next)
+        .filter_map(move |(argument, next)| match argument.strip_prefix(flag)? {
+            "" => next.map(String::as_str),
+            rest => rest.strip_prefix('='),
         })
 }
 
@@ -268,9 +247,8 @@ pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'
 
 /// What tells apart two files.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path)
-        .ok()
-        .map(|found| (found.dev(), found.ino()))
+    let found = fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 #[cfg(test)]

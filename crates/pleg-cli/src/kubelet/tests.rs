@@ -61,7 +61,7 @@ fn feature_gate_in_configuration_file_is_found() {
     }
     let host = node("kubelet --config /etc/kubelet.yaml --config-dir=/etc/kubelet.d");
     host.write("etc/kubelet.yaml", disabled);
-    assert!(why(&host).contains("/etc/kubelet.d cannot be read"));
+    assert!(why(&host).contains("/etc/kubelet.d/*.conf cannot be read"));
     host.write("etc/kubelet.d/10-gates.conf", enabled);
     host.write("etc/kubelet.d/20-other.conf", "address: 0.0.0.0\n");
     assert!(why(&host).contains("/etc/kubelet.d/10-gates.conf"));
