@@ -145,55 +145,47 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+    use tempfile::TempDir;
 
-    fn bind(root: &Path, path: &str) -> UnixListener {
-        let path = below(root, Path::new(path));
+    fn bind(root: &TempDir, path: &str) -> UnixListener {
+        let path = below(root.path(), Path::new(path));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         UnixListener::bind(path).unwrap()
     }
 
-    fn searched(root: &Path) -> String {
-        match search(root) {
-            Ok(Some(found)) => found.to_string(),
-            Ok(None) => not_found().to_string(),
+    fn searched(root: &TempDir) -> String {
+        match search(root.path()) {
+            Ok(found) => found.map_or_else(|| not_found().to_string(), |found| found.to_string()),
             Err(error) => format!("{error:#}"),
         }
     }
 
-    #[test]
-    fn sockets_of_distributions_are_found() {
-        for path in [
-            "/run/k3s/containerd/containerd.sock",
-            "/run/k0s/containerd.sock",
-            "/var/snap/microk8s/common/run/containerd.sock",
-            "/run/cri-dockerd.sock",
-            "/run/containerd/containerd.sock",
-            "/run/crio/crio.sock",
-        ] {
-            let root = tempfile::tempdir().unwrap();
-            assert!(searched(root.path()).contains(path), "tried");
-            let _socket = bind(root.path(), path);
-            fs::create_dir_all(root.path().join("var")).unwrap();
-            std::os::unix::fs::symlink("../run", root.path().join("var/run")).unwrap();
-            assert_eq!(searched(root.path()), format!("unix://{path} (found)"));
-        }
-    }
+    const SOCKETS: &str = "/run/k3s/containerd/containerd.sock /run/k0s/containerd.sock /run/cri-dockerd.sock \
+        /var/snap/microk8s/common/run/containerd.sock /run/containerd/containerd.sock /run/crio/crio.sock";
 
     #[test]
-    fn first_of_two_sockets_is_used_and_the_other_named() {
+    fn sockets_of_distributions_are_found_and_further_ones_named() {
+        for path in SOCKETS.split_whitespace() {
+            let root = tempfile::tempdir().unwrap();
+            assert!(searched(&root).contains(path), "tried");
+            let _socket = bind(&root, path);
+            fs::create_dir_all(root.path().join("var")).unwrap();
+            std::os::unix::fs::symlink("../run", root.path().join("var/run")).unwrap();
+            assert_eq!(searched(&root), format!("unix://{path} (found)"));
+        }
         let root = tempfile::tempdir().unwrap();
-        let _two = ["/run/crio/crio.sock", "/run/containerd/containerd.sock"]
-            .map(|p| bind(root.path(), p));
-        assert_eq!(
-            searched(root.path()),
-            "unix:///run/containerd/containerd.sock (found; not examined: /run/crio/crio.sock)"
-        );
+        let two = ["/run/crio/crio.sock", "/run/containerd/containerd.sock"];
+        let _two = two.map(|path| bind(&root, path));
+        let first =
+            "unix:///run/containerd/containerd.sock (found; not examined: /run/crio/crio.sock)";
+        assert_eq!(searched(&root), first);
     }
 
     #[test]
     fn configuration_of_crictl_is_used_or_an_error() {
         let root = tempfile::tempdir().unwrap();
-        let _known = bind(root.path(), "/run/crio/crio.sock");
+        let _known = bind(&root, "/run/crio/crio.sock");
+        let file = root.path().join("etc/crictl.yaml");
         fs::create_dir(root.path().join("etc")).unwrap();
         let missing =
             "unix:///run/gone.sock (set in /etc/crictl.yaml; not examined: /run/crio/crio.sock)";
@@ -202,7 +194,7 @@ mod tests {
         let not_yaml = format!("{error} unix:///path: line 1 column 19: expected string scalar");
         for (text, found) in [
             (
-                "runtime-endpoint: unix:///run/gone.sock\ntimeout: 2\n",
+                "runtime-endpoint: unix:///run/gone.sock\ntimeout: 2",
                 missing,
             ),
             ("runtime-endpoint: /run/gone.sock\n", missing),
@@ -211,12 +203,12 @@ mod tests {
             ("runtime-endpoint: [\n", &not_yaml),
             ("runtime-endpoint: tcp://1.2.3.4:5\n", error),
         ] {
-            fs::write(root.path().join("etc/crictl.yaml"), text).unwrap();
-            let shown = searched(root.path());
+            fs::write(&file, text).unwrap();
+            let shown = searched(&root);
             assert!(shown.starts_with(found), "{text}: {shown}");
         }
-        fs::remove_file(root.path().join("etc/crictl.yaml")).unwrap();
-        fs::create_dir(root.path().join("etc/crictl.yaml")).unwrap();
-        assert!(searched(root.path()).starts_with(error), "a directory");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(searched(&root).starts_with(error), "a directory");
     }
 }

@@ -311,58 +311,53 @@ mod tests {
     fn name_with_spaces_and_parentheses_is_parsed() {
         let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
         let process = Process::parse(stat).unwrap();
-        assert_eq!(process.name, "a) b (c");
+        let Process {
+            pid,
+            state,
+            parent,
+            threads,
+            memory,
+            ..
+        } = process;
         assert_eq!(
-            (process.pid, process.state, process.parent, process.threads),
-            (42, 'D', 7, 3)
+            (pid, state, parent, threads, memory),
+            (42, 'D', 7, 3, 4_096_000)
         );
-        assert!((process.age(19.0) - 10.0).abs() < 1e-9, "{process:?}");
-        assert!(
-            (process.started_at(1000.0) - 1009.0).abs() < 1e-9,
-            "{process:?}"
-        );
-        assert_eq!((process.memory, process.resident() % 16), (4_096_000, 0));
-    }
-
-    #[test]
-    fn malformed_stat_is_no_process() {
+        assert_eq!((&*process.name, process.resident() % 16), ("a) b (c", 0));
+        let times = [process.age(19.0), process.started_at(1000.0)];
+        assert_eq!(times.map(|time| time.round() as u64), [10, 1009]);
         for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
             assert_eq!(Process::parse(stat), None, "{stat}");
         }
     }
 
+    const OF_PODS: &str = "
+        0::/kubepods/burstable/podUID/ID
+        4:memory:/kubepods/besteffort/podHEX/ID
+        0::/kubepods.slice/kubepods-podSLICE.slice/cri-containerd-ID.scope
+        0::/kubelet/kubepods/podUID/ID
+        0::/../../podUID/ID
+        0::/../kubepods-burstable-podSLICE.slice/crio-ID.scope/crio-conmon-x
+        0::/k8s.io/ID";
+    const OF_OTHERS: &str = "
+        0::/system.slice/kubelet.service
+        0::/../../system.slice/containerd.service
+        0::/
+        0::/podruntime/kubelet
+        0::/docker/ID
+        0::/kubepods.slice/kubepods-podSLICE.slice/crio-conmon-ID.scope";
+
     #[test]
     fn control_groups_of_pods_are_told_from_others() {
         let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
-        let slice = uid.replace('-', "_");
-        let container = "f".repeat(64);
-        for pods in [
-            format!("0::/kubepods/burstable/pod{uid}/{container}"),
-            format!(
-                "4:memory:/kubepods/besteffort/pod{}/{container}",
-                uid.replace('-', "")
-            ),
-            format!(
-                "0::/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-{container}.scope"
-            ),
-            format!("0::/kubelet/kubepods/pod{uid}/{container}"),
-            format!("0::/../../pod{uid}/{container}"),
-            format!(
-                "0::/../kubepods-burstable-pod{slice}.slice/crio-{container}.scope/crio-conmon-x"
-            ),
-            format!("0::/k8s.io/{container}"),
-        ] {
-            assert!(is_pods(&pods), "{pods}");
-        }
-        for other in [
-            "0::/system.slice/kubelet.service".to_owned(),
-            "0::/../../system.slice/containerd.service".to_owned(),
-            "0::/".to_owned(),
-            "0::/podruntime/kubelet".to_owned(),
-            format!("0::/docker/{container}"),
-            format!("0::/kubepods.slice/kubepods-pod{slice}.slice/crio-conmon-{container}.scope"),
-        ] {
-            assert!(!is_pods(&other), "{other}");
+        for (lines, expected) in [(OF_PODS, true), (OF_OTHERS, false)] {
+            let lines = lines.replace("SLICE", &uid.replace('-', "_"));
+            let lines = lines
+                .replace("HEX", &uid.replace('-', ""))
+                .replace("UID", uid);
+            for line in lines.replace("ID", &"f".repeat(64)).trim().lines() {
+                assert_eq!(is_pods(line.trim()), expected, "{line}");
+            }
         }
     }
 

@@ -134,10 +134,9 @@ impl Group {
     /// Finds the group in the text of `/proc/PID/cgroup`.
     pub(super) fn find(files: &Path, text: &str, controller: &str) -> Option<Self> {
         let group_of = |name: &str| {
-            let lines = text
-                .lines()
-                .filter_map(|line| line.split_once(':')?.1.split_once(':'));
-            let mut groups = lines.filter(|(names, _)| names.split(',').any(|n| n == name));
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            let groups = lines.filter_map(|(_, group)| group.split_once(':'));
+            let mut groups = groups.filter(|(names, _)| names.split(',').any(|n| n == name));
             Some(groups.next()?.1.replace("/..", ""))
         };
         let (root, path) = match group_of(controller) {
@@ -145,10 +144,8 @@ impl Group {
             None => (MOUNT.to_owned(), group_of("")?),
         };
         let mut groups = ABOVE.iter().map(|above| {
-            let path = format!("{root}{above}{path}")
-                .trim_end_matches('/')
-                .to_owned();
-            let files = files.to_owned();
+            let path = format!("{root}{above}{path}");
+            let (files, path) = (files.to_owned(), path.trim_end_matches('/').to_owned());
             Self { files, path }
         });
         groups.find(|group| group.file("").is_dir())
@@ -175,13 +172,10 @@ impl Group {
 
     /// This group and those above it.
     fn with_parents(&self) -> impl Iterator<Item = Self> {
-        let paths = Path::new(&self.path)
-            .ancestors()
-            .map(|path| path.display().to_string());
-        let files = || self.files.clone();
-        let groups = paths.map(move |path| Self {
-            files: files(),
-            path,
+        let paths = Path::new(&self.path).ancestors();
+        let groups = paths.map(|path| {
+            let (files, path) = (self.files.clone(), path.display().to_string());
+            Self { files, path }
         });
         groups.take_while(|group| group.path.len() > MOUNT.len())
     }
@@ -198,14 +192,10 @@ impl Group {
             false => (self.figure("cgroup.events frozen")? == 1, "cgroup.freeze"),
         };
         frozen.then_some(())?;
-        let causes = self
-            .with_parents()
-            .filter(|group| group.figure(flag) == Some(1));
-        Some(
-            causes
-                .last()
-                .map_or_else(|| self.path.clone(), |group| group.path),
-        )
+        let mut groups: Vec<Self> = self.with_parents().collect();
+        groups.retain(|group| group.figure(flag) == Some(1));
+        let cause = groups.pop().map(|group| group.path);
+        cause.or_else(|| Some(self.path.clone()))
     }
 
     fn limit(&self, controller: &Controller) -> Option<Limit> {
@@ -236,19 +226,14 @@ pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
 
 /// Of each controller the limit that held the runtime back most between two samples.
 pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
-    let mut worst: Vec<Limit> = after
-        .iter()
-        .cloned()
-        .filter_map(|mut limit| {
-            let mut before = before
-                .iter()
-                .filter(|before| before.controller == limit.controller);
-            let before = before.find(|before| before.group == limit.group)?;
-            limit.events = limit.events.saturating_sub(before.events);
-            limit.periods = limit.periods.saturating_sub(before.periods);
-            Some(limit)
-        })
-        .collect();
+    let during = after.iter().cloned().filter_map(|mut limit| {
+        let is_same = |b: &&Limit| (&b.controller, &b.group) == (&limit.controller, &limit.group);
+        let before = before.iter().find(is_same)?;
+        limit.events = limit.events.saturating_sub(before.events);
+        limit.periods = limit.periods.saturating_sub(before.periods);
+        Some(limit)
+    });
+    let mut worst: Vec<Limit> = during.collect();
     worst.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
     worst.sort_by(|a, b| a.controller.cmp(&b.controller));
     worst.dedup_by(|a, b| a.controller == b.controller);

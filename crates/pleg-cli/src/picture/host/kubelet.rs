@@ -155,12 +155,11 @@ async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let silent = answer.is_err();
     // An error: nothing listens, or something else.
     let answer = answer.ok().transpose().ok()?;
+    let (status, text) = answer.unwrap_or_default();
     Some(Healthz {
         silent,
-        healthy: answer
-            .as_ref()
-            .is_some_and(|(status, _)| status.is_success()),
-        failed: answer.map_or_else(Vec::new, |(_, text)| failed_checks(&text)),
+        healthy: !silent && status.is_success(),
+        failed: failed_checks(&text),
     })
 }
 
@@ -312,10 +311,8 @@ fn time(line: &str, now: f64) -> Option<f64> {
 /// `E1124 12:00:10.000000`, in the local time zone.
 fn klog_time(line: &str, now: f64) -> Option<f64> {
     let (stamp, zone) = (line.get(1..21)?, TimeZone::system());
-    let year = Timestamp::from_second(now as i64)
-        .ok()?
-        .to_zoned(zone.clone())
-        .year();
+    let time = Timestamp::from_second(now as i64).ok()?;
+    let year = time.to_zoned(zone.clone()).year();
     let mut times = [year, year - 1].into_iter().filter_map(|year| {
         let time = DateTime::strptime("%Y %m%d %H:%M:%S%.f", format!("{year} {stamp}")).ok()?;
         Some(time.to_zoned(zone.clone()).ok()?.timestamp().as_second() as f64)
@@ -356,38 +353,31 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
 fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let mut checks = kubelet.healthz.iter().flat_map(|healthz| &healthz.failed);
     let failed = checks.any(|check| check.eq_ignore_ascii_case("pleg"));
-    let journal = kubelet
-        .journal
-        .as_ref()
-        .filter(|journal| journal.unhealthy > 0);
+    let journal = kubelet.journal.as_ref();
+    let journal = journal.filter(|journal| journal.unhealthy > 0);
     (failed || journal.is_some()).then_some(())?;
     let ago = journal.and_then(|journal| journal.ago_seconds);
     let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time";
     let mut finding = KUBELET_PLEG.found("the kubelet reports that its PLEG is not healthy", next);
     if !failed && ago.is_none_or(|ago| ago > RECENT) {
         finding.severity = Severity::Warning;
-        finding.summary =
-            "the kubelet reported in the last quarter of an hour that its PLEG was not healthy"
-                .to_owned();
+        let when = "in the last quarter of an hour";
+        finding.summary = format!("the kubelet reported {when} that its PLEG was not healthy");
     }
     let finding = finding.because_of(failed.then(|| "its /healthz names pleg".to_owned()));
     let Some(journal) = journal else {
         return Some(finding);
     };
-    let ago = ago
-        .map(|ago| format!(", the last {ago:.0} s ago"))
-        .unwrap_or_default();
+    let ago = ago.map(|ago| format!(", the last {ago:.0} s ago"));
+    let ago = ago.unwrap_or_default();
     let (times, skips) = (journal.unhealthy, journal.skipped);
     let active = journal.inactive.as_ref().zip(journal.threshold.as_ref());
     let active =
         active.map(|(at, most)| format!("last active {at} before; the threshold is {most}"));
     let skipped = format!("it skipped the synchronization of pods {skips} times");
     let finding = finding.because(format!("{times} times in its log in 15 min{ago}"));
-    Some(
-        finding
-            .because_of(active)
-            .because_of((skips > 0).then_some(skipped)),
-    )
+    let skipped = (skips > 0).then_some(skipped);
+    Some(finding.because_of(active).because_of(skipped))
 }
 
 /// `/healthz` fails for another reason.

@@ -143,11 +143,10 @@ fn relevant(table: &str) -> Vec<Mount> {
 fn parse(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let path = unescaped(left.split(' ').nth(4)?);
-    let (pod, fs) = (pod_in(&path), right.split(' ').next()?.to_owned());
     Some(Mount {
+        pod: pod_in(&path),
         path,
-        fs,
-        pod,
+        fs: right.split(' ').next()?.to_owned(),
         answer_millis: None,
     })
 }
@@ -157,9 +156,8 @@ fn unescaped(path: &str) -> String {
     let mut parts = path.split('\\');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
-        let code = part
-            .get(..3)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let digits = part.get(..3);
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
         bytes.push(code.unwrap_or(b'\\'));
         bytes.extend(part.bytes().skip(if code.is_some() { 3 } else { 0 }));
     }
@@ -212,16 +210,12 @@ fn finding(kind: &Kind, all: &[Mount], [what, next]: [&str; 2], calls: &Calls) -
             None => format!("no answer within {} s", DEADLINE.as_secs()),
         };
         let Mount { path, fs, .. } = mount;
-        (
-            format!("{path}{pod}"),
-            format!("{path} ({fs}){pod}: {answer}"),
-        )
+        let line = format!("{path} ({fs}){pod}: {answer}");
+        (format!("{path}{pod}"), line)
     });
     let (names, lines): (Vec<String>, Vec<String>) = named.unzip();
-    Some(
-        kind.found(format!("{what}: {}", listed(&names)?), next)
-            .because_of(lines),
-    )
+    let finding = kind.found(format!("{what}: {}", listed(&names)?), next);
+    Some(finding.because_of(lines))
 }
 
 #[cfg(test)]

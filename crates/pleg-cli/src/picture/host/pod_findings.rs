@@ -67,19 +67,14 @@ fn helpers(shims: &Shims, calls: &Calls) -> Option<Finding> {
     };
     let mut rows = rows(&shims.helpers, calls, |helper| {
         let (name, pid, age) = (&helper.id, helper.pid, helper.age_seconds);
-        let at: String = helper
-            .blocked
-            .iter()
-            .map(|at| format!(", in {at}"))
-            .collect();
+        let at = helper.blocked.iter().map(|at| format!(", in {at}"));
+        let at: String = at.collect();
         Some(format!("{name} (pid {pid}) runs for {age:.0} s{at}"))
     });
-    for (row, _) in rows
-        .iter_mut()
-        .zip(&shims.helpers)
-        .filter(|(_, h)| h.shim.is_none())
-    {
-        row.0 = "the runtime".to_owned();
+    for ((pod, ..), helper) in rows.iter_mut().zip(&shims.helpers) {
+        if helper.shim.is_none() {
+            "the runtime".clone_into(pod);
+        }
     }
     let summary = format!("{} hangs: it has not ended for {{}}", oldest.id);
     found(&RUNC_HANGS, &summary, &next, rows)
@@ -119,10 +114,8 @@ fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
         let group = process.frozen.as_ref()?;
         Some(format!("process {} is frozen by {group}", process.pid))
     });
-    let group = shims
-        .processes
-        .iter()
-        .find_map(|process| process.frozen.as_ref())?;
+    let mut groups = shims.processes.iter().filter_map(|p| p.frozen.as_ref());
+    let group = groups.next()?;
     let why = "Find out who froze it (a paused task, a checkpoint that failed)";
     let next = format!("{why}; then thaw it: {}", thaw(group));
     let summary = "a container of {} is frozen: it does nothing, and cannot be stopped";
@@ -155,10 +148,8 @@ fn blocked(
     let (_, _, pid) = rows.first()?;
     let find =
         format!("Find the mount or disk for which it waits: `cat /proc/{pid}/{threads}stack`");
-    let places = all
-        .iter()
-        .filter(|m| is_blocked(m))
-        .flat_map(|m| m.blocked.clone());
+    let blocked = all.iter().filter(|m| is_blocked(m));
+    let places = blocked.flat_map(|member| member.blocked.clone());
     let next = what_blocks(&places.collect::<Vec<_>>(), find);
     let summary = format!("{what} of {{}} is blocked in the kernel{so}");
     found(kind, &summary, &next, rows)

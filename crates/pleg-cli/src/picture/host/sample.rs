@@ -184,12 +184,15 @@ impl Sample {
     /// The kubelet, and the endpoint of its runtime if that is not the one that serves the socket: of several kubelets one that
     /// uses the socket.
     pub(super) fn kubelet(&self) -> Option<(&Seen, &Kubelet, &Option<String>)> {
-        let seen = self.processes.values();
-        let kubelets = seen.filter_map(|seen| match seen.role.as_deref()? {
+        let kubelets = self.all().filter_map(|seen| match seen.role.as_deref()? {
             Role::Kubelet(kubelet, other) => Some((seen, kubelet, other)),
             _ => None,
         });
         kubelets.min_by_key(|(_, _, other)| other.is_some())
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Seen> {
+        self.processes.values()
     }
 
     /// The same process at the time of another sample.
@@ -228,9 +231,8 @@ impl Samples {
         let process = process.zip(&before.blocked);
         let threads = after.threads.iter();
         let threads = threads.filter_map(|(id, blocked)| Some((blocked, before.threads.get(id)?)));
-        let both = process
-            .chain(threads)
-            .filter(|(after, before)| after.since(before));
+        let both = process.chain(threads);
+        let both = both.filter(|(after, before)| after.since(before));
         let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());
         let frozen = after.frozen.clone();
         Lasting {

@@ -197,32 +197,21 @@ fn container_in(line: &str) -> Option<&str> {
 /// The working directory of a shim of containerd is the bundle of its sandbox. Beside it are the bundles of all containers of
 /// the runtime, each with the PID of its init process in the file `init.pid`.
 pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<String, u32> {
-    let named = sample
-        .processes
-        .values()
-        .filter(|seen| seen.process.name == CONTAINERD);
+    let named = sample.all().filter(|seen| seen.process.name == CONTAINERD);
     let shims = named.filter(|seen| seen.shim().is_some());
     let mut bundles = shims.map(|seen| proc.path(&format!("{}/cwd", seen.process.pid)));
     let bundle = bundles.find(|bundle| bundle.join("init.pid").exists());
     let bundles = bundle.and_then(|bundle| fs::read_dir(bundle.join("..")).ok());
-    let inits = bundles
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MOST_BUNDLES)
-        .filter_map(|bundle| {
-            let container = bundle.file_name().to_string_lossy().into_owned();
-            let pid = match before.inits.get(&container) {
-                // It never changes.
-                Some(pid) => *pid,
-                None => bounded::read(&bundle.path().join("init.pid"))
-                    .ok()?
-                    .trim()
-                    .parse()
-                    .ok()?,
-            };
-            Some((container, pid))
-        });
+    let bundles = bundles.into_iter().flatten().flatten().take(MOST_BUNDLES);
+    let inits = bundles.filter_map(|bundle| {
+        let container = bundle.file_name().to_string_lossy().into_owned();
+        // It never changes.
+        if let Some(pid) = before.inits.get(&container) {
+            return Some((container, *pid));
+        }
+        let text = bounded::read(&bundle.path().join("init.pid")).ok()?;
+        Some((container, text.trim().parse().ok()?))
+    });
     inits.collect()
 }
 
@@ -250,26 +239,22 @@ impl Shims {
             dead_inits: dead(end).filter(|init| gone.contains(init)).collect(),
             ..Self::default()
         };
-        for seen in end.processes.values() {
+        for seen in end.all() {
             shims.add(samples, seen);
         }
         let dead = begin
-            .processes
-            .values()
+            .all()
             .map(|seen| &seen.process)
             .filter(|b| b.is_dead());
         for zombie in dead.filter(|b| end.same(b).is_some_and(|seen| seen.process.is_dead())) {
             let mut parents = shims.shims.iter_mut();
             let parent = parents.find(|shim| shim.pid == zombie.parent);
-            parent
-                .into_iter()
-                .for_each(|shim| shim.zombies.push(zombie.pid));
+            if let Some(shim) = parent {
+                shim.zombies.push(zombie.pid);
+            }
         }
         // One that ended in between existed: its sandbox is not without a shim, but about to end.
-        let ended = begin
-            .processes
-            .values()
-            .filter(|seen| end.same(&seen.process).is_none());
+        let ended = begin.all().filter(|seen| end.same(&seen.process).is_none());
         let ended = ended.filter_map(|seen| Some(Member::new(&seen.process, seen.shim()?)));
         shims.shims.extend(ended);
         shims

@@ -3,7 +3,7 @@ mod processes;
 
 use self::fake::FakeHost;
 use super::*;
-use crate::picture::finding::{Severity, arrange};
+use crate::picture::finding::{Layer, Severity, arrange};
 
 fn calls() -> Calls {
     Calls {
@@ -111,6 +111,14 @@ fn host(evidence: &str) -> Host {
     serde_json::from_str(evidence).unwrap()
 }
 
+/// The findings, as they are shown, if calls are slow and this is found too.
+fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
+    let mut findings = check(&host(evidence), &calls());
+    let (layer, severity) = (Layer::Runtime, Severity::Critical);
+    findings.push(Finding::new(code, layer, severity, "", ""));
+    arrange(findings)
+}
+
 #[test]
 fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
     let runbook = include_str!("../../../../../docs/runbook.md");
@@ -118,36 +126,32 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
     for row in FINDINGS.trim().lines() {
         let (evidence, expected) = row.split_once(" =>").unwrap();
         let findings = check(&host(evidence), &fine());
-        let found: Vec<String> = findings
+        let found = findings
             .iter()
-            .map(|f| format!("{} {}", f.code, f.severity))
-            .collect();
-        assert_eq!(found.join(", "), expected.trim(), "{evidence}");
-        for finding in findings {
-            let heading = format!("\n### {}\n", finding.code);
-            assert!(doctor.contains(&heading), "{} is missing", finding.code);
-            assert!(!finding.next.contains("PID"), "{}", finding.next);
-            assert!(
-                !finding.explains.contains(&finding.code),
-                "{}",
-                finding.code
-            );
-        }
-    }
-}
-
-#[test]
-fn pressure_is_a_warning_beside_a_slow_call() {
-    for row in FINDINGS
-        .lines()
-        .filter(|row| row.ends_with("_pressure info") || row.ends_with("_tasks info"))
-    {
-        let (evidence, _) = row.split_once(" =>").unwrap();
+            .map(|f| format!("{} {}", f.code, f.severity));
         assert_eq!(
-            check(&host(evidence), &calls())[0].severity,
-            Severity::Warning,
-            "{row}"
+            found.collect::<Vec<_>>().join(", "),
+            expected.trim(),
+            "{evidence}"
         );
+        for Finding {
+            code,
+            next,
+            explains,
+            ..
+        } in findings
+        {
+            assert!(
+                doctor.contains(&format!("\n### {code}\n")),
+                "{code} is missing"
+            );
+            assert!(!next.contains("PID") && !next.contains("{}"), "{next}");
+            assert!(!explains.contains(&code), "{code}");
+        }
+        if expected.ends_with("_pressure info") || expected.ends_with("_tasks info") {
+            let beside_a_slow_call = &check(&host(evidence), &calls())[0];
+            assert_eq!(beside_a_slow_call.severity, Severity::Warning, "{row}");
+        }
     }
 }
 
@@ -164,14 +168,7 @@ fn advice_follows_from_the_cause() {
 fn starved_node_advises_nothing_that_kills() {
     let starved = r#"{"pressure": {"cpu": {"some": {"share": 0.9}}}, "shims": {"shims": [{"pid": 10, "id": "s1", "zombies": [13]}],
         "deadInits": [{"container": "c1", "pid": 14}]}}"#;
-    let findings = check(
-        &host(starved),
-        &Calls {
-            slow: true,
-            ..fine()
-        },
-    );
-    let findings = arrange(findings);
+    let findings = arranged(starved, "list_slow");
     assert_eq!(findings[0].code, "cpu_pressure");
     assert!(
         !findings.iter().any(|f| f.next.contains("`kill")),
@@ -186,44 +183,22 @@ fn recording_gives_the_same_findings() {
         "shims": {"complete": true, "shims": [{"pid": 11, "id": "s2", "blocked": ["nfs"]}]}}"#,
     );
     let recording = serde_json::to_string(&host).unwrap();
-    let read: Host = serde_json::from_str(&recording).unwrap();
-    assert_eq!(read, host);
-    assert_eq!(check(&read, &calls()), check(&host, &calls()));
+    assert_eq!(serde_json::from_str::<Host>(&recording).unwrap(), host);
     assert_eq!(serde_json::from_str::<Host>("{}").unwrap(), Host::default());
 }
 
 #[test]
 fn stopped_daemon_precedes_pressure_that_slows_calls() {
-    let stalls = r#"{"some": {"share": 0.9}}"#;
-    let host = host(&format!(
-        r#"{{"pressure": {{"cpu": {stalls}, "io": {stalls}}}, "daemon": {{"stopped": true, "waitingForCpu": 5.0}}}}"#
-    ));
-    let mut findings = check(&host, &calls());
-    let silent = crate::picture::finding::Layer::Runtime;
-    findings.push(Finding::new(
+    let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
+    let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
+    let both = arranged(
+        &format!(r#"{{"pressure": {stalls}, {stopped}}}"#),
         "runtime_silent",
-        silent,
-        Severity::Critical,
-        "",
-        "",
-    ));
-    let findings = arrange(findings);
-    assert_eq!(findings[0].code, "daemon_stopped");
-    let alone = Host {
-        daemon: None,
-        ..host
-    };
-    let mut findings = check(&alone, &calls());
-    findings.push(Finding::new(
-        "list_slow",
-        silent,
-        Severity::Critical,
-        "",
-        "",
-    ));
-    let findings = arrange(findings);
-    assert_eq!(findings[0].severity, Severity::Critical);
-    assert!(findings[0].code.ends_with("_pressure"), "{findings:?}");
+    );
+    assert_eq!(both[0].code, "daemon_stopped");
+    let alone = arranged(&format!(r#"{{"pressure": {stalls}}}"#), "list_slow");
+    assert_eq!(alone[0].severity, Severity::Critical);
+    assert!(alone[0].code.ends_with("_pressure"), "{alone:?}");
 }
 
 #[test]
@@ -263,18 +238,11 @@ async fn this_host_is_examined_in_time() {
     );
 }
 
-fn target(root: &Path, socket: Option<PathBuf>) -> HostTarget {
-    HostTarget {
-        root: root.to_owned(),
-        journalctl: vec!["true".into()],
-        ..HostTarget::new(socket)
-    }
-}
-
 #[tokio::test]
 async fn what_cannot_be_read_is_named() {
-    let empty = tempfile::tempdir().unwrap();
-    let host = Box::pin(collect(&target(empty.path(), None), Duration::ZERO)).await;
+    let empty = FakeHost::new();
+    empty.remove("proc");
+    let host = Box::pin(collect(&empty.target(), Duration::ZERO)).await;
     let unreadable = host.unreadable.join("; ");
     for part in ["mounts: ", "processes: "] {
         assert!(unreadable.contains(part), "{unreadable}");
@@ -282,7 +250,7 @@ async fn what_cannot_be_read_is_named() {
     assert_eq!(check(&host, &calls()), []);
     let hidden = FakeHost::new();
     hidden.remove("proc/self");
-    let host = Watch::new(target(hidden.root(), None)).look(false).await;
+    let host = Watch::new(hidden.target()).look(false).await;
     assert_eq!(
         host.unreadable,
         ["all processes of the host: not visible from here"]
@@ -296,7 +264,7 @@ async fn evidence_contains_no_command_line() {
     host.run(901, "kubelet --healthz-port=1 --token=hidden");
     host.write("proc/900/environ", "SECRET=hidden");
     host.write("proc/1/mountinfo", "");
-    let evidence = Box::pin(collect(&target(host.root(), None), Duration::ZERO)).await;
+    let evidence = Box::pin(collect(&host.target(), Duration::ZERO)).await;
     let recording = serde_json::to_string(&evidence).unwrap();
     assert!(
         recording.contains("\"s1\"") && recording.contains("901"),
@@ -315,7 +283,12 @@ async fn watch_compares_each_look_with_the_one_before() {
     host.run(own, "containerd --root=/state -c /c.toml");
     host.write("c.toml", "state = \"/state\"\n");
     host.process(own, "containerd", 'T', 1);
-    let mut watch = Watch::new(target(host.root(), Some(socket)));
+    let socket = Some(socket);
+    let target = HostTarget {
+        socket,
+        ..host.target()
+    };
+    let mut watch = Watch::new(target);
     let first = watch.look(false).await;
     assert!(
         !first.daemon.unwrap().stopped,

@@ -20,30 +20,27 @@ fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
 fn log_lines_of_old_and_new_kubelets_are_counted() {
     let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
     let text = [OLD, NEW, other].concat();
-    let expected = Journal {
-        lines: 3,
-        unhealthy: 2,
-        skipped: 2,
-        ago_seconds: Some(10.0),
-        inactive: Some("3m10.6s".to_owned()),
-        threshold: Some("3m0s".to_owned()),
-    };
-    assert_eq!(read(&text, 1_764_000_020.0, None), expected);
+    let journal = read(&text, 1_764_000_020.0, None);
+    let expected = r#"{"lines":3,"unhealthy":2,"skipped":2,"agoSeconds":10.0,"inactive":"3m10.6s","threshold":"3m0s"}"#;
+    assert_eq!(serde_json::to_string(&journal).unwrap(), expected);
     let restarted = read(&text, 1_764_000_020.0, Some(1_764_000_005.0));
     assert_eq!(restarted.unhealthy, 1, "another process logged the first");
     let old = read(&text, 1_764_000_905.0, None);
     assert_eq!(old.unhealthy, 1, "a file has older lines, too");
+    let text =
+        "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
+    let malformed = serde_json::to_string(&read(text, 0.0, None)).unwrap();
+    let no_figures =
+        r#""unhealthy":2,"skipped":0,"agoSeconds":null,"inactive":null,"threshold":null}"#;
+    assert!(malformed.ends_with(no_figures), "{malformed}");
 }
 
 #[test]
 fn first_minute_of_a_kubelet_is_no_alarm() {
-    for (after, counted) in [(0.5, 0), (59.0, 0), (61.0, 1)] {
-        let line = format!(
-            "{} n kubelet: err=\"PLEG is not healthy: pleg has yet to be successful\"\n",
-            1000.0 + after
-        );
-        let journal = read(&line, 1100.0, Some(1000.0));
-        assert_eq!(journal.unhealthy, counted, "{after}");
+    let text = "err=\"PLEG is not healthy: pleg has yet to be successful\"";
+    for (at, counted) in [(1000.5, 0), (1059.0, 0), (1061.0, 1)] {
+        let journal = read(&format!("{at} n kubelet: {text}\n"), 1100.0, Some(1000.0));
+        assert_eq!(journal.unhealthy, counted, "{at}");
     }
 }
 
@@ -53,16 +50,12 @@ fn time_of_a_line_is_read_in_each_format() {
     let local = Timestamp::from_second(1_764_000_010)
         .unwrap()
         .to_zoned(TimeZone::system());
-    let klog = format!(
-        "E{}.123456 800 kubelet.go:1] x",
-        local.strftime("%m%d %H:%M:%S")
-    );
+    let klog = local
+        .strftime("E%m%d %H:%M:%S.123456 800 kubelet.go:1] x")
+        .to_string();
     for (line, at) in [
         ("1764000010.5 n kubelet[8]: x", Some(1_764_000_010.5)),
-        (
-            "{\"ts\":1764000010500.25,\"msg\":\"x\"}",
-            Some(1_764_000_010.500_25),
-        ),
+        ("{\"ts\":1764000010500.25}", Some(1_764_000_010.500_25)),
         (&*klog, Some(1_764_000_010.0)),
         ("1764009999.0 n kubelet[8]: of the future", None),
         ("E1399 12:00:10.000000 x", None),
@@ -72,54 +65,33 @@ fn time_of_a_line_is_read_in_each_format() {
     }
 }
 
-#[test]
-fn malformed_log_lines_are_no_figures() {
-    let text =
-        "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
-    let journal = read(text, 0.0, None);
-    let expected = Journal {
-        lines: 2,
-        unhealthy: 2,
-        ..Journal::default()
-    };
-    assert_eq!(journal, expected);
+fn metrics_with(sum: f64, count: u64) -> String {
+    let name = "kubelet_pleg_relist_duration_seconds";
+    let figures = format!("{name}_bucket{{le=\"1\"}} 3\n{name}_sum {sum}\n{name}_count {count}\n");
+    format!("# TYPE {name} histogram\n{figures}kubelet_pleg_last_seen_seconds 1.7e+09\n")
 }
 
 #[test]
 fn relists_of_the_examination_count() {
-    let metrics = |sum: f64, count: u64| {
-        format!(
-            "# TYPE kubelet_pleg_relist_duration_seconds histogram\n\
-             kubelet_pleg_relist_duration_seconds_bucket{{le=\"1\"}} 3\n\
-             kubelet_pleg_relist_duration_seconds_sum {sum}\n\
-             kubelet_pleg_relist_duration_seconds_count {count}\n"
-        )
-    };
-    let (before, after) = (metrics(10.0, 100), metrics(16.0, 104));
+    let (before, after) = (metrics_with(10.0, 100), metrics_with(16.0, 104));
     let during = relists(Some(&before), &after);
     assert_eq!((during.count, during.mean_seconds), (4, Some(1.5)));
+    assert!(during.last_seen_seconds.is_some_and(|seen| seen > 1e6));
     let all = relists(Some(&before), &before);
     assert_eq!((all.count, all.mean_seconds), (0, Some(0.1)));
-    assert_eq!(relists(None, "").mean_seconds, None);
-    let seen = "kubelet_pleg_last_seen_seconds 1.7e+09\n";
-    assert!(
-        relists(None, seen)
-            .last_seen_seconds
-            .is_some_and(|seen| seen > 1e6)
-    );
+    assert_eq!(relists(None, ""), Relists::default());
 }
 
 /// A server that answers every request with this.
-async fn serve(status: &'static str, text: &'static str) -> SocketAddr {
+async fn serve(status: &'static str, text: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
+        let length = text.len();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{text}");
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let length = text.len();
-            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{text}");
-            let mut request = [0; 1024];
-            let _read = stream.read(&mut request).await;
+            let _read = stream.read(&mut [0; 1024]).await;
             let _written = stream.write_all(answer.as_bytes()).await;
         }
     });
@@ -129,17 +101,9 @@ async fn serve(status: &'static str, text: &'static str) -> SocketAddr {
 /// A host with a kubelet that serves its health there, and a journal that this script shows.
 fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     let host = FakeHost::new();
-    host.run(
-        800,
-        &format!("/usr/bin/kubelet --healthz-port={}", healthz.port()),
-    );
-    let target = HostTarget {
-        root: host.root().to_owned(),
-        journalctl: ["sh", "-c", script].map(Into::into).to_vec(),
-        // Nothing listens there.
-        read_only: SocketAddr::from(([127, 0, 0, 1], 1)),
-        ..HostTarget::new(None)
-    };
+    host.run(800, &format!("kubelet --healthz-port={}", healthz.port()));
+    let mut target = host.target();
+    target.journalctl = ["sh", "-c", script].map(Into::into).to_vec();
     (host, target)
 }
 
@@ -152,13 +116,12 @@ async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, Option<Strin
 #[tokio::test]
 async fn health_metrics_and_log_are_read() {
     let text = "[+]ping ok\n[-]pleg failed: reason withheld\n[+]log ok\nhealthz check failed\n";
-    let healthz = serve("500 Internal Server Error", text).await;
+    let healthz = serve("500 Internal Server Error", text.to_owned()).await;
     let line = "PLEG is not healthy: pleg was last seen active 3m0s ago";
     let script = format!("echo \"$(date +%s).5 n kubelet[8]: {line}\"");
     let (host, mut target) = host(healthz, &script);
     host.write("var/lib/rancher/rke2/agent/logs/kubelet.log", line);
-    let metrics = "kubelet_pleg_relist_duration_seconds_sum 3\nkubelet_pleg_relist_duration_seconds_count 2\n";
-    target.read_only = serve("200 OK", metrics).await;
+    target.read_only = serve("200 OK", metrics_with(3.0, 2)).await;
     let (kubelet, why) = examine(&host, &target).await;
     assert_eq!(why, None);
     assert_eq!(kubelet.healthz.unwrap().failed, ["pleg"]);
@@ -168,12 +131,7 @@ async fn health_metrics_and_log_are_read() {
 
 #[tokio::test]
 async fn what_does_not_answer_is_left_out() {
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let (host, mut target) = host(closed, "exit 1");
+    let (host, mut target) = host(SocketAddr::from(([127, 0, 0, 1], 1)), "exit 1");
     target.journalctl = vec!["/nonexistent/journalctl".into()];
     let (kubelet, why) = examine(&host, &target).await;
     assert!(why.is_some_and(|why| why.contains("the kubelet's log: no line of the last 15 min")));

@@ -1,12 +1,14 @@
 //! A directory that looks like the root of a host, for tests.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use super::super::HostTarget;
 use super::super::sample::{Sample, Samples, Subject};
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::HOST_PIDS;
@@ -25,6 +27,16 @@ impl FakeHost {
 
     pub(crate) fn root(&self) -> &Path {
         self.0.path()
+    }
+
+    /// It has no kubelet's read-only port, and an empty journal.
+    pub(in crate::picture::host) fn target(&self) -> HostTarget {
+        HostTarget {
+            root: self.root().to_owned(),
+            journalctl: vec!["true".into()],
+            read_only: SocketAddr::from(([127, 0, 0, 1], 1)),
+            ..HostTarget::new(None)
+        }
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
