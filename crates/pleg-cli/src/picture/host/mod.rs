@@ -70,6 +70,7 @@ pub(crate) struct Host {
     pub(crate) disks: Vec<Disk>,
     pub(crate) shims: Shims,
     pub(crate) mounts: Mounts,
+    #[serde(rename = "bus")]
     pub(crate) systemd: Option<Systemd>,
     pub(crate) kubelet: Option<Kubelet>,
     /// What could not be read, and why.

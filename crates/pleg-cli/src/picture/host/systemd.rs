@@ -42,26 +42,18 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
         .arg(format!("--address=unix:path={}", socket.display()))
         .args(PROPERTY.split(' '))
         .output();
-    let Ok(output) = tokio::time::timeout(DEADLINE, output).await else {
-        let silent = Systemd {
-            silent: true,
-            version: None,
-        };
-        return Ok(Some(silent));
-    };
-    let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
-    // `s "252.39-1~deb12u1"`.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let version = text.trim().strip_prefix("s \"");
-    let version = version.and_then(|text| text.strip_suffix('"'));
-    let Some(version) = version.map(str::to_owned) else {
+    let (mut silent, mut version) = (true, None);
+    if let Ok(output) = tokio::time::timeout(DEADLINE, output).await {
+        let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
+        // `s "252.39-1~deb12u1"`.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let quoted = text.trim().strip_prefix("s \"");
+        let quoted = quoted.and_then(|text| text.strip_suffix('"'));
         let error = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("systemd: busctl: {}", error.trim()));
-    };
-    Ok(Some(Systemd {
-        silent: false,
-        version: Some(version),
-    }))
+        let why = || format!("systemd: busctl: {}", error.trim());
+        (silent, version) = (false, Some(quoted.ok_or_else(why)?.to_owned()));
+    }
+    Ok(Some(Systemd { silent, version }))
 }
 
 pub(super) fn check(systemd: &Systemd) -> Option<Finding> {

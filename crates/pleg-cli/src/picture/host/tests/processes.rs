@@ -10,30 +10,36 @@ fn shims(host: &FakeHost, change: impl FnOnce(&FakeHost)) -> Shims {
     Shims::of(&host.samples(None, change))
 }
 
-fn set(host: &FakeHost, all: &[(u32, &str, char, u32)]) {
-    for (pid, name, state, parent) in all {
-        host.process(*pid, name, *state, *parent);
+/// Adds or replaces processes: PID, name, state, parent.
+fn set(host: &FakeHost, processes: &str) {
+    for process in processes.split(", ") {
+        let [pid, name, state, parent] = process.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{process}");
+        };
+        let state = state.chars().next().unwrap();
+        host.process(pid.parse().unwrap(), name, state, parent.parse().unwrap());
     }
 }
+
+/// Command lines of processes 10 and up. OURS is the socket.
+const SHIMS: &str = "
+containerd-shim -namespace k8s.io -id s1 -address OURS
+containerd-shim -namespace k8s.io -id s2 -address OURS.other
+containerd-shim -namespace moby -id s3 -address OURS
+containerd-shim -namespace=k8s.io -id=s4
+containerd-shim
+conmon -b /b -c c1 --exit-dir=/var/run/crio/exits
+conmon -c c2 --exit-dir /run/libpod/exits
+other -id s5";
 
 #[test]
 fn shims_of_the_socket_are_found() {
     let host = FakeHost::new();
-    let path = |name: &str| host.root().join(name).display().to_string();
-    let (ours, theirs) = (path("cri.sock"), path("other.sock"));
+    let ours = host.root().join("cri.sock").display().to_string();
     host.write("cri.sock", "");
-    host.write("other.sock", "");
-    for (pid, line) in (10..).zip([
-        &*format!("containerd-shim -namespace k8s.io -id s1 -address {ours}"),
-        &format!("containerd-shim -namespace k8s.io -id s2 -address {theirs}"),
-        &format!("containerd-shim -namespace moby -id s3 -address {ours}"),
-        "containerd-shim -namespace=k8s.io -id=s4",
-        "containerd-shim",
-        "conmon -b /b -c c1 --exit-dir=/var/run/crio/exits",
-        "conmon -c c2 --exit-dir /run/libpod/exits",
-        "other -id s5",
-    ]) {
-        host.run(pid, line);
+    host.write("cri.sock.other", "");
+    for (pid, line) in (10..).zip(SHIMS.trim().lines()) {
+        host.run(pid, &line.replace("OURS", &ours));
     }
     for (socket, ids) in [
         (&*ours, "s1 s4 c1"),
@@ -77,16 +83,8 @@ fn only_what_lasts_is_reported() {
     for pid in [10, 11, 12] {
         host.run(pid, &format!("containerd-shim -id s{pid}"));
     }
-    let shim = "containerd-shim";
-    set(&host, &[(10, shim, 'T', 1), (12, shim, 'T', 1)]);
-    set(
-        &host,
-        &[
-            (100, "app", 'Z', 11),
-            (101, "app", 'Z', 11),
-            (102, "app", 'S', 11),
-        ],
-    );
+    set(&host, "10 containerd-shim T 1, 12 containerd-shim T 1");
+    set(&host, "100 app Z 11, 101 app Z 11, 102 app S 11");
     // Its first thread has ended, others run.
     let stat = "103 (app) Z 11 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 2 0 100000 0 512 0\n";
     host.write("proc/103/stat", stat);
@@ -96,7 +94,7 @@ fn only_what_lasts_is_reported() {
     let shims = shims(&host, |host| {
         host.remove("proc/101");
         host.remove("proc/12");
-        set(host, &[(102, "app", 'Z', 11)]);
+        set(host, "102 app Z 11");
         host.thread(11, 14, 'D', 6, "it has run in between");
     });
     let [first, second, ended] = &shims.shims[..] else {
@@ -127,7 +125,7 @@ fn container_processes_are_found_with_both_cgroup_versions() {
         };
         let host = FakeHost::new();
         host.run(10, "containerd-shim -id s1");
-        set(&host, &[(100, "app", 'D', 10), (101, "sh", 'S', 10)]);
+        set(&host, "100 app D 10, 101 sh S 10");
         host.write("proc/100/cgroup", group);
         let state = format!(
             "sys/fs/cgroup/{above}/{}/{file}",
@@ -156,19 +154,14 @@ fn init_that_is_gone_in_both_samples_is_reported() {
     let host = FakeHost::new();
     let task = "run/containerd/io.containerd.runtime.v2.task/k8s.io";
     host.run(10, "containerd-shim -id s1");
-    for (id, pid) in [
-        ("s1", "110"),
-        ("c1", "201"),
-        ("c2", "202\n"),
-        ("c3", "203"),
-        ("c4", "x"),
-    ] {
-        host.write(&format!("{task}/{id}/init.pid"), pid);
+    for init in "s1=110 c1=201 c2=202 c3=203 c4=x".split(' ') {
+        let (id, pid) = init.split_once('=').unwrap();
+        host.write(&format!("{task}/{id}/init.pid"), &format!("{pid}\n"));
     }
     host.link("proc/10/cwd", &host.root().join(task).join("s1"));
-    set(&host, &[(110, "pause", 'S', 10), (202, "app", 'S', 10)]);
+    set(&host, "110 pause S 10, 202 app S 10");
     let shims = shims(&host, |host| {
-        set(host, &[(203, "app", 'S', 10)]);
+        set(host, "203 app S 10");
         host.remove("proc/202");
     });
     let (container, pid, zombie) = ("c1".to_owned(), 201, false);
@@ -186,13 +179,8 @@ fn helper_that_runs_for_long_is_found() {
     host.run(10, "containerd-shim -id s1");
     set(
         &host,
-        &[
-            (800, "containerd", 'S', 1),
-            (11, "runc", 'S', 10),
-            (12, "crun", 'T', 800),
-        ],
+        "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10",
     );
-    set(&host, &[(13, "runc", 'S', 1), (14, "sleep", 'S', 10)]);
     let found = || {
         let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
         helpers
@@ -224,7 +212,7 @@ fn calm_host_is_read_in_part_but_its_pods_always() {
         };
         let take = |load: &str, state, before: &Sample| {
             host.write("proc/loadavg", load);
-            set(&host, &[(11, "app", state, 10), (20, "bash", state, 1)]);
+            set(&host, &format!("11 app {state} 10, 20 bash {state} 1"));
             Sample::take(&subject, before).unwrap()
         };
         let before = take("0.50 0 0 1/100 9", 'S', &Sample::default());
@@ -243,18 +231,13 @@ fn process_that_ran_in_between_is_not_blocked() {
     let own = std::process::id();
     set(
         &host,
-        &[
-            (20, "app", 'D', 1),
-            (21, "app", 'D', 1),
-            (22, "app", 'S', 1),
-            (23, "app", 'D', own),
-        ],
+        &format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}"),
     );
     host.write("proc/20/wchan", "nfs_wait");
     let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
     let samples = host.samples(None, |host| {
         host.write("proc/21/status", ran);
-        set(host, &[(22, "app", 'D', 1)]);
+        set(host, "22 app D 1");
     });
     let blocked = pressure::blocked(&samples)
         .into_iter()
