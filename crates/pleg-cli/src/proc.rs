@@ -4,13 +4,14 @@
 //! process's memory, and a process in state D may hold it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
+use serde::{Deserialize, Serialize};
 
 use crate::bounded;
 
@@ -151,6 +152,20 @@ impl Blocked {
     }
 }
 
+/// Open files or existing threads, and their limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Open {
+    pub(crate) open: u64,
+    pub(crate) limit: u64,
+}
+
+impl Display for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.open, self.limit)
+    }
+}
+
 /// The `/proc` below a root.
 #[derive(Clone, Debug)]
 pub(crate) struct Proc(PathBuf);
@@ -261,17 +276,19 @@ impl Proc {
     }
 
     /// The number of open descriptors of a process and its soft limit.
-    pub(crate) fn descriptors(&self, pid: u32) -> Option<(u64, u64)> {
+    pub(crate) fn descriptors(&self, pid: u32) -> Option<Open> {
         let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
         let limit = number(&self.read(&format!("{pid}/limits")).ok()?, "Max open files")?;
-        Some((u64::try_from(open).ok()?, limit))
+        let open = u64::try_from(open).ok()?;
+        Some(Open { open, limit })
     }
 
     /// The open files of the system and their limit.
-    pub(crate) fn files(&self) -> Option<(u64, u64)> {
+    pub(crate) fn files(&self) -> Option<Open> {
         let text = self.read("sys/fs/file-nr").ok()?;
         let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
-        numbers.next()?.zip(numbers.nth(1)?)
+        let (open, limit) = numbers.next()?.zip(numbers.nth(1)?)?;
+        Some(Open { open, limit })
     }
 
     /// When the system started, in seconds of Unix time.
@@ -370,9 +387,9 @@ mod tests {
         assert!(proc.waited(own.pid).is_some());
         assert!(own.threads > 1 && own.resident() > 1 << 20, "{own:?}");
         assert!(own.age(proc.uptime().unwrap()) < 3600.0 * 24.0);
-        let (open, limit) = proc.descriptors(own.pid).unwrap();
-        assert!(open > 2 && open < limit, "{open} of {limit}");
+        let used = proc.descriptors(own.pid).unwrap();
+        assert!(used.open > 2 && used.open < used.limit, "{used}");
         assert!(proc.pids().unwrap().any(|pid| pid == own.pid));
-        assert!(proc.files().is_some_and(|(open, limit)| open < limit));
+        assert!(proc.files().is_some_and(|used| used.open < used.limit));
     }
 }

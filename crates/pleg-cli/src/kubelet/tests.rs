@@ -18,132 +18,79 @@ fn found(host: &FakeHost) -> Option<Kubelet> {
     kubelets.into_iter().next()
 }
 
-#[test]
-fn feature_gate_on_command_line_is_found() {
-    for (line, found) in [
-        ("/usr/bin/kubelet", false),
-        ("kubelet --feature-gates=EventedPLEG=true", true),
-        ("kubelet --feature-gates A=false,EventedPLEG=1", true),
-        ("kubelet --feature-gates=EventedPLEG=false", false),
-        ("kubelet --feature-gates=AllAlpha=true", true),
-        (
-            "kubelet --feature-gates=AllAlpha=true,EventedPLEG=false",
-            false,
-        ),
-        ("hyperkube kubelet --feature-gates=EventedPLEG", true),
-        ("grep kubelet --feature-gates=EventedPLEG=true", false),
-    ] {
-        let why = why(&node(line));
-        assert_eq!(!why.is_empty(), found, "{line}: {why}");
-    }
-    let text = "the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)";
-    assert_eq!(why(&node("kubelet --feature-gates=EventedPLEG=true")), text);
-}
+/// Command lines, the text of a configuration file, and how the reason ends.
+const GATES: &str = r#"
+/usr/bin/kubelet ; =>
+kubelet --feature-gates=EventedPLEG=true ; => the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)
+kubelet --feature-gates A=false,EventedPLEG=1 ; => EventedPLEG=true)
+kubelet --feature-gates=EventedPLEG=false ; =>
+kubelet --feature-gates=EventedPLEG=false ; {"featureGates": {"EventedPLEG": true}} =>
+kubelet --feature-gates=AllAlpha=true ; => (AllAlpha or AllBeta)
+kubelet --feature-gates=AllAlpha=true,EventedPLEG=false ; =>
+hyperkube kubelet --feature-gates=EventedPLEG ; => EventedPLEG=true)
+grep kubelet --feature-gates=EventedPLEG=true ; =>
+kubelet ; {"featureGates": {"EventedPLEG": true}} => (EventedPLEG in /var/lib/kubelet/config.yaml)
+kubelet --config=/etc/k.yaml ; {"featureGates": {"EventedPLEG": true}} => (EventedPLEG in /etc/k.yaml)
+kubelet --config /etc/k.yaml ; {"featureGates": {"EventedPLEG": false, "AllBeta": true}} =>
+kubelet --config=/etc/k.yaml ; kind: KubeletConfiguration =>
+kubelet --config=/etc/k.yaml ; featureGates: [ => may subscribe to them: /etc/k.yaml cannot be parsed
+kubelet --config=/gone.yaml ; => may subscribe to them: /gone.yaml cannot be read
+kubelet --config-dir=/etc/k.d ; {"featureGates": {"EventedPLEG": false}} => (EventedPLEG in /etc/k.d/10-gates.conf)
+kubelet --config-dir=/gone.d ; => /gone.d/*.conf cannot be read
+"#;
 
 #[test]
-fn feature_gate_in_configuration_file_is_found() {
-    let enabled = "kind: KubeletConfiguration\nfeatureGates:\n  EventedPLEG: true\n";
-    let disabled = "{\"featureGates\": {\"EventedPLEG\": false, \"AllBeta\": true}}";
-    let host = node("kubelet --config=/etc/kubelet.yaml");
-    assert!(why(&host).ends_with("may subscribe to them: /etc/kubelet.yaml cannot be read"));
-    for (text, end) in [
-        (enabled, "(EventedPLEG in /etc/kubelet.yaml)"),
-        (disabled, ""),
-        ("kind: KubeletConfiguration\n", ""),
-        ("featureGates: [\n", "cannot be parsed"),
-    ] {
-        host.write("etc/kubelet.yaml", text);
-        let why = why(&host);
-        assert!(
-            why.ends_with(end) && why.is_empty() == end.is_empty(),
-            "{text}: {why}"
-        );
-    }
-    let host = node("kubelet --config /etc/kubelet.yaml --config-dir=/etc/kubelet.d");
-    host.write("etc/kubelet.yaml", disabled);
-    assert!(why(&host).contains("/etc/kubelet.d/*.conf cannot be read"));
-    host.write("etc/kubelet.d/10-gates.conf", enabled);
-    host.write("etc/kubelet.d/20-other.conf", "address: 0.0.0.0\n");
-    assert!(why(&host).contains("/etc/kubelet.d/10-gates.conf"));
-    for (line, end) in [
-        ("kubelet", "config.yaml)"),
-        ("kubelet --feature-gates=EventedPLEG=false", ""),
-    ] {
+fn feature_gate_on_command_line_or_in_a_file_is_found() {
+    for row in GATES.trim().lines() {
+        let (line, rest) = row.split_once(" ;").unwrap();
+        let (config, end) = rest.split_once("=>").unwrap();
         let host = node(line);
-        host.write(DEFAULT_CONFIG.trim_start_matches('/'), enabled);
-        let why = why(&host);
+        host.write("var/lib/kubelet/config.yaml", config);
+        host.write("etc/k.yaml", config);
+        host.write(
+            "etc/k.d/10-gates.conf",
+            "featureGates:\n  EventedPLEG: true\n",
+        );
+        host.write("etc/k.d/20-other.conf", "address: 0.0.0.0\n");
+        let (why, end) = (why(&host), end.trim());
         assert!(
             why.ends_with(end) && why.is_empty() == end.is_empty(),
-            "{line}: {why}"
+            "{row}: {why}"
         );
     }
 }
+
+/// Flags, the text of the configuration file, whether it counts as a subscriber to our socket, and its other runtime or where it
+/// serves its health.
+const ENDPOINTS: &str = "
+; => true 10248
+; healthzPort: 7 => true 7
+--healthz-port=0 ; healthzPort: 7 => true 0
+; a: [ => true 10248
+--container-runtime-endpoint=unix:///run/ours.sock ; => true 10248
+--container-runtime-endpoint /run/ours.sock ; containerRuntimeEndpoint: /run/theirs.sock => true 10248
+--container-runtime-endpoint unix:///run/link.sock ; => true 10248
+--container-runtime-endpoint=unix:///run/gone.sock ; => true unix:///run/gone.sock
+--container-runtime-endpoint=unix:///run/theirs.sock ; => false unix:///run/theirs.sock
+; containerRuntimeEndpoint: unix:///run/ours.sock => true 10248
+; containerRuntimeEndpoint: /run/theirs.sock => false /run/theirs.sock";
 
 #[test]
 fn kubelet_of_another_runtime_does_not_count() {
-    let counts = |flags: &str, config: &str| {
-        let host = node(&format!("kubelet --feature-gates=EventedPLEG=true{flags}"));
+    for row in ENDPOINTS.trim().lines() {
+        let (flags, rest) = row.split_once(';').unwrap();
+        let (config, expected) = rest.split_once(" => ").unwrap();
+        let host = node(&format!("kubelet --feature-gates=EventedPLEG=true {flags}"));
         host.write("run/theirs.sock", "");
         host.write("run/ours.sock", "");
         let ours = host.root().join("run/ours.sock");
         host.link("run/link.sock", &ours);
-        host.write("var/lib/kubelet/config.yaml", config);
-        find_subscriber(host.root(), Some(&ours)).is_some()
-    };
-    for (endpoint, expected) in [
-        ("unix:///run/ours.sock", true),
-        ("/run/ours.sock", true),
-        ("unix:///run/link.sock", true),
-        ("unix:///run/gone.sock", true),
-        ("unix:///run/theirs.sock", false),
-        ("/run/theirs.sock", false),
-    ] {
-        let flag = format!(" --container-runtime-endpoint {endpoint}");
-        assert_eq!(counts(&flag, ""), expected, "{endpoint}");
-        let config = format!("containerRuntimeEndpoint: {endpoint}\n");
-        assert_eq!(counts("", &config), expected, "{endpoint} in the file");
-    }
-    let (ours, theirs) = (
-        " --container-runtime-endpoint=/run/ours.sock",
-        "/run/theirs.sock",
-    );
-    assert!(counts(
-        ours,
-        &format!("containerRuntimeEndpoint: {theirs}\n")
-    ));
-    assert!(counts("", "a: [\n"), "it cannot be parsed");
-    assert!(counts("", ""), "none is set");
-}
-
-#[test]
-fn process_and_its_health_port_are_found() {
-    for (line, config, expected) in [
-        ("kubelet", "", "10248"),
-        ("kubelet", "healthzPort: 7\n", "7"),
-        ("kubelet --healthz-port=0", "healthzPort: 7\n", "0"),
-        ("k3s server", "", "10248"),
-        (
-            "kubelet --container-runtime-endpoint=/run/theirs.sock",
-            "",
-            "/run/theirs.sock",
-        ),
-        (
-            "kubelet --container-runtime-endpoint=/run/gone.sock",
-            "",
-            "/run/gone.sock",
-        ),
-        ("bash", "", ""),
-    ] {
-        let host = node(line);
-        host.write("run/ours.sock", "");
-        host.write("run/theirs.sock", "");
-        host.write("var/lib/kubelet/config.yaml", config);
-        let ours = host.root().join("run/ours.sock");
-        let shown = found(&host).map(|kubelet| {
-            let port = || kubelet.healthz_port().to_string();
-            kubelet.other_runtime(&ours).unwrap_or_else(port)
-        });
-        assert_eq!(shown.unwrap_or_default(), expected, "{line}");
+        host.write("var/lib/kubelet/config.yaml", config.trim());
+        let counts = find_subscriber(host.root(), Some(&ours)).is_some();
+        let kubelet = found(&host).unwrap();
+        let port = || kubelet.healthz_port().to_string();
+        let other = kubelet.other_runtime(&ours).unwrap_or_else(port);
+        assert_eq!(format!("{counts} {other}"), expected, "{row}");
     }
 }
 

@@ -1,6 +1,5 @@
 //! The process of the container runtime: the one that listens on the CRI socket.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::kinds::{
 use super::sample::{Samples, Seen};
 use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_blocks};
 use crate::picture::finding::{Finding, Severity};
+use crate::proc::Open;
 
 /// How long to wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ pub(crate) struct Daemon {
     pub(crate) frozen: Option<String>,
     /// Threads that were blocked in the kernel all the time: where they wait.
     pub(crate) blocked: Vec<String>,
-    pub(crate) descriptors: Option<Descriptors>,
+    pub(crate) descriptors: Option<Open>,
     pub(crate) threads: u64,
     pub(crate) resident_bytes: u64,
     /// The CPU time that it used, in CPUs.
@@ -47,28 +47,8 @@ pub(crate) struct Daemon {
     pub(crate) replaced: bool,
 }
 
-/// Open files and their limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Descriptors {
-    pub(crate) open: u64,
-    pub(crate) limit: u64,
-}
-
-impl Descriptors {
-    pub(super) fn new((open, limit): (u64, u64)) -> Self {
-        Self { open, limit }
-    }
-}
-
-impl fmt::Display for Descriptors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.open, self.limit)
-    }
-}
-
 /// Those that are close to their limit.
-fn full(used: Option<Descriptors>) -> Option<Descriptors> {
+fn full(used: Option<Open>) -> Option<Open> {
     used.filter(|used| used.limit > 0 && share(used.open, used.limit) >= FULL)
 }
 
@@ -99,7 +79,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
         stopped: lasting.stopped,
         frozen: lasting.frozen,
         blocked: lasting.blocked,
-        descriptors: end.descriptors.map(Descriptors::new),
+        descriptors: end.descriptors,
         threads: process.threads,
         resident_bytes: process.resident(),
         cpus: rounded(samples.begin.same(process).map_or(0.0, used)),

@@ -31,7 +31,7 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 use self::cgroup::Limit;
-use self::daemon::{Daemon, Descriptors};
+use self::daemon::Daemon;
 use self::disks::Disk;
 pub(crate) use self::kinds::FROM_LISTS;
 use self::kubelet::Kubelet;
@@ -42,7 +42,7 @@ use self::sample::{Sample, Samples, Subject};
 use self::shims::Shims;
 use self::systemd::Systemd;
 use super::finding::Finding;
-use crate::proc::Proc;
+use crate::proc::{Open, Proc};
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
@@ -59,9 +59,9 @@ pub(crate) struct Host {
     pub(crate) cpus: usize,
     /// The load average of the last minute.
     pub(crate) load: Option<f64>,
-    pub(crate) files: Option<Descriptors>,
+    pub(crate) files: Option<Open>,
     /// All threads of the host.
-    pub(crate) threads: Option<Descriptors>,
+    pub(crate) threads: Option<Open>,
     pub(crate) pressure: Pressure,
     /// Processes that were in state D all the time.
     pub(crate) blocked: Vec<BlockedProcess>,
@@ -205,11 +205,9 @@ impl Watch {
             Ok(samples) => samples,
             Err(why) => {
                 unreadable.push(format!("processes: {why}"));
-                let nothing = Host::default();
-                return Host {
-                    unreadable,
-                    ..nothing
-                };
+                let mut host = Host::default();
+                host.unreadable.extend(unreadable);
+                return host;
             }
         };
         let end = &samples.end;
@@ -227,8 +225,8 @@ impl Watch {
         Host {
             cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             load: end.load,
-            files: end.files.map(Descriptors::new),
-            threads: end.threads.map(Descriptors::new),
+            files: end.files,
+            threads: end.threads,
             pressure: pressure::assess(&samples),
             blocked: pressure::blocked(&samples),
             daemon: daemon.and_then(|pid| daemon::assess(&samples, first, pid)),

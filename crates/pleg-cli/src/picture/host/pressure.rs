@@ -13,19 +13,14 @@ use super::{Calls, Host, blocked_evidence, rounded, what_blocks};
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::Proc;
 
+const RESOURCES: [&str; 3] = ["cpu", "io", "memory"];
 const CPU: &str = "cpu_pressure";
 /// So many threads of the runtime wait for a CPU if that makes its calls slow. Other processes may wait
 /// while the runtime does not.
 const WAITS: f64 = 0.1;
 
-/// Pressure stall information.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Pressure {
-    pub(crate) cpu: Option<Stalls>,
-    pub(crate) io: Option<Stalls>,
-    pub(crate) memory: Option<Stalls>,
-}
+/// Pressure stall information of each resource.
+pub(crate) type Pressure = BTreeMap<String, Option<Stalls>>;
 
 /// How long some and all tasks waited for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,7 +54,7 @@ pub(super) type Counters = BTreeMap<&'static str, [(f64, u64); 2]>;
 
 /// Reads lines such as `some avg10=0.12 avg60=0.00 avg300=0.00 total=1234`.
 pub(super) fn counters(proc: &Proc) -> Counters {
-    let counters = ["cpu", "io", "memory"].into_iter().filter_map(|resource| {
+    let counters = RESOURCES.into_iter().filter_map(|resource| {
         let text = proc.read(&format!("pressure/{resource}")).ok()?;
         let counter = |kind: &str| {
             let line = text.lines().find(|line| line.starts_with(kind))?;
@@ -81,25 +76,21 @@ pub(super) fn counters(proc: &Proc) -> Counters {
 
 /// The pressure during the time between two samples.
 pub(super) fn assess(samples: &Samples) -> Pressure {
+    let stall = |(_, before): (f64, u64), (avg10, after): (f64, u64)| {
+        let stalled = Duration::from_micros(after.saturating_sub(before)).as_secs_f64();
+        let share = rounded((stalled / samples.seconds()).min(1.0));
+        let avg10 = rounded(avg10);
+        Stall { avg10, share }
+    };
     let stalls = |resource| {
         let before = samples.begin.pressure.get(resource)?;
         let after = samples.end.pressure.get(resource)?;
-        let [some, full] = [0, 1].map(|n| {
-            let micros = after[n].1.saturating_sub(before[n].1);
-            let stalled = Duration::from_micros(micros).as_secs_f64();
-            let share = rounded((stalled / samples.seconds()).min(1.0));
-            Stall {
-                avg10: rounded(after[n].0),
-                share,
-            }
-        });
+        let [some, full] = [0, 1].map(|n| stall(before[n], after[n]));
         Some(Stalls { some, full })
     };
-    Pressure {
-        cpu: stalls("cpu"),
-        io: stalls("io"),
-        memory: stalls("memory"),
-    }
+    RESOURCES
+        .map(|resource| (resource.to_owned(), stalls(resource)))
+        .into()
 }
 
 /// The processes that were in state D all the time.
@@ -119,7 +110,11 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
 
 /// `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding> {
-    let Pressure { cpu, io, memory } = &host.pressure;
+    // The stalls, if some or all tasks waited for at least these shares of the time.
+    let exceeds = |resource: &str, some: f64, full: f64| {
+        let stalls = host.pressure.get(resource)?.as_ref();
+        stalls.filter(|s| s.some.share >= some || s.full.share >= full)
+    };
     let waits = host
         .daemon
         .as_ref()
@@ -129,16 +124,16 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
         .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
     let of_daemon =
         waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
-    let io = exceeds(io.as_ref(), 0.2, 0.1).map(|stalls| {
+    let io = exceeds("io", 0.2, 0.1).map(|stalls| {
         let next = "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
         pressure(&IO_PRESSURE, "disks", stalls, next)
     });
-    let memory = exceeds(memory.as_ref(), 0.1, 0.05).map(|stalls| {
+    let memory = exceeds("memory", 0.1, 0.05).map(|stalls| {
         let next = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
                     the system (kubelet: systemReserved)";
         pressure(&MEMORY_PRESSURE, "memory", stalls, next)
     });
-    let cpu = exceeds(cpu.as_ref(), 0.5, 0.5).map(|stalls| {
+    let cpu = exceeds("cpu", 0.5, 0.5).map(|stalls| {
         let next = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
                     systemReserved)";
         let finding = pressure(&CPU_PRESSURE, "a CPU", stalls, next);
@@ -154,11 +149,6 @@ pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding>
         finding.explains = if explained { &[] } else { STARVED };
     }
     findings
-}
-
-/// The stalls, if some or all tasks waited for at least these shares of the time.
-fn exceeds(stalls: Option<&Stalls>, some: f64, full: f64) -> Option<&Stalls> {
-    stalls.filter(|s| s.some.share >= some || s.full.share >= full)
 }
 
 fn pressure(kind: &Kind, resource: &str, stalls: &Stalls, next: &str) -> Finding {

@@ -12,7 +12,7 @@ use super::pressure::{self, Counters};
 use super::shims::{self, Role};
 use super::{disks, host_files, rounded};
 use crate::kubelet::Kubelet;
-use crate::proc::{Blocked, Proc, Process};
+use crate::proc::{Blocked, Open, Proc, Process};
 
 /// One of so many looks at the host reads all threads of a shim, and each process that has nothing to do with pods: to read all of
 /// them each time costs more than everything else.
@@ -45,12 +45,12 @@ pub(super) struct Sample {
     /// The daemon's directories.
     pub(super) directories: Arc<Vec<String>>,
     /// The daemon's open files and their limit.
-    pub(super) descriptors: Option<(u64, u64)>,
+    pub(super) descriptors: Option<Open>,
     /// How long the daemon's threads have waited for a CPU.
     waited: Option<Duration>,
     pub(super) load: Option<f64>,
-    pub(super) files: Option<(u64, u64)>,
-    pub(super) threads: Option<(u64, u64)>,
+    pub(super) files: Option<Open>,
+    pub(super) threads: Option<Open>,
     pub(super) uptime: Option<f64>,
     pub(super) shows_host: bool,
 }
@@ -160,7 +160,8 @@ impl Sample {
         let limit = |file: &str| proc.read(file).ok()?.trim().parse().ok();
         let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(limit);
         let threads = existing.and_then(|(_, threads)| threads.parse().ok());
-        self.threads = threads.zip(limits.into_iter().flatten().min());
+        let threads = threads.zip(limits.into_iter().flatten().min());
+        self.threads = threads.map(|(open, limit)| Open { open, limit });
     }
 
     fn read_daemon(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self) {

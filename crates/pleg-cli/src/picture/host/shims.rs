@@ -220,11 +220,10 @@ fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
     sample.inits.iter().filter_map(|(container, pid)| {
         let seen = sample.processes.get(pid);
         let ended = seen.is_none_or(|seen| seen.process.is_dead());
-        let (container, pid, zombie) = (container.clone(), *pid, seen.is_some());
-        ended.then_some(DeadInit {
-            container,
-            pid,
-            zombie,
+        ended.then(|| DeadInit {
+            container: container.clone(),
+            pid: *pid,
+            zombie: seen.is_some(),
         })
     })
 }
@@ -242,15 +241,12 @@ impl Shims {
         for seen in end.all() {
             shims.add(samples, seen);
         }
-        let dead = begin
-            .all()
-            .map(|seen| &seen.process)
-            .filter(|b| b.is_dead());
-        for zombie in dead.filter(|b| end.same(b).is_some_and(|seen| seen.process.is_dead())) {
+        let zombies = begin.all().filter(|seen| seen.process.is_dead());
+        for zombie in zombies.filter_map(|seen| end.same(&seen.process)) {
+            let Process { pid, parent, .. } = zombie.process;
             let mut parents = shims.shims.iter_mut();
-            let parent = parents.find(|shim| shim.pid == zombie.parent);
-            if let Some(shim) = parent {
-                shim.zombies.push(zombie.pid);
+            if let Some(shim) = parents.find(|shim| shim.pid == parent) {
+                shim.zombies.push(pid);
             }
         }
         // One that ended in between existed: its sandbox is not without a shim, but about to end.

@@ -95,19 +95,22 @@ impl FakeHost {
         self.write(&format!("proc/{dir}/status"), &status);
     }
 
+    /// What a sample is of.
+    pub(in crate::picture::host) fn subject(&self) -> Subject {
+        Subject {
+            root: self.root().to_owned(),
+            ..Subject::default()
+        }
+    }
+
     /// Two samples 4 s apart, and this change in between.
     pub(in crate::picture::host) fn samples(
         &self,
         daemon: Option<u32>,
         change: impl FnOnce(&Self),
     ) -> Samples {
-        let (root, thorough, socket) = (self.root().to_owned(), true, None);
-        let subject = Subject {
-            root,
-            socket,
-            daemon,
-            thorough,
-        };
+        let mut subject = self.subject();
+        (subject.daemon, subject.thorough) = (daemon, true);
         let begin = Sample::take(&subject, &Sample::default()).unwrap();
         change(self);
         let uptime: f64 = begin.uptime.unwrap_or_default() + 4.0;

@@ -1,6 +1,6 @@
 //! What samples of a host show of its processes.
 
-use super::super::sample::{Sample, Subject};
+use super::super::sample::Sample;
 use super::super::shims::{DeadInit, Shims};
 use super::super::{cgroup, daemon, pressure};
 use super::fake::FakeHost;
@@ -41,23 +41,13 @@ fn shims_of_the_socket_are_found() {
     for (pid, line) in (10..).zip(SHIMS.trim().lines()) {
         host.run(pid, &line.replace("OURS", &ours));
     }
-    for (socket, ids) in [
-        (&*ours, "s1 s4 c1"),
-        ("", "s1 s2 s4 c1"),
-        ("/gone", "s4 c1"),
-    ] {
-        let subject = Subject {
-            root: host.root().to_owned(),
-            socket: Some(socket.into()).filter(|_| !socket.is_empty()),
-            ..Subject::default()
-        };
+    let mut subject = host.subject();
+    let (ours, gone) = (Some(ours.into()), Some("/gone".into()));
+    for (socket, ids) in [(ours, "s1 s4 c1"), (None, "s1 s2 s4 c1"), (gone, "s4 c1")] {
+        subject.socket = socket;
         let sample = Sample::take(&subject, &Sample::default()).unwrap();
-        let found: Vec<&str> = sample
-            .processes
-            .values()
-            .filter_map(|seen| seen.shim())
-            .collect();
-        assert_eq!(found.join(" "), ids, "{socket}");
+        let found: Vec<&str> = sample.all().filter_map(|seen| seen.shim()).collect();
+        assert_eq!(found.join(" "), ids);
     }
 }
 
@@ -185,10 +175,12 @@ fn helper_that_runs_for_long_is_found() {
         let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
         helpers
             .into_iter()
-            .map(|helper| (helper.pid, helper.shim, helper.stopped))
+            .map(|helper| format!("{} {:?} {}", helper.pid, helper.shim, helper.stopped))
     };
-    let expected = [(11, Some("s1".to_owned()), false), (12, None, true)];
-    assert!(found().eq(expected), "people start the others");
+    assert!(
+        found().eq(["11 Some(\"s1\") false", "12 None true"]),
+        "people start the others"
+    );
     host.write("proc/uptime", "1004.0 1.0\n");
     assert_eq!(found().len(), 0, "they are young");
 }
@@ -198,18 +190,17 @@ fn helper_that_runs_for_long_is_found() {
 fn calm_host_is_read_in_part_but_its_pods_always() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    for (load, thorough, expected) in [
-        ("0.60", false, "TS"),
-        ("0.80", false, "TT"),
-        ("2.80", false, "TS"),
-        ("0.60", true, "TT"),
+    for row in [
+        "0.60 false TS",
+        "0.80 false TT",
+        "2.80 false TS",
+        "0.60 true TT",
     ] {
-        let root = host.root().to_owned();
-        let subject = Subject {
-            root,
-            thorough,
-            ..Subject::default()
+        let [load, thorough, expected] = row.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{row}");
         };
+        let mut subject = host.subject();
+        subject.thorough = thorough == "true";
         let take = |load: &str, state, before: &Sample| {
             host.write("proc/loadavg", load);
             set(&host, &format!("11 app {state} 10, 20 bash {state} 1"));
@@ -217,11 +208,8 @@ fn calm_host_is_read_in_part_but_its_pods_always() {
         };
         let before = take("0.50 0 0 1/100 9", 'S', &Sample::default());
         let after = take(load, 'T', &before);
-        let states: String = [11, 20]
-            .map(|pid| after.processes[&pid].process.state)
-            .iter()
-            .collect();
-        assert_eq!(states, expected, "{load}");
+        let states = [11, 20].map(|pid| after.processes[&pid].process.state);
+        assert_eq!(String::from_iter(states), expected, "{row}");
     }
 }
 
@@ -229,20 +217,16 @@ fn calm_host_is_read_in_part_but_its_pods_always() {
 fn process_that_ran_in_between_is_not_blocked() {
     let host = FakeHost::new();
     let own = std::process::id();
-    set(
-        &host,
-        &format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}"),
-    );
+    let processes = format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}");
+    set(&host, &processes);
     host.write("proc/20/wchan", "nfs_wait");
     let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
     let samples = host.samples(None, |host| {
         host.write("proc/21/status", ran);
         set(host, "22 app D 1");
     });
-    let blocked = pressure::blocked(&samples)
-        .into_iter()
-        .map(|process| (process.pid, process.at));
-    assert!(blocked.eq([(20, "nfs_wait".to_owned())]));
+    let blocked = serde_json::to_string(&pressure::blocked(&samples)).unwrap();
+    assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
 #[test]
@@ -256,30 +240,22 @@ fn daemon_is_assessed_from_two_samples() {
     let stat = "800 (containerd) S 1 0 0 0 0 0 0 0 0 0 900 0 0 0 20 0 4 0 100000 0 512 0\n";
     let samples = host.samples(Some(800), |host| host.write("proc/800/stat", stat));
     let found = daemon::assess(&samples, Some(800), 800).unwrap();
-    assert_eq!(
-        (&*found.name, found.blocked.concat()),
-        ("containerd", "rpc_wait".to_owned())
-    );
-    assert_eq!(
-        found.descriptors.map(|used| (used.open, used.limit)),
-        Some((1, 1024))
-    );
-    assert!((found.cpus - 0.5).abs() < 0.01, "{found:?}");
+    let shown = serde_json::to_string(&found).unwrap();
+    let expected = r#""blocked":["rpc_wait"],"descriptors":{"open":1,"limit":1024},"threads":4,"#;
     assert!(
-        found
-            .age_seconds
-            .is_some_and(|age| (age - 4004.0).abs() < 1.0)
+        shown.contains(expected) && found.name == "containerd",
+        "{shown}"
     );
+    assert!((found.cpus - 0.5).abs() < 0.01, "{shown}");
+    assert!(shown.contains(r#""ageSeconds":4004.0"#), "{shown}");
     assert!(!found.stopped && !found.replaced);
     assert!(daemon::assess(&samples, Some(799), 800).unwrap().replaced);
     assert_eq!(daemon::assess(&samples, None, 9), None);
     for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
         host.process(800, "containerd", first, 1);
         let samples = host.samples(Some(800), |host| host.process(800, "containerd", last, 1));
-        assert_eq!(
-            daemon::assess(&samples, None, 800).unwrap().stopped,
-            stopped
-        );
+        let found = daemon::assess(&samples, None, 800).unwrap();
+        assert_eq!(found.stopped, stopped);
     }
 }
 
