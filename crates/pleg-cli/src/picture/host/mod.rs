@@ -38,7 +38,7 @@ use self::kubelet::Kubelet;
 use self::mounts::Mounts;
 pub(crate) use self::mounts::answers as mount_answers;
 use self::pressure::{BlockedProcess, Pressure};
-use self::sample::{Sample, Samples, Subject};
+use self::sample::{Sample, Samples};
 use self::shims::Shims;
 use self::systemd::Systemd;
 use super::finding::Finding;
@@ -241,15 +241,10 @@ impl Watch {
 
     /// The last sample and one of now.
     async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
-        let subject = Subject {
-            root: self.target.root.clone(),
-            socket: self.target.socket.clone(),
-            daemon,
-            thorough,
-        };
-        let last = Arc::clone(&self.last);
-        let take = move || Sample::take(&subject, &last).map_err(|error| error.to_string());
-        let end = Arc::new(alone(&self.processes, SAMPLE_DEADLINE, take).await??);
+        let (target, last) = (self.target.clone(), Arc::clone(&self.last));
+        let take = move || Sample::take(&target, daemon, thorough, &last);
+        let end = alone(&self.processes, SAMPLE_DEADLINE, take).await?;
+        let end = Arc::new(end.map_err(|error| error.to_string())?);
         let begin = std::mem::replace(&mut self.last, Arc::clone(&end));
         Ok(Samples { begin, end })
     }

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cgroup::{self, Group};
 use super::pressure::{self, Counters};
 use super::shims::{self, Role};
-use super::{disks, host_files, rounded};
+use super::{HostTarget, disks, host_files, rounded};
 use crate::kubelet::Kubelet;
 use crate::proc::{Blocked, Open, Proc, Process};
 
@@ -21,17 +21,6 @@ const SLICES: u32 = 10;
 /// changes as much by itself.
 const RISE: f64 = 0.2;
 const BUSY: f64 = 2.0;
-
-/// What a sample is of.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Subject {
-    pub(super) root: PathBuf,
-    /// The runtime's socket, and the process that listens on it.
-    pub(super) socket: Option<PathBuf>,
-    pub(super) daemon: Option<u32>,
-    /// Read everything.
-    pub(super) thorough: bool,
-}
 
 /// One sample.
 #[derive(Debug, Default)]
@@ -99,9 +88,15 @@ impl Seen {
 
 impl Sample {
     /// Reads the processes, and more about the daemon and those of pods. What never changes is taken from the sample before.
-    pub(super) fn take(subject: &Subject, before: &Self) -> io::Result<Self> {
-        let proc = Proc::below(&subject.root);
-        let files = host_files(&subject.root);
+    /// `daemon` listens on the runtime's socket. If it is thorough, it reads everything.
+    pub(super) fn take(
+        target: &HostTarget,
+        daemon: Option<u32>,
+        thorough: bool,
+        before: &Self,
+    ) -> io::Result<Self> {
+        let proc = Proc::below(&target.root);
+        let files = host_files(&target.root);
         let mut sample = Self {
             pressure: pressure::counters(&proc),
             files: proc.files(),
@@ -113,11 +108,11 @@ impl Sample {
         sample.read_load(&proc);
         let loads = sample.load.zip(before.load);
         let rise = loads.is_none_or(|(now, last)| now - last >= RISE && now < BUSY);
-        let all = subject.thorough || rise;
+        let all = thorough || rise;
         let is_due = |pid: u32| all || pid.wrapping_add(sample.number).is_multiple_of(SLICES);
         let processes = proc.pids()?.filter_map(|pid| {
             let known = before.processes.get(&pid);
-            let aside = |seen: &&Seen| seen.is_quiet() && subject.daemon != Some(pid);
+            let aside = |seen: &&Seen| seen.is_quiet() && daemon != Some(pid);
             let process = match known.filter(aside) {
                 Some(seen) if !is_due(pid) => seen.process.clone(),
                 // It may end at any time.
@@ -129,7 +124,7 @@ impl Sample {
             Some((pid, Seen::new(process, role)))
         });
         let mut processes: BTreeMap<u32, Seen> = processes.collect();
-        shims::find(&proc, &files, subject, &mut processes);
+        shims::find(&proc, &files, target, daemon, &mut processes);
         let own = std::process::id();
         for (pid, seen) in &mut processes {
             let Process { state, parent, .. } = seen.process;
@@ -147,7 +142,7 @@ impl Sample {
         }
         sample.processes = processes;
         sample.inits = shims::inits(&proc, &sample, before);
-        sample.read_daemon(&proc, subject, &files, before);
+        sample.read_daemon(&proc, daemon.unwrap_or_default(), &files, before);
         Ok(sample)
     }
 
@@ -164,8 +159,7 @@ impl Sample {
         self.threads = threads.map(|(open, limit)| Open { open, limit });
     }
 
-    fn read_daemon(&mut self, proc: &Proc, subject: &Subject, files: &Path, before: &Self) {
-        let pid = subject.daemon.unwrap_or_default();
+    fn read_daemon(&mut self, proc: &Proc, pid: u32, files: &Path, before: &Self) {
         let Some(seen) = self.processes.get_mut(&pid) else {
             return;
         };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::Group;
-use super::rounded;
-use super::sample::{Sample, Samples, Seen, Subject};
+use super::sample::{Sample, Samples, Seen};
+use super::{HostTarget, rounded};
 use crate::bounded;
 use crate::kubelet::{Kubelet, identity, value};
 use crate::proc::{Belongs, Proc, Process};
@@ -107,12 +107,18 @@ pub(super) enum Role {
 }
 
 /// Finds the roles that are not known yet. A shim whose runtime cannot be told counts. One of another user does not.
-pub(super) fn find(proc: &Proc, files: &Path, subject: &Subject, all: &mut BTreeMap<u32, Seen>) {
-    let mut parents: BTreeSet<u32> = subject.daemon.into_iter().collect();
+pub(super) fn find(
+    proc: &Proc,
+    files: &Path,
+    target: &HostTarget,
+    daemon: Option<u32>,
+    all: &mut BTreeMap<u32, Seen>,
+) {
+    let mut parents: BTreeSet<u32> = daemon.into_iter().collect();
     let living = all.values_mut().filter(|seen| !seen.process.is_dead());
     for seen in living {
         if seen.role.is_none() {
-            seen.role = by_name(proc, &seen.process, subject.socket.as_deref()).map(Arc::new);
+            seen.role = by_name(proc, &seen.process, target.socket.as_deref()).map(Arc::new);
         }
         parents.extend(seen.shim().map(|_| seen.process.pid));
     }

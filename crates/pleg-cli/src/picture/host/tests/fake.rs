@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::super::HostTarget;
-use super::super::sample::{Sample, Samples, Subject};
+use super::super::sample::{Sample, Samples};
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::HOST_PIDS;
 
@@ -95,27 +95,18 @@ impl FakeHost {
         self.write(&format!("proc/{dir}/status"), &status);
     }
 
-    /// What a sample is of.
-    pub(in crate::picture::host) fn subject(&self) -> Subject {
-        Subject {
-            root: self.root().to_owned(),
-            ..Subject::default()
-        }
-    }
-
     /// Two samples 4 s apart, and this change in between.
     pub(in crate::picture::host) fn samples(
         &self,
         daemon: Option<u32>,
         change: impl FnOnce(&Self),
     ) -> Samples {
-        let mut subject = self.subject();
-        (subject.daemon, subject.thorough) = (daemon, true);
-        let begin = Sample::take(&subject, &Sample::default()).unwrap();
+        let take = |before: &Sample| Sample::take(&self.target(), daemon, true, before).unwrap();
+        let begin = take(&Sample::default());
         change(self);
         let uptime: f64 = begin.uptime.unwrap_or_default() + 4.0;
         self.write("proc/uptime", &format!("{uptime} 9000.00\n"));
-        let end = Arc::new(Sample::take(&subject, &begin).unwrap());
+        let end = Arc::new(take(&begin));
         let begin = Arc::new(begin);
         Samples { begin, end }
     }

@@ -41,11 +41,11 @@ fn shims_of_the_socket_are_found() {
     for (pid, line) in (10..).zip(SHIMS.trim().lines()) {
         host.run(pid, &line.replace("OURS", &ours));
     }
-    let mut subject = host.subject();
+    let mut target = host.target();
     let (ours, gone) = (Some(ours.into()), Some("/gone".into()));
     for (socket, ids) in [(ours, "s1 s4 c1"), (None, "s1 s2 s4 c1"), (gone, "s4 c1")] {
-        subject.socket = socket;
-        let sample = Sample::take(&subject, &Sample::default()).unwrap();
+        target.socket = socket;
+        let sample = Sample::take(&target, None, true, &Sample::default()).unwrap();
         let found: Vec<&str> = sample.all().filter_map(|seen| seen.shim()).collect();
         assert_eq!(found.join(" "), ids);
     }
@@ -199,12 +199,10 @@ fn calm_host_is_read_in_part_but_its_pods_always() {
         let [load, thorough, expected] = row.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        let mut subject = host.subject();
-        subject.thorough = thorough == "true";
         let take = |load: &str, state, before: &Sample| {
             host.write("proc/loadavg", load);
             set(&host, &format!("11 app {state} 10, 20 bash {state} 1"));
-            Sample::take(&subject, before).unwrap()
+            Sample::take(&host.target(), None, thorough == "true", before).unwrap()
         };
         let before = take("0.50 0 0 1/100 9", 'S', &Sample::default());
         let after = take(load, 'T', &before);
