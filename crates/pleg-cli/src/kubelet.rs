@@ -245,7 +245,7 @@ pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'
     flags.iter().find_map(|flag| values(arguments, flag).last())
 }
 
-/// What tells apart two files.
+/// The device and the inode, which tell apart two files.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))

@@ -96,7 +96,6 @@ impl Process {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "it is shown")]
 fn seconds(ticks: u64) -> f64 {
     let second = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
@@ -146,7 +145,7 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
-    /// Whether it has not run since an earlier sample.
+    /// Returns true if it has not run since an earlier sample.
     pub(crate) fn since(&self, before: &Self) -> bool {
         self.switches.is_some() && self.switches == before.switches
     }
@@ -293,7 +292,6 @@ impl Proc {
 
     /// When the system started, in seconds of Unix time.
     pub(crate) fn boot(&self) -> Option<f64> {
-        #[allow(clippy::cast_precision_loss, reason = "seconds are exact")]
         number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
     }
 

@@ -90,7 +90,7 @@ impl Controller {
     }
 }
 
-/// Whether the group is one of version 1.
+/// Returns true for a group of version 1.
 fn is_old(group: &str, controller: &str) -> bool {
     group.starts_with(&format!("{MOUNT}/{controller}/"))
 }
@@ -113,7 +113,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// How much it holds the runtime back.
+    /// The measure by which the limits of a controller are compared.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),

@@ -141,13 +141,13 @@ pub(super) async fn ask(
     let relists = after.map(|after| relists(before.as_deref(), &after));
     let why = journal.as_ref().err();
     let why = why.map(|why| format!("the kubelet's log: {why}"));
-    let asked = Kubelet {
+    let answers = Kubelet {
         healthz,
         relists,
         journal: journal.ok(),
         ..Kubelet::default()
     };
-    (asked, why)
+    (answers, why)
 }
 
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
@@ -200,7 +200,7 @@ fn relists(before: Option<&str>, after: &str) -> Relists {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "to the millisecond it is exact")]
+/// To the millisecond it is exact.
 fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }

@@ -357,7 +357,7 @@ fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// What to do about a stopped process, and what shows that it is.
+/// The next step about a stopped process.
 fn stopped(pid: u32) -> String {
     format!("Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`")
 }

@@ -164,13 +164,13 @@ fn unescaped(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether its data is elsewhere or a process serves it.
+/// Returns true if its data is elsewhere or a process serves it.
 fn is_remote(fs: &str) -> bool {
     let kind = fs.split('.').next().unwrap_or(fs);
     REMOTE.split(' ').any(|remote| remote == kind)
 }
 
-/// Whether it is in a pod's directory or of a volume plugin, and may wait for a disk.
+/// Returns true if it is in a pod's directory or of a volume plugin, and may wait for a disk.
 fn is_of_pod(mount: &Mount) -> bool {
     let in_memory = IN_MEMORY.contains(&mount.fs.as_str());
     !in_memory && (mount.pod.is_some() || mount.path.contains("/kubelet/plugins/"))

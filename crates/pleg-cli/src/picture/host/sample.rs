@@ -80,7 +80,7 @@ impl Seen {
         self.blocked.is_some() || !self.threads.is_empty()
     }
 
-    /// Whether nothing is expected to follow from it: it has nothing to do with pods, or is the process that keeps a sandbox.
+    /// Returns true if nothing is expected to follow from it: it has nothing to do with pods, or is the process that keeps a sandbox.
     fn is_quiet(&self) -> bool {
         (self.role.is_none() || self.process.name == "pause") && !self.is_blocked()
     }
@@ -217,7 +217,7 @@ impl Samples {
         Some(rounded(waited.as_secs_f64() / self.seconds()))
     }
 
-    /// What was the case in both samples of this process.
+    /// The facts that both samples of this process show.
     pub(super) fn lasts(&self, after: &Seen) -> Lasting {
         let Some(before) = self.begin.same(&after.process) else {
             return Lasting::default();
@@ -238,7 +238,7 @@ impl Samples {
     }
 }
 
-/// What was the case in both samples of a process.
+/// The facts that both samples of a process show.
 #[derive(Debug, Default)]
 pub(super) struct Lasting {
     pub(super) stopped: bool,

@@ -235,7 +235,7 @@ fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
 }
 
 impl Shims {
-    /// What two samples show.
+    /// The facts that two samples show.
     pub(super) fn of(samples: &Samples) -> Self {
         let (begin, end) = (&samples.begin, &samples.end);
         let gone: Vec<DeadInit> = dead(begin).collect();
