@@ -12,16 +12,9 @@ use crate::picture::finding::Finding;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// In a cgroup namespace of its own, this process sees paths that begin at the group which both processes have
-/// above them. A pod's group is below one of these.
-const ABOVE: [&str; 7] = [
-    "",
-    "/kubepods",
-    "/kubepods/burstable",
-    "/kubepods/besteffort",
-    "/kubepods.slice",
-    "/kubepods.slice/kubepods-burstable.slice",
-    "/kubepods.slice/kubepods-besteffort.slice",
-];
+/// above them. A pod's group is below one of these, or below none.
+const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
+                     /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
 /// The same of threads. At the limit a program in Go ends.
@@ -143,7 +136,7 @@ impl Group {
             Some(path) => (format!("{MOUNT}/{controller}"), path),
             None => (MOUNT.to_owned(), group_of("")?),
         };
-        let mut groups = ABOVE.iter().map(|above| {
+        let mut groups = ABOVE.split(' ').map(|above| {
             let path = format!("{root}{above}{path}");
             let (files, path) = (files.to_owned(), path.trim_end_matches('/').to_owned());
             Self { files, path }

@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::kinds::{KUBELET_OTHER, KUBELET_PLEG, KUBELET_SLOW, KUBELET_STOPPED, KUBELET_UNHEALTHY};
 use super::sample::{Sample, Samples};
-use super::{HostTarget, STOPPED, command, on_host, stopped, within};
+use super::{HostTarget, STOPPED, command, host_files, stopped, within};
 use crate::agent_client::get_from;
 use crate::bounded;
 use crate::picture::finding::{Finding, Severity};
@@ -39,24 +39,11 @@ const OLDEST: f64 = 900.0;
 const MOST_LOG: u64 = 8 << 20;
 /// The units that contain a kubelet: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical
 /// Kubernetes.
-const UNITS: [&str; 9] = [
-    "kubelet",
-    "k3s",
-    "k3s-agent",
-    "rke2-server",
-    "rke2-agent",
-    "k0scontroller",
-    "k0sworker",
-    "snap.microk8s.daemon-kubelite",
-    "snap.k8s.kubelet",
-];
+const UNITS: &str = "kubelet, k3s, k3s-agent, rke2-server, rke2-agent, k0scontroller, k0sworker, \
+                     snap.microk8s.daemon-kubelite, snap.k8s.kubelet";
 /// The files of those that do not write to the journal: RKE2, Talos, k3s without systemd.
-const FILES: [&str; 4] = [
-    "/var/lib/rancher/rke2/agent/logs/kubelet.log",
-    "/var/log/kubelet.log",
-    "/var/log/k3s.log",
-    "/var/log/k3s-agent.log",
-];
+const FILES: &str = "/var/lib/rancher/rke2/agent/logs/kubelet.log, /var/log/kubelet.log, /var/log/k3s.log, \
+                     /var/log/k3s-agent.log";
 
 /// The kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -222,9 +209,12 @@ async fn log(
     file: Option<PathBuf>,
     started: Option<f64>,
 ) -> Result<Journal, String> {
-    let known = FILES.map(|file| on_host(&target.root, file));
+    let root = host_files(&target.root);
     let files = move || {
-        let files = known.into_iter().chain(file);
+        let known = FILES
+            .split(", ")
+            .map(|file| root.join(file.trim_start_matches('/')));
+        let files = known.chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
@@ -237,9 +227,9 @@ async fn log(
         return Ok(log);
     }
     journal?;
-    let (units, files) = (UNITS.join(", "), FILES.join(", "));
+    let lacking = "no line of the last 15 min";
     Err(format!(
-        "no line of the last 15 min in the journal (units {units}) nor in {files}"
+        "{lacking} in the journal (units {UNITS}) nor in {FILES}"
     ))
 }
 
@@ -248,7 +238,7 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
     let child = command(&target.journalctl)
         .args(["--since=-15min", "--output=short-unix", "--lines=20000"])
         .args(["--no-pager", "--quiet"])
-        .args(UNITS.map(|unit| format!("--unit={unit}")))
+        .args(UNITS.split(", ").map(|unit| format!("--unit={unit}")))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
