@@ -14,6 +14,8 @@ use crate::text::duration;
 
 /// How often health is checked without a change: some of it changes as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// What begins later or lasts shorter is not worth a time.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The last known health.
 #[derive(Debug, Default)]
@@ -33,63 +35,59 @@ impl HealthChanges {
         problems: &[PodProblem],
         clock: Clock,
     ) -> Vec<Record> {
-        let now = clock.now();
         let mut changes = Changes {
             clock,
-            now,
+            now: clock.now(),
             records: Vec::new(),
         };
-        self.readiness(&mut changes, picture.ready.clone());
+        self.readiness(&mut changes, &picture.ready);
         self.reasons(&mut changes, &picture.findings);
         self.pods(&mut changes, problems);
         changes.records
     }
 
-    fn readiness(&mut self, changes: &mut Changes, ready: Result<(), NotReady>) {
-        let last = self.not_ready.unwrap_or_default();
+    fn readiness(&mut self, changes: &mut Changes, ready: &Result<(), NotReady>) {
         let known = self.not_ready.is_some();
-        let present = match (&ready, last) {
-            (Ok(()), _) => None,
-            (Err(_), Some(last)) => Some(last),
-            (Err(why), None) => Some((why.as_str(), changes.now)),
-        };
-        match (last, present, &ready) {
-            (None, Some((code, _)), Err(why)) if known => {
-                changes.add(NOT_READY, code, why.to_string());
+        let last = self.not_ready.flatten();
+        let begins = |why: &NotReady| (why.as_str(), changes.now);
+        let present = ready.as_ref().err().map(|why| last.unwrap_or(begins(why)));
+        self.not_ready = Some(present);
+        match (last, ready) {
+            (None, Err(why)) if known => {
+                changes.add(NOT_READY, why.as_str(), why.to_string());
             }
             // Each start takes some milliseconds until the first list.
-            (Some((code, since)), None, _)
-                if code != "never_listed" || changes.lasted(since) >= Duration::from_secs(1) =>
+            (Some((code, since)), Ok(()))
+                if code != "never_listed" || changes.lasted(since) >= SECOND =>
             {
-                let lasted = changes.lasted(since);
-                let message = format!("ready after {}", duration(lasted));
-                changes.add(READY, code, message).seconds = Some(lasted.as_secs_f64());
+                changes.end(READY, code, since, "ready after");
             }
             _ => {}
         }
-        self.not_ready = Some(present);
     }
 
     /// Pods are named one by one instead.
     fn reasons(&mut self, changes: &mut Changes, findings: &[Finding]) {
-        let of_node = |finding: &&Finding| {
-            let is_shown = finding.severity > Severity::Info && !finding.not_ready;
-            is_shown && !["pods_hung", "pods_failing"].contains(&finding.code)
-        };
         self.degraded.retain(|code, since| {
             let lasts = findings.iter().any(|finding| finding.code == *code);
             if !lasts {
-                let lasted = changes.lasted(*since);
-                let message = ended(code, lasted);
-                changes.add(RECOVERED, code, message).seconds = Some(lasted.as_secs_f64());
+                let what = match *code {
+                    "runtime_silent" => "the runtime answers again; no answer for",
+                    "stream_down" => "subscribed again; no event stream for",
+                    _ => "recovered after",
+                };
+                changes.end(RECOVERED, code, *since, what);
             }
             lasts
         });
-        for finding in findings.iter().filter(of_node) {
-            if !self.degraded.contains_key(finding.code) {
+        for finding in findings {
+            let code = finding.code;
+            let is_shown = finding.severity > Severity::Info && !finding.not_ready;
+            let is_known = self.degraded.contains_key(code);
+            if is_shown && !is_known && !["pods_hung", "pods_failing"].contains(&code) {
                 let since = changes.now.before(finding.lasted());
-                self.degraded.insert(finding.code, since);
-                changes.begin(finding.code, finding.summary.clone(), since);
+                self.degraded.insert(code, since);
+                changes.begin(code, finding.summary.clone(), since);
             }
         }
     }
@@ -98,22 +96,18 @@ impl HealthChanges {
         self.pods.retain(|uid, problem| {
             let lasts = problems.iter().any(|p| p.pod.uid == *uid);
             if !lasts {
-                let lasted = changes.lasted(problem.since);
-                let message = format!(
-                    "{} succeeds again after {}",
-                    problem.operation,
-                    duration(lasted)
-                );
-                let record = changes.add(RECOVERED, code_of(problem), message);
-                record.seconds = Some(lasted.as_secs_f64());
-                *record = std::mem::take(record).of(problem);
+                let what = format!("{} succeeds again after", problem.operation);
+                let record = changes.end(RECOVERED, code_of(problem), problem.since, &what);
+                record.of(problem);
             }
             lasts
         });
         for problem in problems {
             if !self.pods.contains_key(&problem.pod.uid) {
-                let record = changes.begin(code_of(problem), problem.to_string(), problem.since);
-                *record = std::mem::take(record).of(problem);
+                let message = problem.to_string();
+                changes
+                    .begin(code_of(problem), message, problem.since)
+                    .of(problem);
                 self.pods.insert(problem.pod.uid.clone(), problem.clone());
             }
         }
@@ -125,15 +119,6 @@ fn code_of(problem: &PodProblem) -> &'static str {
     match problem.kind {
         PodProblemKind::Hung => "pods_hung",
         _ => "pods_failing",
-    }
-}
-
-fn ended(code: &str, lasted: Duration) -> String {
-    let lasted = duration(lasted);
-    match code {
-        "runtime_silent" => format!("the runtime answers again; no answer for {lasted}"),
-        "stream_down" => format!("subscribed again; no event stream for {lasted}"),
-        _ => format!("recovered after {lasted}"),
     }
 }
 
@@ -151,7 +136,7 @@ impl Changes {
 
     fn begin(&mut self, code: &str, mut message: String, since: Instant) -> &mut Record {
         let lasted = self.lasted(since);
-        if lasted >= Duration::from_secs(1) {
+        if lasted >= SECOND {
             message.push_str(&format!(", for {}", duration(lasted)));
         }
         let record = self.add(DEGRADED, code, message);
@@ -159,10 +144,16 @@ impl Changes {
         record
     }
 
+    fn end(&mut self, kind: &str, code: &str, since: Instant, what: &str) -> &mut Record {
+        let lasted = self.lasted(since);
+        let record = self.add(kind, code, format!("{what} {}", duration(lasted)));
+        record.seconds = Some(lasted.as_secs_f64());
+        record
+    }
+
     fn add(&mut self, kind: &str, code: &str, message: String) -> &mut Record {
         let at = self.clock.wall_at(self.now);
-        self.records.push(Record::health(kind, at, code, message));
-        let last = self.records.len() - 1;
-        &mut self.records[last]
+        self.records
+            .push_mut(Record::health(kind, at, code, message))
     }
 }

@@ -1,6 +1,6 @@
 //! Measures a runtime's calls: how long they take, when one was answered last, and, for doctor, each by what it reads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,13 +30,9 @@ impl From<&Scope> for Subject {
     }
 }
 
-impl Subject {
-    const fn about(&self) -> About {
-        match self {
-            Self::Node => About::Node,
-            Self::Pod(_) | Self::Id(_) => About::Pod,
-            Self::Runtime => About::Runtime,
-        }
+impl From<&Id> for Subject {
+    fn from(id: &Id) -> Self {
+        Self::Id(id.clone())
     }
 }
 
@@ -46,13 +42,10 @@ pub(crate) type Key = (&'static str, Subject);
 /// All calls of one operation that read the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
-    pub(crate) ended: u64,
     /// The longest one, answered or not.
     pub(crate) longest: Duration,
     /// How long the longest one was waited for that was not answered.
     pub(crate) unanswered: Option<Duration>,
-    /// The error of the last one.
-    pub(crate) error: Option<CallError>,
 }
 
 /// The measurements of one runtime's calls. Clones share them.
@@ -67,8 +60,6 @@ struct State {
     calls: Calls,
     /// Kept only for doctor: it grows with the number of ids.
     by_key: Option<BTreeMap<Key, Timing>>,
-    in_flight: HashMap<u64, (Key, Instant)>,
-    next: u64,
 }
 
 impl Meter {
@@ -76,8 +67,6 @@ impl Meter {
         let state = State {
             calls: Calls::new(clock.now()),
             by_key: None,
-            in_flight: HashMap::new(),
-            next: 0,
         };
         Self {
             clock,
@@ -95,16 +84,9 @@ impl Meter {
         self.lock().calls.clone()
     }
 
-    /// All calls that were kept. A call in flight counts with the time that it has taken.
+    /// All calls that were kept, and have ended or were cancelled.
     pub(crate) fn each(&self) -> BTreeMap<Key, Timing> {
-        let now = self.clock.now();
-        let state = self.lock();
-        let mut calls = state.by_key.clone().unwrap_or_default();
-        for (key, began) in state.in_flight.values() {
-            let timing = calls.entry(key.clone()).or_default();
-            timing.waited(now.since(*began));
-        }
-        calls
+        self.lock().by_key.clone().unwrap_or_default()
     }
 
     /// Instants of the measurements are of this clock.
@@ -119,40 +101,19 @@ impl Meter {
         subject: Subject,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let in_flight = self.begin((operation, subject));
+        let mut in_flight = InFlight {
+            meter: self,
+            key: (operation, subject),
+            began: self.clock.now(),
+            answered: None,
+        };
         let result = call.await;
-        in_flight.end(result.as_ref().err());
+        in_flight.answered = Some(result.as_ref().err().is_none_or(is_answer));
         result
-    }
-
-    fn begin(&self, key: Key) -> InFlight {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let number = state.next;
-        state.next += 1;
-        state.in_flight.insert(number, (key, now));
-        InFlight {
-            meter: self.clone(),
-            number,
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Timing {
-    /// A call was not answered in this time.
-    fn waited(&mut self, time: Duration) {
-        self.longest = self.longest.max(time);
-        self.unanswered = self.unanswered.max(Some(time));
-    }
-
-    fn ended(&mut self, time: Duration, error: Option<&CallError>) {
-        self.ended += 1;
-        self.longest = self.longest.max(time);
-        self.error = error.cloned();
     }
 }
 
@@ -167,34 +128,36 @@ const fn is_answer(error: &CallError) -> bool {
     )
 }
 
-/// A call in flight. One that is dropped was cancelled.
-struct InFlight {
-    meter: Meter,
-    number: u64,
+/// A call in flight. It is measured when it is dropped.
+struct InFlight<'a> {
+    meter: &'a Meter,
+    key: Key,
+    began: Instant,
+    /// Whether the runtime answered it. `None` if it was cancelled.
+    answered: Option<bool>,
 }
 
-impl InFlight {
-    fn end(self, error: Option<&CallError>) {
-        let answered = error.is_none_or(is_answer);
-        self.finish(answered, |timing, time| timing.ended(time, error));
-    }
-
-    fn finish(&self, answered: bool, record: impl FnOnce(&mut Timing, Duration)) {
-        let now = self.meter.clock.now();
-        let mut state = self.meter.lock();
-        let Some((key, began)) = state.in_flight.remove(&self.number) else {
-            return;
-        };
-        state.calls.ended(key.1.about(), began, now, answered);
-        if let Some(calls) = &mut state.by_key {
-            record(calls.entry(key).or_default(), now.since(began));
-        }
-    }
-}
-
-impl Drop for InFlight {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.finish(false, Timing::waited);
+        let now = self.meter.clock.now();
+        let about = match self.key.1 {
+            Subject::Node => About::Node,
+            Subject::Pod(_) | Subject::Id(_) => About::Pod,
+            Subject::Runtime => About::Runtime,
+        };
+        let answered = self.answered == Some(true);
+        let mut state = self.meter.lock();
+        state.calls.ended(about, self.began, now, answered);
+        if let Some(calls) = &mut state.by_key {
+            let (timing, took) = (
+                calls.entry(self.key.clone()).or_default(),
+                now.since(self.began),
+            );
+            timing.longest = timing.longest.max(took);
+            if self.answered.is_none() {
+                timing.unanswered = timing.unanswered.max(Some(took));
+            }
+        }
     }
 }
 
@@ -205,10 +168,6 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const STATUS: &str = "ContainerStatus";
 
-    fn subject() -> Subject {
-        Subject::Id("c1".into())
-    }
-
     /// A call that takes a second, and fails with this kind.
     async fn call(meter: &Meter, subject: Subject, kind: Option<CallErrorKind>) {
         let call = async {
@@ -218,6 +177,12 @@ mod tests {
         };
         // Its error is what is measured.
         let _ = meter.measure(STATUS, subject, call).await;
+    }
+
+    /// The same call, cancelled after half a second.
+    async fn cancelled(meter: &Meter, subject: Subject) {
+        let cancelled = tokio::time::timeout(SECOND / 2, call(meter, subject, None)).await;
+        assert!(cancelled.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,8 +198,7 @@ mod tests {
         call(&meter, Subject::Runtime, Some(CallErrorKind::NotFound)).await;
         let first = answered();
         assert_eq!(first, now(), "an error of the runtime is an answer");
-        let cancelled = call(&meter, Subject::Node, None);
-        assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
+        cancelled(&meter, Subject::Node).await;
         assert_eq!(answered(), first);
         call(&meter, Subject::Node, None).await;
         assert_eq!(answered(), now());
@@ -245,28 +209,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_call_has_its_longest_time_and_last_error() {
+    async fn each_call_has_its_longest_time_answered_and_not() {
         let meter = Meter::new(Clock::start());
         meter.keep_each();
-        let timing = || meter.each()[&(STATUS, subject())].clone();
+        let subject = || Subject::Id("c1".into());
+        let halves = |time: Duration| (time.as_secs_f64() * 2.0).round();
+        let timing = || {
+            let timing = &meter.each()[&(STATUS, subject())];
+            (halves(timing.longest), timing.unanswered.map(halves))
+        };
         call(&meter, subject(), None).await;
-        call(&meter, subject(), Some(CallErrorKind::Failed)).await;
-        let two = timing();
-        assert_eq!(
-            (two.ended, two.longest.as_secs(), two.unanswered),
-            (2, 1, None)
-        );
-        assert!(two.error.is_some());
-        let cancelled = call(&meter, subject(), None);
-        assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
-        let half = timing()
-            .unanswered
-            .map(|time| (time.as_secs_f64() * 2.0).round());
-        assert_eq!(half, Some(1.0));
-        let _hangs = meter.begin((STATUS, subject()));
-        let clock = meter.clock();
-        clock.sleep_until(clock.now().after(9 * SECOND)).await;
-        assert_eq!(timing().unanswered.map(|time| time.as_secs()), Some(9));
-        assert_eq!(timing().ended, 2);
+        call(&meter, subject(), Some(CallErrorKind::DeadlineExceeded)).await;
+        assert_eq!(timing(), (2.0, None));
+        cancelled(&meter, subject()).await;
+        assert_eq!(timing(), (2.0, Some(1.0)));
     }
 }

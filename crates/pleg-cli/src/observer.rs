@@ -12,7 +12,7 @@ use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
-use crate::picture::runtime::Problems;
+use crate::picture::runtime::Problem as CallProblem;
 use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Problem, Query, View};
 
@@ -110,7 +110,7 @@ impl Observer {
         let Shared { pleg, meter, .. } = &*self.0;
         let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
         let (current, all) = (health.current(), health.pod_problems());
-        let named = Problems::new(&all, now);
+        let (counters, named) = (pleg.counters(), CallProblem::all(&all, now));
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
@@ -119,7 +119,7 @@ impl Observer {
         let inputs = Inputs {
             now,
             wall: meter.clock().wall(),
-            picture: &Picture::of(&current, &pleg.counters(), &named, &facts, now),
+            picture: &Picture::of(&current, &counters, named, &facts, now),
             facts: &facts,
             health: &current,
             problems: &problems,

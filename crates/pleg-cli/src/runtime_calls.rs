@@ -6,7 +6,9 @@ use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 use crate::meter::{Meter, Subject};
 
 pub(crate) const LIST_SANDBOXES: &str = "ListPodSandbox";
+pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 const LIST_CONTAINERS: &str = "ListContainers";
+const CONTAINER_STATUS: &str = Kind::Container.status_operation();
 
 /// A runtime whose lists, statuses and `Version` are measured. The event stream is not: a subscribe only makes
 /// a connection.
@@ -38,30 +40,18 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        let call = self.runtime.list_containers(scope, row);
-        self.meter
-            .measure(LIST_CONTAINERS, scope.into(), call)
-            .await
+        let (meter, call) = (&self.meter, self.runtime.list_containers(scope, row));
+        meter.measure(LIST_CONTAINERS, scope.into(), call).await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (operation, call) = (
-            Kind::Sandbox.status_operation(),
-            self.runtime.sandbox_status(id),
-        );
-        self.meter
-            .measure(operation, Subject::Id(id.clone()), call)
-            .await
+        let call = self.runtime.sandbox_status(id);
+        self.meter.measure(SANDBOX_STATUS, id.into(), call).await
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (operation, call) = (
-            Kind::Container.status_operation(),
-            self.runtime.container_status(id),
-        );
-        self.meter
-            .measure(operation, Subject::Id(id.clone()), call)
-            .await
+        let call = self.runtime.container_status(id);
+        self.meter.measure(CONTAINER_STATUS, id.into(), call).await
     }
 
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
@@ -73,9 +63,8 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        self.meter
-            .measure("Version", Subject::Runtime, self.runtime.version())
-            .await
+        let call = self.runtime.version();
+        self.meter.measure("Version", Subject::Runtime, call).await
     }
 
     fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {

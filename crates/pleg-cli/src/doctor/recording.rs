@@ -13,7 +13,6 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::Examination;
-use crate::picture::runtime::Failure;
 
 /// The version of the format. A later one may add fields without a new version.
 const FORMAT: u32 = 1;
@@ -33,15 +32,14 @@ pub(super) struct Recording {
 
 impl Recording {
     pub(super) fn new(examination: &Examination, with_names: bool) -> Self {
-        let examination = match with_names {
-            true => examination.clone(),
-            false => redacted(examination),
-        };
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             redacted: !with_names,
-            examination,
+            examination: match with_names {
+                true => examination.clone(),
+                false => redacted(examination),
+            },
         }
     }
 
@@ -50,10 +48,9 @@ impl Recording {
         let text = serde_json::to_string_pretty(self)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(file).and_then(|mut out| {
-            out.write_all(text.as_bytes())
-                .and_then(|()| out.write_all(b"\n"))
-        });
+        let written = options
+            .open(file)
+            .and_then(|mut out| writeln!(out, "{text}"));
         written.with_context(|| format!("cannot write {}", file.display()))
     }
 
@@ -81,70 +78,58 @@ impl Recording {
 /// The same without names and without the runtime's own words.
 fn redacted(examination: &Examination) -> Examination {
     let mut examination = examination.clone();
-    let runtime = &mut examination.runtime;
-    let mut containers = Numbers::new("container");
-    for (n, pod) in runtime.pods.pods.iter_mut().enumerate() {
-        pod.name = format!("pod-{}", n + 1);
-        for name in pod.running.values_mut() {
-            *name = containers.of(name);
-        }
-    }
-    let odd = runtime.pods.oddities.iter_mut();
-    for odd in odd.filter(|odd| !odd.container.is_empty()) {
-        odd.container = containers.of(&odd.container);
-    }
-    for problem in &mut runtime.statuses.problems {
-        problem.container = match problem.container.as_str() {
-            "" => String::new(),
-            name => containers.of(name),
-        };
-        problem.failure.iter_mut().for_each(silence);
-    }
-    for round in &mut runtime.lists.rounds {
-        let failures = round.sandboxes.failure.iter_mut();
-        failures
-            .chain(&mut round.containers.failure)
-            .for_each(silence);
-    }
-    runtime.conditions.failure.iter_mut().for_each(silence);
-    for condition in &mut runtime.conditions.conditions {
-        condition.message.clear();
-    }
+    let (runtime, host) = (&mut examination.runtime, &mut examination.host);
+    let pods = runtime.pods.pods.iter_mut();
+    pods.enumerate()
+        .for_each(|(n, pod)| pod.name = format!("pod-{}", n + 1));
+    let running = runtime
+        .pods
+        .pods
+        .iter_mut()
+        .flat_map(|pod| pod.running.values_mut());
+    let odd = runtime
+        .pods
+        .oddities
+        .iter_mut()
+        .map(|odd| &mut odd.container);
+    let problems = runtime.statuses.problems.iter_mut();
+    let problems = problems.map(|problem| &mut problem.container);
+    number("container", running.chain(odd).chain(problems));
+
+    let of_problems = runtime
+        .statuses
+        .problems
+        .iter_mut()
+        .map(|problem| &mut problem.failure);
+    let of_lists = runtime.lists.rounds.iter_mut();
+    let of_lists = of_lists.flat_map(|r| [&mut r.sandboxes.failure, &mut r.containers.failure]);
+    let failures = of_problems
+        .chain(of_lists)
+        .chain([&mut runtime.conditions.failure]);
+    failures
+        .flatten()
+        .for_each(|failure| failure.message.clear());
+    let conditions = runtime.conditions.conditions.iter_mut();
+    conditions.for_each(|condition| condition.message.clear());
     for (code, reason) in &mut runtime.stream.degraded {
         reason.sentence.clone_from(code);
     }
-    if let Some(unusable) = &mut runtime.unusable {
-        unusable.why = "left out".to_owned();
-    }
-    runtime.stream.why = runtime.stream.why.as_ref().map(|_| "left out".to_owned());
-    let mut mounts = Numbers::new("mount");
+    let unusable = runtime
+        .unusable
+        .iter_mut()
+        .map(|unusable| &mut unusable.why);
+    let reasons = unusable.chain(&mut runtime.stream.why);
+    reasons.for_each(|why| *why = "left out".to_owned());
+    number("mount", host.mount_paths());
     examination
-        .host
-        .for_each_mount(|path| *path = mounts.of(path));
-    examination
 }
 
-fn silence(failure: &mut Failure) {
-    failure.message.clear();
-}
-
-/// Numbers instead of names. Equal names have equal numbers.
-struct Numbers {
-    what: &'static str,
-    known: BTreeMap<String, usize>,
-}
-
-impl Numbers {
-    const fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            known: BTreeMap::new(),
-        }
-    }
-
-    fn of(&mut self, name: &str) -> String {
-        let next = self.known.len() + 1;
-        let number = self.known.entry(name.to_owned()).or_insert(next);
-        format!("{}-{number}", self.what)
+/// Replaces names by numbers. Equal names get equal numbers.
+fn number<'a>(what: &str, names: impl Iterator<Item = &'a mut String>) {
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for name in names.filter(|name| !name.is_empty()) {
+        let next = known.len() + 1;
+        let number = known.entry(std::mem::take(name)).or_insert(next);
+        *name = format!("{what}-{number}");
     }
 }

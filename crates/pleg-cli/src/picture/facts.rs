@@ -6,8 +6,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use metrics::{describe_gauge, gauge};
-use pleg::core::{CallError, Degraded, Instant, PodView};
-use pleg::runtime::clock::Clock;
+use pleg::core::{CallError, Instant, PodView};
 use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
@@ -28,6 +27,11 @@ const MOST_SHOWN: usize = 12;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How many characters of the runtime's name and version are shown.
 const MOST_NAME: usize = 64;
+/// A runtime that changes its version all the time must not fill the memory.
+const MOST_RUNTIMES: usize = 16;
+/// The degraded reasons while which the runtime answers no list, and those while which calls are slow.
+const UNUSABLE: [&str; 2] = ["runtime_silent", "list_failed"];
+const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 
 const CONDITION: &str = "pleg_runtime_condition";
 const RUNTIME: &str = "pleg_runtime_info";
@@ -52,10 +56,8 @@ impl Facts {
     /// What follows from the facts.
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
         self.findings.iter().map(move |(finding, since)| {
-            let seconds = now.since(*since).as_secs_f64();
-            finding
-                .clone()
-                .lasting(Some(finding.seconds.unwrap_or(seconds)))
+            let lasted = now.since(*since).as_secs_f64();
+            finding.clone().lasting(finding.seconds.or(Some(lasted)))
         })
     }
 
@@ -73,7 +75,7 @@ impl Facts {
                 self.error = Some((error, since));
             }
         }
-        for condition in self.conditions.needed() {
+        for condition in self.conditions.conditions.iter().filter(|c| c.is_needed()) {
             let value = f64::from(u8::from(condition.status));
             gauge!(CONDITION, "condition" => condition.name.clone()).set(value);
         }
@@ -82,10 +84,6 @@ impl Facts {
     /// Takes what follows now, and logs what has begun and ended.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
-        let since = |code: &str| {
-            let known = last.iter().find(|(finding, _)| finding.code == code);
-            known.map(|(_, since)| *since)
-        };
         for (finding, since) in &last {
             set(finding, 0.0);
             if findings.iter().all(|new| new.code != finding.code) {
@@ -94,19 +92,19 @@ impl Facts {
                 tracing::info!(code, "over after {lasted}: {summary}");
             }
         }
-        let mut alarming: Vec<&Finding> = findings.iter().collect();
-        alarming.retain(|finding| finding.severity > Severity::Info);
+        let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
+        let mut alarming: Vec<&Finding> = alarming.collect();
         alarming.sort_by_key(|finding| Reverse(finding.severity));
         alarming
-            .into_iter()
+            .iter()
             .take(MOST_SHOWN)
             .for_each(|finding| set(finding, 1.0));
         let dated = findings.into_iter().map(|finding| {
-            let known = since(finding.code);
+            let known = last.iter().find(|(old, _)| old.code == finding.code);
             if known.is_none() {
                 log(&finding);
             }
-            (finding, known.unwrap_or(now))
+            (finding, known.map_or(now, |(_, since)| *since))
         });
         self.findings = dated.collect();
     }
@@ -134,31 +132,25 @@ fn set(finding: &Finding, value: f64) {
 
 /// Registers the descriptions of the metrics.
 pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        CONDITION,
-        "1 if the `condition` of the runtime's Status is true, 0 if it is false."
-    );
+    let condition = "1 if the `condition` of the runtime's Status is true, 0 if it is false.";
+    describe_gauge!(CONDITION, condition);
     describe_gauge!(ANSWERED, "1 if the runtime answered the last Status call.");
-    describe_gauge!(
-        RUNTIME,
-        "1 for the `name` and `version` of the present runtime, 0 for earlier ones."
-    );
-    describe_gauge!(
-        FINDING,
-        "1 while a finding about the host, the runtime or its pods lasts, by its `code` and `severity`."
-    );
+    let runtime = "1 for the `name` and `version` of the present runtime, 0 for earlier ones.";
+    describe_gauge!(RUNTIME, runtime);
+    let finding = "1 while a finding about the host, the runtime or its pods lasts, by its `code` and `severity`.";
+    describe_gauge!(FINDING, finding);
 }
 
 /// Collects the facts of one node.
 pub(crate) struct Collector {
     pleg: Pleg,
-    clock: Clock,
     client: CriClient,
     /// Why there is none, if no socket was found.
     endpoint: Result<Endpoint, String>,
     /// `None` of a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
-    runtimes: Runtimes,
+    /// The names and versions of the runtimes that were shown. The last one is the present one.
+    runtimes: Vec<[String; 2]>,
     /// The last two looks at the cache, the earlier one from before the last look at the host, and what follows from both.
     /// They stay as they are while the runtime does not answer: the cache is old then.
     earlier: Option<Vec<PodView>>,
@@ -168,16 +160,13 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> anyhow::Result<Self> {
+        let is_on_host = !target.simulated()();
+        let endpoint = target.endpoint().cloned();
         Ok(Self {
-            clock: pleg.clock(),
             client: target.client(DEADLINE)?,
-            endpoint: target
-                .endpoint()
-                .cloned()
-                .map_err(|error| error.to_string()),
-            host: (!target.simulated()())
-                .then(|| host::Watch::new(HostTarget::new(target.socket()))),
-            runtimes: Runtimes::default(),
+            endpoint: endpoint.map_err(|error| error.to_string()),
+            host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.socket()))),
+            runtimes: Vec::new(),
             earlier: None,
             views: None,
             pods: Pods::default(),
@@ -187,15 +176,15 @@ impl Collector {
 
     /// Collects again and again, and when the runtime stops or begins to answer.
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
-        let mut health = self.pleg.health();
+        let (mut health, clock) = (self.pleg.health(), self.pleg.clock());
         loop {
-            let began = self.clock.now();
+            let began = clock.now();
             self.collect(&health, shown).await;
-            let usable = is_usable(&health, self.clock.now());
+            let usable = is_usable(&health);
             let due = began.after(if usable { PERIOD } else { TROUBLED });
             let changes = async {
                 while health.changed().await {
-                    if is_usable(&health, self.clock.now()) != usable {
+                    if is_usable(&health) != usable {
                         return;
                     }
                 }
@@ -203,40 +192,32 @@ impl Collector {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = self.clock.sleep_until(due) => {}
+                () = clock.sleep_until(due) => {}
                 () = changes => {}
             }
         }
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
-        let look = async {
-            match &mut self.host {
-                Some(watch) => Some(watch.look().await),
-                None => None,
-            }
-        };
-        let (answer, mut host) = tokio::join!(self.client.status(), look);
+        let (answer, mut host) = tokio::join!(self.client.status(), look(&mut self.host));
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
-            self.runtimes.show(&runtime.name, &runtime.version);
+            self.show_runtime(&runtime.name, &runtime.version);
         }
         let unusable = match &self.endpoint {
-            _ if is_usable(health, self.clock.now()) => None,
+            _ if is_usable(health) => None,
             Ok(endpoint) => diagnose(endpoint).await.err().map(Unusable::from),
             Err(why) => Some(Unusable {
                 why: why.clone(),
                 ..Unusable::default()
             }),
         };
-        if unusable.is_some()
-            && let Some(watch) = &mut self.host
-        {
+        if unusable.is_some() {
             // Some facts need two looks that are close to each other.
-            host = Some(watch.look().await);
+            host = look(&mut self.host).await;
         }
-        let usable = is_usable(health, self.clock.now());
+        let usable = is_usable(health);
         if usable {
             self.earlier = self.views.take();
             self.look_at_pods();
@@ -245,15 +226,14 @@ impl Collector {
         let mut not_examined = Vec::new();
         if let Some(host) = host {
             findings.extend(self.check_host(&host, health, usable).await);
-            not_examined.push(
-                "mounts, systemd, the kubelet and its log: pleg doctor reads them".to_owned(),
-            );
+            let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
+            not_examined.push(rest.to_owned());
             not_examined.extend(host.unreadable);
         } else {
             not_examined.push("the host: the runtime is simulated".to_owned());
         }
         findings.extend(runtime::check_pods(&self.pods));
-        let now = self.clock.now();
+        let now = self.pleg.now();
         shown.send_modify(|facts| {
             facts.answer(answer.map(Conditions::from), now);
             findings.extend(runtime::check_conditions(&facts.conditions));
@@ -265,7 +245,7 @@ impl Collector {
     fn look_at_pods(&mut self) {
         let earlier = self.earlier.as_deref().unwrap_or_default();
         let views = self.views.insert(self.pleg.snapshot());
-        self.pods = Pods::new(earlier, views, self.clock.wall());
+        self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
     /// What follows from the host's facts. What differs from the cache is found only if a new list differs, too: an event may
@@ -276,90 +256,54 @@ impl Collector {
         health: &HealthWatch,
         usable: bool,
     ) -> Vec<Finding> {
-        let degraded = health.current().degraded(self.clock.now());
-        let codes: Vec<&str> = degraded.iter().map(Degraded::as_str).collect();
+        let slow = has_any(health, &SLOW);
         // What has changed since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
-        let mut findings = host::check(host, &host_calls(&codes, &self.pods, usable));
-        if findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
-            let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;
-            let listed = matches!(relist, Ok(Ok(())));
-            if listed {
-                self.look_at_pods();
-            }
-            findings = host::check(host, &host_calls(&codes, &self.pods, listed));
+        let findings = host::check(host, &self.pods.calls(slow, usable));
+        if !findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
+            return findings;
         }
-        findings
+        let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;
+        let listed = matches!(relist, Ok(Ok(())));
+        if listed {
+            self.look_at_pods();
+        }
+        host::check(host, &self.pods.calls(slow, listed))
+    }
+
+    fn show_runtime(&mut self, name: &str, version: &str) {
+        let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
+        let set = |[name, version]: &[String; 2], value| {
+            gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
+        };
+        let runtime = [text(name), text(version)];
+        let last = self.runtimes.last();
+        if last == Some(&runtime) {
+            return;
+        }
+        last.into_iter().for_each(|last| set(last, 0.0));
+        self.runtimes.retain(|known| *known != runtime);
+        if self.runtimes.len() < MOST_RUNTIMES {
+            set(&runtime, 1.0);
+            self.runtimes.push(runtime);
+        }
     }
 }
 
-/// What the generator showed, as far as it decides what the host's facts mean. From an old cache, nothing but names.
-fn host_calls(degraded: &[&str], pods: &Pods, usable: bool) -> host::Calls {
-    let slow = ["runtime_silent", "list_slow", "list_failed", "pods_hung"];
-    let mut calls = host::Calls::default();
-    pods.name_in(&mut calls);
-    calls.slow = degraded.iter().any(|code| slow.contains(code));
-    match usable {
-        true => calls.listed = Some(pods.listed.clone()),
-        false => (calls.ready, calls.running) = Default::default(),
+/// Looks at the host, if the runtime is on it.
+async fn look(watch: &mut Option<host::Watch>) -> Option<Host> {
+    match watch {
+        Some(watch) => Some(watch.look().await),
+        None => None,
     }
-    calls
 }
 
 /// Whether the runtime answers lists.
-pub(super) fn is_usable(health: &HealthWatch, now: Instant) -> bool {
-    let codes = ["runtime_silent", "list_failed"];
-    let degraded = health.current().degraded(now);
-    health.ready().is_ok()
-        && !degraded
-            .iter()
-            .any(|reason| codes.contains(&reason.as_str()))
+fn is_usable(health: &HealthWatch) -> bool {
+    health.ready().is_ok() && !has_any(health, &UNUSABLE)
 }
 
-/// The names and versions of the runtimes that were shown. The last one is the present one.
-#[derive(Debug, Default)]
-struct Runtimes(Vec<[String; 2]>);
-
-impl Runtimes {
-    /// A runtime that changes its version all the time must not fill the memory.
-    const MOST: usize = 16;
-
-    fn show(&mut self, name: &str, version: &str) {
-        let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
-        let runtime = [text(name), text(version)];
-        let set = |runtime: &[String; 2], value| {
-            let [name, version] = runtime.clone();
-            gauge!(RUNTIME, "name" => name, "version" => version).set(value);
-        };
-        if self.0.last() == Some(&runtime) {
-            return;
-        }
-        if let Some(last) = self.0.last() {
-            set(last, 0.0);
-        }
-        self.0.retain(|known| *known != runtime);
-        if self.0.len() < Self::MOST {
-            set(&runtime, 1.0);
-            self.0.push(runtime);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn old_cache_says_nothing_of_what_exists() {
-        let pod = r#"{ "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"],
-            "running": { "c": "app" } }], "listed": { "s": true } }"#;
-        let pods: Pods = serde_json::from_str(pod).unwrap();
-        let fresh = host_calls(&["list_slow"], &pods, true);
-        assert!(fresh.slow && fresh.listed.is_some());
-        assert_eq!((fresh.ready.len(), fresh.running.len()), (1, 1));
-        let old = host_calls(&[], &pods, false);
-        assert!(!old.slow && old.listed.is_none());
-        assert!(old.ready.is_empty() && old.running.is_empty());
-        assert_eq!(old.sandboxes["s"], "shop/cart");
-    }
+fn has_any(health: &HealthWatch, codes: &[&str]) -> bool {
+    let mut degraded = health.degraded().into_iter();
+    degraded.any(|reason| codes.contains(&reason.as_str()))
 }

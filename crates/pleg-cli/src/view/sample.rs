@@ -15,7 +15,7 @@ use super::state::{PodState, Problem};
 use super::{Query, View};
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
-use crate::picture::runtime::{Problem as CallProblem, Problems};
+use crate::picture::runtime::Problem as CallProblem;
 use crate::record::{Pod, Record};
 
 /// A node, 100 s after the start.
@@ -23,7 +23,7 @@ pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
     pub(crate) facts: Facts,
-    pub(crate) pods_in_trouble: Problems,
+    pub(crate) pods_in_trouble: Vec<CallProblem>,
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
@@ -64,7 +64,7 @@ impl Sample {
             now,
             wall,
             facts: Facts::default(),
-            pods_in_trouble: Problems::default(),
+            pods_in_trouble: Vec::new(),
             health,
             problems: Vec::new(),
             pods: Vec::new(),
@@ -138,12 +138,13 @@ impl Sample {
         });
         let problem = CallProblem {
             pod: format!("uid-{name}"),
+            name: format!("shop/{name}"),
             kind: "hung".to_owned(),
             operation: "ContainerStatus".to_owned(),
             seconds: 14.0,
             ..CallProblem::default()
         };
-        self.pods_in_trouble.add(problem, format!("shop/{name}"));
+        self.pods_in_trouble.push(problem);
     }
 
     /// The container of the pod dies with this code, by the event stream.
@@ -167,7 +168,7 @@ impl Sample {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
-        let (health, problems) = (&self.health, &self.pods_in_trouble);
+        let (health, problems) = (&self.health, self.pods_in_trouble.clone());
         let mut counters = Counters::default();
         counters.events.started = 1;
         let picture = Picture::of(health, &counters, problems, &self.facts, self.now);

@@ -85,11 +85,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Changes the path of each mount.
-    pub(crate) fn for_each_mount(&mut self, mut change: impl FnMut(&mut String)) {
+    /// The path of each mount, to change it.
+    pub(crate) fn mount_paths(&mut self) -> impl Iterator<Item = &mut String> {
         let mounts = &mut self.mounts;
         let all = mounts.hanging.iter_mut().chain(&mut mounts.slow);
-        all.for_each(|mount| change(&mut mount.path));
+        all.map(|mount| &mut mount.path)
     }
 }
 

@@ -1,6 +1,7 @@
 use super::fake::FakeHost;
 use super::*;
-use crate::picture::finding::{Severity, arrange};
+use crate::picture::finding::Layer::Runtime;
+use crate::picture::finding::{Kind, Severity, arrange};
 use crate::proc::Proc;
 
 fn calls() -> Calls {
@@ -182,14 +183,7 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
         r#"{{"pressure": {{"cpu": {stalls}, "io": {stalls}}}, "daemon": {{"stopped": true, "waitingForCpu": 5.0}}}}"#
     ));
     let mut findings = check(&host, &calls());
-    let silent = crate::picture::finding::Layer::Runtime;
-    findings.push(Finding::new(
-        "runtime_silent",
-        silent,
-        Severity::Critical,
-        "",
-        "",
-    ));
+    findings.push(Kind("runtime_silent", Runtime, Severity::Critical, &[]).found("", ""));
     let findings = arrange(findings);
     assert_eq!(findings[0].code, "daemon_stopped");
     let alone = Host {
@@ -197,13 +191,7 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
         ..host
     };
     let mut findings = check(&alone, &calls());
-    findings.push(Finding::new(
-        "list_slow",
-        silent,
-        Severity::Critical,
-        "",
-        "",
-    ));
+    findings.push(Kind("list_slow", Runtime, Severity::Critical, &[]).found("", ""));
     let findings = arrange(findings);
     assert_eq!(findings[0].severity, Severity::Critical);
     assert!(findings[0].code.ends_with("_pressure"), "{findings:?}");

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use pleg::core::{CallError, Instant};
+use pleg::core::Instant;
 use pleg_cri::v1::StatusResponse;
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::{Finding, Kind};
+use crate::picture::kinds::{NETWORK_NOT_READY, RUNTIME_NOT_READY};
 use crate::text::clip;
 
 /// How many conditions are kept, and how many characters of each text. containerd has three.
@@ -38,7 +39,7 @@ pub(crate) struct Condition {
 impl Condition {
     /// Whether a kubelet would work without this condition.
     pub(crate) fn is_needed(&self) -> bool {
-        ["RuntimeReady", "NetworkReady"].contains(&&*self.name)
+        NEEDED.iter().any(|(name, ..)| *name == self.name)
     }
 }
 
@@ -46,13 +47,9 @@ impl Condition {
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.status.fmt(f)?;
-        if !self.reason.is_empty() {
-            write!(f, " ({})", self.reason)?;
-        }
-        if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
-        }
-        Ok(())
+        let texts = [(" (", &self.reason, ")"), (": ", &self.message, "")];
+        let mut texts = texts.into_iter().filter(|(_, text, _)| !text.is_empty());
+        texts.try_for_each(|(begin, text, end)| write!(f, "{begin}{text}{end}"))
     }
 }
 
@@ -65,13 +62,6 @@ impl Conditions {
             new.since = known.map_or(Some(now), |known| known.since);
         }
         self
-    }
-
-    /// Those that a kubelet needs.
-    pub(crate) fn needed(&self) -> impl Iterator<Item = &Condition> {
-        self.conditions
-            .iter()
-            .filter(|condition| condition.is_needed())
     }
 }
 
@@ -93,42 +83,30 @@ impl From<StatusResponse> for Conditions {
     }
 }
 
-impl From<Result<StatusResponse, CallError>> for Conditions {
-    fn from(answer: Result<StatusResponse, CallError>) -> Self {
-        let failed = |error: CallError| Self {
-            conditions: Vec::new(),
-            failure: Some(Failure::from(&error)),
-        };
-        answer.map_or_else(failed, Self::from)
-    }
-}
+/// What a kubelet needs, and what is found without it.
+const NEEDED: [(&str, Kind, &str, &str); 2] = [
+    (
+        "NetworkReady",
+        NETWORK_NOT_READY,
+        "the runtime's network is not ready: the kubelet starts no pod that needs it",
+        "Install or repair the network plugin: its configuration (/etc/cni/net.d) and its pods.",
+    ),
+    (
+        "RuntimeReady",
+        RUNTIME_NOT_READY,
+        "the runtime says that it is not ready: the kubelet starts no pod",
+        "Read the runtime's log.",
+    ),
+];
 
-pub(crate) fn check(conditions: &Conditions) -> Vec<Finding> {
-    conditions.conditions.iter().filter_map(not_met).collect()
-}
-
-fn not_met(condition: &Condition) -> Option<Finding> {
-    let (code, layer, summary, next) = match &*condition.name {
-        "NetworkReady" => (
-            "network_not_ready",
-            Layer::Network,
-            "the runtime's network is not ready: the kubelet starts no pod that needs it",
-            "Install or repair the network plugin: its configuration (/etc/cni/net.d) and its pods.",
-        ),
-        "RuntimeReady" => (
-            "runtime_not_ready",
-            Layer::Runtime,
-            "the runtime says that it is not ready: the kubelet starts no pod",
-            "Read the runtime's log.",
-        ),
-        _ => return None,
-    };
-    if condition.status {
-        return None;
-    }
-    let finding = Finding::new(code, layer, Severity::Critical, summary, next);
-    let evidence = format!("Status: {} is {condition}", condition.name);
-    Some(finding.because(evidence))
+pub(crate) fn check(conditions: &Conditions) -> impl Iterator<Item = Finding> {
+    let unmet = conditions.conditions.iter().filter(|c| !c.status);
+    unmet.filter_map(|condition| {
+        let (name, kind, summary, next) =
+            NEEDED.iter().find(|(name, ..)| *name == condition.name)?;
+        let evidence = format!("Status: {name} is {condition}");
+        Some(kind.found(*summary, *next).because(evidence))
+    })
 }
 
 #[cfg(test)]

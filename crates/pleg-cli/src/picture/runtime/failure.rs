@@ -31,10 +31,9 @@ impl From<&CallError> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kind)?;
-        match &*self.message {
-            "" => Ok(()),
-            message => write!(f, ": {message}"),
+        match (&self.kind, &*self.message) {
+            (kind, "") => f.write_str(kind),
+            (kind, message) => write!(f, "{kind}: {message}"),
         }
     }
 }

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg::core::{ContainerState, Id, PodUid, PodView, SandboxState, SandboxStatus, WallTime};
+use pleg::core::{
+    ContainerState, ContainerStatus, Id, PodUid, PodView, SandboxState, SandboxStatus, WallTime,
+};
 use serde::{Deserialize, Serialize};
 
 use super::oddities::{self, Oddity};
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 use crate::picture::host::Calls;
+use crate::picture::kinds::{DEAD_CONTAINERS, DEAD_SANDBOXES, NO_ADDRESS};
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
@@ -54,40 +57,32 @@ pub(crate) struct Pod {
 impl Pods {
     /// Both snapshots of the cache, the second as of `now`.
     pub(crate) fn new(before: &[PodView], after: &[PodView], now: WallTime) -> Self {
-        let ready: BTreeSet<&Id> = before.iter().flat_map(ready).collect();
-        let running: BTreeSet<&Id> = before
-            .iter()
-            .flat_map(|view| running(view).map(|(id, _)| id))
-            .collect();
-        let (oddities, restarted) = oddities::find(before, after, now);
         let mut pods = Self {
-            oddities,
-            restarted,
+            oddities: oddities::find(before, after, now),
+            restarted: oddities::restarted(after, now),
             ..Self::default()
         };
-        for view in before.iter().chain(after) {
-            let sandboxes = view.status.sandboxes.iter();
-            let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady));
-            let containers = view.status.containers.iter();
-            let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited));
-            for (id, lives) in sandboxes.chain(containers) {
-                *pods.listed.entry(id.to_string()).or_default() |= lives;
-            }
+        for object in before.iter().chain(after).flat_map(objects) {
+            *pods.listed.entry(object.id.to_string()).or_default() |= object.lives;
         }
+        let ready_before = before.iter().flat_map(ready).map(|sandbox| &sandbox.id);
+        let running_before = before
+            .iter()
+            .flat_map(running)
+            .map(|container| &container.id);
+        let before: BTreeSet<&Id> = ready_before.chain(running_before).collect();
         for view in after {
             pods.count(view);
             let status = &view.status;
-            let name = pod_name(&status.namespace, &status.name, &status.uid);
-            let sandboxes = status.sandboxes.iter().map(|s| s.id.to_string());
-            let still_ready = self::ready(view).filter(|id| ready.contains(id));
-            let still_running = self::running(view).filter(|(id, _)| running.contains(id));
+            let ready = ready(view).filter(|s| before.contains(&s.id));
+            let running = running(view).filter(|c| before.contains(&c.id));
             pods.pods.push(Pod {
                 uid: status.uid.to_string(),
-                name,
-                sandboxes: sandboxes.collect(),
-                ready: still_ready.map(ToString::to_string).collect(),
-                running: still_running
-                    .map(|(id, name)| (id.to_string(), name.to_owned()))
+                name: pod_name(&status.namespace, &status.name, &status.uid),
+                sandboxes: status.sandboxes.iter().map(|s| s.id.to_string()).collect(),
+                ready: ready.map(|s| s.id.to_string()).collect(),
+                running: running
+                    .map(|c| (c.id.to_string(), c.name.to_string()))
                     .collect(),
             });
         }
@@ -126,21 +121,28 @@ impl Pods {
         pods.find(|pod| pod.uid == uid).map_or(uid, |pod| &pod.name)
     }
 
-    /// The names by which findings about the host name pods.
-    pub(crate) fn name_in(&self, calls: &mut Calls) {
+    /// What decides what the host's evidence means. If the last lists failed, nothing but names: what exists may have changed.
+    pub(crate) fn calls(&self, slow: bool, listed: bool) -> Calls {
+        let mut calls = Calls {
+            slow,
+            listed: listed.then(|| self.listed.clone()),
+            ..Calls::default()
+        };
         for pod in &self.pods {
-            let name = || pod.name.clone();
-            calls.pods.insert(pod.uid.clone(), name());
+            let named = |id: &String| (id.clone(), pod.name.clone());
+            calls.pods.extend([named(&pod.uid)]);
             let ids = pod.sandboxes.iter().chain(pod.running.keys());
-            calls.sandboxes.extend(ids.map(|id| (id.clone(), name())));
-            calls
-                .ready
-                .extend(pod.ready.iter().map(|id| (id.clone(), name())));
-            let running = pod.running.iter();
-            let running =
-                running.map(|(id, container)| (id.clone(), format!("{} {container}", pod.name)));
-            calls.running.extend(running);
+            calls.sandboxes.extend(ids.map(named));
+            if listed {
+                calls.ready.extend(pod.ready.iter().map(named));
+                let name = |container| format!("{} {container}", pod.name);
+                let running = pod.running.iter();
+                calls
+                    .running
+                    .extend(running.map(|(id, container)| (id.clone(), name(container))));
+            }
         }
+        calls
     }
 }
 
@@ -152,93 +154,86 @@ pub(super) fn pod_name(namespace: &str, name: &str, uid: &PodUid) -> String {
     }
 }
 
-fn ready(view: &PodView) -> impl Iterator<Item = &Id> {
-    let sandboxes = view.status.sandboxes.iter();
-    let ready = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready);
-    ready.map(|sandbox| &sandbox.id)
+/// A sandbox or a container.
+pub(super) struct Object<'a> {
+    pub(super) id: &'a Id,
+    /// It has not ended.
+    lives: bool,
+    pub(super) created_at: Option<WallTime>,
 }
 
-fn running(view: &PodView) -> impl Iterator<Item = (&Id, &str)> {
+pub(super) fn objects(view: &PodView) -> impl Iterator<Item = Object<'_>> {
+    let sandboxes = view.status.sandboxes.iter().map(|sandbox| Object {
+        id: &sandbox.id,
+        lives: sandbox.state != SandboxState::NotReady,
+        created_at: sandbox.created_at,
+    });
+    let containers = view.status.containers.iter().map(|container| Object {
+        id: &container.id,
+        lives: container.state != ContainerState::Exited,
+        created_at: container.created_at,
+    });
+    sandboxes.chain(containers)
+}
+
+pub(super) fn ready(view: &PodView) -> impl Iterator<Item = &SandboxStatus> {
+    let sandboxes = view.status.sandboxes.iter();
+    sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready)
+}
+
+fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> {
     let containers = view.status.containers.iter();
-    let running = containers.filter(|container| container.state == ContainerState::Running);
-    running.map(|container| (&container.id, &*container.name))
+    containers.filter(|container| container.state == ContainerState::Running)
 }
 
 pub(crate) fn check(pods: &Pods) -> Vec<Finding> {
-    let mut findings = oddities::check(pods);
-    findings.extend(dead(pods));
-    findings.extend(dead_sandboxes(pods));
-    findings.extend(without_address(pods));
-    findings
+    let others = [dead(pods), dead_sandboxes(pods), without_address(pods)];
+    oddities::check(pods)
+        .chain(others.into_iter().flatten())
+        .collect()
 }
 
 fn dead(pods: &Pods) -> Option<Finding> {
-    if pods.dead < MANY_DEAD && pods.superfluous < MANY_SUPERFLUOUS {
+    let Pods {
+        dead,
+        superfluous,
+        running,
+        dead_sandboxes,
+        ..
+    } = pods;
+    if *dead < MANY_DEAD && *superfluous < MANY_SUPERFLUOUS {
         return None;
     }
-    let finding = Finding::new(
-        "dead_containers",
-        Layer::Calls,
-        Severity::Warning,
-        format!(
-            "{} dead containers make every list slower and larger",
-            pods.dead
-        ),
+    let found = DEAD_CONTAINERS.found(
+        format!("{dead} dead containers make every list slower and larger"),
         "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
          remove them (crictl rm).",
-    )
-    .destroys();
-    let finding = finding.because(format!(
-        "{} running, {} dead; {} of them beyond the newest of their name; {} dead sandboxes",
-        pods.running, pods.dead, pods.superfluous, pods.dead_sandboxes
-    ));
-    Some(finding.explains(&["list_slow", "list_large"]))
+    );
+    Some(found.destroys().because(format!(
+        "{running} running, {dead} dead; {superfluous} of them beyond the newest of their name; {dead_sandboxes} dead \
+         sandboxes"
+    )))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
-    if pods.superfluous_sandboxes < MANY_SUPERFLUOUS {
+    let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
+    if superfluous < MANY_SUPERFLUOUS {
         return None;
     }
-    let finding = Finding::new(
-        "dead_sandboxes",
-        Layer::Calls,
-        Severity::Warning,
-        format!("{} dead sandboxes make every list slower and larger", pods.dead_sandboxes),
+    let found = DEAD_SANDBOXES.found(
+        format!("{dead} dead sandboxes make every list slower and larger"),
         "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).",
-    )
-    .destroys();
-    let finding = finding.because(format!(
-        "{} of them are not the newest of their pod",
-        pods.superfluous_sandboxes
-    ));
-    Some(finding.explains(&["list_slow", "list_large"]))
+    );
+    let evidence = format!("{superfluous} of them are not the newest of their pod");
+    Some(found.destroys().because(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {
-    let names: Vec<&str> = pods
-        .without_address
-        .iter()
-        .map(|uid| pods.name(uid))
-        .collect();
-    let summary = match names.as_slice() {
-        [] => return None,
-        [name] => format!("the sandbox of {name} is ready, but has no address"),
-        [first, rest @ ..] => format!(
-            "the sandboxes of {first} and {} more are ready, but have no address",
-            rest.len()
-        ),
-    };
-    let finding = Finding::new(
-        "sandbox_without_address",
-        Layer::Network,
-        Severity::Warning,
-        summary,
+    let line = "PodSandboxStatus has no address, and not the host's network".to_owned();
+    let line = |uid: &String| (pods.name(uid).to_owned(), line.clone());
+    NO_ADDRESS.about(
+        &pods.without_address.iter().map(line).collect::<Vec<_>>(),
+        "the sandbox of {} is ready, but has no address",
         "Read the log of the network plugin; see whether it has addresses left; delete the pods.",
-    );
-    let shown = names.iter().take(10);
-    Some(shown.fold(finding, |finding, name| {
-        finding.because(format!(
-            "{name}: PodSandboxStatus has no address, and not the host's network"
-        ))
-    }))
+    )
 }

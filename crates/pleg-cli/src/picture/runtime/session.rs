@@ -1,27 +1,26 @@
 //! Reads the node for some time, as an agent does.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use pleg::core::{Id, Instant, Kind, PodView, SandboxState, Settings};
-use pleg::runtime::clock::Clock;
+use pleg::core::{CallError, Id, Instant, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::{Runtime as _, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
-use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
+use pleg_cri::{CriClient, CriConfig, CriRuntime};
 
-use super::lists::{self, RECEIVED};
+use super::lists::{DEADLINE, Lister, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
-use super::wall_clock::{Reading, WallClock};
-use super::{Conditions, Evidence, Unusable};
+use super::wall_clock::WallClock;
+use super::{Conditions, Evidence, Failure, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
 use crate::meter::{Key, Meter, Subject, Timing};
 use crate::picture::generator::Generator;
-use crate::runtime_calls::LIST_SANDBOXES;
+use crate::runtime_calls::{LIST_SANDBOXES, SANDBOX_STATUS};
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -37,23 +36,19 @@ const PARALLEL: usize = 4;
 /// A generator that reads the node.
 pub(crate) struct Session {
     pleg: Pleg,
-    clock: Clock,
     events: Subscription,
     meter: Meter,
     runtime: CriRuntime,
     client: CriClient,
-    began: Reading,
+    /// What the wall clock showed at the origin of instants, as seen at the start.
+    origin: WallTime,
     before: Vec<PodView>,
     evidence: Evidence,
 }
 
 impl Session {
     /// Starts to read the node. Returns when all of it has been read, or some seconds later.
-    pub(crate) async fn start(
-        target: &Target,
-        events: EventsPolicy,
-        began: Reading,
-    ) -> anyhow::Result<Self> {
+    pub(crate) async fn start(target: &Target, events: EventsPolicy) -> anyhow::Result<Self> {
         let mut settings = Settings::default();
         settings.relist_period_max = RELIST;
         settings.relist_period_unproven = RELIST;
@@ -63,46 +58,41 @@ impl Session {
         let mut builder = target.builder(events, settings)?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
+        let origin = pleg.clock().wall_at(Instant::ORIGIN);
+        // If it fails, there is nothing to compare with.
+        let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
         let endpoint = target.endpoint()?;
         let config = CriConfig::new(endpoint.clone())
             .with_message_limit(RECEIVED)
-            .with_unary_lists();
-        let session = Self {
-            runtime: CriRuntime::new(config.with_call_deadline(lists::DEADLINE))?,
-            client: target.client(lists::DEADLINE)?,
-            clock: pleg.clock(),
-            pleg,
-            events,
-            meter,
-            began,
-            before: Vec::new(),
+            .with_unary_lists()
+            .with_call_deadline(DEADLINE);
+        Ok(Self {
+            runtime: CriRuntime::new(config)?,
+            client: target.client(DEADLINE)?,
+            before: pleg.snapshot(),
             evidence: Evidence {
                 endpoint: endpoint.to_string(),
                 simulated: target.is_embedded(),
                 ..Evidence::default()
             },
-        };
-        Ok(session.read().await)
-    }
-
-    async fn read(mut self) -> Self {
-        // If it fails, there is nothing to compare with.
-        let _late = tokio::time::timeout(READ, self.pleg.wait_until_synced()).await;
-        self.before = self.pleg.snapshot();
-        self
+            pleg,
+            events,
+            meter,
+            origin,
+        })
     }
 
     /// Reads the node for this time.
     pub(crate) async fn watch(&mut self, duration: Duration) {
-        let until = self.clock.now().after(duration);
-        let endpoint = self.runtime.config().endpoint.clone();
-        let (pleg, clock) = (&self.pleg, self.clock);
-        let stream = &mut self.evidence.stream;
+        let (pleg, clock) = (&self.pleg, self.pleg.clock());
+        let until = clock.now().after(duration);
+        let runtime = &self.runtime;
+        let lister = Lister { runtime, clock };
         let (found, conditions, lists, (), ()) = tokio::join!(
-            diagnose(&endpoint),
+            runtime.diagnose(),
             self.client.status(),
-            lists::collect(&self.runtime, clock, until),
-            watch(pleg, &mut self.events, stream, until),
+            lister.collect(until),
+            watch(pleg, &mut self.events, &mut self.evidence.stream, until),
             read_statuses(pleg, &self.before, until),
         );
         match found {
@@ -112,46 +102,49 @@ impl Session {
             }
             Err(error) => self.evidence.unusable = Some(Unusable::from(error)),
         }
-        self.evidence.conditions = Conditions::from(conditions);
+        match conditions {
+            Ok(answer) => self.evidence.conditions = Conditions::from(answer),
+            Err(error) => self.evidence.conditions.failure = Some(Failure::from(&error)),
+        }
         self.evidence.lists = lists;
     }
 
     /// Reads the node once more, and returns what was found.
     pub(crate) async fn end(mut self) -> Evidence {
+        let (pleg, clock) = (&self.pleg, self.pleg.clock());
         // If it fails, what is known is old, and health says so.
-        let _late = tokio::time::timeout(READ, self.pleg.relist_now()).await;
-        let (now, views) = (self.clock.now(), self.pleg.snapshot());
-        let health = self.pleg.health();
-        let problems = health.pod_problems();
-        let problems = problems.iter().map(|p| Problem::new(p, now)).collect();
-        let mut evidence = std::mem::take(&mut self.evidence);
+        let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
+        let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
+        let problems = Problem::all(&health.pod_problems(), clock.now());
+        let stream = &mut self.evidence.stream;
+        stream.end(&health.current(), &counters, clock.now());
+        // This ends the calls that hang, so that they are measured.
+        pleg.shutdown().await;
         let mut calls = self.meter.each();
         self.repeat_slow(&mut calls).await;
-        evidence.statuses = Statuses::new(&calls, &views, problems);
-        evidence
-            .stream
-            .end(&health.current(), &self.pleg.counters(), now);
-        evidence.wall_clock = WallClock::new(self.began, &views);
-        evidence.pods = Pods::new(&self.before, &views, self.clock.wall());
-        evidence.pods.without_address = self.without_address(&views).await;
-        self.pleg.shutdown().await;
-        evidence
+        let mut pods = Pods::new(&self.before, &views, clock.wall());
+        pods.without_address = self.without_address(&views).await;
+        let step = clock.wall_at(Instant::ORIGIN).nanos_since(self.origin);
+        Evidence {
+            statuses: Statuses::new(&calls, &views, problems),
+            wall_clock: WallClock::new(step, clock.wall(), &views),
+            pods,
+            ..self.evidence
+        }
     }
 
     /// Makes the slowest calls about single pods once more, one after the other. What is fast then was slow only
     /// because the whole node was read at once.
     async fn repeat_slow(&self, calls: &mut BTreeMap<Key, Timing>) {
-        let mut slow: Vec<_> = calls
-            .iter_mut()
-            .filter(|(_, timing)| is_slow(timing))
-            .collect();
+        let clock = self.pleg.clock();
+        let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
+        let mut slow: Vec<(&Key, &mut Timing)> = slow.collect();
         slow.sort_by_key(|(_, timing)| Reverse(timing.longest));
         let repeat = async {
             for (key, timing) in slow {
-                let began = self.clock.now();
-                let answered = read(&self.runtime, key).await;
-                if answered {
-                    timing.longest = timing.longest.min(self.clock.now().since(began));
+                let began = clock.now();
+                if repeat(&self.runtime, key).await.is_ok() {
+                    timing.longest = timing.longest.min(clock.now().since(began));
                 }
             }
         };
@@ -160,27 +153,22 @@ impl Session {
 
     /// The pods with a ready sandbox that has no address and is not on the host's network.
     async fn without_address(&self, views: &[PodView]) -> Vec<String> {
-        let ready = |view: &&PodView| {
-            let sandbox = view.status.sandboxes.first();
-            sandbox.is_some_and(|s| s.state == SandboxState::Ready && s.details.ips.is_empty())
-        };
-        let asked = views.iter().filter(ready).filter_map(|view| {
+        let mut pods = BTreeSet::new();
+        let asked = views.iter().filter_map(|view| {
             let sandbox = view.status.sandboxes.first()?;
-            Some(async {
+            let is_asked = sandbox.state == SandboxState::Ready && sandbox.details.ips.is_empty();
+            is_asked.then(|| async {
                 let lacks = self.lacks_address(&sandbox.id).await;
                 lacks.then(|| view.status.uid.to_string())
             })
         });
-        let mut answers = futures::stream::iter(asked).buffer_unordered(PARALLEL);
-        let mut pods = Vec::new();
-        let collect = async {
-            while let Some(pod) = answers.next().await {
-                pods.extend(pod);
-            }
-        };
+        let answers = futures::stream::iter(asked).buffer_unordered(PARALLEL);
+        let collect = answers.for_each(|pod| {
+            pods.extend(pod);
+            std::future::ready(())
+        });
         let _late = tokio::time::timeout(READ, collect).await;
-        pods.sort();
-        pods
+        pods.into_iter().collect()
     }
 
     async fn lacks_address(&self, id: &Id) -> bool {
@@ -199,20 +187,19 @@ impl Session {
     }
 }
 
-/// Makes a call of the log again. Returns whether it was answered.
-async fn read(runtime: &CriRuntime, (operation, subject): &Key) -> bool {
-    match subject {
-        Subject::Node | Subject::Runtime => false,
-        Subject::Id(id) if *operation == Kind::Sandbox.status_operation() => {
-            runtime.sandbox_status(id).await.is_ok()
-        }
-        Subject::Id(id) => runtime.container_status(id).await.is_ok(),
-        Subject::Pod(uid) => {
+/// Makes a call again.
+async fn repeat(runtime: &CriRuntime, (operation, subject): &Key) -> Result<(), CallError> {
+    match (*operation, subject) {
+        (_, Subject::Node | Subject::Runtime) => Ok(()),
+        (SANDBOX_STATUS, Subject::Id(id)) => runtime.sandbox_status(id).await.map(drop),
+        (_, Subject::Id(id)) => runtime.container_status(id).await.map(drop),
+        (LIST_SANDBOXES, Subject::Pod(uid)) => {
             let scope = Scope::Pod(uid.clone());
-            match *operation {
-                LIST_SANDBOXES => runtime.list_sandboxes(&scope, &mut |_| ()).await.is_ok(),
-                _ => runtime.list_containers(&scope, &mut |_| ()).await.is_ok(),
-            }
+            runtime.list_sandboxes(&scope, &mut |_| ()).await
+        }
+        (_, Subject::Pod(uid)) => {
+            let scope = Scope::Pod(uid.clone());
+            runtime.list_containers(&scope, &mut |_| ()).await
         }
     }
 }

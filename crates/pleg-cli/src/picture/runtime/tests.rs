@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::finding::{Layer, Severity};
 use super::*;
 
 /// Everything that can be wrong with a runtime that answers, but what excludes each other.
@@ -8,13 +9,13 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let slow = json!({ "millis": 2000.0 });
     let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
     let odd = [
-        "runsTwice",
-        "twoReadySandboxes",
-        "emptySandbox",
-        "unstarted",
-        "restarts",
+        "container_runs_twice",
+        "sandbox_twice",
+        "sandbox_empty",
+        "container_not_started",
+        "containers_restart",
     ];
-    let odd = odd.map(|kind| json!({ "kind": kind, "pod": "u1" }));
+    let odd = odd.map(|code| json!({ "code": code, "pod": "u1" }));
     let mut evidence = json!({
         "name": "containerd",
         "conditions": { "conditions": [
@@ -131,7 +132,7 @@ fn list_that_times_out_is_slow_and_does_not_fail() {
     let timed_out = json!({ "millis": 10000.0, "failure": { "kind": "deadline_exceeded" } });
     let lists: Lists =
         serde_json::from_value(json!({ "rounds": [{ "sandboxes": timed_out }] })).unwrap();
-    let found = lists::check(&lists, &Pods::default());
+    let found: Vec<_> = lists::check(&lists, &Pods::default()).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         (found[0].code, found[0].severity),
@@ -155,4 +156,23 @@ fn pods_at_which_a_relist_is_too_slow_follow_from_time_per_pod() {
         .collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
     assert_eq!(lists.marks(4), [], "too few");
+}
+
+#[test]
+fn old_lists_say_nothing_of_what_exists() {
+    let pods = json!({
+        "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"], "running": { "c": "app" } }],
+        "listed": { "s": true },
+    });
+    let pods: Pods = serde_json::from_value(pods).unwrap();
+    for listed in [true, false] {
+        let calls = pods.calls(false, listed);
+        let known = [
+            calls.listed.is_some(),
+            !calls.ready.is_empty(),
+            !calls.running.is_empty(),
+        ];
+        assert_eq!(known, [listed; 3]);
+        assert_eq!(calls.sandboxes["s"], "shop/cart");
+    }
 }
