@@ -43,11 +43,8 @@ impl State<'_> {
             None => "ok".to_owned(),
             Some(reason) => format!("not ready ({}): {}", reason.code, reason.message),
         }];
-        lines.extend(
-            degraded
-                .iter()
-                .map(|reason| format!("degraded {}", said(reason))),
-        );
+        let degraded = degraded.into_iter().map(said);
+        lines.extend(degraded.map(|reason| format!("degraded {reason}")));
         let named = self.problems.iter().take(Health::NAMED);
         lines.extend(named.map(|problem| format!("pod {}", self.pod(problem))));
         lines.extend(self.polling());
@@ -106,11 +103,9 @@ impl State<'_> {
 
     fn list(&self) -> String {
         let relist = &self.view.relist;
-        let Some(last) = relist.last_seconds else {
-            return String::new();
-        };
-        let (ago, period) = (seconds(last), seconds(relist.period_seconds));
-        format!(": began {ago} ago; period {period}")
+        let (last, period) = (relist.last_seconds, seconds(relist.period_seconds));
+        let shown = last.map(|last| format!(": began {} ago; period {period}", seconds(last)));
+        shown.unwrap_or_default()
     }
 
     fn polling(&self) -> Option<String> {
@@ -120,12 +115,9 @@ impl State<'_> {
     }
 
     fn stream(&self) -> String {
-        let polling = || {
-            self.polling()
-                .unwrap_or("polling: --events never".to_owned())
-        };
+        let never = || "polling: --events never".to_owned();
         match &*self.view.stream.state {
-            "polling" => format!(": {}", polling()),
+            "polling" => format!(": {}", self.polling().unwrap_or_else(never)),
             "confirmed" => ": confirmed".to_owned(),
             _ => ": not confirmed yet".to_owned(),
         }
@@ -162,6 +154,5 @@ impl State<'_> {
 
 /// Lines, some of which come from a runtime.
 fn text(lines: &[String]) -> String {
-    let lines = lines.iter().map(|line| safe(line) + "\n");
-    lines.collect()
+    lines.iter().map(|line| safe(line) + "\n").collect()
 }

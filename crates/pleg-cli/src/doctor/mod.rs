@@ -9,6 +9,7 @@ mod report;
 use std::path::Path;
 use std::process::ExitCode;
 
+use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
 use self::recording::Recording;
@@ -72,9 +73,10 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime).await?;
+        let clock = target.meter().clock();
+        let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!("reading {target} for {:?}", args.duration));
-        let at = crate::json::utc(target.meter().clock().wall()).to_string();
-        let mut session = Session::start(&target, args.connection.events).await?;
+        let mut session = Session::start(&target, args.connection.events, origin).await?;
         let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
         of_host.root.clone_from(&args.root);
         let collect = Box::pin(host::collect(&of_host, args.duration));
@@ -82,7 +84,7 @@ impl Examination {
         let runtime = session.end().await;
         target.close().await;
         Ok(Self {
-            at,
+            at: crate::json::utc(began).to_string(),
             seconds: args.duration.as_secs_f64(),
             runtime,
             host,

@@ -48,9 +48,8 @@ impl Recording {
         let text = serde_json::to_string_pretty(self)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options
-            .open(file)
-            .and_then(|mut out| writeln!(out, "{text}"));
+        let out = options.open(file);
+        let written = out.and_then(|mut out| writeln!(out, "{text}"));
         written.with_context(|| format!("cannot write {}", file.display()))
     }
 
@@ -63,12 +62,10 @@ impl Recording {
             serde_json::from_str(&text).context("it is not a recording of pleg doctor")
         };
         let recording = read().with_context(|| format!("cannot read {}", file.display()))?;
-        if recording.format != FORMAT {
+        let (file, format, version) = (file.display(), recording.format, recording.version);
+        if format != FORMAT {
             bail!(
-                "{} has format {}, and this version reads {FORMAT}: use pleg {}",
-                file.display(),
-                recording.format,
-                recording.version
+                "{file} has format {format}, and this version reads {FORMAT}: use pleg {version}"
             );
         }
         Ok(recording.examination)
@@ -79,55 +76,44 @@ impl Recording {
 fn redacted(examination: &Examination) -> Examination {
     let mut examination = examination.clone();
     let (runtime, host) = (&mut examination.runtime, &mut examination.host);
-    let pods = runtime.pods.pods.iter_mut();
-    pods.enumerate()
-        .for_each(|(n, pod)| pod.name = format!("pod-{}", n + 1));
-    let running = runtime
-        .pods
-        .pods
-        .iter_mut()
-        .flat_map(|pod| pod.running.values_mut());
-    let odd = runtime
-        .pods
-        .oddities
-        .iter_mut()
-        .map(|odd| &mut odd.container);
-    let problems = runtime.statuses.problems.iter_mut();
-    let problems = problems.map(|problem| &mut problem.container);
-    number("container", running.chain(odd).chain(problems));
-
-    let of_problems = runtime
-        .statuses
-        .problems
-        .iter_mut()
-        .map(|problem| &mut problem.failure);
-    let of_lists = runtime.lists.rounds.iter_mut();
-    let of_lists = of_lists.flat_map(|r| [&mut r.sandboxes.failure, &mut r.containers.failure]);
-    let failures = of_problems
-        .chain(of_lists)
-        .chain([&mut runtime.conditions.failure]);
-    failures
-        .flatten()
-        .for_each(|failure| failure.message.clear());
-    let conditions = runtime.conditions.conditions.iter_mut();
-    conditions.for_each(|condition| condition.message.clear());
+    let mut containers = Vec::new();
+    let mut failures = vec![&mut runtime.conditions.failure];
+    for (n, pod) in runtime.pods.pods.iter_mut().enumerate() {
+        pod.name = format!("pod-{}", n + 1);
+        containers.extend(pod.running.values_mut());
+    }
+    for odd in &mut runtime.pods.oddities {
+        containers.push(&mut odd.container);
+    }
+    for problem in &mut runtime.statuses.problems {
+        containers.push(&mut problem.container);
+        failures.push(&mut problem.failure);
+    }
+    for round in &mut runtime.lists.rounds {
+        failures.extend([&mut round.sandboxes.failure, &mut round.containers.failure]);
+    }
+    for failure in failures.into_iter().flatten() {
+        failure.message.clear();
+    }
+    for condition in &mut runtime.conditions.conditions {
+        condition.message.clear();
+    }
     for (code, reason) in &mut runtime.stream.degraded {
         reason.sentence.clone_from(code);
     }
-    let unusable = runtime
-        .unusable
-        .iter_mut()
-        .map(|unusable| &mut unusable.why);
-    let reasons = unusable.chain(&mut runtime.stream.why);
-    reasons.for_each(|why| *why = "left out".to_owned());
+    let unusable = runtime.unusable.iter_mut().map(|u| &mut u.why);
+    for why in unusable.chain(&mut runtime.stream.why) {
+        *why = "left out".to_owned();
+    }
+    number("container", containers);
     number("mount", host.mount_paths());
     examination
 }
 
 /// Replaces names by numbers. Equal names get equal numbers.
-fn number<'a>(what: &str, names: impl Iterator<Item = &'a mut String>) {
+fn number<'a>(what: &str, names: impl IntoIterator<Item = &'a mut String>) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for name in names.filter(|name| !name.is_empty()) {
+    for name in names.into_iter().filter(|name| !name.is_empty()) {
         let next = known.len() + 1;
         let number = known.entry(std::mem::take(name)).or_insert(next);
         *name = format!("{what}-{number}");

@@ -96,11 +96,8 @@ fn write_finding(
     let style = style(Some(finding.severity));
     let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
     let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
-    lines(
-        &format!("\n{style}{head}{style:#}"),
-        0,
-        &cause.unwrap_or_default(),
-    )?;
+    let head = format!("\n{style}{head}{style:#}");
+    lines(&head, 0, &cause.unwrap_or_default())?;
     lines("", 4, &finding.summary)?;
     for evidence in &finding.evidence {
         lines("  - ", 4, evidence)?;
@@ -133,21 +130,14 @@ fn figures(examination: &Examination) -> Vec<Figure> {
         ("conditions", conditions(&runtime.conditions)),
         ("not read", Some(unreadable).filter(|why| !why.is_empty())),
     ];
-    let known = all.into_iter();
-    known
-        .filter_map(|(name, text)| Some(Figure { name, text: text? }))
-        .collect()
+    let figure = |(name, text)| Option::map(text, |text| Figure { name, text });
+    all.into_iter().filter_map(figure).collect()
 }
 
 fn endpoint(runtime: &Evidence) -> String {
-    let Evidence {
-        name,
-        version,
-        endpoint,
-        ..
-    } = runtime;
+    let (name, version, endpoint) = (&*runtime.name, &runtime.version, &runtime.endpoint);
     let simulated = if runtime.simulated { ", SIMULATED" } else { "" };
-    match &**name {
+    match name {
         "" => format!("{endpoint}{simulated}"),
         name => format!("{name} {version} at {endpoint}{simulated}"),
     }
@@ -155,14 +145,10 @@ fn endpoint(runtime: &Evidence) -> String {
 
 fn pods(runtime: &Evidence) -> String {
     let pods = &runtime.pods;
-    format!(
-        "{} pods; containers: {} running, {} created, {} dead; {} dead sandboxes",
-        pods.total(),
-        pods.running,
-        pods.created,
-        pods.dead,
-        pods.dead_sandboxes
-    )
+    let (all, running, created) = (pods.total(), pods.running, pods.created);
+    let containers = format!("{running} running, {created} created, {} dead", pods.dead);
+    let sandboxes = pods.dead_sandboxes;
+    format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
 /// What a generic PLEG does every second, and up to which number of pods it can.
@@ -198,14 +184,12 @@ fn statuses(runtime: &Evidence) -> Option<String> {
     let statuses = &runtime.statuses;
     let (median, p99) = statuses.median_millis.zip(statuses.p99_millis)?;
     let slowest = statuses.slowest_pods.iter().take(SLOWEST);
-    let slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
-        let name = runtime.pods.name(&slow.pod);
-        format!("{name} {}", span(slow.millis))
-    });
-    let slowest: Vec<String> = slowest.collect();
-    let slowest = match slowest.as_slice() {
-        [] => String::new(),
-        pods => format!("; slowest pods: {}", pods.join(", ")),
+    let slowest = slowest.filter(|slow| !slow.pod.is_empty());
+    let name = |uid| runtime.pods.name(uid);
+    let slowest = slowest.map(|slow| format!("{} {}", name(&slow.pod), span(slow.millis)));
+    let slowest = match slowest.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        pods => format!("; slowest pods: {pods}"),
     };
     let (ids, median, p99) = (statuses.ids, span(median), span(p99));
     Some(format!(

@@ -95,10 +95,8 @@ impl Facts {
         let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
         let mut alarming: Vec<&Finding> = alarming.collect();
         alarming.sort_by_key(|finding| Reverse(finding.severity));
-        alarming
-            .iter()
-            .take(MOST_SHOWN)
-            .for_each(|finding| set(finding, 1.0));
+        alarming.truncate(MOST_SHOWN);
+        alarming.iter().for_each(|finding| set(finding, 1.0));
         let dated = findings.into_iter().map(|finding| {
             let known = last.iter().find(|(old, _)| old.code == finding.code);
             if known.is_none() {
@@ -111,12 +109,7 @@ impl Facts {
 }
 
 fn log(finding: &Finding) {
-    let Finding {
-        code,
-        summary,
-        next,
-        ..
-    } = finding;
+    let (code, summary, next) = (finding.code, &finding.summary, &finding.next);
     let evidence = finding.evidence.join("; ");
     match finding.severity {
         Severity::Critical => tracing::error!(code, %evidence, %next, "{summary}"),
@@ -146,7 +139,7 @@ pub(crate) struct Collector {
     pleg: Pleg,
     client: CriClient,
     /// Why there is none, if no socket was found.
-    endpoint: Result<Endpoint, String>,
+    endpoint: anyhow::Result<Endpoint>,
     /// `None` of a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
     /// The names and versions of the runtimes that were shown. The last one is the present one.
@@ -161,10 +154,9 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> anyhow::Result<Self> {
         let is_on_host = !target.simulated()();
-        let endpoint = target.endpoint().cloned();
         Ok(Self {
             client: target.client(DEADLINE)?,
-            endpoint: endpoint.map_err(|error| error.to_string()),
+            endpoint: target.endpoint().cloned(),
             host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.socket()))),
             runtimes: Vec::new(),
             earlier: None,
@@ -182,18 +174,13 @@ impl Collector {
             self.collect(&health, shown).await;
             let usable = is_usable(&health);
             let due = began.after(if usable { PERIOD } else { TROUBLED });
-            let changes = async {
-                while health.changed().await {
-                    if is_usable(&health) != usable {
-                        return;
-                    }
+            let mut rest = Box::pin(clock.sleep_until(due));
+            while is_usable(&health) == usable {
+                tokio::select! {
+                    () = &mut rest => break,
+                    // Not when the generator has ended.
+                    true = health.changed() => {}
                 }
-                // The generator has ended.
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = clock.sleep_until(due) => {}
-                () = changes => {}
             }
         }
     }
@@ -209,7 +196,7 @@ impl Collector {
             _ if is_usable(health) => None,
             Ok(endpoint) => diagnose(endpoint).await.err().map(Unusable::from),
             Err(why) => Some(Unusable {
-                why: why.clone(),
+                why: why.to_string(),
                 ..Unusable::default()
             }),
         };
@@ -223,15 +210,14 @@ impl Collector {
             self.look_at_pods();
         }
         let mut findings: Vec<Finding> = unusable.iter().map(runtime::unusable).collect();
-        let mut not_examined = Vec::new();
-        if let Some(host) = host {
-            findings.extend(self.check_host(&host, health, usable).await);
-            let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
-            not_examined.push(rest.to_owned());
-            not_examined.extend(host.unreadable);
-        } else {
-            not_examined.push("the host: the runtime is simulated".to_owned());
-        }
+        let not_examined = match host {
+            None => vec!["the host: the runtime is simulated".to_owned()],
+            Some(host) => {
+                findings.extend(self.check_host(&host, health, usable).await);
+                let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
+                [vec![rest.to_owned()], host.unreadable].concat()
+            }
+        };
         findings.extend(runtime::check_pods(&self.pods));
         let now = self.pleg.now();
         shown.send_modify(|facts| {

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -77,12 +76,25 @@ pub(crate) struct Finding {
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: Codes,
-    /// What to do next kills or removes something.
-    #[serde(skip)]
-    pub(crate) destroys: bool,
 }
 
 pub(crate) type Codes = &'static [&'static str];
+
+/// The findings whose advice kills or removes something.
+const DESTROY: Codes = &[
+    "list_failed",
+    "list_slow",
+    "list_large",
+    "dead_containers",
+    "dead_sandboxes",
+    "pods_hung",
+    "pods_failing",
+    "container_runs_twice",
+    "sandbox_twice",
+    "shim_missing",
+    "shim_zombie",
+    "init_gone",
+];
 
 /// What can be found: code, layer, severity, and which findings it explains where both are found.
 pub(crate) struct Kind(
@@ -106,7 +118,6 @@ impl Kind {
             not_ready: false,
             cause: None,
             explains: self.3,
-            destroys: false,
         }
     }
 
@@ -144,11 +155,6 @@ impl Finding {
         self
     }
 
-    /// How long it has lasted, as far as that is known.
-    pub(crate) fn lasted(&self) -> Duration {
-        Duration::try_from_secs_f64(self.seconds.unwrap_or_default()).unwrap_or_default()
-    }
-
     /// This finding, with the time for which it has lasted, in seconds.
     pub(crate) const fn lasting(mut self, seconds: Option<f64>) -> Self {
         self.seconds = seconds;
@@ -161,10 +167,9 @@ impl Finding {
         self
     }
 
-    /// The same, whose advice kills or removes something.
-    pub(crate) const fn destroys(mut self) -> Self {
-        self.destroys = true;
-        self
+    /// Returns true if the advice kills or removes something.
+    pub(crate) fn destroys(&self) -> bool {
+        DESTROY.contains(&self.code)
     }
 }
 
@@ -220,7 +225,7 @@ fn withhold_destruction(findings: &mut [Finding]) {
     if first.layer != Layer::Host || first.severity == Severity::Info {
         return;
     }
-    for finding in others.iter_mut().filter(|finding| finding.destroys) {
+    for finding in others.iter_mut().filter(|finding| finding.destroys()) {
         finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
     }
 }
@@ -274,9 +279,7 @@ mod tests {
         for (severity, is_withheld) in [(Warning, true), (Info, false)] {
             let all = arrange(vec![
                 Kind("io_pressure", Host, severity, &[]).found("", ""),
-                Kind("shim_zombie", Pod, Warning, &[])
-                    .found("", "")
-                    .destroys(),
+                Kind("shim_zombie", Pod, Warning, &[]).found("", ""),
                 Kind("stream_lossy", Stream, Warning, &[]).found("", ""),
             ]);
             let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");

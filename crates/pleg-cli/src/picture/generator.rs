@@ -123,11 +123,6 @@ impl Generator {
     pub(crate) fn has(&self, code: &str) -> bool {
         self.degraded.contains_key(code)
     }
-
-    /// There is no stream, and for a reason that is no trouble.
-    fn lives_without_stream(&self) -> bool {
-        self.not_subscribed.is_some() || self.state == State::NotOffered
-    }
 }
 
 pub(super) const SILENT_NEXT: &str = "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
@@ -170,101 +165,82 @@ const DEGRADED: [(Kind, &str); 6] = [
 
 /// The findings. Those about single pods follow from their statuses.
 pub(super) fn check(generator: &Generator) -> Vec<Finding> {
+    let mut findings = Vec::from_iter(not_ready(generator));
+    findings.extend(stream(generator));
     let degraded = DEGRADED.iter();
-    let degraded = degraded.map(|(kind, next)| degraded_reason(generator, kind, next));
-    let findings = [
-        not_ready(generator),
-        not_subscribed(generator),
-        not_offered(generator),
-        silent(generator),
-        lossy(generator),
-    ];
-    findings.into_iter().chain(degraded).flatten().collect()
+    findings.extend(degraded.filter_map(|(kind, next)| degraded_reason(generator, kind, next)));
+    findings
 }
 
 /// Why the node's pods are not known, in the words of the kubelet.
 fn not_ready(generator: &Generator) -> Option<Finding> {
     let code = generator.not_ready_code.as_ref()?;
     let (kind, next) = NOT_READY.iter().find(|(kind, _)| kind.0 == code)?;
-    Some(Finding {
-        not_ready: true,
-        ..kind.found(generator.not_ready.as_ref()?, *next)
-    })
+    let mut found = kind.found(generator.not_ready.as_ref()?, *next);
+    found.not_ready = true;
+    Some(found)
 }
 
 /// A degraded reason, in the words of the generator.
 fn degraded_reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
     let reason = generator.degraded.get(kind.0)?;
-    if kind.0 == STREAM_DOWN.0 && generator.lives_without_stream() {
+    let needs_none = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
+    if kind.0 == STREAM_DOWN.0 && needs_none {
         return None;
     }
     let found = kind.found(&reason.sentence, next).lasting(reason.seconds);
+    let over = found.severity.min(Severity::Warning);
     Some(match reason.lasts {
         true => found,
-        false => {
-            let severity = found.severity.min(Severity::Warning);
-            found.severity(severity).because("it is over")
-        }
+        false => found.severity(over).because("it is over"),
     })
 }
 
-fn not_subscribed(stream: &Generator) -> Option<Finding> {
-    let why = stream.not_subscribed.as_ref()?;
-    let found = STREAM_NOT_EXAMINED.found(
-        "the event stream was not examined, because that may harm the kubelet or the runtime",
-        "Nothing, unless the kubelet misses events. --events always examines it anyway.",
-    );
-    Some(found.because(why))
-}
-
-fn not_offered(stream: &Generator) -> Option<Finding> {
-    if stream.state != State::NotOffered || stream.not_subscribed.is_some() {
-        return None;
-    }
-    let found = STREAM_DISABLED.found(
-        "the runtime offers no events; everything is learned from lists",
-        "Nothing for a kubelet with the generic PLEG. For events use containerd 1.7 or later, or CRI-O with \
-         enable_pod_events = true.",
-    );
-    Some(found.because(stream.why.clone().unwrap_or_default()))
-}
-
-/// A stream that delivers nothing while lists show changes.
-fn silent(stream: &Generator) -> Option<Finding> {
+/// What is wrong with the event stream.
+fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
+    let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
+        let summary =
+            "the event stream was not examined, because that may harm the kubelet or the runtime";
+        let next = "Nothing, unless the kubelet misses events. --events always examines it anyway.";
+        STREAM_NOT_EXAMINED.found(summary, next).because(why)
+    });
+    let is_offered = stream.state != State::NotOffered || not_subscribed.is_some();
+    let not_offered = (!is_offered).then(|| {
+        let summary = "the runtime offers no events; everything is learned from lists";
+        let next = "Nothing for a kubelet with the generic PLEG. For events use containerd 1.7 or later, or CRI-O with \
+                    enable_pod_events = true.";
+        let why = stream.why.clone().unwrap_or_default();
+        STREAM_DISABLED.found(summary, next).because(why)
+    });
+    let (missed, changes) = (stream.missed, stream.changes);
     let is_open = matches!(stream.state, State::Open | State::Proven);
-    if !is_open || stream.events > 0 || stream.missed < 2 {
-        return None;
-    }
-    let found = STREAM_SILENT.found(
-        "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change",
-        "Restart the runtime, or disable EventedPLEG in the kubelet.",
-    );
-    let (changes, missed) = (stream.changes, stream.missed);
-    Some(found.because(format!(
-        "{changes} changes in lists, {missed} missing events, none arrived"
-    )))
-}
-
-fn lossy(stream: &Generator) -> Option<Finding> {
-    if !stream.has(STREAM_LOSSY.0) {
-        return None;
-    }
-    let (summary, next) = match stream.splits_events {
-        true => (
-            "another subscriber takes events: this runtime gives each event to one subscriber only",
-            "Nothing is missed here, but found late, by lists. Find the other subscriber (ss -xp): a kubelet with \
-             EventedPLEG, or an agent, which --events auto keeps from it. Or update the runtime (containerd 2, \
-             CRI-O 1.28).",
-        ),
-        false => (
-            "the event stream loses events: a kubelet with EventedPLEG misses changes",
-            "Disable EventedPLEG in the kubelet; read the runtime's log; update the runtime.",
-        ),
-    };
-    let (missed, expected) = (stream.missed, stream.expected.max(stream.missed));
-    let lost = 100.0 * missed as f64 / expected.max(1) as f64;
-    let evidence = format!("{missed} of {expected} events are missing ({lost:.0} %)");
-    Some(STREAM_LOSSY.found(summary, next).because(evidence))
+    // It delivers nothing while lists show changes.
+    let silent = (is_open && stream.events == 0 && missed >= 2).then(|| {
+        let summary = "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change";
+        let next = "Restart the runtime, or disable EventedPLEG in the kubelet.";
+        let why = format!("{changes} changes in lists, {missed} missing events, none arrived");
+        STREAM_SILENT.found(summary, next).because(why)
+    });
+    let lossy = stream.has(STREAM_LOSSY.0).then(|| {
+        let (summary, next) = match stream.splits_events {
+            true => (
+                "another subscriber takes events: this runtime gives each event to one subscriber only",
+                "Nothing is missed here, but found late, by lists. Find the other subscriber (ss -xp): a kubelet with \
+                 EventedPLEG, or an agent, which --events auto keeps from it. Or update the runtime (containerd 2, \
+                 CRI-O 1.28).",
+            ),
+            false => (
+                "the event stream loses events: a kubelet with EventedPLEG misses changes",
+                "Disable EventedPLEG in the kubelet; read the runtime's log; update the runtime.",
+            ),
+        };
+        let expected = stream.expected.max(missed);
+        let lost = 100.0 * missed as f64 / expected.max(1) as f64;
+        let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
+        STREAM_LOSSY.found(summary, next).because(why)
+    });
+    let all = [not_subscribed, not_offered, silent, lossy];
+    all.into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -359,7 +359,7 @@ pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     findings.extend(pod_findings::check(&host.shims, daemon, calls));
     findings.extend(systemd::check(host.systemd.as_ref()));
     // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
-    let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys;
+    let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
     findings.extend(kubelet::check(host.kubelet.as_ref()));

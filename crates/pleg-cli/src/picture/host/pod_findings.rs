@@ -201,12 +201,11 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
         "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again",
         ids.join(" ")
     );
-    let finding = lines.found(
+    lines.found(
         &SHIM_MISSING,
         "the sandbox of {} is listed as Ready, but has no shim",
         next,
-    );
-    finding.map(Finding::destroys)
+    )
 }
 
 /// Shims whose sandbox no list contains, and that keep no process.
@@ -256,12 +255,11 @@ fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
         "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
         lines.pids(" ")
     );
-    let finding = lines.found(
+    lines.found(
         &SHIM_ZOMBIE,
         "the shim of {} does not reap an ended process",
         next,
-    );
-    finding.map(Finding::destroys)
+    )
 }
 
 /// Containers that both lists show as Running and whose process is gone.
@@ -289,12 +287,11 @@ fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
         "Stop it: `crictl stop {}`; if that fails, remove its pod",
         ids.join(" ")
     );
-    let finding = lines.found(
+    lines.found(
         &INIT_GONE,
         "{} is listed as Running, but its process has ended",
         next,
-    );
-    finding.map(Finding::destroys)
+    )
 }
 
 #[cfg(test)]

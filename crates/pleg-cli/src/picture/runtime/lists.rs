@@ -91,11 +91,9 @@ impl Round {
 
     /// Those that were made.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&'static str, &ListCall)> {
-        let both = [
-            ("ListPodSandbox", &self.sandboxes),
-            ("ListContainers", &self.containers),
-        ];
-        both.into_iter().filter(|(_, call)| call.millis > 0.0)
+        let names = ["ListPodSandbox", "ListContainers"].into_iter();
+        let both = names.zip([&self.sandboxes, &self.containers]);
+        both.filter(|(_, call)| call.millis > 0.0)
     }
 
     /// The first call that failed, and was not just too slow.
@@ -205,10 +203,9 @@ impl Lists {
         let version = median(self.rounds.iter().filter_map(|round| round.version_millis));
         let fixed = 2.0 * version.unwrap_or(0.0);
         let each = (relist - fixed).max(0.001 * relist) / pods as f64;
+        let pods_at = |mark| ((millis(mark) - fixed) / each).max(0.0);
         let marks = MARKS.map(Duration::from_secs);
-        marks
-            .map(|mark| (mark, ((millis(mark) - fixed) / each).max(0.0)))
-            .into()
+        marks.map(|mark| (mark, pods_at(mark))).into()
     }
 
     pub(crate) fn are_slow(&self) -> bool {
@@ -217,13 +214,10 @@ impl Lists {
 }
 
 pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding> {
-    let findings = [
-        failed(lists),
-        slow(lists),
-        large(lists),
-        unfiltered(lists, pods),
-    ];
-    findings.into_iter().flatten()
+    let of_time = [failed(lists), slow(lists)].into_iter();
+    of_time
+        .chain([large(lists), unfiltered(lists, pods)])
+        .flatten()
 }
 
 /// As bad as the last round.
@@ -233,7 +227,7 @@ fn failed(lists: &Lists) -> Option<Finding> {
     let (times, all) = (failures.clone().count(), lists.rounds.len());
     let (name, failure) = last.or_else(|| failures.next())?;
     let summary = format!("{name} fails: the kubelet cannot list its pods");
-    let found = LIST_FAILED.found(summary, LIST_FAILED_NEXT).destroys();
+    let found = LIST_FAILED.found(summary, LIST_FAILED_NEXT);
     let found = found.because(failure.to_string());
     let found = found.because(format!("{times} of {all} attempts failed"));
     Some(match last {
@@ -250,15 +244,14 @@ fn slow(lists: &Lists) -> Option<Finding> {
         return None;
     }
     let hangs = lists.rounds.last().is_some_and(Round::timed_out);
+    let hanging =
+        "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
+    let time = span(usual);
     let summary = match hangs {
-        true => "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes"
-            .to_owned(),
-        false => format!(
-            "a relist takes {}: the kubelet learns of every change that late",
-            span(usual)
-        ),
+        true => hanging.to_owned(),
+        false => format!("a relist takes {time}: the kubelet learns of every change that late"),
     };
-    let mut found = LIST_SLOW.found(summary, LIST_SLOW_NEXT).destroys();
+    let mut found = LIST_SLOW.found(summary, LIST_SLOW_NEXT);
     if hangs || usual >= VERY_LATE {
         found.severity = Severity::Critical;
     }
@@ -270,7 +263,7 @@ fn slow(lists: &Lists) -> Option<Finding> {
 }
 
 fn large(lists: &Lists) -> Option<Finding> {
-    let found = |summary: String| LIST_LARGE.found(summary, SMALLER).destroys();
+    let found = |summary: String| LIST_LARGE.found(summary, SMALLER);
     let too_large = CallErrorKind::TooLarge.as_str();
     let mut failures = lists.rounds.iter().filter_map(Round::failure);
     if let Some((name, failure)) = failures.find(|(_, failure)| failure.kind == too_large) {
@@ -283,15 +276,10 @@ fn large(lists: &Lists) -> Option<Finding> {
         return None;
     }
     let percent = used * 100.0;
-    let found = found(format!(
-        "a list has {percent:.0} % of the size that a kubelet receives"
-    ));
-    let found = found.because(format!(
-        "ListPodSandbox {}, ListContainers {}, limit {}",
-        bytes(sandboxes),
-        bytes(containers),
-        bytes(LIMIT)
-    ));
+    let summary = format!("a list has {percent:.0} % of the size that a kubelet receives");
+    let [s, c, limit] = [sandboxes, containers, LIMIT].map(bytes);
+    let evidence = format!("ListPodSandbox {s}, ListContainers {c}, limit {limit}");
+    let found = found(summary).because(evidence);
     Some(match used {
         1.0.. => found,
         _ => found.severity(Severity::Warning),

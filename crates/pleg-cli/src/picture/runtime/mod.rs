@@ -59,13 +59,10 @@ pub(crate) struct Unusable {
 
 impl From<ConnectError> for Unusable {
     fn from(error: ConnectError) -> Self {
-        let silent = matches!(
-            error,
-            ConnectError::Silent { .. } | ConnectError::Unresponsive { .. }
-        );
+        use ConnectError::{PermissionDenied, Silent, Unresponsive};
         Self {
-            silent,
-            denied: matches!(error, ConnectError::PermissionDenied { .. }),
+            silent: matches!(error, Silent { .. } | Unresponsive { .. }),
+            denied: matches!(error, PermissionDenied { .. }),
             why: error.to_string(),
         }
     }
@@ -86,26 +83,25 @@ impl Evidence {
 
 /// The findings about the runtime.
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {
+        // What failed because of that says nothing of the node.
+        return unusable;
+    }
+    // What is examined here more closely than by the generator.
+    let is_examined = |code| match code {
+        "list_slow" | "list_failed" => true,
+        "runtime_silent" => !unusable.is_empty(),
+        _ => false,
+    };
+    let mut findings = generator::check(&evidence.stream);
+    findings.retain(|finding| !is_examined(finding.code));
+    findings.splice(0..0, unusable);
     findings.extend(conditions::check(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));
     findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
     findings.extend(pods::check(&evidence.pods));
-    // What this examines more closely than the generator does.
-    let examined = [kinds::LIST_SLOW.0, kinds::LIST_FAILED.0];
-    let said = generator::check(&evidence.stream).into_iter();
-    findings.extend(said.filter(|finding| !examined.contains(&finding.code)));
     findings.extend(wall_clock::check(&evidence.wall_clock));
-    // What the probes say later of the runtime as a whole, the diagnosis has said.
-    if let Some(unusable) = &evidence.unusable {
-        let mut keep = unusable.silent;
-        let is_silent = |code| code == kinds::RUNTIME_SILENT.0;
-        findings.retain(|finding| !is_silent(finding.code) || std::mem::take(&mut keep));
-        if unusable.denied {
-            // What failed because of that says nothing of the node.
-            findings.retain(|finding| finding.code == NOT_EXAMINED);
-        }
-    }
     findings
 }
 

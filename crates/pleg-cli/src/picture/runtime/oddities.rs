@@ -1,12 +1,12 @@
 //! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox without
 //! containers, a container that is not started, containers that restart again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pleg::core::{ContainerState, ContainerStatus, Id, PodUid, PodView, WallTime};
 use serde::{Deserialize, Serialize};
 
-use super::pods::{Pods, ready};
+use super::pods::{Pods, ready, running};
 use crate::figures::span;
 use crate::picture::finding::{Finding, Kind, Severity};
 use crate::picture::kinds::{NOT_STARTED, RESTARTS, RUNS_TWICE, SANDBOX_EMPTY, SANDBOX_TWICE};
@@ -27,30 +27,36 @@ const MANY_RESTARTS: usize = 30;
 /// How many are recorded of each kind.
 const MOST: usize = 100;
 
-/// What is found: `{}` stands for the names of the pods, `{pod}` for the first one, `{id}` for its older sandbox or container.
-const FOUND: [(Kind, &str, &str); 5] = [
+/// What is odd, and what is found: `{}` stands for the names of the pods, `{pod}` for the first one, `{id}` for its older
+/// sandbox or container.
+const FOUND: [(Kind, fn(&Oddity) -> bool, &str, &str); 5] = [
     (
         RUNS_TWICE,
+        |running| running.ids.len() > 1,
         "a container of {} runs twice: both write to the same volumes",
         "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
     ),
     (
         SANDBOX_TWICE,
+        |ready| ready.ids.len() > 1,
         "two sandboxes of {} are ready: containers of an earlier one may run on",
         "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
     ),
     (
         SANDBOX_EMPTY,
+        |ready| ready.ids.len() == 1 && ready.millis >= EMPTY,
         "the sandbox of {} is ready and has no container",
         "See what the kubelet waits for (kubectl describe pod; its log for {pod}): an image, a volume, the runtime",
     ),
     (
         NOT_STARTED,
+        |created| created.millis >= UNSTARTED,
         "a container of {} was created and is not started",
         "Look for a runc or crun that hangs; read the runtime's log for {id}",
     ),
     (
         RESTARTS,
+        |newest| newest.restarts >= MANY_ATTEMPTS && newest.millis < RECENT,
         "containers of {} restart again and again; {restarts} restarts in the last minute",
         "Read why they end: crictl logs {id}",
     ),
@@ -97,51 +103,43 @@ pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<
 
 fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     let mut found = Vec::new();
-    let mut add = |kind: &Kind, container: &str, ids: &[&Id], created, restarts| {
-        found.push(Oddity {
+    let mut look = |kind: &Kind, container: &str, objects: &[(&Id, Option<WallTime>)], restarts| {
+        let newest = objects.first().and_then(|(_, created)| *created);
+        let odd = Oddity {
             code: kind.0.to_owned(),
             pod: view.status.uid.to_string(),
             container: container.to_owned(),
-            ids: ids.iter().map(ToString::to_string).collect(),
-            millis: age(created, now),
+            ids: objects.iter().map(|(id, _)| id.to_string()).collect(),
+            millis: age(newest, now),
             restarts,
-        });
+        };
+        let mut rules = FOUND.iter().filter(|(other, ..)| other.0 == kind.0);
+        let is_odd = rules.any(|(_, is_odd, ..)| is_odd(&odd));
+        found.extend(is_odd.then_some(odd));
     };
-    let sandboxes: Vec<_> = ready(view).collect();
-    let ids: Vec<&Id> = sandboxes.iter().map(|sandbox| &sandbox.id).collect();
-    match sandboxes.first() {
-        Some(newest) if ids.len() > 1 => add(&SANDBOX_TWICE, "", &ids, newest.created_at, 0),
-        Some(only) if view.status.containers.is_empty() && age(only.created_at, now) >= EMPTY => {
-            add(&SANDBOX_EMPTY, "", &ids, only.created_at, 0);
-        }
-        _ => {}
+    let ready: Vec<_> = ready(view).map(|s| (&s.id, s.created_at)).collect();
+    look(&SANDBOX_TWICE, "", &ready, 0);
+    if view.status.containers.is_empty() {
+        look(&SANDBOX_EMPTY, "", &ready, 0);
+    }
+    let mut of_name: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for container in running(view) {
+        let running = of_name.entry(&container.name).or_default();
+        running.push((&container.id, container.created_at));
+    }
+    for (name, running) in &of_name {
+        look(&RUNS_TWICE, name, running, 0);
     }
     // The newest of each name comes first.
-    let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
-    for container in &view.status.containers {
-        names.entry(&container.name).or_default().push(container);
-    }
-    for (name, containers) in names {
-        let running = containers
-            .iter()
-            .filter(|c| c.state == ContainerState::Running);
-        let ids: Vec<&Id> = running.clone().map(|container| &container.id).collect();
-        if let Some(newest) = running.clone().next().filter(|_| ids.len() > 1) {
-            add(&RUNS_TWICE, name, &ids, newest.created_at, 0);
-        }
-        let newest = containers[0];
-        let (created, attempt) = (newest.created_at, newest.attempt);
-        let age = age(created, now);
-        match newest.state {
-            ContainerState::Created if age >= UNSTARTED => {
-                add(&NOT_STARTED, name, &[&newest.id], created, 0);
-            }
-            ContainerState::Created => {}
-            _ if attempt >= MANY_ATTEMPTS && age < RECENT => {
-                add(&RESTARTS, name, &[&newest.id], created, attempt);
-            }
-            _ => {}
-        }
+    let mut names = BTreeSet::new();
+    let containers = view.status.containers.iter();
+    for newest in containers.filter(|container| names.insert(&container.name)) {
+        let kind = match newest.state {
+            ContainerState::Created => &NOT_STARTED,
+            _ => &RESTARTS,
+        };
+        let alone = [(&newest.id, newest.created_at)];
+        look(kind, &newest.name, &alone, newest.attempt);
     }
     found
 }
@@ -161,23 +159,22 @@ fn age(created: Option<WallTime>, now: WallTime) -> f64 {
 }
 
 impl Oddity {
-    /// Its ids, with the separator between them, and its age.
     fn shown(&self) -> String {
         let ids: Vec<String> = self.ids.iter().map(|id| short(id)).collect();
         let what = match &*self.container {
             "" => "sandbox",
             container => container,
         };
-        let (what, age) = (format!("{what} {}", ids.join(" and ")), span(self.millis));
+        let (ids, age, n) = (ids.join(" and "), span(self.millis), self.restarts);
         match self.code == RESTARTS.0 {
-            true => format!("{what}: {} restarts, the last {age} ago", self.restarts),
-            false => format!("{what}, since {age}"),
+            true => format!("{what} {ids}: {n} restarts, the last {age} ago"),
+            false => format!("{what} {ids}, since {age}"),
         }
     }
 }
 
 pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
-    FOUND.iter().filter_map(|(kind, summary, next)| {
+    FOUND.iter().filter_map(|(kind, _, summary, next)| {
         let odd = pods.oddities.iter().filter(|odd| odd.code == kind.0);
         let line = |odd: &Oddity| (pods.name(&odd.pod).to_owned(), odd.shown());
         let lines: Vec<_> = odd.clone().map(line).collect();
@@ -189,7 +186,6 @@ pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
         if kind.0 == RESTARTS.0 && pods.restarted >= MANY_RESTARTS {
             found.severity = Severity::Warning;
         }
-        found.destroys = [RUNS_TWICE.0, SANDBOX_TWICE.0].contains(&kind.0);
         Some(found)
     })
 }

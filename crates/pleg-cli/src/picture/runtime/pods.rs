@@ -65,25 +65,21 @@ impl Pods {
         for object in before.iter().chain(after).flat_map(objects) {
             *pods.listed.entry(object.id.to_string()).or_default() |= object.lives;
         }
-        let ready_before = before.iter().flat_map(ready).map(|sandbox| &sandbox.id);
-        let running_before = before
-            .iter()
-            .flat_map(running)
-            .map(|container| &container.id);
+        let ready_before = before.iter().flat_map(ready).map(|s| &s.id);
+        let running_before = before.iter().flat_map(running).map(|c| &c.id);
         let before: BTreeSet<&Id> = ready_before.chain(running_before).collect();
         for view in after {
             pods.count(view);
             let status = &view.status;
             let ready = ready(view).filter(|s| before.contains(&s.id));
             let running = running(view).filter(|c| before.contains(&c.id));
+            let running = running.map(|c| (c.id.to_string(), c.name.to_string()));
             pods.pods.push(Pod {
                 uid: status.uid.to_string(),
                 name: pod_name(&status.namespace, &status.name, &status.uid),
                 sandboxes: status.sandboxes.iter().map(|s| s.id.to_string()).collect(),
                 ready: ready.map(|s| s.id.to_string()).collect(),
-                running: running
-                    .map(|c| (c.id.to_string(), c.name.to_string()))
-                    .collect(),
+                running: running.collect(),
             });
         }
         pods
@@ -136,10 +132,8 @@ impl Pods {
             if listed {
                 calls.ready.extend(pod.ready.iter().map(named));
                 let name = |container| format!("{} {container}", pod.name);
-                let running = pod.running.iter();
-                calls
-                    .running
-                    .extend(running.map(|(id, container)| (id.clone(), name(container))));
+                let running = pod.running.iter().map(|(id, c)| (id.clone(), name(c)));
+                calls.running.extend(running);
             }
         }
         calls
@@ -163,17 +157,16 @@ pub(super) struct Object<'a> {
 }
 
 pub(super) fn objects(view: &PodView) -> impl Iterator<Item = Object<'_>> {
-    let sandboxes = view.status.sandboxes.iter().map(|sandbox| Object {
-        id: &sandbox.id,
-        lives: sandbox.state != SandboxState::NotReady,
-        created_at: sandbox.created_at,
-    });
-    let containers = view.status.containers.iter().map(|container| Object {
-        id: &container.id,
-        lives: container.state != ContainerState::Exited,
-        created_at: container.created_at,
-    });
-    sandboxes.chain(containers)
+    let object = |(id, lives, created_at)| Object {
+        id,
+        lives,
+        created_at,
+    };
+    let sandboxes = view.status.sandboxes.iter();
+    let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady, s.created_at));
+    let containers = view.status.containers.iter();
+    let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited, c.created_at));
+    sandboxes.chain(containers).map(object)
 }
 
 pub(super) fn ready(view: &PodView) -> impl Iterator<Item = &SandboxStatus> {
@@ -181,58 +174,46 @@ pub(super) fn ready(view: &PodView) -> impl Iterator<Item = &SandboxStatus> {
     sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready)
 }
 
-fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> {
+pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> {
     let containers = view.status.containers.iter();
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
-pub(crate) fn check(pods: &Pods) -> Vec<Finding> {
+pub(crate) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
     let others = [dead(pods), dead_sandboxes(pods), without_address(pods)];
-    oddities::check(pods)
-        .chain(others.into_iter().flatten())
-        .collect()
+    oddities::check(pods).chain(others.into_iter().flatten())
 }
 
 fn dead(pods: &Pods) -> Option<Finding> {
-    let Pods {
-        dead,
-        superfluous,
-        running,
-        dead_sandboxes,
-        ..
-    } = pods;
-    if *dead < MANY_DEAD && *superfluous < MANY_SUPERFLUOUS {
-        return None;
-    }
-    let found = DEAD_CONTAINERS.found(
-        format!("{dead} dead containers make every list slower and larger"),
-        "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
-         remove them (crictl rm).",
+    let (dead, superfluous, sandboxes) = (pods.dead, pods.superfluous, pods.dead_sandboxes);
+    let summary = format!("{dead} dead containers make every list slower and larger");
+    let next = "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
+                remove them (crictl rm).";
+    let evidence = format!(
+        "{} running, {dead} dead; {superfluous} of them beyond the newest of their name; {sandboxes} dead sandboxes",
+        pods.running
     );
-    Some(found.destroys().because(format!(
-        "{running} running, {dead} dead; {superfluous} of them beyond the newest of their name; {dead_sandboxes} dead \
-         sandboxes"
-    )))
+    let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
+    are_many.then(|| DEAD_CONTAINERS.found(summary, next).because(evidence))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
     let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
-    if superfluous < MANY_SUPERFLUOUS {
-        return None;
-    }
-    let found = DEAD_SANDBOXES.found(
-        format!("{dead} dead sandboxes make every list slower and larger"),
-        "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).",
-    );
+    let summary = format!("{dead} dead sandboxes make every list slower and larger");
+    let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
     let evidence = format!("{superfluous} of them are not the newest of their pod");
-    Some(found.destroys().because(evidence))
+    let are_many = superfluous >= MANY_SUPERFLUOUS;
+    are_many.then(|| DEAD_SANDBOXES.found(summary, next).because(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {
-    let line = "PodSandboxStatus has no address, and not the host's network".to_owned();
-    let line = |uid: &String| (pods.name(uid).to_owned(), line.clone());
+    let line = "PodSandboxStatus has no address, and not the host's network";
+    let lines = pods
+        .without_address
+        .iter()
+        .map(|uid| (pods.name(uid).to_owned(), line.to_owned()));
     NO_ADDRESS.about(
-        &pods.without_address.iter().map(line).collect::<Vec<_>>(),
+        &Vec::from_iter(lines),
         "the sandbox of {} is ready, but has no address",
         "Read the log of the network plugin; see whether it has addresses left; delete the pods.",
     )

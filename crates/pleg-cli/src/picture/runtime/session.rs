@@ -40,7 +40,7 @@ pub(crate) struct Session {
     meter: Meter,
     runtime: CriRuntime,
     client: CriClient,
-    /// What the wall clock showed at the origin of instants, as seen at the start.
+    /// What the wall clock showed at the origin of instants, as it was set at the start.
     origin: WallTime,
     before: Vec<PodView>,
     evidence: Evidence,
@@ -48,7 +48,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts to read the node. Returns when all of it has been read, or some seconds later.
-    pub(crate) async fn start(target: &Target, events: EventsPolicy) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        target: &Target,
+        events: EventsPolicy,
+        origin: WallTime,
+    ) -> anyhow::Result<Self> {
         let mut settings = Settings::default();
         settings.relist_period_max = RELIST;
         settings.relist_period_unproven = RELIST;
@@ -58,7 +62,6 @@ impl Session {
         let mut builder = target.builder(events, settings)?;
         let events = builder.subscribe();
         let pleg = builder.spawn()?;
-        let origin = pleg.clock().wall_at(Instant::ORIGIN);
         // If it fails, there is nothing to compare with.
         let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
         let endpoint = target.endpoint()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::core::{Instant, PodView};
+use pleg::core::{Id, Instant, PodView};
 use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 
@@ -87,11 +87,7 @@ impl Problem {
             name: pod_name(&problem.pod.namespace, &problem.pod.name, &problem.pod.uid),
             kind: problem.kind.as_str().to_owned(),
             operation: problem.operation.to_owned(),
-            id: problem
-                .id
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+            id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
             container: problem.container.to_string(),
             seconds: now.since(problem.since).as_secs_f64().round(),
             failure: problem.error.as_deref().map(Failure::from),
@@ -104,11 +100,11 @@ impl Problem {
     }
 
     fn shown(&self) -> String {
-        let mut call = self.operation.clone();
-        if !self.container.is_empty() {
-            call = format!("{call} of {}", self.container);
-        }
-        let call = with_id(call, &self.id);
+        let of = match &*self.container {
+            "" => String::new(),
+            container => format!(" of {container}"),
+        };
+        let call = format!("{}{of}{}", self.operation, with_id(&self.id));
         match &self.failure {
             _ if self.hangs() => format!("{call}: no answer for {} s", self.seconds),
             Some(failure) => format!("{call}: {failure}"),
@@ -118,19 +114,21 @@ impl Problem {
 }
 
 impl PodCall {
+    fn is_late(&self) -> bool {
+        self.hangs || self.millis >= SLOW
+    }
+
     fn shown(&self) -> String {
-        let (call, time) = (with_id(self.operation.clone(), &self.id), span(self.millis));
-        match self.hangs {
-            true => format!("{call}: no answer for {time}"),
-            false => format!("{call}: {time}"),
-        }
+        let hangs = if self.hangs { "no answer for " } else { "" };
+        let (id, time) = (with_id(&self.id), span(self.millis));
+        format!("{}{id}: {hangs}{time}", self.operation)
     }
 }
 
-fn with_id(call: String, id: &str) -> String {
+fn with_id(id: &str) -> String {
     match id {
-        "" => call,
-        id => format!("{call} ({})", short(id)),
+        "" => String::new(),
+        id => format!(" ({})", short(id)),
     }
 }
 
@@ -163,11 +161,11 @@ impl Statuses {
             times.push(call.millis);
             *of_pods.entry(&call.pod).or_default() += call.millis;
         }
-        let of_pods = of_pods.into_iter().map(|(pod, millis)| SlowPod {
+        let slow_pod = |(pod, millis): (&str, f64)| SlowPod {
             pod: pod.to_owned(),
             millis,
-        });
-        let mut slowest_pods: Vec<SlowPod> = of_pods.collect();
+        };
+        let mut slowest_pods: Vec<SlowPod> = of_pods.into_iter().map(slow_pod).collect();
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
@@ -184,8 +182,7 @@ impl Statuses {
     }
 
     pub(crate) fn are_slow(&self) -> bool {
-        let mut slowest = self.slowest.iter();
-        slowest.any(|call| call.hangs || call.millis >= SLOW)
+        self.slowest.iter().any(PodCall::is_late)
     }
 }
 
@@ -194,23 +191,17 @@ pub(super) fn is_slow(timing: &Timing) -> bool {
     timing.unanswered.is_none() && millis(timing.longest) >= SLOW
 }
 
-pub(super) fn check(statuses: &Statuses, pods: &Pods) -> Vec<Finding> {
-    let calls = statuses
-        .slowest
-        .iter()
-        .filter(|call| call.hangs || call.millis >= SLOW);
-    let (hanging, slow): (Vec<&PodCall>, Vec<_>) = calls.partition(|call| call.hangs);
-    let (hung, failing): (Vec<&Problem>, Vec<_>) =
-        statuses.problems.iter().partition(|p| p.hangs());
-    let of_calls = |calls: &[&PodCall]| -> Vec<_> {
-        let name = |uid: &str| match uid {
-            "" => "a pod that is gone".to_owned(),
-            uid => pods.name(uid).to_owned(),
+pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Finding> {
+    let late = statuses.slowest.iter().filter(|call| call.is_late());
+    let (hanging, slow): (Vec<&PodCall>, Vec<_>) = late.partition(|call| call.hangs);
+    let problems = statuses.problems.iter();
+    let (hung, failing): (Vec<&Problem>, Vec<_>) = problems.partition(|problem| problem.hangs());
+    let of_call = |call: &&PodCall| {
+        let name = match &*call.pod {
+            "" => "a pod that is gone",
+            uid => pods.name(uid),
         };
-        calls
-            .iter()
-            .map(|call| (name(&call.pod), call.shown()))
-            .collect()
+        (name.to_owned(), call.shown())
     };
     let of_problem = |problem: &&Problem| {
         let name = match &*problem.name {
@@ -219,33 +210,30 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> Vec<Finding> {
         };
         (name.to_owned(), problem.shown())
     };
-    let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
-    let mut lines = of_calls(&hanging);
-    lines.extend(hung.iter().filter(is_new).map(of_problem));
-    let findings = [
-        PODS_HUNG
-            .about(
-                &lines,
-                "calls about {} do not answer",
-                "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the \
-                 pod's shim.",
-            )
-            .map(|found| found.lasting(oldest(&hung)).destroys()),
-        PODS_FAILING
-            .about(
-                &failing.iter().map(of_problem).collect::<Vec<_>>(),
-                "{} cannot be read",
-                "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
-            )
-            .map(|found| found.lasting(oldest(&failing)).destroys()),
-        STATUS_SLOW.about(
-            &of_calls(&slow),
-            "calls about {} take longer than a second",
-            "See the findings about the host, shims and mounts.",
-        ),
-    ];
-    findings.into_iter().flatten().collect()
+    let new = hung.iter().filter(is_new).map(of_problem);
+    let hung_lines: Vec<_> = hanging.iter().map(of_call).chain(new).collect();
+    let failing_lines: Vec<_> = failing.iter().map(of_problem).collect();
+    let slow_lines: Vec<_> = slow.iter().map(of_call).collect();
+    let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
+    let hung_pods = PODS_HUNG.about(
+        &hung_lines,
+        "calls about {} do not answer",
+        "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
+    );
+    let failing_pods = PODS_FAILING.about(
+        &failing_lines,
+        "{} cannot be read",
+        "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
+    );
+    let slow_pods = STATUS_SLOW.about(
+        &slow_lines,
+        "calls about {} take longer than a second",
+        "See the findings about the host, shims and mounts.",
+    );
+    let hung_pods = hung_pods.map(|found| found.lasting(oldest(&hung)));
+    let failing_pods = failing_pods.map(|found| found.lasting(oldest(&failing)));
+    [hung_pods, failing_pods, slow_pods].into_iter().flatten()
 }
 
 /// The findings about pods whose calls hang or fail.
@@ -254,5 +242,5 @@ pub(crate) fn check_problems(problems: Vec<Problem>) -> Vec<Finding> {
         problems,
         ..Statuses::default()
     };
-    check(&statuses, &Pods::default())
+    check(&statuses, &Pods::default()).collect()
 }
