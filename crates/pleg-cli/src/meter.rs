@@ -4,40 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Id, Instant, PodUid};
-use pleg::runtime::Scope;
+use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Report};
 use pleg::runtime::clock::Clock;
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 use crate::view::{About, Calls};
 
-/// What a call reads.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
-    /// All pods.
-    Node,
-    Pod(PodUid),
-    Id(Id),
-    /// The runtime itself.
-    Runtime,
-}
+pub(crate) const LIST_SANDBOXES: &str = "ListPodSandbox";
+pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
+pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
+pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
 
-impl From<&Scope> for Subject {
-    fn from(scope: &Scope) -> Self {
-        match scope {
-            Scope::Node => Self::Node,
-            Scope::Pod(uid) => Self::Pod(uid.clone()),
-        }
-    }
-}
-
-impl From<&Id> for Subject {
-    fn from(id: &Id) -> Self {
-        Self::Id(id.clone())
-    }
-}
-
-/// An operation and what it reads.
-pub(crate) type Key = (&'static str, Subject);
+/// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
+pub(crate) type Key = (&'static str, String);
 
 /// All calls of one operation that read the same.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +53,7 @@ impl Meter {
         }
     }
 
-    /// From now on, each call is kept by what it reads.
+    /// From now on, each call about one pod is kept by what it reads.
     pub(crate) fn keep_each(&self) {
         self.lock().by_key.get_or_insert_default();
     }
@@ -95,15 +74,16 @@ impl Meter {
     }
 
     /// Measures a call, also one that is cancelled.
-    pub(crate) async fn measure<T>(
+    async fn measure<T>(
         &self,
         operation: &'static str,
-        subject: Subject,
+        (about, id): (About, &str),
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         let mut in_flight = InFlight {
             meter: self,
-            key: (operation, subject),
+            about,
+            key: (operation, id.to_owned()),
             began: self.clock.now(),
             answered: None,
         };
@@ -131,6 +111,7 @@ const fn is_answer(error: &CallError) -> bool {
 /// A call in flight. It is measured when it is dropped.
 struct InFlight<'a> {
     meter: &'a Meter,
+    about: About,
     key: Key,
     began: Instant,
     /// Whether the runtime answered it. `None` if it was cancelled.
@@ -140,15 +121,12 @@ struct InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let now = self.meter.clock.now();
-        let about = match self.key.1 {
-            Subject::Node => About::Node,
-            Subject::Pod(_) | Subject::Id(_) => About::Pod,
-            Subject::Runtime => About::Runtime,
-        };
         let answered = self.answered == Some(true);
         let mut state = self.meter.lock();
-        state.calls.ended(about, self.began, now, answered);
-        if let Some(calls) = &mut state.by_key {
+        state.calls.ended(self.about, self.began, now, answered);
+        if let Some(calls) = &mut state.by_key
+            && self.about == About::Pod
+        {
             let (timing, took) = (
                 calls.entry(self.key.clone()).or_default(),
                 now.since(self.began),
@@ -161,6 +139,70 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// A runtime whose lists, statuses and `Version` are measured. The event stream is not: a subscribe only makes
+/// a connection.
+pub(crate) struct ObservedRuntime<R> {
+    pub(crate) runtime: R,
+    pub(crate) meter: Meter,
+}
+
+/// What a list reads.
+fn of(scope: &Scope) -> (About, &str) {
+    match scope {
+        Scope::Node => (About::Node, ""),
+        Scope::Pod(uid) => (About::Pod, uid.as_str()),
+    }
+}
+
+impl<R: Runtime> Runtime for ObservedRuntime<R> {
+    type Events = R::Events;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let call = self.runtime.list_sandboxes(scope, row);
+        self.meter.measure(LIST_SANDBOXES, of(scope), call).await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let call = self.runtime.list_containers(scope, row);
+        self.meter.measure(LIST_CONTAINERS, of(scope), call).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        let (of, call) = ((About::Pod, id.as_str()), self.runtime.sandbox_status(id));
+        self.meter.measure(SANDBOX_STATUS, of, call).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        let (of, call) = ((About::Pod, id.as_str()), self.runtime.container_status(id));
+        self.meter.measure(CONTAINER_STATUS, of, call).await
+    }
+
+    fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
+        self.runtime.subscribe()
+    }
+
+    fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
+        self.runtime.stream_hazard()
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        let (of, call) = ((About::Runtime, ""), self.runtime.version());
+        self.meter.measure("Version", of, call).await
+    }
+
+    fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
+        self.runtime.event_profile()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,19 +211,19 @@ mod tests {
     const STATUS: &str = "ContainerStatus";
 
     /// A call that takes a second, and fails with this kind.
-    async fn call(meter: &Meter, subject: Subject, kind: Option<CallErrorKind>) {
+    async fn call(meter: &Meter, about: About, kind: Option<CallErrorKind>) {
         let call = async {
             let clock = meter.clock();
             clock.sleep_until(clock.now().after(SECOND)).await;
             kind.map_or(Ok(()), |kind| Err(CallError::new(STATUS, kind, "no")))
         };
         // Its error is what is measured.
-        let _ = meter.measure(STATUS, subject, call).await;
+        let _ = meter.measure(STATUS, (about, "c1"), call).await;
     }
 
     /// The same call, cancelled after half a second.
-    async fn cancelled(meter: &Meter, subject: Subject) {
-        let cancelled = tokio::time::timeout(SECOND / 2, call(meter, subject, None)).await;
+    async fn cancelled(meter: &Meter, about: About) {
+        let cancelled = tokio::time::timeout(SECOND / 2, call(meter, about, None)).await;
         assert!(cancelled.is_err());
     }
 
@@ -193,14 +235,14 @@ mod tests {
         let answered = || millis(meter.calls().unanswered_since());
         let now = || millis(meter.clock().now());
         let began = now();
-        call(&meter, Subject::Node, Some(CallErrorKind::Unavailable)).await;
+        call(&meter, About::Node, Some(CallErrorKind::Unavailable)).await;
         assert_eq!(answered(), began);
-        call(&meter, Subject::Runtime, Some(CallErrorKind::NotFound)).await;
+        call(&meter, About::Runtime, Some(CallErrorKind::NotFound)).await;
         let first = answered();
         assert_eq!(first, now(), "an error of the runtime is an answer");
-        cancelled(&meter, Subject::Node).await;
+        cancelled(&meter, About::Node).await;
         assert_eq!(answered(), first);
-        call(&meter, Subject::Node, None).await;
+        call(&meter, About::Node, None).await;
         assert_eq!(answered(), now());
         let points = meter.calls().list_points(meter.clock().now());
         let count: u64 = points.iter().map(|point| point.count).sum();
@@ -212,16 +254,15 @@ mod tests {
     async fn each_call_has_its_longest_time_answered_and_not() {
         let meter = Meter::new(Clock::start());
         meter.keep_each();
-        let subject = || Subject::Id("c1".into());
         let halves = |time: Duration| (time.as_secs_f64() * 2.0).round();
         let timing = || {
-            let timing = &meter.each()[&(STATUS, subject())];
+            let timing = &meter.each()[&(STATUS, "c1".to_owned())];
             (halves(timing.longest), timing.unanswered.map(halves))
         };
-        call(&meter, subject(), None).await;
-        call(&meter, subject(), Some(CallErrorKind::DeadlineExceeded)).await;
+        call(&meter, About::Pod, None).await;
+        call(&meter, About::Pod, Some(CallErrorKind::DeadlineExceeded)).await;
         assert_eq!(timing(), (2.0, None));
-        cancelled(&meter, subject()).await;
+        cancelled(&meter, About::Pod).await;
         assert_eq!(timing(), (2.0, Some(1.0)));
     }
 }

@@ -145,7 +145,7 @@ fn endpoint(runtime: &Evidence) -> String {
 
 fn pods(runtime: &Evidence) -> String {
     let pods = &runtime.pods;
-    let (all, running, created) = (pods.total(), pods.running, pods.created);
+    let (all, running, created) = (pods.pods.len(), pods.running, pods.created);
     let containers = format!("{running} running, {created} created, {} dead", pods.dead);
     let sandboxes = pods.dead_sandboxes;
     format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
@@ -155,7 +155,7 @@ fn pods(runtime: &Evidence) -> String {
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();
-    for (mark, pods) in runtime.lists.marks(runtime.pods.total()) {
+    for (mark, pods) in runtime.lists.marks(runtime.pods.pods.len()) {
         let mark = span(millis(mark));
         if pods >= MANY {
             shown.push(format!("{mark} at more than 100,000 pods"));

@@ -142,7 +142,7 @@ pub(crate) struct Collector {
     endpoint: anyhow::Result<Endpoint>,
     /// `None` of a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
-    /// The names and versions of the runtimes that were shown. The last one is the present one.
+    /// The names and versions of the runtimes that were shown.
     runtimes: Vec<[String; 2]>,
     /// The last two looks at the cache, the earlier one from before the last look at the host, and what follows from both.
     /// They stay as they are while the runtime does not answer: the cache is old then.
@@ -263,11 +263,7 @@ impl Collector {
             gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
         };
         let runtime = [text(name), text(version)];
-        let last = self.runtimes.last();
-        if last == Some(&runtime) {
-            return;
-        }
-        last.into_iter().for_each(|last| set(last, 0.0));
+        self.runtimes.iter().for_each(|known| set(known, 0.0));
         self.runtimes.retain(|known| *known != runtime);
         if self.runtimes.len() < MOST_RUNTIMES {
             set(&runtime, 1.0);

@@ -135,7 +135,7 @@ impl Kind {
         let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
         let named = match names.len() {
             0 => return None,
-            ..=NAMES => names.join(", "),
+            1..=NAMES => names.join(", "),
             n => format!("{} and {} more", names[..NAMES].join(", "), n - NAMES),
         };
         let mut finding = self.found(summary.replace("{}", &named), next);

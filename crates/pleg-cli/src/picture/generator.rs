@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pleg::core::{Counters, Degraded, Health, Instant, NotReady, StreamEnd, StreamState};
+use pleg::core::{Counters, Degraded, Health, Instant, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, Kind, Severity};
-use super::kinds::{
-    BACKLOG, CLOSED, LIST_FAILED, LIST_SLOW, NEVER_LISTED, RUNTIME_SILENT, STALE, STALLED,
-    STREAM_DISABLED, STREAM_DOWN, STREAM_LOSSY, STREAM_NOT_EXAMINED, STREAM_SILENT, UNACKNOWLEDGED,
-};
+use super::kinds::*;
 
 /// What a generator says, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,13 +63,6 @@ pub(crate) struct Reason {
 }
 
 impl Generator {
-    /// What a generator with this health says now.
-    pub(crate) fn of(health: &Health, counters: &Counters, now: Instant) -> Self {
-        let mut generator = Self::default();
-        generator.end(health, counters, now);
-        generator
-    }
-
     /// Adds what health says now.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
@@ -133,8 +123,8 @@ pub(super) const LIST_SLOW_NEXT: &str = "See the findings about the host and the
 const OVERDUE_NEXT: &str =
     "Look for CPU pressure. Restart this process, and report the bug with its log.";
 
-/// What to do about each reason for not being ready.
-const NOT_READY: [(Kind, &str); NotReady::CODES.len()] = [
+/// What to do about each reason for not being ready, and each degraded reason. The others have findings of their own.
+const REASONS: [(Kind, &str); 10] = [
     (
         NEVER_LISTED,
         "Start the runtime, or set its socket with -r. Run as root.",
@@ -142,10 +132,6 @@ const NOT_READY: [(Kind, &str); NotReady::CODES.len()] = [
     (STALE, "Do what the other findings say."),
     (STALLED, OVERDUE_NEXT),
     (CLOSED, OVERDUE_NEXT),
-];
-
-/// What to do about each degraded reason. The others have findings of their own.
-const DEGRADED: [(Kind, &str); 6] = [
     (RUNTIME_SILENT, SILENT_NEXT),
     (LIST_FAILED, LIST_FAILED_NEXT),
     (LIST_SLOW, LIST_SLOW_NEXT),
@@ -165,24 +151,18 @@ const DEGRADED: [(Kind, &str); 6] = [
 
 /// The findings. Those about single pods follow from their statuses.
 pub(super) fn check(generator: &Generator) -> Vec<Finding> {
-    let mut findings = Vec::from_iter(not_ready(generator));
-    findings.extend(stream(generator));
-    let degraded = DEGRADED.iter();
-    findings.extend(degraded.filter_map(|(kind, next)| degraded_reason(generator, kind, next)));
-    findings
+    let reasons = REASONS.iter();
+    let reasons = reasons.filter_map(|(kind, next)| reason(generator, kind, next));
+    reasons.chain(stream(generator)).collect()
 }
 
-/// Why the node's pods are not known, in the words of the kubelet.
-fn not_ready(generator: &Generator) -> Option<Finding> {
-    let code = generator.not_ready_code.as_ref()?;
-    let (kind, next) = NOT_READY.iter().find(|(kind, _)| kind.0 == code)?;
-    let mut found = kind.found(generator.not_ready.as_ref()?, *next);
-    found.not_ready = true;
-    Some(found)
-}
-
-/// A degraded reason, in the words of the generator.
-fn degraded_reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
+/// Why the node's pods are not known, or a degraded reason, in the words of the generator.
+fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
+    if generator.not_ready_code.as_deref() == Some(kind.0) {
+        let mut found = kind.found(generator.not_ready.as_ref()?, next);
+        found.not_ready = true;
+        return Some(found);
+    }
     let reason = generator.degraded.get(kind.0)?;
     let needs_none = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
     if kind.0 == STREAM_DOWN.0 && needs_none {
@@ -245,36 +225,36 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
 
 #[cfg(test)]
 mod tests {
+    use pleg::core::NotReady;
+
     use super::*;
 
     #[test]
     fn every_reason_of_a_generator_is_a_finding() {
-        let reason = || Reason {
-            sentence: "it lasts".to_owned(),
-            seconds: Some(4.0),
-            lasts: true,
+        let found = |mut generator: Generator| {
+            generator.state = State::Proven;
+            let found = check(&generator).into_iter();
+            found.map(|f| f.code).collect::<Vec<_>>()
         };
-        let codes = Degraded::CODES.into_iter();
         // Those about single pods follow from their statuses.
-        let codes = codes.filter(|code| !["pods_hung", "pods_failing"].contains(code));
-        let mut generator = Generator {
-            state: State::Proven,
-            events: 1,
-            degraded: codes
-                .clone()
-                .map(|code| (code.to_owned(), reason()))
-                .collect(),
-            ..Generator::default()
-        };
-        let found =
-            |generator: &Generator| check(generator).iter().map(|f| f.code).collect::<Vec<_>>();
+        let codes = Degraded::CODES
+            .iter()
+            .filter(|code| !code.starts_with("pods_"));
         for code in codes {
-            assert!(found(&generator).contains(&code), "{code}");
+            let degraded = [(code.to_string(), Reason::default())].into();
+            let generator = Generator {
+                degraded,
+                ..Generator::default()
+            };
+            assert_eq!(found(generator), [*code]);
         }
         for code in NotReady::CODES {
-            generator.not_ready = Some("pleg has shut down".to_owned());
-            generator.not_ready_code = Some(code.to_owned());
-            assert!(found(&generator).contains(&code), "{code}");
+            let generator = Generator {
+                not_ready: Some("why".to_owned()),
+                not_ready_code: Some(code.to_owned()),
+                ..Generator::default()
+            };
+            assert_eq!(found(generator), [code]);
         }
     }
 }

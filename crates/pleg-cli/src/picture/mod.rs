@@ -40,7 +40,9 @@ impl Picture {
         facts: &Facts,
         now: Instant,
     ) -> Self {
-        let mut findings = generator::check(&Generator::of(health, counters, now));
+        let mut generator = Generator::default();
+        generator.end(health, counters, now);
+        let mut findings = generator::check(&generator);
         findings.extend(runtime::check_problems(problems));
         let answers = |f: &Finding| !f.not_ready && f.code != kinds::LIST_FAILED.0;
         // If it does, it has answered since the facts were collected.

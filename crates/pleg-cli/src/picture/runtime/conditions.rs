@@ -100,10 +100,9 @@ const NEEDED: [(&str, Kind, &str, &str); 2] = [
 ];
 
 pub(crate) fn check(conditions: &Conditions) -> impl Iterator<Item = Finding> {
-    let unmet = conditions.conditions.iter().filter(|c| !c.status);
-    unmet.filter_map(|condition| {
-        let (name, kind, summary, next) =
-            NEEDED.iter().find(|(name, ..)| *name == condition.name)?;
+    NEEDED.iter().filter_map(|(name, kind, summary, next)| {
+        let mut unmet = conditions.conditions.iter().filter(|c| !c.status);
+        let condition = unmet.find(|condition| condition.name == *name)?;
         let evidence = format!("Status: {name} is {condition}");
         Some(kind.found(*summary, *next).because(evidence))
     })
@@ -117,17 +116,16 @@ mod tests {
 
     use super::*;
 
-    fn answer(conditions: Vec<(&str, bool, &str)>) -> Conditions {
-        let condition = |(name, status, message): (&str, bool, &str)| RuntimeCondition {
+    fn answer(name: &str, status: bool, message: &str, times: usize) -> Conditions {
+        let condition = RuntimeCondition {
             r#type: name.to_owned(),
             status,
-            reason: String::new(),
             message: message.to_owned(),
+            ..RuntimeCondition::default()
         };
+        let conditions = vec![condition; times];
         Conditions::from(StatusResponse {
-            status: Some(RuntimeStatus {
-                conditions: conditions.into_iter().map(condition).collect(),
-            }),
+            status: Some(RuntimeStatus { conditions }),
             ..StatusResponse::default()
         })
     }
@@ -141,19 +139,16 @@ mod tests {
             (31, false, "not initialized", "false: not initialized", 1),
             (61, true, "", "true", 61),
         ] {
-            last = answer(vec![("NetworkReady", status, message)]).since(&last, at(now));
+            last = answer("NetworkReady", status, message, 1).since(&last, at(now));
             let condition = &last.conditions[0];
-            assert_eq!(
-                (&*condition.to_string(), condition.since),
-                (shown, Some(at(since)))
-            );
+            assert_eq!(condition.to_string(), shown);
+            assert_eq!(condition.since, Some(at(since)), "{shown}");
         }
     }
 
     #[test]
     fn kept_conditions_are_bounded() {
-        let long = "x".repeat(10_000);
-        let kept = answer((0..1_000).map(|_| ("a", false, &*long)).collect()).conditions;
+        let kept = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
         assert_eq!(kept.len(), MOST);
         assert!(kept[0].message.chars().count() <= MOST_TEXT);
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use pleg::core::{CallErrorKind, Instant, Kind, PodUid};
-use pleg::runtime::clock::Clock;
 use pleg::runtime::{Runtime as _, Scope};
 use pleg_cri::CriRuntime;
 use serde::{Deserialize, Serialize};
@@ -111,77 +110,67 @@ impl Round {
     }
 }
 
-/// Makes lists with their deadline.
-pub(super) struct Lister<'a> {
-    pub(super) runtime: &'a CriRuntime,
-    pub(super) clock: Clock,
+/// Lists at the begin, in the middle and before the end.
+pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
+    let (mut lists, clock) = (Lists::default(), runtime.clock());
+    let begin = clock.now();
+    for round in 0..ROUNDS {
+        let due = begin.after(until.since(begin) * round / ROUNDS);
+        clock.sleep_until(due).await;
+        if round > 0 && clock.now() >= until {
+            break;
+        }
+        lists.round(runtime).await;
+        let timed_out = lists.rounds.last().is_some_and(Round::timed_out);
+        if timed_out && clock.now() >= until {
+            return lists;
+        }
+    }
+    let nobody = Scope::Pod(PodUid::from("pleg-doctor-no-such-pod"));
+    let (call, size) = list(runtime, Kind::Container, &nobody).await;
+    if call.failure.is_none() {
+        lists.unfiltered_bytes = size;
+    }
+    lists
 }
 
-impl Lister<'_> {
-    /// Lists at the begin, in the middle and before the end.
-    pub(super) async fn collect(&self, until: Instant) -> Lists {
-        let mut lists = Lists::default();
-        let begin = self.clock.now();
-        for round in 0..ROUNDS {
-            let due = begin.after(until.since(begin) * round / ROUNDS);
-            self.clock.sleep_until(due).await;
-            if round > 0 && self.clock.now() >= until {
-                break;
-            }
-            let round = self.round(&mut lists).await;
-            let timed_out = round.timed_out();
-            lists.rounds.push(round);
-            if timed_out && self.clock.now() >= until {
-                return lists;
-            }
-        }
-        let nobody = Scope::Pod(PodUid::from("pleg-doctor-no-such-pod"));
-        let (call, size) = self.list(Kind::Container, &nobody).await;
-        if call.failure.is_none() {
-            lists.unfiltered_bytes = size;
-        }
-        lists
-    }
-
-    async fn round(&self, lists: &mut Lists) -> Round {
-        let began = self.clock.now();
-        let answered = self.runtime.version().await.is_ok();
-        let version_millis = answered.then(|| millis(self.clock.now().since(began)));
-        let (sandboxes, size) = self.list(Kind::Sandbox, &Scope::Node).await;
-        lists.sandbox_bytes = lists.sandbox_bytes.max(size);
-        let (containers, size) = match sandboxes.timed_out() {
-            true => (ListCall::default(), 0),
-            false => self.list(Kind::Container, &Scope::Node).await,
-        };
-        lists.container_bytes = lists.container_bytes.max(size);
-        Round {
-            version_millis,
-            sandboxes,
-            containers,
-        }
-    }
-
-    /// Makes a list, and counts the bytes of its rows.
-    async fn list(&self, kind: Kind, scope: &Scope) -> (ListCall, u64) {
-        let mut size = 0;
-        let began = self.clock.now();
-        let mut count = |row: Bytes| {
-            size += row.len() as u64;
-            Ok(())
-        };
-        let result = match kind {
-            Kind::Sandbox => self.runtime.encoded_sandboxes(scope, &mut count).await,
-            Kind::Container => self.runtime.encoded_containers(scope, &mut count).await,
-        };
-        let call = ListCall {
-            millis: millis(self.clock.now().since(began)),
-            failure: result.err().as_ref().map(Failure::from),
-        };
-        (call, size)
-    }
+/// Makes a list, and counts the bytes of its rows.
+async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64) {
+    let (clock, mut size) = (runtime.clock(), 0);
+    let began = clock.now();
+    let mut count = |row: Bytes| {
+        size += row.len() as u64;
+        Ok(())
+    };
+    let result = match kind {
+        Kind::Sandbox => runtime.encoded_sandboxes(scope, &mut count).await,
+        Kind::Container => runtime.encoded_containers(scope, &mut count).await,
+    };
+    let call = ListCall {
+        millis: millis(clock.now().since(began)),
+        failure: result.err().as_ref().map(Failure::from),
+    };
+    (call, size)
 }
 
 impl Lists {
+    async fn round(&mut self, runtime: &CriRuntime) {
+        let mut round = Round::default();
+        let began = runtime.clock().now();
+        if runtime.version().await.is_ok() {
+            round.version_millis = Some(millis(runtime.clock().now().since(began)));
+        }
+        let (call, size) = list(runtime, Kind::Sandbox, &Scope::Node).await;
+        self.sandbox_bytes = self.sandbox_bytes.max(size);
+        round.sandboxes = call;
+        if !round.sandboxes.timed_out() {
+            let (call, size) = list(runtime, Kind::Container, &Scope::Node).await;
+            self.container_bytes = self.container_bytes.max(size);
+            round.containers = call;
+        }
+        self.rounds.push(round);
+    }
+
     /// Whether the last lists were answered.
     pub(super) fn succeeded(&self) -> bool {
         let last = self.rounds.last();
@@ -291,7 +280,7 @@ fn unfiltered(lists: &Lists, pods: &Pods) -> Option<Finding> {
         "the runtime ignores the filters of lists: to read one pod, a kubelet reads all",
         "Report it to the runtime's developers; update the runtime.",
     );
-    let (size, all) = (bytes(lists.unfiltered_bytes), pods.total());
+    let (size, all) = (bytes(lists.unfiltered_bytes), pods.pods.len());
     let evidence = format!("the list of a pod that does not exist has {size} ({all} pods exist)");
     (lists.unfiltered_bytes > 0).then(|| found.because(evidence))
 }

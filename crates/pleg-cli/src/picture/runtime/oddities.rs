@@ -27,9 +27,11 @@ const MANY_RESTARTS: usize = 30;
 /// How many are recorded of each kind.
 const MOST: usize = 100;
 
+type Rule = fn(&Oddity) -> bool;
+
 /// What is odd, and what is found: `{}` stands for the names of the pods, `{pod}` for the first one, `{id}` for its older
 /// sandbox or container.
-const FOUND: [(Kind, fn(&Oddity) -> bool, &str, &str); 5] = [
+const FOUND: [(Kind, Rule, &str, &str); 5] = [
     (
         RUNS_TWICE,
         |running| running.ids.len() > 1,
@@ -205,33 +207,29 @@ mod tests {
     fn pod(
         sandboxes: &[(SandboxState, u64)],
         containers: &[(ContainerState, u32, u64)],
-    ) -> PodView {
+    ) -> [PodView; 1] {
         let ago = |seconds| Some(NOW.before(Duration::from_secs(seconds)));
         let mut status = PodStatus::nothing("u1".into());
         (status.namespace, status.name) = ("shop".into(), "cart".into());
-        let sandbox = |(n, (state, seconds)): (usize, &(SandboxState, u64))| {
-            let mut sandbox = SandboxStatus::new(format!("s{n}"), *state);
-            sandbox.created_at = ago(*seconds);
+        let sandbox = |(n, &(state, seconds)): (usize, &_)| {
+            let mut sandbox = SandboxStatus::new(format!("s{n}"), state);
+            sandbox.created_at = ago(seconds);
             sandbox
         };
         status.sandboxes = sandboxes.iter().enumerate().map(sandbox).collect();
-        let container = |(n, (state, attempt, seconds)): (usize, &(ContainerState, u32, u64))| {
-            let mut container = ContainerStatus::new(format!("c{n}"), "app", *state);
-            (container.attempt, container.created_at) = (*attempt, ago(*seconds));
+        let container = |(n, &(state, attempt, seconds)): (usize, &_)| {
+            let mut container = ContainerStatus::new(format!("c{n}"), "app", state);
+            (container.attempt, container.created_at) = (attempt, ago(seconds));
             container
         };
         status.containers = containers.iter().enumerate().map(container).collect();
-        PodView::new(Arc::new(status), None, None)
+        [PodView::new(Arc::new(status), None, None)]
     }
 
-    fn found(before: &PodView, after: &PodView) -> Vec<&'static str> {
-        let view = std::slice::from_ref;
-        let found = check(&Pods::new(view(before), view(after), NOW)).collect::<Vec<_>>();
-        assert!(
-            found
-                .iter()
-                .all(|finding| finding.summary.contains("shop/cart"))
-        );
+    /// The codes of the findings, each of which names the pod.
+    fn found(before: &[PodView], after: &[PodView]) -> Vec<&'static str> {
+        let found = Vec::from_iter(check(&Pods::new(before, after, NOW)));
+        assert!(found.iter().all(|f| f.summary.contains("shop/cart")));
         found.iter().map(|finding| finding.code).collect()
     }
 
@@ -239,37 +237,33 @@ mod tests {
     fn odd_states_of_pods_are_found_and_named() {
         use ContainerState::{Created, Exited, Running};
         use SandboxState::{NotReady, Ready};
-        let ready = [(Ready, 700)];
+        let ready = &[(Ready, 700)][..];
         for (sandboxes, containers, expected) in [
-            (&ready[..], &[(Running, 0, 600)][..], None),
+            (ready, &[(Running, 0, 600)][..], ""),
             (
-                &ready,
+                ready,
                 &[(Running, 1, 9), (Running, 0, 600)],
-                Some("container_runs_twice"),
+                "container_runs_twice",
             ),
-            (&ready, &[(Running, 1, 9), (Exited, 0, 600)], None),
+            (ready, &[(Running, 1, 9), (Exited, 0, 600)], ""),
             (
                 &[(Ready, 1), (Ready, 700)],
                 &[(Running, 0, 1)],
-                Some("sandbox_twice"),
+                "sandbox_twice",
             ),
-            (&[(Ready, 1), (NotReady, 700)], &[(Running, 0, 1)], None),
-            (&ready, &[], Some("sandbox_empty")),
-            (&[(Ready, 500)], &[], None),
-            (&ready, &[(Created, 0, 130)], Some("container_not_started")),
-            (&ready, &[(Created, 0, 110)], None),
-            (&ready, &[(Exited, 7, 20)], Some("containers_restart")),
-            (&ready, &[(Running, 7, 900)], None),
+            (&[(Ready, 1), (NotReady, 700)], &[(Running, 0, 1)], ""),
+            (ready, &[], "sandbox_empty"),
+            (&[(Ready, 500)], &[], ""),
+            (ready, &[(Created, 0, 130)], "container_not_started"),
+            (ready, &[(Created, 0, 110)], ""),
+            (ready, &[(Exited, 7, 20)], "containers_restart"),
+            (ready, &[(Running, 7, 900)], ""),
         ] {
             let pod = pod(sandboxes, containers);
-            let odd = found(&pod, &pod);
-            assert_eq!(
-                odd,
-                Vec::from_iter(expected),
-                "{sandboxes:?} {containers:?}"
-            );
-            let calm = self::pod(&ready, &[(Running, 0, 600)]);
-            assert_eq!(found(&calm, &pod).len(), 0, "in one look: {expected:?}");
+            let odd = found(&pod, &pod).join(" ");
+            assert_eq!(odd, expected, "{sandboxes:?} {containers:?}");
+            let calm = self::pod(ready, &[(Running, 0, 600)]);
+            assert_eq!(found(&calm, &pod).len(), 0, "in one look: {expected}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pleg::core::{
-    ContainerState, ContainerStatus, Id, PodUid, PodView, SandboxState, SandboxStatus, WallTime,
+    ContainerState, ContainerStatus, Id, PodView, SandboxState, SandboxStatus, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use super::oddities::{self, Oddity};
 use crate::picture::finding::Finding;
 use crate::picture::host::Calls;
 use crate::picture::kinds::{DEAD_CONTAINERS, DEAD_SANDBOXES, NO_ADDRESS};
+use crate::record;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
@@ -76,7 +77,7 @@ impl Pods {
             let running = running.map(|c| (c.id.to_string(), c.name.to_string()));
             pods.pods.push(Pod {
                 uid: status.uid.to_string(),
-                name: pod_name(&status.namespace, &status.name, &status.uid),
+                name: record::Pod::from(&**status).shown(),
                 sandboxes: status.sandboxes.iter().map(|s| s.id.to_string()).collect(),
                 ready: ready.map(|s| s.id.to_string()).collect(),
                 running: running.collect(),
@@ -107,10 +108,6 @@ impl Pods {
         self.superfluous_sandboxes += sandboxes.skip(1).filter(dead).count();
     }
 
-    pub(crate) const fn total(&self) -> usize {
-        self.pods.len()
-    }
-
     /// The name of a pod, or its uid.
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
         let mut pods = self.pods.iter();
@@ -137,14 +134,6 @@ impl Pods {
             }
         }
         calls
-    }
-}
-
-/// `namespace/name`, or the uid of a pod whose name is not known.
-pub(super) fn pod_name(namespace: &str, name: &str, uid: &PodUid) -> String {
-    match name {
-        "" => uid.to_string(),
-        _ => format!("{namespace}/{name}"),
     }
 }
 

@@ -11,16 +11,15 @@ use pleg::{Delivery, Pleg, Subscription};
 use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
 use pleg_cri::{CriClient, CriConfig, CriRuntime};
 
-use super::lists::{DEADLINE, Lister, RECEIVED};
+use super::lists::{self, DEADLINE, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
 use super::wall_clock::WallClock;
 use super::{Conditions, Evidence, Failure, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
-use crate::meter::{Key, Meter, Subject, Timing};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Meter, SANDBOX_STATUS, Timing};
 use crate::picture::generator::Generator;
-use crate::runtime_calls::{LIST_SANDBOXES, SANDBOX_STATUS};
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -87,14 +86,12 @@ impl Session {
 
     /// Reads the node for this time.
     pub(crate) async fn watch(&mut self, duration: Duration) {
-        let (pleg, clock) = (&self.pleg, self.pleg.clock());
-        let until = clock.now().after(duration);
-        let runtime = &self.runtime;
-        let lister = Lister { runtime, clock };
+        let (pleg, runtime) = (&self.pleg, &self.runtime);
+        let until = pleg.now().after(duration);
         let (found, conditions, lists, (), ()) = tokio::join!(
             runtime.diagnose(),
             self.client.status(),
-            lister.collect(until),
+            lists::collect(runtime, until),
             watch(pleg, &mut self.events, &mut self.evidence.stream, until),
             read_statuses(pleg, &self.before, until),
         );
@@ -160,7 +157,7 @@ impl Session {
         let asked = views.iter().filter_map(|view| {
             let sandbox = view.status.sandboxes.first()?;
             let is_asked = sandbox.state == SandboxState::Ready && sandbox.details.ips.is_empty();
-            is_asked.then(|| async {
+            is_asked.then_some(async {
                 let lacks = self.lacks_address(&sandbox.id).await;
                 lacks.then(|| view.status.uid.to_string())
             })
@@ -191,19 +188,13 @@ impl Session {
 }
 
 /// Makes a call again.
-async fn repeat(runtime: &CriRuntime, (operation, subject): &Key) -> Result<(), CallError> {
-    match (*operation, subject) {
-        (_, Subject::Node | Subject::Runtime) => Ok(()),
-        (SANDBOX_STATUS, Subject::Id(id)) => runtime.sandbox_status(id).await.map(drop),
-        (_, Subject::Id(id)) => runtime.container_status(id).await.map(drop),
-        (LIST_SANDBOXES, Subject::Pod(uid)) => {
-            let scope = Scope::Pod(uid.clone());
-            runtime.list_sandboxes(&scope, &mut |_| ()).await
-        }
-        (_, Subject::Pod(uid)) => {
-            let scope = Scope::Pod(uid.clone());
-            runtime.list_containers(&scope, &mut |_| ()).await
-        }
+async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallError> {
+    let (scope, id) = (Scope::Pod(id.as_str().into()), Id::from(id.as_str()));
+    match *operation {
+        LIST_SANDBOXES => runtime.list_sandboxes(&scope, &mut |_| ()).await,
+        LIST_CONTAINERS => runtime.list_containers(&scope, &mut |_| ()).await,
+        SANDBOX_STATUS => runtime.sandbox_status(&id).await.map(drop),
+        _ => runtime.container_status(&id).await.map(drop),
     }
 }
 

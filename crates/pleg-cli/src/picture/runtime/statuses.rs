@@ -8,11 +8,12 @@ use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use super::pods::{Pods, objects, pod_name};
+use super::pods::{Pods, objects};
 use crate::figures::{median, millis, quantile, span};
-use crate::meter::{Key, Subject, Timing};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Timing};
 use crate::picture::finding::Finding;
 use crate::picture::kinds::{PODS_FAILING, PODS_HUNG, STATUS_SLOW};
+use crate::record;
 use crate::text::short;
 
 /// A call that is not answered for longer hangs.
@@ -84,7 +85,7 @@ impl Problem {
     pub(crate) fn all(problems: &[PodProblem], now: Instant) -> Vec<Self> {
         let problem = |problem: &PodProblem| Self {
             pod: problem.pod.uid.to_string(),
-            name: pod_name(&problem.pod.namespace, &problem.pod.name, &problem.pod.uid),
+            name: record::Pod::from(&problem.pod).shown(),
             kind: problem.kind.as_str().to_owned(),
             operation: problem.operation.to_owned(),
             id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
@@ -140,21 +141,20 @@ impl Statuses {
     ) -> Self {
         let ids = |view| objects(view).map(move |o| (o.id.as_str(), view.status.uid.as_str()));
         let pods: BTreeMap<&str, &str> = views.iter().flat_map(ids).collect();
-        let call = |((operation, subject), timing): (&Key, &Timing)| {
-            let (pod, id) = match subject {
-                Subject::Node | Subject::Runtime => return None,
-                Subject::Pod(uid) => (uid.as_str(), ""),
-                Subject::Id(id) => (*pods.get(id.as_str()).unwrap_or(&""), id.as_str()),
+        let call = |((operation, id), timing): (&Key, &Timing)| {
+            let (pod, id) = match *operation {
+                LIST_SANDBOXES | LIST_CONTAINERS => (id.as_str(), ""),
+                _ => (*pods.get(id.as_str()).unwrap_or(&""), id.as_str()),
             };
-            Some(PodCall {
+            PodCall {
                 operation: (*operation).to_owned(),
                 pod: pod.to_owned(),
                 id: id.to_owned(),
                 millis: millis(timing.longest),
                 hangs: timing.unanswered.is_some_and(|time| time >= HANGS),
-            })
+            }
         };
-        let mut slowest: Vec<PodCall> = calls.iter().filter_map(call).collect();
+        let mut slowest: Vec<PodCall> = calls.iter().map(call).collect();
         let mut times = Vec::new();
         let mut of_pods: BTreeMap<&str, f64> = BTreeMap::new();
         for call in slowest.iter().filter(|call| !call.id.is_empty()) {
