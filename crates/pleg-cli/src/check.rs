@@ -54,11 +54,11 @@ fn problem(view: &View) -> Option<String> {
         let (state, lasted) = (row.state.to_string(), lasted(row.problem_seconds));
         Some(format!("{pod} {}{lasted}: {problem}", state.to_lowercase()))
     });
-    of_pod.or_else(|| Some(said(reason)))
+    of_pod.or_else(|| Some(sentence(reason)))
 }
 
 /// `(code) for 4s: message`.
-pub(crate) fn said(reason: &Reason) -> String {
+pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, message, .. } = reason;
     format!("({code}){}: {message}", lasted(reason.seconds))
 }

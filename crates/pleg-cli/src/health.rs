@@ -36,7 +36,7 @@ struct Trouble {
 }
 
 impl HealthChanges {
-    /// What has changed since the last call.
+    /// The changes since the last call.
     pub(crate) fn update(
         &mut self,
         picture: &Picture,

@@ -58,7 +58,6 @@ impl Meter {
         self.lock().by_key.get_or_insert_default();
     }
 
-    /// What was measured.
     pub(crate) fn calls(&self) -> Calls {
         self.lock().calls.clone()
     }
@@ -97,7 +96,7 @@ impl Meter {
     }
 }
 
-/// Whether this error is an answer of the runtime.
+/// Returns true if this error is an answer of the runtime.
 const fn is_answer(error: &CallError) -> bool {
     !matches!(
         error.kind,
@@ -146,7 +145,7 @@ pub(crate) struct ObservedRuntime<R> {
     pub(crate) meter: Meter,
 }
 
-/// What a list reads.
+/// The subject of a list.
 fn of(scope: &Scope) -> (About, &str) {
     match scope {
         Scope::Node => (About::Node, ""),

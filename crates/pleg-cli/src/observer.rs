@@ -37,10 +37,12 @@ struct Shared {
 impl Observer {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> Self {
         let clock = pleg.clock();
+        // As the kernel has it: in a pod on the host's network, that of the node.
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self(Arc::new(Shared {
             pleg: pleg.clone(),
             meter: target.meter(),
-            node: host_name(),
+            node: node.trim().to_owned(),
             runtime: Box::new(target.describe()),
             is_simulated: Box::new(target.simulated()),
             facts: watch::Sender::default(),
@@ -85,12 +87,11 @@ impl Observer {
         collector.run(&self.0.facts).await
     }
 
-    /// The last facts.
     pub(crate) fn facts(&self) -> Facts {
         self.0.facts.borrow().clone()
     }
 
-    /// What is wrong now.
+    /// The findings of now.
     pub(crate) fn picture(&self) -> Picture {
         Picture::now(&self.0.pleg, &self.0.facts.borrow())
     }
@@ -100,7 +101,7 @@ impl Observer {
         self.0.changes.subscribe()
     }
 
-    /// What is shown now.
+    /// The view of now.
     pub(crate) fn view(&self, query: &Query) -> View {
         self.view_and_problems(query).0
     }
@@ -159,10 +160,4 @@ impl Observer {
         let model = self.0.model.lock();
         model.unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// As the kernel has it: in a pod on the host's network, that of the node.
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }

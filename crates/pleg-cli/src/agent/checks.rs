@@ -4,7 +4,7 @@
 use pleg::PodProblem;
 use pleg::core::{Health, Instant};
 
-use crate::check::{lasted, said};
+use crate::check::{lasted, sentence};
 use crate::picture::facts::Facts;
 use crate::picture::finding::Layer;
 use crate::record::Pod;
@@ -43,7 +43,7 @@ impl State<'_> {
             None => "ok".to_owned(),
             Some(reason) => format!("not ready ({}): {}", reason.code, reason.message),
         }];
-        let degraded = degraded.into_iter().map(said);
+        let degraded = degraded.into_iter().map(sentence);
         lines.extend(degraded.map(|reason| format!("degraded {reason}")));
         let named = self.problems.iter().take(Health::NAMED);
         lines.extend(named.map(|problem| format!("pod {}", self.pod(problem))));
@@ -88,7 +88,7 @@ impl State<'_> {
                 true => format!("[-]{name} failed"),
                 false => format!("[!]{name} degraded"),
             };
-            lines.push(format!("{result} {}", said(reason)));
+            lines.push(format!("{result} {}", sentence(reason)));
             lines.extend(reason.evidence.iter().map(|line| format!("    {line}")));
             lines.push(match &reason.cause {
                 Some(cause) => format!("    explained by {cause}"),

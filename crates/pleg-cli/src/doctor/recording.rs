@@ -19,7 +19,6 @@ const FORMAT: u32 = 1;
 /// The largest file that is read.
 const LARGEST: u64 = 64 << 20;
 
-/// A recorded examination.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Recording {

@@ -46,14 +46,12 @@ struct Object<'a> {
     examination: &'a Examination,
 }
 
-/// A line of figures.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Figure {
     name: &'static str,
     text: String,
 }
 
-/// As one JSON object.
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let object = Object {
         verdict: verdict(findings),
@@ -114,7 +112,6 @@ fn style(severity: Option<Severity>) -> Style {
     })
 }
 
-/// The figures behind the findings.
 fn figures(examination: &Examination) -> Vec<Figure> {
     let Examination { runtime, host, .. } = examination;
     let (time, at) = (seconds(examination.seconds), &examination.at);
@@ -151,7 +148,7 @@ fn pods(runtime: &Evidence) -> String {
     format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
-/// What a generic PLEG does every second, and up to which number of pods it can.
+/// The time of a generic PLEG's relist, and the numbers of pods at which it would be too long.
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();

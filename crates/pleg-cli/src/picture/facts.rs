@@ -53,7 +53,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// What follows from the facts.
+    /// The findings that follow from the facts.
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
         self.findings.iter().map(move |(finding, since)| {
             let lasted = now.since(*since).as_secs_f64();
@@ -123,7 +123,6 @@ fn set(finding: &Finding, value: f64) {
     gauge!(FINDING, "code" => finding.code, "severity" => severity).set(value);
 }
 
-/// Registers the descriptions of the metrics.
 pub(crate) fn describe_metrics() {
     let condition = "1 if the `condition` of the runtime's Status is true, 0 if it is false.";
     describe_gauge!(CONDITION, condition);
@@ -134,7 +133,6 @@ pub(crate) fn describe_metrics() {
     describe_gauge!(FINDING, finding);
 }
 
-/// Collects the facts of one node.
 pub(crate) struct Collector {
     pleg: Pleg,
     client: CriClient,
@@ -234,8 +232,8 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// What follows from the host's facts. What differs from the cache is found only if a new list differs, too: an event may
-    /// have been lost since the last one.
+    /// The findings about the host. Differences from the cache are findings only if a new list differs as well: an event may have
+    /// been lost since the last list.
     async fn check_host(
         &mut self,
         host: &Host,
@@ -280,7 +278,7 @@ async fn look(watch: &mut Option<host::Watch>) -> Option<Host> {
     }
 }
 
-/// Whether the runtime answers lists.
+/// Returns true if the runtime answers lists.
 fn is_usable(health: &HealthWatch) -> bool {
     health.ready().is_ok() && !has_any(health, &UNUSABLE)
 }

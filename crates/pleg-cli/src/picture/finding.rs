@@ -51,7 +51,6 @@ impl fmt::Display for Layer {
     }
 }
 
-/// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
@@ -124,12 +123,13 @@ impl Kind {
     /// One finding about pods. Each line has the name of a pod and what shows it. In the summary, `{}` stands for the names.
     pub(crate) fn about(
         &self,
-        lines: &[(String, String)],
+        lines: impl IntoIterator<Item = (String, String)>,
         summary: &str,
         next: impl Into<String>,
     ) -> Option<Finding> {
         const NAMES: usize = 3;
         const LINES: usize = 10;
+        let lines: Vec<(String, String)> = lines.into_iter().collect();
         let mut known = BTreeSet::new();
         let names = lines.iter().map(|(name, _)| name.as_str());
         let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();

@@ -51,7 +51,6 @@ pub(crate) enum State {
     Down,
 }
 
-/// A degraded reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
@@ -85,7 +84,7 @@ impl Generator {
         }
     }
 
-    /// What the generator says at the end.
+    /// Adds the state of the generator at the end.
     pub(crate) fn end(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.watch(health, now);
         self.events = counters.events.total();
@@ -176,7 +175,7 @@ fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
     })
 }
 
-/// What is wrong with the event stream.
+/// The findings about the event stream.
 fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
     let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
         let summary =
@@ -237,10 +236,8 @@ mod tests {
             found.map(|f| f.code).collect::<Vec<_>>()
         };
         // Those about single pods follow from their statuses.
-        let codes = Degraded::CODES
-            .iter()
-            .filter(|code| !code.starts_with("pods_"));
-        for code in codes {
+        let of_node = |code: &&&str| !code.starts_with("pods_");
+        for code in Degraded::CODES.iter().filter(of_node) {
             let degraded = [(code.to_string(), Reason::default())].into();
             let generator = Generator {
                 degraded,
@@ -256,5 +253,15 @@ mod tests {
             };
             assert_eq!(found(generator), [code]);
         }
+    }
+
+    #[test]
+    fn runbook_has_a_section_for_each_reason() {
+        let runbook = include_str!("../../../../docs/runbook.md");
+        // The findings about the host, the runtime and pods follow.
+        let (runbook, _) = runbook.split_once("\n## Host, runtime and pods\n").unwrap();
+        let headings = runbook.lines().filter_map(|l| l.strip_prefix("### "));
+        let codes = NotReady::CODES.into_iter().chain(Degraded::CODES);
+        assert_eq!(Vec::from_iter(headings), Vec::from_iter(codes));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Whether a kubelet would work without this condition.
+    /// Returns true if a kubelet does not work without this condition.
     pub(crate) fn is_needed(&self) -> bool {
         NEEDED.iter().any(|(name, ..)| *name == self.name)
     }
@@ -69,7 +69,7 @@ impl From<StatusResponse> for Conditions {
     fn from(answer: StatusResponse) -> Self {
         let text = |text: String| clip(&text, MOST_TEXT).into_owned();
         let conditions = answer.status.unwrap_or_default().conditions.into_iter();
-        let kept = conditions.take(MOST).map(|condition| Condition {
+        let conditions = conditions.take(MOST).map(|condition| Condition {
             name: text(condition.r#type),
             status: condition.status,
             reason: text(condition.reason),
@@ -77,7 +77,7 @@ impl From<StatusResponse> for Conditions {
             since: None,
         });
         Self {
-            conditions: kept.collect(),
+            conditions: conditions.collect(),
             failure: None,
         }
     }
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn kept_conditions_are_bounded() {
-        let kept = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
-        assert_eq!(kept.len(), MOST);
-        assert!(kept[0].message.chars().count() <= MOST_TEXT);
+        let all = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
+        assert_eq!(all.len(), MOST);
+        assert!(all[0].message.chars().count() <= MOST_TEXT);
     }
 }

@@ -37,7 +37,6 @@ const MARKS: [u64; 3] = [1, 10, 180];
 
 const SMALLER: &str = "Remove dead containers and sandboxes; find pods with large annotations.";
 
-/// The full lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Lists {
@@ -58,7 +57,6 @@ pub(crate) struct Round {
     pub(crate) containers: ListCall,
 }
 
-/// A list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListCall {
@@ -67,7 +65,7 @@ pub(crate) struct ListCall {
 }
 
 impl ListCall {
-    /// How long it took, with the name of the call.
+    /// Its time, with the name of the call.
     pub(crate) fn shown(&self, name: &str) -> String {
         let time = span(self.millis);
         match self.timed_out() {
@@ -76,7 +74,7 @@ impl ListCall {
         }
     }
 
-    /// Whether it took longer than the deadline.
+    /// Returns true if it took longer than the deadline.
     fn timed_out(&self) -> bool {
         let timed_out = CallErrorKind::DeadlineExceeded.as_str();
         self.failure.as_ref().is_some_and(|f| f.kind == timed_out)
@@ -110,7 +108,7 @@ impl Round {
     }
 }
 
-/// Lists at the begin, in the middle and before the end.
+/// Lists at the start, in the middle and before the end.
 pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     let (mut lists, clock) = (Lists::default(), runtime.clock());
     let begin = clock.now();
@@ -171,13 +169,13 @@ impl Lists {
         self.rounds.push(round);
     }
 
-    /// Whether the last lists were answered.
+    /// Returns true if the last lists were answered.
     pub(super) fn succeeded(&self) -> bool {
         let last = self.rounds.last();
         last.is_some_and(|round| round.calls().count() == 2 && round.is_complete())
     }
 
-    /// How long a relist takes, in milliseconds: both lists, if nothing has changed.
+    /// The time of a relist in milliseconds: both lists, if nothing has changed.
     pub(crate) fn relist(&self) -> Option<f64> {
         let complete = self.rounds.iter().filter(|round| round.is_complete());
         median(complete.map(Round::millis))

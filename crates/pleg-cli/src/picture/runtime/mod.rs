@@ -69,7 +69,7 @@ impl From<ConnectError> for Unusable {
 }
 
 impl Evidence {
-    /// What the calls showed, as far as it decides what the host's evidence means.
+    /// The results of the calls, as far as they decide what the host's evidence means.
     pub(crate) fn calls(&self) -> Calls {
         let silent = match &self.unusable {
             Some(unusable) => unusable.silent,

@@ -82,7 +82,7 @@ pub(crate) struct Oddity {
     pub(crate) restarts: u32,
 }
 
-/// What is odd in both looks: one look may fall between two reads.
+/// The pods that are odd in both looks: one look may fall between two reads.
 pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<Oddity> {
     let before = before.iter().map(|view| (&view.status.uid, view));
     let before: BTreeMap<&PodUid, &PodView> = before.collect();
@@ -146,7 +146,7 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     found
 }
 
-/// How many containers were restarted in the last minute.
+/// The number of containers that were restarted in the last minute.
 pub(super) fn restarted(views: &[PodView], now: WallTime) -> usize {
     let containers = views.iter().flat_map(|view| &view.status.containers);
     let restarted = |c: &&ContainerStatus| {
@@ -178,13 +178,14 @@ impl Oddity {
 pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
     FOUND.iter().filter_map(|(kind, _, summary, next)| {
         let odd = pods.oddities.iter().filter(|odd| odd.code == kind.0);
-        let line = |odd: &Oddity| (pods.name(&odd.pod).to_owned(), odd.shown());
-        let lines: Vec<_> = odd.clone().map(line).collect();
         let first = odd.clone().next()?;
         let id = first.ids.last().map(|id| short(id)).unwrap_or_default();
-        let next = next.replace("{id}", &id).replace("{pod}", &lines[0].0);
+        let next = next
+            .replace("{id}", &id)
+            .replace("{pod}", pods.name(&first.pod));
         let summary = summary.replace("{restarts}", &pods.restarted.to_string());
-        let mut found = kind.about(&lines, &summary, next)?;
+        let lines = odd.map(|odd| (pods.name(&odd.pod).to_owned(), odd.shown()));
+        let mut found = kind.about(lines, &summary, next)?;
         if kind.0 == RESTARTS.0 && pods.restarted >= MANY_RESTARTS {
             found.severity = Severity::Warning;
         }

@@ -41,7 +41,6 @@ pub(crate) struct Pods {
     pub(crate) listed: BTreeMap<String, bool>,
 }
 
-/// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pod {
@@ -110,11 +109,17 @@ impl Pods {
 
     /// The name of a pod, or its uid.
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
+        let uid = if uid.is_empty() {
+            "a pod that is gone"
+        } else {
+            uid
+        };
         let mut pods = self.pods.iter();
         pods.find(|pod| pod.uid == uid).map_or(uid, |pod| &pod.name)
     }
 
-    /// What decides what the host's evidence means. If the last lists failed, nothing but names: what exists may have changed.
+    /// The results of the calls, as far as they decide what the host's evidence means. If the last lists failed, only names: pods may
+    /// have changed since.
     pub(crate) fn calls(&self, slow: bool, listed: bool) -> Calls {
         let mut calls = Calls {
             slow,
@@ -197,13 +202,10 @@ fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
 
 fn without_address(pods: &Pods) -> Option<Finding> {
     let line = "PodSandboxStatus has no address, and not the host's network";
-    let lines = pods
-        .without_address
-        .iter()
-        .map(|uid| (pods.name(uid).to_owned(), line.to_owned()));
+    let line = |uid: &String| (pods.name(uid).to_owned(), line.to_owned());
     NO_ADDRESS.about(
-        &Vec::from_iter(lines),
-        "the sandbox of {} is ready, but has no address",
+        pods.without_address.iter().map(line),
+        "{}: the sandbox is ready, but has no address",
         "Read the log of the network plugin; see whether it has addresses left; delete the pods.",
     )
 }

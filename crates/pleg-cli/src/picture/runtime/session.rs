@@ -154,7 +154,7 @@ impl Session {
     /// The pods with a ready sandbox that has no address and is not on the host's network.
     async fn without_address(&self, views: &[PodView]) -> Vec<String> {
         let mut pods = BTreeSet::new();
-        let asked = views.iter().filter_map(|view| {
+        let reads = views.iter().filter_map(|view| {
             let sandbox = view.status.sandboxes.first()?;
             let is_asked = sandbox.state == SandboxState::Ready && sandbox.details.ips.is_empty();
             is_asked.then_some(async {
@@ -162,7 +162,7 @@ impl Session {
                 lacks.then(|| view.status.uid.to_string())
             })
         });
-        let answers = futures::stream::iter(asked).buffer_unordered(PARALLEL);
+        let answers = futures::stream::iter(reads).buffer_unordered(PARALLEL);
         let collect = answers.for_each(|pod| {
             pods.extend(pod);
             std::future::ready(())

@@ -186,7 +186,7 @@ impl Statuses {
     }
 }
 
-/// Whether a call was answered, but late.
+/// Returns true if a call was answered, but late.
 pub(super) fn is_slow(timing: &Timing) -> bool {
     timing.unanswered.is_none() && millis(timing.longest) >= SLOW
 }
@@ -196,38 +196,32 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let (hanging, slow): (Vec<&PodCall>, Vec<_>) = late.partition(|call| call.hangs);
     let problems = statuses.problems.iter();
     let (hung, failing): (Vec<&Problem>, Vec<_>) = problems.partition(|problem| problem.hangs());
-    let of_call = |call: &&PodCall| {
-        let name = match &*call.pod {
-            "" => "a pod that is gone",
-            uid => pods.name(uid),
-        };
-        (name.to_owned(), call.shown())
-    };
-    let of_problem = |problem: &&Problem| {
+    let of_call = |call: &PodCall| (pods.name(&call.pod).to_owned(), call.shown());
+    let of_problem = |problem: &Problem| {
         let name = match &*problem.name {
             "" => pods.name(&problem.pod),
             name => name,
         };
         (name.to_owned(), problem.shown())
     };
-    let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
-    let new = hung.iter().filter(is_new).map(of_problem);
-    let hung_lines: Vec<_> = hanging.iter().map(of_call).chain(new).collect();
-    let failing_lines: Vec<_> = failing.iter().map(of_problem).collect();
-    let slow_lines: Vec<_> = slow.iter().map(of_call).collect();
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
+    let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
+    let new = hung
+        .iter()
+        .filter(is_new)
+        .map(|problem| of_problem(problem));
     let hung_pods = PODS_HUNG.about(
-        &hung_lines,
+        hanging.iter().map(|call| of_call(call)).chain(new),
         "calls about {} do not answer",
         "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
     );
     let failing_pods = PODS_FAILING.about(
-        &failing_lines,
+        failing.iter().map(|problem| of_problem(problem)),
         "{} cannot be read",
         "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
     );
     let slow_pods = STATUS_SLOW.about(
-        &slow_lines,
+        slow.into_iter().map(of_call),
         "calls about {} take longer than a second",
         "See the findings about the host, shims and mounts.",
     );

@@ -64,7 +64,14 @@ pub(super) fn shown(report: &Value) -> String {
     findings(report).iter().map(shown).collect()
 }
 
-/// Calls are timed from the begin.
+/// Requires this first finding and this exit code.
+#[track_caller]
+fn assert_found((report, exit): &(Value, Option<i32>), code: &str, expected: i32) {
+    let found = (first(report).0, *exit);
+    assert_eq!(found, (code, Some(expected)), "{}", shown(report));
+}
+
+/// Calls are timed from the start.
 const SHORT: &[&str] = &["--for", "4s"];
 /// An event is missed 10 s after a read has shown the change, and nothing is expected in the first 10 s.
 const WHOLE: &[&str] = &["--for", "26s", "--events", "always"];
@@ -92,12 +99,10 @@ async fn planted_trouble_is_the_first_finding() {
         let socket = dir.path("cri.sock");
         let mut sim = Running::start(&[&["sim", "--socket", arg(&socket)], &words[2..]].concat());
         sim.message().await.expect("it listens");
-        let misses_events = ["stream_lossy", "stream_silent"].contains(&words[0]);
+        let (code, exit) = (words[0], words[1].parse().expect("a number"));
+        let misses_events = ["stream_lossy", "stream_silent"].contains(&code);
         let args = if misses_events { WHOLE } else { SHORT };
-        let (report, exit) = examine(&socket, args).await;
-        let exit = exit.expect("an exit code").to_string();
-        assert_eq!(first(&report).0, words[0], "{planted}: {}", shown(&report));
-        assert_eq!(exit, words[1], "{planted}");
+        assert_found(&examine(&socket, args).await, code, exit);
     });
     examined.buffered(5).collect::<()>().await;
 }
@@ -107,11 +112,10 @@ async fn hung_pod_is_named_while_the_stream_is_silent() {
     let sim = Sim::start().await;
     run_pod(&sim.kubelet, "cart").await;
     control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    let (code, summary) = first(&report);
-    assert_eq!(code, "pods_hung", "{}", shown(&report));
+    let examined = examine(&sim.socket, SHORT).await;
+    assert_found(&examined, "pods_hung", 2);
+    let (_, summary) = first(&examined.0);
     assert!(summary.contains("test/cart"), "{summary}");
-    assert_eq!(exit, Some(2));
 }
 
 #[tokio::test]
@@ -128,15 +132,14 @@ async fn dead_containers_are_counted() {
         }
     });
     join_all(dead).await;
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(first(&report).0, "containers_restart", "{}", shown(&report));
-    let mut found = findings(&report).iter();
+    let examined = examine(&sim.socket, SHORT).await;
+    assert_found(&examined, "containers_restart", 1);
+    let mut found = findings(&examined.0).iter();
     let dead = found.find(|found| found["code"] == "dead_containers");
     let dead = dead.expect("it is found");
     let summary = dead["summary"].as_str().expect("a sentence");
     assert!(summary.starts_with("400 dead containers"), "{summary}");
     assert_eq!(dead["cause"], "containers_restart");
-    assert_eq!(exit, Some(1));
 }
 
 #[tokio::test]
@@ -144,9 +147,7 @@ async fn ignored_filters_are_found() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     serve(Unfiltered::new(50), &socket);
-    let (report, exit) = examine(&socket, SHORT).await;
-    assert_eq!(first(&report).0, "filters_ignored", "{}", shown(&report));
-    assert_eq!(exit, Some(1));
+    assert_found(&examine(&socket, SHORT).await, "filters_ignored", 1);
 }
 
 #[tokio::test]
@@ -204,15 +205,13 @@ async fn replay(text: &str) -> End {
 #[tokio::test]
 async fn unusable_input_is_one_clear_line_and_exit_code_3() {
     let missing = run(&["doctor", "--replay", "/node.json"]).await;
-    let ends = [
+    let newer = r#"{"format":9,"version":"7.0.0","redacted":true,"examination":{}}"#;
+    let reads = "has format 9, and this version reads 1: use pleg 7.0.0";
+    for (end, why) in [
         (missing, "node.json: No such file"),
         (replay("{").await, "it is not a recording of pleg doctor"),
-        (
-            replay(r#"{"format":9,"version":"7.0.0","redacted":true,"examination":{}}"#).await,
-            "has format 9, and this version reads 1: use pleg 7.0.0",
-        ),
-    ];
-    for (end, why) in ends {
+        (replay(newer).await, reads),
+    ] {
         let lines = end.err.lines().count();
         assert_eq!((end.code(), lines), (Some(3), 1), "{}", end.err);
         assert!(end.err.contains(why), "{}", end.err);
@@ -221,18 +220,12 @@ async fn unusable_input_is_one_clear_line_and_exit_code_3() {
 
 #[tokio::test]
 async fn verdict_and_exit_code_follow_from_the_recording() {
+    let denied = json!({"unusable": {"denied": true, "why": "permission denied"}});
     let no_network = json!({"conditions": [{"name": "NetworkReady", "status": false}]});
+    let no_network = json!({"conditions": no_network});
     for (runtime, verdict, code) in [
-        (
-            json!({"unusable": {"denied": true, "why": "permission denied"}}),
-            "the runtime was not examined: this user may not ask it",
-            3,
-        ),
-        (
-            json!({"conditions": no_network}),
-            "PLEG is healthy, but: the runtime's network is not ready",
-            2,
-        ),
+        (denied, "the runtime was not examined: this user", 3),
+        (no_network, "PLEG is healthy, but: the runtime's network", 2),
     ] {
         let recording = json!({
             "format": 1, "version": "0", "redacted": true, "examination": {"runtime": runtime},
@@ -247,14 +240,8 @@ async fn verdict_and_exit_code_follow_from_the_recording() {
 async fn missing_runtime_is_unreachable() {
     let dir = TestDir::new();
     let socket = dir.path("nothing.sock");
-    let (report, exit) = examine(&socket, &["--for", "1s"]).await;
-    let found = (first(&report).0, exit);
-    assert_eq!(
-        found,
-        ("runtime_unreachable", Some(2)),
-        "{}",
-        shown(&report)
-    );
+    let examined = examine(&socket, &["--for", "1s"]).await;
+    assert_found(&examined, "runtime_unreachable", 2);
 }
 
 #[tokio::test]
