@@ -12,13 +12,12 @@ use std::process::ExitCode;
 use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
-use self::recording::Recording;
 use crate::args::{DoctorArgs, Output};
 use crate::connect::Target;
 use crate::log::notice;
 use crate::picture::finding::{self, Finding, Severity};
 use crate::picture::host::{self, Host, HostTarget};
-use crate::picture::runtime::{self, Evidence, NOT_EXAMINED, Session};
+use crate::picture::runtime::{self, Evidence, NOT_EXAMINED};
 
 /// Nothing could be examined.
 const FAILED: u8 = 3;
@@ -39,11 +38,11 @@ pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
 /// Returns an exit code as plugins of monitoring systems have.
 async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
-        Some(file) => Recording::load(file)?,
+        Some(file) => recording::load(file)?,
         None => Box::pin(Examination::of_node(&args)).await?,
     };
     if let Some(file) = &args.record {
-        Recording::new(&examination, args.names).save(file)?;
+        recording::save(&examination, args.names, file)?;
         notice(&format!("recorded in {}", file.display()));
     }
     let findings = examination.findings();
@@ -76,12 +75,11 @@ impl Examination {
         let clock = target.meter().clock();
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!("reading {target} for {:?}", args.duration));
-        let mut session = Session::start(&target, args.connection.events, origin).await?;
         let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
         of_host.root.clone_from(&args.root);
-        let collect = Box::pin(host::collect(&of_host, args.duration));
-        let (host, ()) = tokio::join!(collect, session.watch(args.duration));
-        let runtime = session.end().await;
+        let (events, duration) = (args.connection.events, args.duration);
+        let host = Box::pin(host::collect(&of_host, duration));
+        let (runtime, host) = runtime::collect(&target, events, duration, origin, host).await?;
         target.close().await;
         Ok(Self {
             at: crate::json::utc(began).to_string(),

@@ -21,7 +21,7 @@ const LARGEST: u64 = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Recording {
+struct Recording {
     format: u32,
     /// Of this program.
     version: String,
@@ -29,46 +29,40 @@ pub(super) struct Recording {
     examination: Examination,
 }
 
-impl Recording {
-    pub(super) fn new(examination: &Examination, with_names: bool) -> Self {
-        Self {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            redacted: !with_names,
-            examination: match with_names {
-                true => examination.clone(),
-                false => redacted(examination),
-            },
-        }
-    }
+/// Writes an examination to a file that only its owner can read.
+pub(super) fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<()> {
+    let recording = Recording {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        redacted: !names,
+        examination: match names {
+            true => examination.clone(),
+            false => redacted(examination),
+        },
+    };
+    let text = serde_json::to_string_pretty(&recording)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let out = options.open(file);
+    let written = out.and_then(|mut out| writeln!(out, "{text}"));
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
 
-    /// Writes it to a file that only its owner can read.
-    pub(super) fn save(&self, file: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let out = options.open(file);
-        let written = out.and_then(|mut out| writeln!(out, "{text}"));
-        written.with_context(|| format!("cannot write {}", file.display()))
-    }
-
-    pub(super) fn load(file: &Path) -> anyhow::Result<Examination> {
-        let read = || -> anyhow::Result<Self> {
-            if fs::metadata(file)?.len() > LARGEST {
-                bail!("it is larger than 64 MiB");
-            }
-            let text = fs::read_to_string(file)?;
-            serde_json::from_str(&text).context("it is not a recording of pleg doctor")
-        };
-        let recording = read().with_context(|| format!("cannot read {}", file.display()))?;
-        let (file, format, version) = (file.display(), recording.format, recording.version);
-        if format != FORMAT {
-            bail!(
-                "{file} has format {format}, and this version reads {FORMAT}: use pleg {version}"
-            );
+pub(super) fn load(file: &Path) -> anyhow::Result<Examination> {
+    let read = || -> anyhow::Result<Recording> {
+        if fs::metadata(file)?.len() > LARGEST {
+            bail!("it is larger than 64 MiB");
         }
-        Ok(recording.examination)
+        let text = fs::read_to_string(file)?;
+        serde_json::from_str(&text).context("it is not a recording of pleg doctor")
+    };
+    let file = file.display();
+    let recording = read().with_context(|| format!("cannot read {file}"))?;
+    let (format, version) = (recording.format, recording.version);
+    if format != FORMAT {
+        bail!("{file} has format {format}, and this version reads {FORMAT}: use pleg {version}");
     }
+    Ok(recording.examination)
 }
 
 /// The same without names and without the runtime's own words.

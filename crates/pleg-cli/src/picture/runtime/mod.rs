@@ -19,7 +19,7 @@ pub(crate) use self::conditions::{Conditions, check as check_conditions};
 pub(crate) use self::failure::Failure;
 pub(crate) use self::lists::Lists;
 pub(crate) use self::pods::{Pods, check as check_pods};
-pub(crate) use self::session::Session;
+pub(crate) use self::session::collect;
 pub(crate) use self::statuses::{Problem, Statuses, check_problems};
 pub(crate) use self::wall_clock::WallClock;
 use super::finding::Finding;

@@ -62,8 +62,8 @@ impl Pods {
             restarted: oddities::restarted(after, now),
             ..Self::default()
         };
-        for object in before.iter().chain(after).flat_map(objects) {
-            *pods.listed.entry(object.id.to_string()).or_default() |= object.lives;
+        for (id, lives, _) in before.iter().chain(after).flat_map(objects) {
+            *pods.listed.entry(id.to_string()).or_default() |= lives;
         }
         let ready_before = before.iter().flat_map(ready).map(|s| &s.id);
         let running_before = before.iter().flat_map(running).map(|c| &c.id);
@@ -109,13 +109,11 @@ impl Pods {
 
     /// The name of a pod, or its uid.
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
-        let uid = if uid.is_empty() {
-            "a pod that is gone"
-        } else {
-            uid
-        };
-        let mut pods = self.pods.iter();
-        pods.find(|pod| pod.uid == uid).map_or(uid, |pod| &pod.name)
+        match self.pods.iter().find(|pod| pod.uid == uid) {
+            Some(pod) => &pod.name,
+            None if uid.is_empty() => "a pod that is gone",
+            None => uid,
+        }
     }
 
     /// The results of the calls, as far as they decide what the host's evidence means. If the last lists failed, only names: pods may
@@ -142,25 +140,13 @@ impl Pods {
     }
 }
 
-/// A sandbox or a container.
-pub(super) struct Object<'a> {
-    pub(super) id: &'a Id,
-    /// It has not ended.
-    lives: bool,
-    pub(super) created_at: Option<WallTime>,
-}
-
-pub(super) fn objects(view: &PodView) -> impl Iterator<Item = Object<'_>> {
-    let object = |(id, lives, created_at)| Object {
-        id,
-        lives,
-        created_at,
-    };
+/// The sandboxes and containers of a pod: id, whether it has not ended, and when it was created.
+pub(super) fn objects(view: &PodView) -> impl Iterator<Item = (&Id, bool, Option<WallTime>)> {
     let sandboxes = view.status.sandboxes.iter();
     let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady, s.created_at));
     let containers = view.status.containers.iter();
     let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited, c.created_at));
-    sandboxes.chain(containers).map(object)
+    sandboxes.chain(containers)
 }
 
 pub(super) fn ready(view: &PodView) -> impl Iterator<Item = &SandboxStatus> {

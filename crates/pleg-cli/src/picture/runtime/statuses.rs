@@ -139,7 +139,7 @@ impl Statuses {
         views: &[PodView],
         problems: Vec<Problem>,
     ) -> Self {
-        let ids = |view| objects(view).map(move |o| (o.id.as_str(), view.status.uid.as_str()));
+        let ids = |view| objects(view).map(move |(id, ..)| (id.as_str(), view.status.uid.as_str()));
         let pods: BTreeMap<&str, &str> = views.iter().flat_map(ids).collect();
         let call = |((operation, id), timing): (&Key, &Timing)| {
             let (pod, id) = match *operation {
