@@ -79,7 +79,8 @@ impl Examination {
         of_host.root.clone_from(&args.root);
         let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));
-        let (runtime, host) = runtime::collect(&target, events, duration, origin, host).await?;
+        let both = runtime::collect(&target, events, duration, origin, host);
+        let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {
             at: crate::json::utc(began).to_string(),

@@ -140,7 +140,7 @@ pub(crate) struct Collector {
     endpoint: anyhow::Result<Endpoint>,
     /// `None` of a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
-    /// The names and versions of the runtimes that were shown.
+    /// The names and versions of the runtimes that were shown, the present one last.
     runtimes: Vec<[String; 2]>,
     /// The last two looks at the cache, the earlier one from before the last look at the host, and what follows from both.
     /// They stay as they are while the runtime does not answer: the cache is old then.
@@ -261,6 +261,9 @@ impl Collector {
             gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
         };
         let runtime = [text(name), text(version)];
+        if self.runtimes.last() == Some(&runtime) {
+            return;
+        }
         self.runtimes.iter().for_each(|known| set(known, 0.0));
         self.runtimes.retain(|known| *known != runtime);
         if self.runtimes.len() < MOST_RUNTIMES {

@@ -199,7 +199,8 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let of_call = |call: &PodCall| (pods.name(&call.pod).to_owned(), call.shown());
     let of_problem = |problem: &Problem| {
         let name = match &*problem.name {
-            "" => pods.name(&problem.pod),
+            // A pod that was never read has no name yet.
+            name if name.is_empty() || name == problem.pod => pods.name(&problem.pod),
             name => name,
         };
         (name.to_owned(), problem.shown())

@@ -160,3 +160,16 @@ fn old_lists_say_nothing_of_what_exists() {
         assert_eq!(calls.sandboxes["s"], "shop/cart");
     }
 }
+
+#[test]
+fn pod_that_was_never_read_is_named_by_lists() {
+    let problem = json!({ "problems": [{ "pod": "u1" }] });
+    let mut statuses: Statuses = serde_json::from_value(problem).unwrap();
+    let pods = json!({ "pods": [{ "uid": "u1", "name": "shop/cart" }] });
+    let pods: Pods = serde_json::from_value(pods).unwrap();
+    for name in ["", "u1"] {
+        statuses.problems[0].name = name.to_owned();
+        let found = statuses::check(&statuses, &pods).next().unwrap();
+        assert_eq!(found.summary, "shop/cart cannot be read");
+    }
+}
