@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MOST_NAME: usize = 64;
 /// A runtime that changes its version all the time must not fill the memory.
 const MOST_RUNTIMES: usize = 16;
-/// The degraded reasons while which the runtime answers no list, and those while which calls are slow.
+/// Degraded reasons with which the runtime answers no list, and those with which calls are slow.
 const UNUSABLE: [&str; 2] = ["runtime_silent", "list_failed"];
 const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 

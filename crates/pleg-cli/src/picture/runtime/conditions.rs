@@ -6,7 +6,7 @@ use pleg::core::Instant;
 use pleg_cri::v1::StatusResponse;
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
+use super::Failure;
 use crate::picture::finding::{Finding, Kind};
 use crate::picture::kinds::{NETWORK_NOT_READY, RUNTIME_NOT_READY};
 use crate::text::clip;

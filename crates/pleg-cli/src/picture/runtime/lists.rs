@@ -9,7 +9,7 @@ use pleg::runtime::{Runtime as _, Scope};
 use pleg_cri::CriRuntime;
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
+use super::Failure;
 use super::pods::Pods;
 use crate::figures::{bytes, median, millis, span};
 use crate::picture::finding::{Finding, Severity};

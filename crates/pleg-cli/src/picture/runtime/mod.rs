@@ -4,7 +4,6 @@
 //! kubelet are made ([`lists`]). What is collected is plain data, so [`check`] finds the same in a recording.
 
 mod conditions;
-mod failure;
 mod lists;
 mod oddities;
 mod pods;
@@ -12,11 +11,13 @@ mod session;
 mod statuses;
 mod wall_clock;
 
+use std::fmt;
+
+use pleg::core::CallError;
 use pleg_cri::ConnectError;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::conditions::{Conditions, check as check_conditions};
-pub(crate) use self::failure::Failure;
 pub(crate) use self::lists::Lists;
 pub(crate) use self::pods::{Pods, check as check_pods};
 pub(crate) use self::session::collect;
@@ -26,6 +27,10 @@ use super::finding::Finding;
 use super::generator::{self, Generator};
 use super::host::Calls;
 use super::kinds;
+use crate::text::clip;
+
+/// How many characters of an error's message are recorded.
+const MOST_MESSAGE: usize = 300;
 
 /// What the runtime shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,6 +69,34 @@ impl From<ConnectError> for Unusable {
             silent: matches!(error, Silent { .. } | Unresponsive { .. }),
             denied: matches!(error, PermissionDenied { .. }),
             why: error.to_string(),
+        }
+    }
+}
+
+/// An error of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Failure {
+    /// As `CallErrorKind::as_str`.
+    pub(crate) kind: String,
+    /// The runtime's own words. Empty in a redacted recording.
+    pub(crate) message: String,
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        Self {
+            kind: error.kind.as_str().to_owned(),
+            message: clip(&error.message, MOST_MESSAGE).into_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kind, &*self.message) {
+            (kind, "") => f.write_str(kind),
+            (kind, message) => write!(f, "{kind}: {message}"),
         }
     }
 }

@@ -7,7 +7,7 @@ use pleg::core::{Id, Instant, PodView};
 use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
+use super::Failure;
 use super::pods::{Pods, objects};
 use crate::figures::{median, millis, quantile, span};
 use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Timing};
