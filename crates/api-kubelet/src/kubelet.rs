@@ -11,7 +11,7 @@ use pleg_cri::v1::PodSandboxConfig;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::perform::{LastChanges, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::probe::{Probe, Prober};
+use pleg_kubelet::probe::Prober;
 use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::worker::{Action, Reconcile, Run};
 use static_pods::node_status::NodeStatus;
@@ -63,8 +63,7 @@ impl Kubelet {
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {
-            let probes = Probe::of_pod(pod);
-            self.prober.set(&run.uid, &probes, run.waker())?;
+            self.prober.set(&run.uid, pod, run.waker());
         }
         let spec = pod.map(PodSpec::from_pod);
         let mut desired = match runs {

@@ -11,7 +11,6 @@ use k8s_openapi::serde_json;
 use pleg::core::Resources;
 
 use crate::cri_config::{FieldError, linux_resources};
-use crate::perform::containers_of;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolicy};
 
@@ -42,6 +41,14 @@ impl PodSpec {
         made.termination_grace_period = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         made
     }
+}
+
+/// The init containers, then the others.
+pub(crate) fn containers_in(spec: &ApiSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
 }
 
 /// Returns true if an init container is restartable: it runs as long as the pod (a sidecar).
@@ -121,43 +128,41 @@ pub fn container_hash(container: &Container) -> String {
     format!("{hash:x}")
 }
 
-impl Probe {
-    /// The probes of a pod's containers, in their order. What is left out has the API's default.
-    /// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
-    #[must_use]
-    pub fn of_pod(pod: &Pod) -> Vec<Self> {
-        containers_of(pod).flat_map(probes_of).collect()
-    }
-}
-
-fn probes_of(container: &Container) -> impl Iterator<Item = Probe> {
-    let kinds = [
-        (ProbeKind::Startup, &container.startup_probe),
-        (ProbeKind::Liveness, &container.liveness_probe),
-        (ProbeKind::Readiness, &container.readiness_probe),
-    ];
-    kinds.into_iter().filter_map(|(kind, probe)| {
-        let probe = probe.as_ref()?;
-        Some(Probe {
-            container: container.name.clone(),
-            kind,
-            timing: timing_of(probe),
-            check: check_of(container, probe).ok()?,
+/// The probes of a pod's containers, in their order. What is left out has the API's default.
+/// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
+pub(crate) fn probes_of(pod: &Pod) -> Vec<Probe> {
+    let containers = pod.spec.iter().flat_map(containers_in);
+    let probes = containers.flat_map(|container| {
+        let kinds = [
+            (ProbeKind::Startup, &container.startup_probe),
+            (ProbeKind::Liveness, &container.liveness_probe),
+            (ProbeKind::Readiness, &container.readiness_probe),
+        ];
+        kinds.into_iter().filter_map(move |(kind, probe)| {
+            let probe = probe.as_ref()?;
+            Some(Probe {
+                container: container.name.clone(),
+                kind,
+                timing: timing_of(probe),
+                check: check_of(container, probe).ok()?,
+            })
         })
-    })
+    });
+    probes.collect()
 }
 
 fn timing_of(probe: &ApiProbe) -> ProbeTiming {
-    let default = ProbeTiming::default();
-    let given = |value: Option<i32>| value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0);
-    let seconds =
-        |value, default| given(value).map_or(default, |v| Duration::from_secs(u64::from(v)));
+    let given = |value: Option<i32>, default| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value > 0).unwrap_or(default)
+    };
+    let seconds = |value, default| Duration::from_secs(given(value, default).into());
     ProbeTiming {
-        initial_delay: seconds(probe.initial_delay_seconds, default.initial_delay),
-        period: seconds(probe.period_seconds, default.period),
-        timeout: seconds(probe.timeout_seconds, default.timeout),
-        success_threshold: given(probe.success_threshold).unwrap_or(default.success_threshold),
-        failure_threshold: given(probe.failure_threshold).unwrap_or(default.failure_threshold),
+        initial_delay: seconds(probe.initial_delay_seconds, 0),
+        period: seconds(probe.period_seconds, 10),
+        timeout: seconds(probe.timeout_seconds, 1),
+        success_threshold: given(probe.success_threshold, 1),
+        failure_threshold: given(probe.failure_threshold, 3),
     }
 }
 

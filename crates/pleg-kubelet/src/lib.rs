@@ -51,6 +51,9 @@ mod hosts;
 #[cfg(feature = "k8s-openapi")]
 mod mounts;
 pub mod names;
+#[cfg(test)]
+#[path = "tests/notation.rs"]
+mod notation;
 #[cfg(feature = "k8s-openapi")]
 pub mod perform;
 pub mod plan;

@@ -66,11 +66,7 @@ fn last_lines(log: &[u8], is_cut: bool) -> String {
             text.push('\n');
         }
     }
-    let mut begin = text.len().saturating_sub(MOST_OF_LOG);
-    while !text.is_char_boundary(begin) {
-        begin += 1;
-    }
-    text.split_off(begin)
+    text.split_off(text.ceil_char_boundary(text.len().saturating_sub(MOST_OF_LOG)))
 }
 
 #[cfg(test)]

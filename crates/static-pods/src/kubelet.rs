@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::admission::{NodeFacts, admit};
 use crate::credentials::DockerConfig;
 use crate::manifest::Manifest;
-use crate::node_status::NodeStatus;
-use crate::runtime_state::sync_loop_pause;
+use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
 use pleg::core::Kind;
 use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid, WaitError};
@@ -20,7 +19,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::names;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::probe::{Probe, Prober};
+use pleg_kubelet::probe::Prober;
 use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
@@ -51,9 +50,6 @@ pub enum Error {
     /// The generator gave no status.
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
-    /// A probe's periods cannot be used.
-    #[error("a probe: {0}")]
-    Probe(#[from] InvalidSetting),
     /// An action failed.
     #[error(transparent)]
     Perform(#[from] PerformError),
@@ -67,8 +63,7 @@ impl Reconcile for Kubelet {
         let manifest = run.last_spec.as_deref();
         let pod = manifest.map(|manifest| &manifest.pod);
         if let Some(manifest) = &run.spec {
-            let probes = Probe::of_pod(&manifest.pod);
-            self.prober.set(&run.uid, &probes, run.waker())?;
+            self.prober.set(&run.uid, &manifest.pod, run.waker());
             if !self.is_admitted(run, &manifest.pod) {
                 return Ok(Action::await_change());
             }

@@ -26,35 +26,26 @@ use super::{FieldError, NodeConfig, expand, linux_resources, log_path, security,
 const HOSTS: &str = "/etc/hosts";
 
 /// What a container is created from.
-#[derive(Clone, Copy, Debug)]
-pub struct ContainerInput<'a> {
-    /// The pod.
-    pub pod: &'a Pod,
+#[derive(Clone, Copy)]
+pub(crate) struct ContainerInput<'a> {
+    pub(crate) pod: &'a Pod,
     /// The container, one of the pod.
-    pub container: &'a Container,
+    pub(crate) container: &'a Container,
     /// The number of earlier attempts to create a container of that name.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
     /// How often a container of that name was restarted, with this one.
-    pub restart_count: u32,
+    pub(crate) restart_count: u32,
     /// The image, as the image service names it.
-    pub image_ref: &'a str,
+    pub(crate) image_ref: &'a str,
     /// The addresses of the pod's sandbox, for `status.podIP`.
-    pub pod_ips: &'a [IpAddr],
-}
-
-/// The configuration of a container.
-///
-/// # Errors
-/// A field that cannot be used. Its path begins at the container.
-pub fn container_config(
-    input: &ContainerInput<'_>,
-    node: &NodeConfig,
-) -> Result<ContainerConfig, FieldError> {
-    with_sub_paths(input, node).map(|(config, _)| config)
+    pub(crate) pod_ips: &'a [IpAddr],
 }
 
 /// The configuration of a container, and the paths in volumes that it needs.
-pub(crate) fn with_sub_paths(
+///
+/// # Errors
+/// A field that cannot be used. Its path begins at the container.
+pub(crate) fn container_config(
     input: &ContainerInput<'_>,
     node: &NodeConfig,
 ) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {

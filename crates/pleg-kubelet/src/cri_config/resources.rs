@@ -17,8 +17,7 @@ const SHARES: (i64, i64) = (2, 262_144);
 
 /// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is
 /// the node's memory in bytes.
-#[must_use]
-pub fn linux_resources(
+pub(crate) fn linux_resources(
     spec: &PodSpec,
     resources: Option<&ResourceRequirements>,
     node_memory: u64,

@@ -11,7 +11,7 @@ use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 use pleg_cri::v1::ContainerConfig;
 
 use crate::actions::Actions;
-use crate::cri_config::{ContainerInput, FieldError, with_sub_paths};
+use crate::cri_config::{ContainerInput, FieldError, container_config};
 use crate::hosts::hosts;
 use crate::lock;
 use crate::names;
@@ -19,7 +19,7 @@ use crate::plan::Observed;
 use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::sub_path::SubPath;
 use crate::termination::Source;
-use crate::volumes::{FileName, VolumeError};
+use crate::volumes::{VolumeError, file_name};
 use crate::worker::Run;
 
 use super::{PerformError, Performer, Performing};
@@ -136,7 +136,7 @@ impl<S> Performing<'_, S> {
         let mut log_directories = vec![logs.clone()];
         let mut messages = Vec::new();
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
-            log_directories.push(logs.join(FileName::new(&*start.name)?));
+            log_directories.push(logs.join(file_name(&start.name)?));
             let message = node.pods.termination_log(uid, &start.name, start.attempt);
             messages.push(message?);
         }
@@ -176,7 +176,7 @@ impl<S> Performing<'_, S> {
         &self,
         input: &ContainerInput<'_>,
     ) -> Result<ContainerConfig, FieldError> {
-        let (config, sub_paths) = with_sub_paths(input, &self.performer.node)?;
+        let (config, sub_paths) = container_config(input, &self.performer.node)?;
         if sub_paths.is_empty() {
             return Ok(config);
         }
@@ -231,7 +231,7 @@ impl Files {
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         if !lock(&self.busy).insert(uid.clone()) {
-            return Err(VolumeError::Hangs);
+            return Err(hangs());
         }
         let busy = Busy {
             all: self.busy.clone(),
@@ -245,9 +245,13 @@ impl Files {
             done = task => done.unwrap_or_else(|panic| {
                 Err(VolumeError::at("".as_ref())(std::io::Error::other(panic)))
             }),
-            () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(VolumeError::Hangs),
+            () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(hangs()),
         }
     }
+}
+
+fn hangs() -> VolumeError {
+    VolumeError("the file system does not respond: does a mount hang?".to_owned())
 }
 
 impl Drop for Busy {
@@ -276,9 +280,9 @@ mod tests {
         };
         let pass = tokio::time::advance(2 * DEADLINE);
         let (first, ()) = tokio::join!(files.run(clock, &uid, work), pass);
-        assert!(matches!(first, Err(VolumeError::Hangs)), "{first:?}");
+        assert!(first.is_err());
         let second = files.run(clock, &uid, || Ok(())).await;
-        assert!(matches!(second, Err(VolumeError::Hangs)), "{second:?}");
+        assert!(second.is_err());
         let other = files.run(clock, &PodUid::from("q"), || Ok(())).await;
         assert!(other.is_ok(), "{other:?}");
         drop(release);

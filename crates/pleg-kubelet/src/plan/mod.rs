@@ -13,7 +13,7 @@ use pleg::{
 
 use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::gc::{Gc, GcPolicy, Removal};
+use crate::gc::{Gc, Removal};
 use crate::history::{Call, PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
@@ -35,7 +35,6 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 #[derive(Debug)]
 pub struct Planner {
     consumer: Option<Consumer>,
-    policy: GcPolicy,
     memory: Mutex<Memory>,
 }
 
@@ -47,7 +46,6 @@ impl Planner {
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         Ok(Self {
             consumer: None,
-            policy: GcPolicy::default(),
             memory: Mutex::new(Memory::new(BackOff::new(back_off)?)),
         })
     }
@@ -58,12 +56,6 @@ impl Planner {
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumer = Some(consumer);
-        self
-    }
-
-    /// Keeps dead containers by this policy instead of the default one.
-    pub const fn garbage(mut self, policy: GcPolicy) -> Self {
-        self.policy = policy;
         self
     }
 
@@ -275,7 +267,7 @@ impl<S> Plan<'_, S> {
     /// do. Make all its calls.
     ///
     /// Exited containers and sandboxes wait for their acknowledgement: of each name the newest
-    /// [`GcPolicy::max_unacknowledged`], and for 10 min at most if the pod is deleted
+    /// three, and for 10 min at most if the pod is deleted
     /// ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged and counted
     /// (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect
     /// is repeated after 10 s, 20 s, and so on up to 5 min.
@@ -290,7 +282,7 @@ impl<S> Plan<'_, S> {
             }
         }
         let unacknowledged = self.unacknowledged().await;
-        let garbage = self.garbage(planner.policy, &unacknowledged);
+        let garbage = self.garbage(&unacknowledged);
         let mut actions = self.actions;
         let memory = &mut *lock(&planner.memory);
         for exit in &self.exits {
@@ -326,7 +318,7 @@ impl<S> Plan<'_, S> {
         unacknowledged
     }
 
-    fn garbage(&self, policy: GcPolicy, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
+    fn garbage(&self, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
         let run = self.run;
         let is_deleted = run.spec.is_none() && self.actions.terminated;
         let is_old = |id: &Id| {
@@ -334,8 +326,6 @@ impl<S> Plan<'_, S> {
             exit.is_some_and(|e| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN)
         };
         let gc = Gc {
-            policy,
-            now: run.clock().wall(),
             is_deleted,
             is_acknowledged: &|id| !unacknowledged.contains(id) || is_deleted && is_old(id),
         };

@@ -17,7 +17,7 @@ use crate::probe::ProbeResults;
 use crate::spec::UNKNOWN_EXIT_CODE;
 
 use super::{PodState, ended, find, resources};
-use crate::from_pod::{is_sidecar, restarts};
+use crate::from_pod::{containers_in, is_sidecar, restarts};
 
 /// The statuses of the init containers in their order, or of the others by name.
 pub(super) fn statuses(
@@ -197,14 +197,8 @@ impl<'a> One<'a> {
         let left = self.state.messages.get(id).filter(|text| !text.is_empty());
         let parts = ended.message.iter().chain(left);
         let mut message = parts.cloned().collect::<Vec<_>>().join(": ");
-        let init = self.spec.init_containers.as_ref().map_or(0, Vec::len);
-        let mut most = OF_POD / (init + self.spec.containers.len()).max(1);
-        if message.len() > most {
-            while !message.is_char_boundary(most) {
-                most -= 1;
-            }
-            message.truncate(most);
-        }
+        let most = OF_POD / containers_in(self.spec).count().max(1);
+        message.truncate(message.floor_char_boundary(most));
         ended.message = (!message.is_empty()).then_some(message);
         ended
     }

@@ -21,72 +21,47 @@ const MAX_BODY: usize = 10 << 10;
 
 pub(super) const USER_AGENT: &str = "kube-probe/1.37";
 
-/// What a check does.
+/// What a check does. An empty host is the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Check {
+pub(crate) enum Check {
     /// Opens a connection.
-    Tcp {
-        /// The host; the pod's address if empty.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// Sends a GET request. A status from 200 to 399 is a success.
+    Tcp { host: String, port: u16 },
+    /// Sends a GET request. A status from 200 to 399 is a success. The certificate of a server with TLS is not
+    /// verified, as upstream does not.
     Http {
-        /// Over TLS. The certificate of the server is not verified, as upstream does not.
         tls: bool,
-        /// The host; the pod's address if empty.
         host: String,
-        /// The port.
         port: u16,
-        /// The path, with its query.
         path: String,
-        /// Further headers.
         headers: Vec<(String, String)>,
     },
-    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success.
-    Grpc {
-        /// The port.
-        port: u16,
-        /// The service; the server as a whole if empty.
-        service: String,
-    },
+    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success; no service is the server as a
+    /// whole.
+    Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
-    Exec {
-        /// The command and its arguments.
-        command: Vec<String>,
-    },
+    Exec { command: Vec<String> },
 }
 
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// No response within the time-out.
+pub(crate) enum CheckError {
     #[error("no response within {0:?}")]
     TimedOut(Duration),
-    /// The connection, the request or the gRPC call failed.
+    /// The connection, the request or the gRPC call failed. `what`: with which server.
     #[error("{what}: {source}")]
     Failed {
-        /// What was tried, and with which server.
         what: String,
-        /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The response has another status.
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    /// The gRPC service has another status than `SERVING`.
     #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
     NotServing(i32),
-    /// The command ended with another exit code than 0.
     #[error("the command ended with exit code {0}")]
     ExitCode(i32),
     /// The command could not be run.
     #[error(transparent)]
     Exec(#[from] CallError),
-    /// The request is not valid.
     #[error("{0}")]
     Invalid(String),
 }

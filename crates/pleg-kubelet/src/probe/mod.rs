@@ -3,12 +3,52 @@
 //! The rules are upstream's (the Kubernetes API reference, `Probe`, and its concept page "Liveness,
 //! Readiness, and Startup Probes").
 
+#[cfg(feature = "k8s-openapi")]
 mod check;
+#[cfg(feature = "k8s-openapi")]
 mod grpc;
+#[cfg(feature = "k8s-openapi")]
 mod prober;
+#[cfg(feature = "k8s-openapi")]
 mod state;
+#[cfg(feature = "k8s-openapi")]
 mod tls;
 
-pub use check::{Check, CheckError, Exec};
-pub use prober::{Probe, ProbeResults, Prober};
-pub use state::{ProbeKind, ProbeTiming};
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg::Id;
+
+#[cfg(feature = "k8s-openapi")]
+pub use check::Exec;
+#[cfg(feature = "k8s-openapi")]
+pub(crate) use check::{Check, CheckError};
+#[cfg(feature = "k8s-openapi")]
+pub(crate) use prober::Probe;
+#[cfg(feature = "k8s-openapi")]
+pub use prober::Prober;
+#[cfg(feature = "k8s-openapi")]
+pub(crate) use state::ProbeTiming;
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProbeKind {
+    /// Whether the container has started. Until it has, its other probes do not run.
+    Startup,
+    /// Whether the container is to be restarted.
+    Liveness,
+    /// Whether the container takes requests.
+    Readiness,
+}
+
+/// What the probes of a pod say of its running containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeResults {
+    /// The names of the running containers that have started: their startup probe has succeeded, or
+    /// they have none.
+    pub started: BTreeSet<String>,
+    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
+    pub ready: BTreeSet<String>,
+    /// The running containers that are to be stopped, because their startup or liveness probe has
+    /// failed.
+    pub failed: BTreeMap<Id, ProbeKind>,
+}

@@ -1,51 +1,37 @@
 //! Runs the probes of all pods: one task a probe, so that a slow check delays no other.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod as ApiPod;
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, ContainerStatus, Id, InvalidSetting, Pleg, PodStatus, PodUid};
+use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::check::{Check, Exec};
-use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+use super::state::{Outcome, ProbeState, ProbeTiming};
+use super::{ProbeKind, ProbeResults};
+use crate::from_pod::probes_of;
 use crate::lock;
 
-/// A probe of a container of a pod.
+/// A probe of a container of a pod. A container has at most one of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// The name of the container.
-    pub container: String,
-    /// What it is for. A container has at most one probe of a kind.
-    pub kind: ProbeKind,
-    /// When it runs.
-    pub timing: ProbeTiming,
-    /// What it does.
-    pub check: Check,
+pub(crate) struct Probe {
+    pub(crate) container: String,
+    pub(crate) kind: ProbeKind,
+    pub(crate) timing: ProbeTiming,
+    pub(crate) check: Check,
 }
 
 impl Probe {
     fn key(&self) -> (String, ProbeKind) {
         (self.container.clone(), self.kind)
     }
-}
-
-/// What the probes of a pod say of its running containers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProbeResults {
-    /// The names of the running containers that have started: their startup probe has succeeded, or
-    /// they have none.
-    pub started: BTreeSet<String>,
-    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
-    pub ready: BTreeSet<String>,
-    /// The running containers that are to be stopped, because their startup or liveness probe has
-    /// failed.
-    pub failed: BTreeMap<Id, ProbeKind>,
 }
 
 /// Runs probes and keeps their results.
@@ -101,29 +87,17 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Runs these probes of a pod, instead of those it had. If they are the same, only containers
+    /// Runs the probes of a pod, instead of those it had. If they are the same, only containers
     /// that are new are looked at: call it whenever the pod has changed. Needs a tokio runtime.
     ///
     /// `changed` is called when a result has changed, and must not block. It is for example a
     /// [`waker`](crate::worker::Run::waker). If the probes are the same, the earlier one is kept.
-    ///
-    /// # Errors
-    /// If the timing of a probe is invalid. Then the earlier probes stay.
-    pub fn set(
-        &self,
-        uid: &PodUid,
-        probes: &[Probe],
-        changed: impl Fn() + Send + Sync + 'static,
-    ) -> Result<(), InvalidSetting> {
-        for probe in probes {
-            probe.timing.validate()?;
-        }
+    pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
+        let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some(pod) = pods.get(uid)
-            && pod.probes == probes
-        {
+        if let Some(pod) = pods.get(uid).filter(|pod| pod.probes == probes) {
             pod.states.recheck.send_replace(());
-            return Ok(());
+            return;
         }
         let states = Arc::new(States {
             by_container: Mutex::default(),
@@ -131,21 +105,20 @@ impl<E: Exec> Prober<E> {
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for probe in probes {
+        for probe in &probes {
             let state = ProbeState::new(probe.kind, probe.timing);
             lock(&states.by_container).insert(probe.key(), state);
         }
-        for probe in probes {
+        for probe in &probes {
             let (shared, states) = (self.shared.clone(), states.clone());
             tasks.spawn(supervise(shared, uid.clone(), probe.clone(), states));
         }
         let pod = Pod {
-            probes: probes.to_vec(),
+            probes,
             states,
             tasks,
         };
         pods.insert(uid.clone(), pod);
-        Ok(())
     }
 
     /// Ends the probes of a pod.

@@ -3,74 +3,23 @@
 
 use std::time::Duration;
 
-use pleg::{Id, Instant, InvalidSetting};
+use pleg::{Id, Instant};
 
-/// What a probe is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProbeKind {
-    /// Whether the container has started. Until it has, its other probes do not run.
-    Startup,
-    /// Whether the container is to be restarted.
-    Liveness,
-    /// Whether the container takes requests.
-    Readiness,
-}
+use super::ProbeKind;
 
-/// When a probe runs, and how many outcomes make a result. The defaults are those of the
-/// Kubernetes API.
+/// When a probe runs, and how many outcomes make a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbeTiming {
-    /// How long after the start of the container the first check runs. Default: 0.
-    pub initial_delay: Duration,
-    /// The time between two checks. Default: 10 s. At least 1 ms.
-    pub period: Duration,
-    /// How long a check may take. Default: 1 s. At least 1 ms.
-    pub timeout: Duration,
-    /// How many successes in a row make a failed probe succeed. Default: 1. At least 1.
-    pub success_threshold: u32,
-    /// How many failures in a row make a probe fail. Default: 3. At least 1.
-    pub failure_threshold: u32,
-}
-
-impl Default for ProbeTiming {
-    fn default() -> Self {
-        Self {
-            initial_delay: Duration::ZERO,
-            period: Duration::from_secs(10),
-            timeout: Duration::from_secs(1),
-            success_threshold: 1,
-            failure_threshold: 3,
-        }
-    }
-}
-
-impl ProbeTiming {
-    /// Checks the timing. [`Prober::set`](super::Prober::set) does it, too.
-    ///
-    /// # Errors
-    /// The first setting that is invalid.
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let least = Duration::from_millis(1);
-        for (setting, given) in [("period", self.period), ("timeout", self.timeout)] {
-            InvalidSetting::unless(given >= least, setting, given, "it must be at least 1ms")?;
-        }
-        for (setting, given) in [
-            ("initial_delay", self.initial_delay),
-            ("period", self.period),
-            ("timeout", self.timeout),
-        ] {
-            // The API has seconds as 32-bit numbers.
-            let most = Duration::from_secs(i32::MAX.unsigned_abs().into());
-            InvalidSetting::unless(given <= most, setting, given, "it must be at most 68 years")?;
-        }
-        for (setting, given) in [
-            ("success_threshold", self.success_threshold),
-            ("failure_threshold", self.failure_threshold),
-        ] {
-            InvalidSetting::unless(given > 0, setting, given, "it must be at least 1")?;
-        }
-        Ok(())
-    }
+pub(crate) struct ProbeTiming {
+    /// How long after the start of the container the first check runs.
+    pub(crate) initial_delay: Duration,
+    /// The time between two checks, not zero.
+    pub(crate) period: Duration,
+    /// How long a check may take.
+    pub(crate) timeout: Duration,
+    /// How many successes in a row make a failed probe succeed, at least 1.
+    pub(crate) success_threshold: u32,
+    /// How many failures in a row make a probe fail, at least 1.
+    pub(crate) failure_threshold: u32,
 }
 
 /// The outcome of one check.
@@ -222,7 +171,8 @@ mod tests {
             success_threshold: success,
             failure_threshold: failure,
             initial_delay: Duration::from_secs(5),
-            ..ProbeTiming::default()
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
         };
         let mut state = ProbeState::new(kind, timing);
         let id = Id::from("a");

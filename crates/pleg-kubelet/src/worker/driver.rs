@@ -12,13 +12,12 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::pod_worker::Worker;
-use super::{Reconcile, Run, Shared, Stop, WorkerSettings};
+use super::{CONCURRENCY, Reconcile, Run, Shared, Stop};
 
 pub(super) struct Driver<R: Reconcile> {
     pleg: Pleg,
     reconciler: Arc<R>,
     shared: Arc<Shared<R::Spec>>,
-    settings: WorkerSettings,
     subscription: Subscription,
     permits: Arc<Semaphore>,
     stop: watch::Receiver<Stop>,
@@ -33,20 +32,15 @@ impl<R: Reconcile> Driver<R> {
         pleg: Pleg,
         reconciler: Arc<R>,
         shared: Arc<Shared<R::Spec>>,
-        settings: WorkerSettings,
         stop: watch::Receiver<Stop>,
     ) -> Self {
-        let seed = settings.seed;
-        let seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        let seed = RandomState::new().build_hasher().finish();
         Self {
             subscription: pleg.subscribe(),
             pleg,
             reconciler,
             shared,
-            permits: Arc::new(Semaphore::new(
-                settings.concurrency.min(Semaphore::MAX_PERMITS),
-            )),
-            settings,
+            permits: Arc::new(Semaphore::new(CONCURRENCY)),
             stop,
             workers: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -116,7 +110,6 @@ impl<R: Reconcile> Driver<R> {
             run,
             reconciler: self.reconciler.clone(),
             shared: self.shared.clone(),
-            settings: self.settings.clone(),
             permits: self.permits.clone(),
             stop: self.stop.clone(),
             random: Rand64::new(self.random.rand_u64().into()),

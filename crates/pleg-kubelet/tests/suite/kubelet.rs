@@ -12,7 +12,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::gc::Removal;
 use pleg_kubelet::plan::Planner;
 use pleg_kubelet::spec::{ContainerSpec, PodSpec};
-use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run};
 
 use crate::{SECOND, pass, until};
 
@@ -141,20 +141,19 @@ impl Node {
         let pleg = builder.spawn().unwrap();
         let (finished, planned) = (Arc::<AtomicUsize>::default(), Planned::default());
         let planner = Planner::new(BackOffSettings::default()).unwrap();
-        let kubelet = Kubelet {
+        let kubelet = Arc::new(Kubelet {
             runtime: runtime.clone(),
             planner: planner.consumer(consumer),
             finished: finished.clone(),
             planned: planned.clone(),
             is_orphaned: names.is_empty(),
-        };
+        });
         let containers = names.iter().map(|name| ContainerSpec::new(*name));
         let mut spec = PodSpec::new(containers.collect());
         spec.termination_grace_period = SECOND;
         let specs = [(POD.into(), Arc::new(spec))];
         let specs = specs.into_iter().filter(|_| !names.is_empty());
-        let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), specs);
-        let workers = workers.unwrap();
+        let workers = PodWorkers::spawn(pleg.clone(), kubelet, specs);
         pleg.wait_until_synced().await.unwrap();
         Self {
             runtime,

@@ -7,14 +7,10 @@
     reason = "tests"
 )]
 
-mod cri_config;
 mod guide;
 mod kubelet;
-mod notation;
 mod plan;
-mod pod_status;
 mod probes;
-mod settings;
 mod workers;
 
 use std::time::Duration;

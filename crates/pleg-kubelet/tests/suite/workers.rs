@@ -8,7 +8,7 @@ use pleg::core::{CallErrorKind, PodView};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::fake::{FakeRuntime, Op};
 use pleg::{Instant, Mode, Pleg, PodStatus, PodUid, Settings, WallTime};
-use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, RunError, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, RunError};
 
 use crate::{SECOND, pass, until};
 
@@ -171,9 +171,7 @@ impl Node {
         settings.mode = Mode::Evented;
         let builder = Pleg::builder(runtime.clone()).clock(clock);
         let pleg = builder.settings(settings).spawn().unwrap();
-        let mut settings = WorkerSettings::default();
-        settings.seed = Some(7);
-        let workers = PodWorkers::spawn(pleg.clone(), recorder.clone(), settings, []).unwrap();
+        let workers = PodWorkers::spawn(pleg.clone(), Arc::new(recorder.clone()), []);
         let node = Self {
             runtime,
             pleg,

@@ -1,143 +1,199 @@
-//! Kinds of texts: names, keys, paths.
+//! What is allowed in one field: a choice, a range, or a kind of text such as a name, a key or a path.
 
 use std::net::IpAddr;
 
-/// A kind of text.
-pub(super) struct Text {
-    /// What it is, with its article.
-    what: &'static str,
-    /// How to write one.
-    rule: &'static str,
-    allows: fn(&str) -> bool,
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::serde_json::Value;
+
+use super::resources::{is_extended, is_huge_pages};
+use pleg_kubelet::quantity::Amount;
+
+/// The kinds of texts: what each is, and how to write one.
+const KINDS: &str = "\
+absolute path: an absolute path: begin it with /
+annotation key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
+field of a pod: a field that a variable can have: use one of metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP and status.podIPs
+header: the name of a header: use letters, digits and -
+image: an image: remove the spaces at its start and end
+ip: an IP address: write one such as 10.0.0.1
+key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
+label value: the value of a label: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends
+label: a name: use at most 63 lower-case letters, digits and -, with a letter or digit at both ends
+medium: a medium: use Memory, HugePages or HugePages-SIZE, or remove it
+mount path: a path in a container: write a path without a colon
+node path: an absolute path without ..: begin it with /, and leave out ..
+port name: the name of a port: use at most 15 lower-case letters, digits and single -, with at least one letter, and a letter or digit at both ends
+relative path: a relative path without ..: do not begin it with /, and leave out ..
+resource field: a resource that a variable can have: use cpu, memory, ephemeral-storage or hugepages-SIZE after limits. or requests.
+resource: a resource: use cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu
+subdomain: a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
+sysctl: the name of a sysctl: use parts of lower-case letters, digits, - and _ with . or / between them, such as kernel.shm_rmid_forced
+variable: the name of a variable: use printable ASCII characters except =";
+
+/// Returns true if a text is of that kind.
+fn is(kind: &str, text: &str) -> bool {
+    match kind {
+        "absolute path" => text.starts_with('/'),
+        "annotation key" => is_key(&text.to_ascii_lowercase()),
+        "field of a pod" => is_field(text),
+        "header" => !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
+        "image" => text.trim() == text,
+        "ip" => text.parse::<IpAddr>().is_ok(),
+        "key" => is_key(text),
+        "label" => text.len() <= 63 && is_label(text),
+        "label value" => text.is_empty() || is_key_name(text),
+        "medium" => matches!(text, "Memory" | "HugePages") || text.starts_with("HugePages-"),
+        "mount path" => !text.is_empty() && !text.contains(':'),
+        "node path" => text.starts_with('/') && text.split('/').all(|part| part != ".."),
+        "port name" => is_port_name(text),
+        "relative path" => !text.starts_with('/') && text.split('/').all(|part| part != ".."),
+        "resource" => is_basic(text) || is_huge_pages(text) || is_extended(text),
+        "resource field" => {
+            let name = text
+                .strip_prefix("limits.")
+                .or(text.strip_prefix("requests."));
+            name.is_some_and(|name| is_basic(name) || name.starts_with("hugepages-"))
+        }
+        "subdomain" => is_subdomain(text),
+        "sysctl" => {
+            let is_part = |part: &str| is_label(&part.replace('_', "-"));
+            text.len() <= 253 && text.split(['.', '/']).all(is_part)
+        }
+        "variable" => {
+            !text.is_empty() && text.chars().all(|c| (' '..='~').contains(&c) && c != '=')
+        }
+        // No rule names another kind.
+        _ => false,
+    }
 }
 
-impl Text {
-    pub(super) const fn new(
-        what: &'static str,
-        rule: &'static str,
-        allows: fn(&str) -> bool,
-    ) -> Self {
-        Self { what, rule, allows }
-    }
-
-    /// Returns what is wrong with a text, and what to do.
-    pub(super) fn problem(&self, text: &str) -> Option<String> {
-        let Self { what, rule, allows } = self;
-        (!allows(text)).then(|| format!("{text:?} is not {what}: {rule}"))
+/// What is wrong with a value, and what to do. `check` is one of these, or a kind of text:
+///
+/// * `keys KIND`: all keys of an object are of this kind,
+/// * `empty or KIND`: a text of this kind, or an empty one,
+/// * `one of A, B`: one of these texts, or an empty one,
+/// * `from A to B`, `at least A`, `1 in a FIELD`: a number; `at most A elements`: a list,
+/// * `one field of A, B`, `one field except A`: an object that has at most one of these fields, or of the others,
+/// * `amount`: a quantity that is not negative,
+/// * `port`: a number, or the name of a port.
+pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
+    match check.strip_prefix("keys ") {
+        Some(kind) => {
+            let keys = value
+                .as_object()
+                .into_iter()
+                .flat_map(|object| object.keys());
+            keys.filter_map(|key| of_text(key, kind)).collect()
+        }
+        None => problem(value, check).into_iter().collect(),
     }
 }
 
-/// A DNS label.
-pub(super) const LABEL: Text = Text::new(
-    "a name",
-    "use at most 63 lower-case letters, digits and -, with a letter or digit at both ends",
-    |text| text.len() <= 63 && is_label(text, '-'),
-);
+fn problem(value: &Value, check: &str) -> Option<String> {
+    let text = value.as_str().unwrap_or_default();
+    if let Some(kind) = check.strip_prefix("empty or ") {
+        return of_text(text, kind).filter(|_| !text.is_empty());
+    }
+    if let Some(allowed) = check.strip_prefix("one of ") {
+        let is_wrong = !text.is_empty() && allowed.split(", ").all(|allowed| allowed != text);
+        return is_wrong.then(|| format!("{text:?} is none of {allowed}"));
+    }
+    if let Some(names) = check.strip_prefix("one field ") {
+        let is_counted = |name: &&String| match names.strip_prefix("of ") {
+            Some(names) => names.split(", ").any(|counted| counted == *name),
+            None => names != format!("except {name}"),
+        };
+        let given: Vec<_> = value
+            .as_object()?
+            .keys()
+            .filter(is_counted)
+            .map(|n| &**n)
+            .collect();
+        return (given.len() > 1).then(|| format!("{} are given: keep one", given.join(" and ")));
+    }
+    if let Some(most) = check
+        .strip_prefix("at most ")
+        .and_then(|rest| rest.strip_suffix(" elements"))
+    {
+        let given = value.as_array()?.len();
+        return (given > most.parse().ok()?)
+            .then(|| format!("{given} are too many: write at most {most}"));
+    }
+    if let Some((least, most)) = check
+        .strip_prefix("from ")
+        .and_then(|range| range.split_once(" to "))
+    {
+        let (number, range) = (value.as_i64()?, least.parse().ok()?..=most.parse().ok()?);
+        let problem = || format!("{number} is not allowed: write a number from {least} to {most}");
+        return (!range.contains(&number)).then(problem);
+    }
+    if let Some(least) = check.strip_prefix("at least ") {
+        let number = value.as_i64()?;
+        let problem = || format!("{number} is not allowed: write {least} or more");
+        return (number < least.parse().ok()?).then(problem);
+    }
+    if let Some(place) = check.strip_prefix("1 ") {
+        let number = value.as_i64()?;
+        return (number > 1).then(|| format!("{number} is not allowed {place}: write 1"));
+    }
+    match (check, value) {
+        ("amount", _) => amount(text),
+        ("port", Value::Number(_)) => problem(value, "from 1 to 65535"),
+        ("port", _) if text.parse::<u16>().is_ok() => Some(format!(
+            "{text:?} is a text: write the number without quotes"
+        )),
+        ("port", _) => of_text(text, "port name"),
+        (kind, _) => of_text(text, kind),
+    }
+}
 
-/// A DNS subdomain: labels with dots between them.
-pub(super) const SUBDOMAIN: Text = Text::new(
-    "a name",
-    "use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends",
-    is_subdomain,
-);
+fn of_text(text: &str, kind: &str) -> Option<String> {
+    let mut kinds = KINDS.lines().filter_map(|line| line.split_once(": "));
+    let (_, what) = kinds.find(|(name, _)| *name == kind)?;
+    (!is(kind, text)).then(|| format!("{text:?} is not {what}"))
+}
 
-/// The key of a label and of other things: a name, or a domain, `/` and a name.
-pub(super) const KEY: Text = Text::new(
-    "a key",
-    "use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / \
-     may come before",
-    is_key,
-);
+fn amount(text: &str) -> Option<String> {
+    match Amount::try_from(&Quantity(text.to_owned())) {
+        Err(error) => Some(error.to_string()),
+        Ok(amount) if amount.is_negative() => Some(format!("{text} is negative: write 0 or more")),
+        Ok(_) => None,
+    }
+}
 
-/// The key of an annotation. Upstream compares domains in lower case.
-pub(super) const ANNOTATION_KEY: Text = Text::new(KEY.what, KEY.rule, |text| {
-    is_key(&text.to_ascii_lowercase())
-});
+fn is_basic(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+}
 
-pub(super) const LABEL_VALUE: Text = Text::new(
-    "the value of a label",
-    "use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends",
-    |text| text.is_empty() || is_key_name(text),
-);
+/// A field of the pod that a variable can have.
+fn is_field(text: &str) -> bool {
+    let maps = ["metadata.labels['", "metadata.annotations['"];
+    let key = maps.iter().find_map(|map| text.strip_prefix(map));
+    match (
+        key.and_then(|key| key.strip_suffix("']")),
+        text.split_once('.'),
+    ) {
+        (Some(key), _) => is_key(key),
+        (None, Some(("metadata", name))) => matches!(name, "name" | "namespace" | "uid"),
+        (None, Some(("spec", name))) => matches!(name, "nodeName" | "serviceAccountName"),
+        (None, Some(("status", name))) => matches!(name, "hostIP" | "hostIPs" | "podIP" | "podIPs"),
+        _ => false,
+    }
+}
 
-/// The name of a port, as the registry of services has them.
-pub(super) const PORT_NAME: Text = Text::new(
-    "the name of a port",
-    "use at most 15 lower-case letters, digits and single -, with at least one letter, and a letter \
-     or digit at both ends",
-    is_port_name,
-);
-
-pub(super) const VARIABLE: Text = Text::new(
-    "the name of a variable",
-    "use printable ASCII characters except =",
-    |text| {
-        let allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
-        !text.is_empty() && text.bytes().all(allowed)
-    },
-);
-
-pub(super) const HEADER: Text = Text::new(
-    "the name of a header",
-    "use letters, digits and -",
-    |text| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
-);
-
-pub(super) const SYSCTL: Text = Text::new(
-    "the name of a sysctl",
-    "use parts of lower-case letters, digits, - and _ with . or / between them, such as \
-     kernel.shm_rmid_forced",
-    |text| {
-        let part = |part: &str| is_label(&part.replace('_', "-"), '-');
-        text.len() <= 253 && text.split(['.', '/']).all(part)
-    },
-);
-
-pub(super) const IP: Text = Text::new("an IP address", "write one such as 10.0.0.1", |text| {
-    text.parse::<IpAddr>().is_ok()
-});
-
-pub(super) const IMAGE: Text = Text::new(
-    "an image",
-    "remove the spaces at its start and end",
-    |text| text.trim() == text,
-);
-
-pub(super) const ABSOLUTE: Text = Text::new("an absolute path", "begin it with /", |text| {
-    text.starts_with('/')
-});
-
-pub(super) const NODE_PATH: Text = Text::new(
-    "an absolute path without ..",
-    "begin it with /, and leave out ..",
-    |text| text.starts_with('/') && no_backsteps(text),
-);
-
-pub(super) const MOUNT_PATH: Text = Text::new(
-    "a path in a container",
-    "write a path without a colon",
-    |text| !text.is_empty() && !text.contains(':'),
-);
-
-/// A path below another one.
-pub(super) const RELATIVE: Text = Text::new(
-    "a relative path without ..",
-    "do not begin it with /, and leave out ..",
-    |text| !text.starts_with('/') && no_backsteps(text),
-);
-
-/// Returns true for letters, digits and the separator, with a letter or digit at both ends.
-fn is_label(text: &str, separator: char) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == separator;
-    let ends = !text.starts_with(separator) && !text.ends_with(separator);
-    !text.is_empty() && ends && text.chars().all(inner)
+/// Lower-case letters, digits and `-`, with a letter or digit at both ends: a DNS label, of any length.
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_outer = !text.is_empty() && !text.starts_with('-') && !text.ends_with('-');
+    is_outer && text.chars().all(is_inner)
 }
 
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(|label| is_label(label, '-'))
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
-fn is_key(text: &str) -> bool {
+/// The key of a label and of other things: a name, or a domain, `/` and a name.
+pub(super) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_key_name(name),
         None => is_key_name(text),
@@ -145,21 +201,13 @@ fn is_key(text: &str) -> bool {
 }
 
 fn is_key_name(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let ends = outer(text.chars().next()) && outer(text.chars().next_back());
-    text.len() <= 63 && ends && text.chars().all(inner)
-}
-
-pub(super) fn is_key_with_domain(text: &str) -> bool {
-    text.contains('/') && is_key(text)
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_outer = is_end(text.chars().next()) && is_end(text.chars().next_back());
+    text.len() <= 63 && is_outer && text.chars().all(is_inner)
 }
 
 fn is_port_name(text: &str) -> bool {
-    let letter = text.chars().any(|c| c.is_ascii_lowercase());
-    text.len() <= 15 && letter && is_label(text, '-') && !text.contains("--")
-}
-
-fn no_backsteps(path: &str) -> bool {
-    path.split('/').all(|part| part != "..")
+    let has_letter = text.chars().any(|c| c.is_ascii_lowercase());
+    text.len() <= 15 && has_letter && is_label(text) && !text.contains("--")
 }

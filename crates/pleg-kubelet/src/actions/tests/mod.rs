@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod history;
-#[path = "../../../tests/suite/notation.rs"]
-mod notation;
 mod random;
 mod support;
 

@@ -11,7 +11,7 @@ use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 use pleg::core::Resources;
 use pleg::{Exit, Instant, PodView};
 
-use super::notation::{pod, rows};
+use crate::notation::{pod, rows};
 
 pub(super) fn at(seconds: u32) -> Instant {
     Instant::from_origin(Duration::from_secs(1) * seconds)

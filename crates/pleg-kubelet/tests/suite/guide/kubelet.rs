@@ -8,7 +8,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::Planner;
 use pleg_kubelet::spec::PodSpec;
-use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run};
 
 pub(crate) struct Kubelet {
     pub(crate) planner: Planner,
@@ -54,6 +54,6 @@ pub(crate) fn start(
 ) -> Result<PodWorkers<Pod>, InvalidSetting> {
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
-    let kubelet = Kubelet { planner, performer };
-    PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), pods)
+    let kubelet = Arc::new(Kubelet { planner, performer });
+    Ok(PodWorkers::spawn(pleg.clone(), kubelet, pods))
 }

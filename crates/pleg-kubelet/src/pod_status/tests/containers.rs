@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pod_status::{crash_loop_back_off, image_pull_back_off};
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallError, CallErrorKind, Resources};
 use pleg::{Exit, Id, Instant};
-use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
 use serde_json::{Value, json};
 
 use super::setup::{Node, ago, in_detail};
