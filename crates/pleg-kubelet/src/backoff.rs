@@ -121,7 +121,6 @@ impl BackOff {
     }
 
     /// The delay of another attempt at `now`, from the last one that was counted.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) fn delayed_since_last(
         &self,
         pod: &PodUid,

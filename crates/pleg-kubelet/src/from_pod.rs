@@ -16,8 +16,7 @@ use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolic
 
 impl PodSpec {
     /// The specification of a pod. What is left out has the API's default.
-    #[must_use]
-    pub fn from_pod(pod: &Pod) -> Self {
+    pub(crate) fn from_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else {
             return Self::new(Vec::new());
         };

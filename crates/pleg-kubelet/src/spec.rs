@@ -1,7 +1,4 @@
-//! What a pod worker must know of a pod's specification to decide what to do.
-//!
-//! It is independent of the version of the Kubernetes API. The feature `k8s-openapi` converts a
-//! `v1.Pod` to it.
+//! What a decision needs of a pod's specification, without the defaults and texts of the API.
 
 use std::time::Duration;
 
@@ -9,43 +6,40 @@ use pleg::core::Resources;
 
 /// What runs in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PodSpec {
+pub(crate) struct PodSpec {
     /// When ended containers are restarted, unless a container has a policy of its own.
-    pub restart_policy: RestartPolicy,
+    pub(crate) restart_policy: RestartPolicy,
     /// In the order of the specification: the init containers, then the others.
-    pub containers: Vec<ContainerSpec>,
+    pub(crate) containers: Vec<ContainerSpec>,
     /// How long the containers have to end after they were told to.
-    pub termination_grace_period: Duration,
+    pub(crate) termination_grace_period: Duration,
     /// Whether the pod uses the network of the node. Then the runtime reports no address of it.
-    pub host_network: bool,
+    pub(crate) host_network: bool,
 }
 
 /// One container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ContainerSpec {
+pub(crate) struct ContainerSpec {
     /// Its name. Unique within the pod.
-    pub name: String,
+    pub(crate) name: String,
     /// When it runs.
-    pub role: ContainerRole,
+    pub(crate) role: ContainerRole,
     /// Identifies everything of the specification that cannot be changed while it runs. A running
     /// container with another value is replaced.
-    pub hash: String,
+    pub(crate) hash: String,
     /// The resources that it must have. They can be changed while it runs. What is not set stays as
     /// it is.
-    pub resources: Option<Resources>,
+    pub(crate) resources: Option<Resources>,
     /// Its own restart policy, instead of the pod's.
-    pub restart_policy: Option<RestartPolicy>,
+    pub(crate) restart_policy: Option<RestartPolicy>,
     /// Exit codes after which it is restarted even if its own policy says otherwise. They have no
     /// effect without that policy.
-    pub restart_on: Vec<ExitCodes>,
+    pub(crate) restart_on: Vec<ExitCodes>,
 }
 
 /// A set of exit codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ExitCodes {
+pub(crate) enum ExitCodes {
     /// These.
     In(Vec<i32>),
     /// All but these.
@@ -57,8 +51,7 @@ pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// When a container of a pod runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ContainerRole {
+pub(crate) enum ContainerRole {
     /// Before the others, until it has succeeded.
     Init,
     /// From its turn among the init containers on, as long as the pod runs (a restartable init
@@ -70,8 +63,7 @@ pub enum ContainerRole {
 
 /// When ended containers are restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RestartPolicy {
+pub(crate) enum RestartPolicy {
     /// Always.
     #[default]
     Always,
@@ -84,8 +76,7 @@ pub enum RestartPolicy {
 impl PodSpec {
     /// A pod of these containers that are restarted whenever they end, with a grace period of 30 s and a network of
     /// its own.
-    #[must_use]
-    pub const fn new(containers: Vec<ContainerSpec>) -> Self {
+    pub(crate) const fn new(containers: Vec<ContainerSpec>) -> Self {
         Self {
             restart_policy: RestartPolicy::Always,
             containers,
@@ -97,8 +88,7 @@ impl PodSpec {
 
 impl ContainerSpec {
     /// A regular container.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             role: ContainerRole::Regular,

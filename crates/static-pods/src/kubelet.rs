@@ -68,11 +68,8 @@ impl Reconcile for Kubelet {
                 return Ok(Action::await_change());
             }
         }
-        let mut desired = Desired::of(run, manifest.map(|manifest| &manifest.spec));
-        if let Some(pod) = pod {
-            let status = self.last_status(&run.uid);
-            desired = desired.until_deadline(run, pod, status.as_ref());
-        }
+        let status = self.last_status(&run.uid);
+        let desired = Desired::of(run, pod).until_deadline(run, status.as_ref());
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();

@@ -11,12 +11,13 @@ use pleg::{
     Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
 };
 
-use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
+use crate::actions::{Actions, Desired, PodPhase, WaitReason, Wanted, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::gc::{Gc, Removal};
 use crate::history::{Call, PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
+use crate::spec::PodSpec;
 use crate::worker::Run;
 
 use memory::Memory;
@@ -80,7 +81,9 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Result<Plan<'a, S>, WaitError> {
         lock(&self.memory).forget_ended(run);
-        let mut plan = self.plan_from(run, desired, run.view.clone(), probes);
+        let spec = desired.pod.map(PodSpec::from_pod);
+        let plan_from = |view| self.plan_from(run, desired, spec.as_ref(), view, probes);
+        let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.missing_since() {
             let listed = run.pleg().get(&run.uid).as_of;
             let inspected = run.details_newer_than(after, INSPECT_WITHIN).await;
@@ -93,7 +96,7 @@ impl Planner {
             }
             let failed = inspected.is_err();
             let view = inspected.unwrap_or(plan.observed.view);
-            plan = self.plan_from(run, desired, view, probes);
+            plan = plan_from(view);
             if let Some(since) = plan.missing_since().filter(|_| failed) {
                 run.due_by(inspect_again(since, run.now()));
             }
@@ -108,15 +111,16 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
+        spec: Option<&PodSpec>,
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
-        let desired = Desired {
-            probes: probes.as_ref(),
+        let wanted = Wanted {
+            spec,
             terminating: desired.terminating || run.spec.is_none(),
             grace: desired.grace.or(run.grace),
-            ..desired
+            probes: probes.as_ref(),
         };
         let memory = &mut *lock(&self.memory);
         let records = run.exits();
@@ -132,7 +136,7 @@ impl Planner {
         let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
         let unread: BTreeSet<_> = unread.collect();
         exits.retain(|exit| !unread.contains(&exit.id));
-        let actions = pod_actions(&desired, &view, history, back_off, run.now());
+        let actions = pod_actions(&wanted, &view, history, back_off, run.now());
         Plan {
             observed: Observed {
                 view,
@@ -191,7 +195,7 @@ pub struct Observed {
 
 /// What a pod needs now. It makes no call itself.
 ///
-/// `Performer::perform` (feature `k8s-openapi`) performs it. With a client of your own,
+/// [`Performer::perform`](crate::perform::Performer::perform) performs it. With a client of your own,
 /// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
 /// a create that times out may still take effect, so its attempt must not be used again. The calls
 /// cannot be had otherwise, and a plan is performed once:
@@ -257,7 +261,6 @@ impl<S> Plan<'_, S> {
     }
 
     /// Neither creates the sandbox nor starts a container now.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) fn postpone_all(&mut self) {
         self.actions.start.clear();
         self.actions.create_sandbox = None;

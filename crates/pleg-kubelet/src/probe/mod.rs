@@ -3,30 +3,20 @@
 //! The rules are upstream's (the Kubernetes API reference, `Probe`, and its concept page "Liveness,
 //! Readiness, and Startup Probes").
 
-#[cfg(feature = "k8s-openapi")]
 mod check;
-#[cfg(feature = "k8s-openapi")]
 mod grpc;
-#[cfg(feature = "k8s-openapi")]
 mod prober;
-#[cfg(feature = "k8s-openapi")]
 mod state;
-#[cfg(feature = "k8s-openapi")]
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pleg::Id;
 
-#[cfg(feature = "k8s-openapi")]
 pub use check::Exec;
-#[cfg(feature = "k8s-openapi")]
 pub(crate) use check::{Check, CheckError};
-#[cfg(feature = "k8s-openapi")]
 pub(crate) use prober::Probe;
-#[cfg(feature = "k8s-openapi")]
 pub use prober::Prober;
-#[cfg(feature = "k8s-openapi")]
 pub(crate) use state::ProbeTiming;
 
 /// What a probe is for.

@@ -31,7 +31,6 @@ use tokio::sync::{Notify, watch};
 use crate::lock;
 
 pub(crate) use run::LastChange;
-#[cfg(feature = "k8s-openapi")]
 pub(crate) use run::may_run;
 pub use run::{Run, RunError};
 

@@ -184,7 +184,6 @@ impl<S> Run<S> {
     }
 
     /// Completes when the pod has been deleted since the run began. Never, in a loop without `PodWorkers`.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
             let is_deleted = |(): &()| !shared.specs().pods.contains_key(&self.uid);

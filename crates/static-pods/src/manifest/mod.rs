@@ -16,7 +16,6 @@ use crate::validation::validate;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::names;
 use pleg_kubelet::pod_status::qos_class;
-use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::unsupported;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
@@ -30,8 +29,6 @@ pub struct Manifest {
     pub file: PathBuf,
     /// The pod, with its uid, its name with the name of the node, and its namespace.
     pub pod: Pod,
-    /// What pod workers use.
-    pub spec: PodSpec,
     /// Paths of fields in the file that the API does not have. Only with [`UnknownFields::Ignore`].
     pub ignored: Vec<String>,
 }
@@ -180,11 +177,9 @@ impl Manifest {
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, node);
         full_name_fits(&pod).map_err(of_field)?;
-        let spec = PodSpec::from_pod(&pod);
         Ok(Self {
             file: file.to_owned(),
             pod,
-            spec,
             ignored,
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actions::{Actions, Desired, WaitReason, pod_actions};
+use crate::actions::{Actions, WaitReason, Wanted, pod_actions};
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
 use crate::probe::{ProbeKind, ProbeResults};
@@ -76,7 +76,7 @@ impl Worker {
 
     /// Observes the view, decides, and records the decision.
     pub(super) fn run(&mut self, seconds: u32, view: &PodView) {
-        let desired = Desired {
+        let desired = Wanted {
             spec: (!self.is_unknown).then_some(&self.spec),
             terminating: self.terminating,
             grace: None,

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pod_status::{crash_loop_back_off, image_pull_back_off};
-use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallError, CallErrorKind, Resources};
 use pleg::{Exit, Id, Instant};
 use serde_json::{Value, json};
@@ -98,23 +96,6 @@ fn vanished_container_keeps_its_last_state_and_count() {
     let app = Node::of("Never", "").before(before).app();
     let last = &app["lastState"]["terminated"]["exitCode"];
     assert_eq!((&app["restartCount"], last), (&json!(1), &json!(3)));
-}
-
-#[test]
-fn messages_of_back_offs_are_upstreams() {
-    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u-1"}});
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    for (seconds, shown) in [(10, "10s"), (160, "2m40s"), (300, "5m0s")] {
-        let crash = crash_loop_back_off(Duration::from_secs(seconds), "app", &pod);
-        assert_eq!(crash.reason.as_deref(), Some("CrashLoopBackOff"));
-        assert_eq!(crash.message, Some(CRASHED.replace("10s", shown)));
-    }
-    let pull = image_pull_back_off("shop:1");
-    assert_eq!(pull.reason.as_deref(), Some("ImagePullBackOff"));
-    assert_eq!(
-        pull.message.as_deref(),
-        Some("Back-off pulling image \"shop:1\"")
-    );
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod source;
 
 use std::path::Path;
 
-use pleg_kubelet::spec::ContainerRole;
 use static_pods::manifest::{Manifest, ParseOptions, UnknownFields};
 
 const WEB: &str = "
@@ -47,9 +46,6 @@ fn pod_gets_the_name_of_the_node_and_a_uid() {
     let annotation = |name: &str| annotations.get(&format!("kubernetes.io/config.{name}"));
     assert_eq!(annotation("source").map(String::as_str), Some("file"));
     assert_eq!(annotation("hash").map(String::as_str), Some(web.uid()));
-    let roles: Vec<_> = web.spec.containers.iter().map(|c| c.role).collect();
-    use ContainerRole::{Init, Regular, Sidecar};
-    assert_eq!(roles, [Init, Sidecar, Regular]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The status of each pod as `/pods` shows it, over the pod's life, beside what upstream's kubelet reports.
 //!
 //! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` is an action. The lines between
-//! are what the status has, all at the same time, when that has happened: a field, its value, and where upstream has it
-//! from. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
+//! are what the status has, all at the same time, when that has happened: fields with their values, and where upstream has
+//! them from. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
 //! `-` none, `~` begins a part of the value. Times and addresses of the simulated runtime are not compared.
 
 use futures::StreamExt as _;
@@ -44,9 +44,11 @@ fn lives() -> Vec<Life> {
             life.steps.push((action, Vec::new()));
             continue;
         }
-        let (field, value) = cells[0].split_once(' ').unwrap_or((cells[0], ""));
         let (_, expected) = life.steps.last_mut().unwrap();
-        expected.push([field, value.trim(), cells[1]]);
+        expected.extend(cells[0].split("; ").map(|row| {
+            let (field, value) = row.split_once(' ').unwrap_or((row, ""));
+            [field, value.trim(), cells[1]]
+        }));
     }
     lives
 }
@@ -153,7 +155,9 @@ fn every_row_names_a_file_and_a_function_of_upstream() {
     for life in lives() {
         for [field, _, source] in life.steps.iter().flat_map(|(_, rows)| rows) {
             let (file, function) = source.split_once(' ').unwrap_or_default();
-            let is_known = FILES.iter().any(|path| path.ends_with(&format!("/{file}")));
+            let is_known = FILES
+                .split(' ')
+                .any(|path| path.ends_with(&format!("/{file}")));
             assert!(is_known && !function.is_empty(), "{}: {field}", life.name);
         }
     }
