@@ -60,7 +60,6 @@ impl BackOffSettings {
     }
 }
 
-/// A restart that is delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delayed {
     /// When the container may be started.
@@ -87,10 +86,6 @@ struct Entry {
 }
 
 impl BackOff {
-    /// Without entries.
-    ///
-    /// # Errors
-    /// If a setting is invalid.
     pub(crate) fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
         settings.validate()?;
         Ok(Self {
@@ -99,7 +94,6 @@ impl BackOff {
         })
     }
 
-    /// The first delay.
     pub(crate) const fn initial(&self) -> Duration {
         self.settings.initial
     }
@@ -153,7 +147,6 @@ impl BackOff {
         of_pod.insert(container.to_owned(), entry);
     }
 
-    /// Drops the entries of a pod.
     pub(crate) fn forget(&mut self, pod: &PodUid) {
         self.pods.remove(pod);
     }

@@ -12,33 +12,30 @@ use pleg::core::Resources;
 
 use crate::cri_config::{FieldError, linux_resources};
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
-use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolicy};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
 impl PodSpec {
     /// The specification of a pod. What is left out has the API's default.
     pub(crate) fn from_pod(pod: &Pod) -> Self {
-        let Some(spec) = &pod.spec else {
-            return Self::new(Vec::new());
-        };
-        let init = spec.init_containers.iter().flatten().map(|c| {
-            let role = match is_sidecar(c) {
-                true => ContainerRole::Sidecar,
-                false => ContainerRole::Init,
-            };
-            container_spec(spec, c, role)
+        let default = ApiSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&default);
+        let init = spec.init_containers.iter().flatten();
+        let init = init.map(|c| match is_sidecar(c) {
+            true => container_spec(spec, c, ContainerRole::Sidecar),
+            false => container_spec(spec, c, ContainerRole::Init),
         });
         let regular = spec.containers.iter();
         let regular = regular.map(|c| container_spec(spec, c, ContainerRole::Regular));
         // A deletion may shorten the grace period.
         let grace = pod.metadata.deletion_grace_period_seconds;
-        let grace = grace
-            .or(spec.termination_grace_period_seconds)
-            .unwrap_or(30);
-        let mut made = Self::new(init.chain(regular).collect());
-        made.restart_policy = restart_policy(spec);
-        made.host_network = spec.host_network == Some(true);
-        made.termination_grace_period = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-        made
+        let grace = grace.or(spec.termination_grace_period_seconds);
+        let grace = u64::try_from(grace.unwrap_or(30)).unwrap_or(0);
+        Self {
+            restart_policy: policy(spec.restart_policy.as_deref()),
+            containers: init.chain(regular).collect(),
+            termination_grace_period: Duration::from_secs(grace),
+            host_network: spec.host_network == Some(true),
+        }
     }
 }
 
@@ -57,46 +54,22 @@ pub(crate) fn is_sidecar(container: &Container) -> bool {
 
 /// Returns true if the container is restarted after it exited with that code.
 pub(crate) fn restarts(container: &Container, spec: &ApiSpec, exit_code: i32) -> bool {
-    let mut made = ContainerSpec::new(&*container.name);
-    set_restart_rule(&mut made, container);
-    made.restarts(restart_policy(spec), exit_code)
+    let made = container_spec(spec, container, ContainerRole::Regular);
+    made.restarts(policy(spec.restart_policy.as_deref()), exit_code)
 }
 
-fn restart_policy(pod: &ApiSpec) -> RestartPolicy {
-    policy(pod.restart_policy.as_deref().unwrap_or_default())
-}
-
-fn policy(name: &str) -> RestartPolicy {
+fn policy(name: Option<&str>) -> RestartPolicy {
     match name {
-        "Never" => RestartPolicy::Never,
-        "OnFailure" => RestartPolicy::OnFailure,
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
         _ => RestartPolicy::Always,
     }
 }
 
-/// The restart rule of a container: its own policy, and exit codes.
-fn set_restart_rule(made: &mut ContainerSpec, container: &Container) {
-    made.restart_policy = container.restart_policy.as_deref().map(policy);
-    let rules = container.restart_policy_rules.iter().flatten();
-    let codes = rules.filter(|rule| rule.action == "Restart");
-    let codes = codes.filter_map(|rule| rule.exit_codes.as_ref());
-    let codes = codes.filter_map(|codes| {
-        let values = codes.values.clone().unwrap_or_default();
-        match codes.operator.as_str() {
-            "In" => Some(ExitCodes::In(values)),
-            "NotIn" => Some(ExitCodes::NotIn(values)),
-            _ => None,
-        }
-    });
-    made.restart_on = codes.collect();
-}
-
 fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> ContainerSpec {
-    let mut made = ContainerSpec::new(&*container.name);
-    made.role = role;
-    set_restart_rule(&mut made, container);
-    made.hash = container_hash(container);
-    made.resources = container.resources.as_ref().map(|resources| {
+    let rules = container.restart_policy_rules.iter().flatten();
+    let rules = rules.filter(|rule| rule.action == "Restart");
+    let resources = container.resources.as_ref().map(|resources| {
         // The memory of the node does not matter for these.
         let linux = linux_resources(pod, Some(resources), 0);
         let mut made = Resources::default();
@@ -105,7 +78,15 @@ fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> 
         made.memory_limit = linux.memory_limit_in_bytes;
         made
     });
-    made
+    let own_policy = container.restart_policy.as_deref();
+    ContainerSpec {
+        name: container.name.clone(),
+        role,
+        hash: container_hash(container),
+        resources,
+        restart_policy: own_policy.map(|name| policy(Some(name))),
+        restart_on: rules.filter_map(|rule| rule.exit_codes.clone()).collect(),
+    }
 }
 
 /// Of what cannot be changed while the container runs: its name and its image, as upstream. The

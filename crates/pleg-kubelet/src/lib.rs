@@ -30,7 +30,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod actions;
-mod api_time;
 pub mod backoff;
 pub mod cri_config;
 mod downward;
@@ -58,10 +57,10 @@ mod unsupported;
 pub mod volumes;
 pub mod worker;
 
-pub use api_time::api_time;
 pub use from_pod::container_hash;
 /// The version whose types this crate takes and returns. Types of another version pass through JSON.
 pub use k8s_openapi;
+pub use pod_status::api_time;
 pub use unsupported::{fields_at, unsupported};
 
 /// The guard of a mutex whose owner may have panicked: every change of what it guards is complete.

@@ -76,7 +76,6 @@ impl PodDirectories {
         remove_directory(&directory)
     }
 
-    /// The pods that have a directory.
     pub(crate) fn uids(&self) -> Result<Vec<PodUid>, VolumeError> {
         let names = names_in(&self.root)?;
         Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
@@ -111,7 +110,6 @@ impl PodDirectories {
         self.below(uid, SUB_PATHS, &[volume, container, &at.to_string()])
     }
 
-    /// The hosts file of a pod.
     pub(crate) fn hosts(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
         self.below(uid, "etc-hosts", &[])
     }

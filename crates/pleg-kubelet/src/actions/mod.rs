@@ -71,7 +71,6 @@ pub(crate) fn pod_actions(
 /// The shortest grace period, as upstream, whatever the pod says.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
-/// A decision in progress.
 struct Decision<'a> {
     desired: &'a Wanted<'a>,
     view: &'a PodView,

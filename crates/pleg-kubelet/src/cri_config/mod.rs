@@ -21,7 +21,7 @@ use crate::pod_name::PodName;
 use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, VolumeError, file_name, names_in};
 
-pub(crate) use container::{ContainerInput, container_config};
+pub(crate) use container::ContainerInput;
 pub(crate) use env::expand;
 pub(crate) use resources::linux_resources;
 pub(crate) use sandbox::host_name_of;

@@ -11,7 +11,6 @@ use crate::volumes::VolumeError;
 
 use super::{NodeConfig, security, text};
 
-/// The longest host name.
 const HOST_NAME_MAX: usize = 63;
 
 /// The configuration of the sandbox number `attempt` of a pod.

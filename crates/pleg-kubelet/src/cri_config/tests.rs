@@ -12,8 +12,9 @@ use pleg_cri::v1::{
 };
 use serde_json::{Value, json};
 
-use super::{ContainerInput, FieldError, NodeConfig, container_config, sandbox_config};
+use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::container_hash;
+use crate::downward::Fields;
 use crate::notation::rows;
 use crate::volumes::PodDirectories;
 
@@ -56,15 +57,19 @@ fn app(mut container: Value) -> Result<ContainerConfig, FieldError> {
 
 /// The configuration of the container at that index.
 fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
-    let input = ContainerInput {
+    let of = Fields {
         pod,
+        node: &node(),
+        pod_ips: &[IpAddr::from([10, 0, 0, 7])],
+    };
+    let input = ContainerInput {
+        of,
         container: &pod.spec.as_ref().unwrap().containers[at],
         attempt: 3,
         restart_count: 3,
         image_ref: "sha256:9",
-        pod_ips: &[IpAddr::from([10, 0, 0, 7])],
     };
-    container_config(&input, &node()).map(|(config, _)| config)
+    input.config().map(|(config, _)| config)
 }
 
 /// The labels of a pod.

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 use pleg_cri::v1::ContainerConfig;
+use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
-use crate::cri_config::{ContainerInput, FieldError, container_config};
+use crate::cri_config::{ContainerInput, FieldError};
 use crate::hosts::hosts;
 use crate::lock;
 use crate::names;
@@ -176,7 +177,7 @@ impl<S> Performing<'_, S> {
         &self,
         input: &ContainerInput<'_>,
     ) -> Result<ContainerConfig, FieldError> {
-        let (config, sub_paths) = container_config(input, &self.performer.node)?;
+        let (config, sub_paths) = input.config()?;
         if sub_paths.is_empty() {
             return Ok(config);
         }
@@ -210,18 +211,10 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Work on the file system, of each pod one piece at a time: one that hangs cannot be cancelled, and
+/// The last work on the file system of each pod, one piece at a time: one that hangs cannot be cancelled, and
 /// another one would hang as well.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    busy: Arc<Mutex<BTreeSet<PodUid>>>,
-}
-
-/// The pod is busy until this is dropped.
-struct Busy {
-    all: Arc<Mutex<BTreeSet<PodUid>>>,
-    uid: PodUid,
-}
+pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 
 impl Files {
     async fn run<T: Send + 'static>(
@@ -230,33 +223,22 @@ impl Files {
         uid: &PodUid,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        if !lock(&self.busy).insert(uid.clone()) {
-            return Err(hangs());
-        }
-        let busy = Busy {
-            all: self.busy.clone(),
-            uid: uid.clone(),
+        let hangs =
+            || VolumeError("the file system does not respond: does a mount hang?".to_owned());
+        let task = {
+            let mut busy = lock(&self.0);
+            busy.retain(|_, task| !task.is_finished());
+            if busy.contains_key(uid) {
+                return Err(hangs());
+            }
+            let task = tokio::task::spawn_blocking(work);
+            busy.insert(uid.clone(), task.abort_handle());
+            task
         };
-        let task = tokio::task::spawn_blocking(move || {
-            let _busy = busy;
-            work()
-        });
         tokio::select! {
-            done = task => done.unwrap_or_else(|panic| {
-                Err(VolumeError::at("".as_ref())(std::io::Error::other(panic)))
-            }),
+            done = task => done.unwrap_or_else(|panic| Err(VolumeError(panic.to_string()))),
             () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(hangs()),
         }
-    }
-}
-
-fn hangs() -> VolumeError {
-    VolumeError("the file system does not respond: does a mount hang?".to_owned())
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        lock(&self.all).remove(&self.uid);
     }
 }
 
@@ -286,9 +268,8 @@ mod tests {
         let other = files.run(clock, &PodUid::from("q"), || Ok(())).await;
         assert!(other.is_ok(), "{other:?}");
         drop(release);
-        while lock(&files.busy).contains(&uid) {
+        while files.run(clock, &uid, || Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
-        assert!(files.run(clock, &uid, || Ok(())).await.is_ok());
     }
 }

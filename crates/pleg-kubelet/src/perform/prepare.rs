@@ -10,6 +10,7 @@ use pleg_cri::v1;
 use super::{PerformError, Performed, Performing, container_of};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, sandbox_config};
+use crate::downward::Fields;
 use crate::plan::Plan;
 use crate::pod_name::PodName;
 use crate::pod_status::crash_loop_back_off;
@@ -145,12 +146,15 @@ impl<S> Performing<'_, S> {
         let sources = &self.performer.sources;
         let container = &sources.with_environment(pod, container).await?;
         let input = ContainerInput {
-            pod,
+            of: Fields {
+                pod,
+                node: &self.performer.node,
+                pod_ips: &self.performer.pod_ips(self.run, pod),
+            },
             container,
             attempt: start.attempt,
             restart_count: start.restart_count,
             image_ref: image,
-            pod_ips: &self.performer.pod_ips(self.run, pod),
         };
         let config = self.config_with_paths(&input).await;
         let mut config = config.map_err(PerformError::of(format!("container {}", start.name)))?;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use pleg::Exit;
 use pleg::core;
 
-use crate::api_time::api_time;
+use super::api_time;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
 use pleg::core::ContainerStatus;
 use pleg::{Exit, WallTime};
 
-use crate::api_time::api_time;
+use super::api_time;
 
 /// Upstream's reason if a container's end is not known.
 const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";

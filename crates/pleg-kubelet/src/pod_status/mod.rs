@@ -17,15 +17,24 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use pleg::{Exit, Id, PodView, WallTime};
 
-use crate::api_time::api_time;
 use crate::pod_name::PodName;
 use crate::probe::ProbeResults;
 
 pub(crate) use deadline::time_left;
 pub use qos::qos_class;
 pub use resources::with_default_requests;
+
+/// A time as the API has it, in whole seconds.
+#[must_use]
+pub fn api_time(at: WallTime) -> Time {
+    let seconds = at.as_nanos().div_euclid(1_000_000_000);
+    // Every number of nanoseconds is a valid time.
+    Time(Timestamp::from_second(seconds).unwrap_or_default())
+}
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
 pub(crate) fn crash_loop_back_off(
@@ -128,7 +137,7 @@ pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
         (status.reason, status.message) = (before.reason.clone(), before.message.clone());
     }
-    let phase = deadline::failed(&mut status, spec, previous, state.now).unwrap_or(phase);
+    let phase = deadline::failed(&mut status, state.pod, previous, state.now).unwrap_or(phase);
     status.phase = Some(phase.to_owned());
     let conditions = conditions::conditions(state, spec, &all, phase, previous);
     status.conditions = Some(conditions);

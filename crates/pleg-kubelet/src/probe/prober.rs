@@ -51,7 +51,6 @@ impl<E> fmt::Debug for Prober<E> {
 struct Shared<E> {
     pleg: Pleg,
     exec: E,
-    clock: Clock,
     /// Of pods on the host network.
     host_address: String,
 }
@@ -76,7 +75,6 @@ impl<E: Exec> Prober<E> {
     #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
-            clock: pleg.clock(),
             pleg: pleg.clone(),
             exec,
             host_address: host_address.to_owned(),
@@ -187,8 +185,10 @@ async fn supervise<E: Exec>(
             Err(panic) if panic.is_panic() => {
                 tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
                     %panic, "a probe panicked; it is started again");
-                let next = shared.clock.now().after(probe.timing.period);
-                shared.clock.sleep_until(next).await;
+                let clock = shared.pleg.clock();
+                clock
+                    .sleep_until(clock.now().after(probe.timing.period))
+                    .await;
             }
             _ => return,
         }
@@ -207,7 +207,8 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
         };
         let status = shared.pleg.get(&uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
-        let (mut changed, due) = states.observe(&probe, container, &shared.clock, is_recheck);
+        let (mut changed, due) =
+            states.observe(&probe, container, &shared.pleg.clock(), is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;

@@ -145,8 +145,8 @@ impl<R: Reconcile> Driver<R> {
     }
 }
 
-/// Completes when the workers must end, or every handle was dropped.
+/// Completes when the workers must end, or their handle was dropped.
 pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    // An error says that every handle was dropped.
+    // An error says that the handle was dropped.
     let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }

@@ -116,23 +116,12 @@ const JITTER: f64 = 0.5;
 /// How long a run waits for its view.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The workers of all pods.
-///
-/// Cheap to clone. They are aborted when the last handle is dropped.
-#[must_use = "the workers are aborted when the last handle is dropped"]
+/// The workers of all pods. They are aborted when it is dropped.
+#[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
-    stop: Arc<watch::Sender<Stop>>,
-}
-
-impl<S> Clone for PodWorkers<S> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-            stop: self.stop.clone(),
-        }
-    }
+    stop: watch::Sender<Stop>,
 }
 
 /// The request to end the workers.
@@ -226,7 +215,6 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         let (stop, stopped) = watch::channel(Stop::No);
         let driver = driver::Driver::new(pleg, reconciler, shared.clone(), stopped);
         drop(tokio::spawn(driver.run()));
-        let stop = Arc::new(stop);
         Self { shared, stop }
     }
 

@@ -324,7 +324,7 @@ async fn shutdown_begins_no_run_and_aborts_hung_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_end_with_the_generator_and_with_their_last_handle() {
+async fn workers_end_with_the_generator_and_with_their_handle() {
     let node = Node::start(&[("p", Does::Nothing)]).await;
     node.pleg.shutdown().await;
     node.workers.ended().await;

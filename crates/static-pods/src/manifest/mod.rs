@@ -29,18 +29,8 @@ pub struct Manifest {
     pub file: PathBuf,
     /// The pod, with its uid, its name with the name of the node, and its namespace.
     pub pod: Pod,
-    /// Paths of fields in the file that the API does not have. Only with [`UnknownFields::Ignore`].
+    /// Paths of fields in the file that the API does not have. Only with [`ParseOptions::ignores_unknown_fields`].
     pub ignored: Vec<String>,
-}
-
-/// What to do with a field that the API does not have, for example because it is misspelt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownFields {
-    /// The manifest is an error.
-    #[default]
-    Refuse,
-    /// The field has no effect, as in upstream's kubelet. It is in [`Manifest::ignored`].
-    Ignore,
 }
 
 /// How manifests are read. The name of a node alone is enough: `"node1".into()`.
@@ -48,15 +38,16 @@ pub enum UnknownFields {
 pub struct ParseOptions {
     /// The name of the node.
     pub node: String,
-    /// What to do with fields that the API does not have.
-    pub unknown_fields: UnknownFields,
+    /// Fields that the API does not have, for example because they are misspelt, have no effect, as in upstream's kubelet, and
+    /// are in [`Manifest::ignored`]. By default they are an error.
+    pub ignores_unknown_fields: bool,
 }
 
 impl From<&str> for ParseOptions {
     fn from(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            ..Self::default()
+            ignores_unknown_fields: false,
         }
     }
 }
@@ -112,8 +103,7 @@ impl Manifest {
     /// pod that follows from them: they can be changed while the pod runs.
     ///
     /// # Errors
-    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown (see
-    /// [`UnknownFields`]), [`validate`] rejects a value, or the pod needs what is [`unsupported`].
+    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown, [`validate`] rejects a value, or the pod needs what is [`unsupported`].
     pub fn parse(
         file: &Path,
         contents: &str,
@@ -159,23 +149,19 @@ impl Manifest {
         mut given: Value,
         options: &ParseOptions,
     ) -> Result<Self, ManifestError> {
-        let ParseOptions {
-            node,
-            unknown_fields,
-        } = options;
         fields::quantities_as_text(&mut given);
         let of_field = |error| ManifestError::of_field(file, error);
         let mut pod = yaml::pod(&given).map_err(of_field)?;
         let understood = serde_json::to_value(&pod).unwrap_or_default();
         let ignored = fields::unknown(&given, &understood);
-        if let (Some(field), UnknownFields::Refuse) = (ignored.first(), unknown_fields) {
+        if let Some(field) = ignored.first().filter(|_| !options.ignores_unknown_fields) {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
         fields::no_references(&pod).map_err(of_field)?;
         let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
-        complete(&mut pod, file, node);
+        complete(&mut pod, file, &options.node);
         full_name_fits(&pod).map_err(of_field)?;
         Ok(Self {
             file: file.to_owned(),

@@ -6,7 +6,7 @@ mod source;
 
 use std::path::Path;
 
-use static_pods::manifest::{Manifest, ParseOptions, UnknownFields};
+use static_pods::manifest::{Manifest, ParseOptions};
 
 const WEB: &str = "
 apiVersion: v1
@@ -187,10 +187,8 @@ fn unknown_fields_are_ignored_on_request() {
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
         .replacen("path: /srv", "path: /srv, future: {a: [1]}", 1);
-    let ignoring = ParseOptions {
-        node: "Node1".to_owned(),
-        unknown_fields: UnknownFields::Ignore,
-    };
+    let mut ignoring = ParseOptions::from("Node1");
+    ignoring.ignores_unknown_fields = true;
     let read = |contents: &str| Manifest::parse(Path::new("web.yaml"), contents, ignoring.clone());
     let manifest = read(&contents).unwrap_or_else(|error| panic!("{error}"));
     let ignored = [
