@@ -351,21 +351,15 @@ mod tests {
             (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
         ] {
             let containers = memory_limits.map(|limit| {
-                let limits: BTreeMap<_, _> = limit
-                    .as_str()
-                    .map(|limit| ("memory", limit))
-                    .into_iter()
-                    .collect();
+                let limits = limit.as_str().map(|limit| json!({"memory": limit}));
                 json!({"name": "c", "resources": {"limits": limits}})
             });
             let volume =
                 json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
             let spec = json!({"containers": containers, "volumes": [volume]});
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let source = spec
-                .volumes
-                .as_ref()
-                .and_then(|volumes| volumes[0].empty_dir.as_ref());
+            let mut volumes = spec.volumes.iter().flatten();
+            let source = volumes.find_map(|volume| volume.empty_dir.as_ref());
             assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
         }
     }

@@ -17,7 +17,7 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-const SUFFIXES: [(&str, i128); 14] = [
+const SUFFIXES: [(&str, i128); 15] = [
     ("Ki", NANO << 10),
     ("Mi", NANO << 20),
     ("Gi", NANO << 30),
@@ -32,6 +32,7 @@ const SUFFIXES: [(&str, i128); 14] = [
     ("G", NANO * NANO),
     ("T", 1_000 * NANO * NANO),
     ("P", 1_000_000 * NANO * NANO),
+    ("E", NANO * NANO * NANO),
 ];
 
 impl Amount {
@@ -110,15 +111,14 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     let Some(Amount(amount)) = parse(text).filter(|_| !has_exponent) else {
         return quantity.clone();
     };
-    let (mut amount, mut units) = (amount, vec![("", NANO)]);
+    let is_binary = text.ends_with('i') && amount.abs() >= 1024 * NANO;
     let (binary, decimal) = SUFFIXES.split_at(6);
-    if text.ends_with('i') && amount.abs() >= 1024 * NANO {
-        amount = i128::from(Amount(amount).value()) * NANO;
-        units.extend(binary);
-    } else {
-        units.extend(decimal);
-        units.push(("E", 1_000_000_000 * NANO * NANO));
-    }
+    let (amount, of_kind) = match is_binary {
+        true => (i128::from(Amount(amount).value()) * NANO, binary),
+        false => (amount, decimal),
+    };
+    let mut units = vec![("", NANO)];
+    units.extend(of_kind);
     units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
     let fits = units
         .into_iter()
@@ -176,9 +176,6 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     }
     if let Some((_, unit)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) {
         return Some((*unit, 0));
-    }
-    if suffix == "E" {
-        return Some((NANO, 18));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     // More digits do not matter: the amount is the limit, or the least.

@@ -142,7 +142,7 @@ impl<'a> One<'a> {
         };
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
         if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
-            status.state = Some(ended::state(ended::not_located()));
+            status.state = Some(ended::state(ended::unknown(ended::NOT_LOCATED)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
         if self.code_may_come(newest) {
@@ -229,7 +229,7 @@ impl<'a> One<'a> {
         }
         let was_running = self.previous.is_some_and(is_running);
         if was_running && last_terminated(status).is_none() {
-            status.last_state = Some(ended::state(ended::vanished()));
+            status.last_state = Some(ended::state(ended::unknown(ended::VANISHED)));
             if self.state.pod.metadata.deletion_timestamp.is_none() {
                 status.restart_count = status.restart_count.saturating_add(1);
             }

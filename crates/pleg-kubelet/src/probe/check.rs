@@ -13,7 +13,6 @@ use pleg_cri::CriClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::state::Outcome;
 use super::{grpc, tls};
 
 /// The largest response body that is read. Upstream's limit.
@@ -76,13 +75,13 @@ impl CheckError {
         }
     }
 
-    /// What it means for the probe. A check that could not be performed changes nothing, as upstream;
-    /// a command that took too long has failed.
-    pub(super) fn outcome(&self) -> Outcome {
+    /// Returns false if the check could not be performed, which changes nothing, as upstream. A command that took too long
+    /// has failed.
+    pub(super) fn is_failure(&self) -> bool {
         match self {
-            Self::Exec(error) if error.kind != CallErrorKind::DeadlineExceeded => Outcome::Unknown,
-            Self::Invalid(_) => Outcome::Unknown,
-            _ => Outcome::Failure,
+            Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
+            Self::Invalid(_) => false,
+            _ => true,
         }
     }
 }
@@ -162,12 +161,8 @@ fn request(
     path: &str,
     headers: &[(String, String)],
 ) -> Result<Request<Empty<Bytes>>, CheckError> {
-    let path = if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        format!("/{path}")
-    };
-    let mut request = Request::get(path)
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut request = Request::get(format!("{slash}{path}"))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
@@ -258,5 +253,17 @@ fn host_and_port(host: &str, port: u16) -> String {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_could_not_be_run_is_no_failure() {
+        let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
+        assert!(!is_failure(CallErrorKind::Unavailable));
+        assert!(is_failure(CallErrorKind::DeadlineExceeded));
     }
 }

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::check::{Check, Exec};
-use super::state::{Outcome, ProbeState, ProbeTiming};
+use super::check::{Check, CheckError, Exec};
+use super::state::{ProbeState, ProbeTiming};
 use super::{ProbeKind, ProbeResults};
 use crate::from_pod::probes_of;
 use crate::lock;
@@ -213,16 +213,15 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;
             let checked = probe.check.perform(&shared.exec, &id, address, timeout);
-            let outcome = match checked.await {
-                Ok(()) => Outcome::Success,
-                Err(error) => {
-                    tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
-                        %error, "a probe failed");
-                    error.outcome()
-                }
-            };
-            if let Some(state) = lock(&states.by_container).get_mut(&probe.key()) {
-                changed |= state.checked(&id, outcome);
+            let result = checked.await;
+            if let Err(error) = &result {
+                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                    %error, "a probe failed");
+            }
+            if result.as_ref().err().is_none_or(CheckError::is_failure)
+                && let Some(state) = lock(&states.by_container).get_mut(&probe.key())
+            {
+                changed |= state.checked(&id, result.is_ok());
             }
         }
         if changed {
@@ -255,10 +254,8 @@ impl States {
             return (false, None);
         };
         let (now, before) = (clock.now(), state.container().cloned());
-        let changed = match container {
-            Some(container) => state.running(&container.id, now, age(container, clock)),
-            None => state.not_running(),
-        };
+        let running = container.map(|container| (&container.id, age(container, clock)));
+        let changed = state.observe(running, now);
         let is_new = before.as_ref() != state.container();
         let due = state.due(now).filter(|_| !is_recheck || is_new);
         (changed, due.cloned())

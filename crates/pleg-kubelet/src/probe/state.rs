@@ -22,17 +22,6 @@ pub(crate) struct ProbeTiming {
     pub(crate) failure_threshold: u32,
 }
 
-/// The outcome of one check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It succeeded.
-    Success,
-    /// It failed, or took longer than its time-out.
-    Failure,
-    /// It could not be performed. It changes nothing.
-    Unknown,
-}
-
 /// The probe of the present container: its result and what counts towards the next one.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeState {
@@ -46,8 +35,8 @@ struct Observed {
     id: Id,
     first_check: Instant,
     succeeds: bool,
-    /// The last outcome, and how often in a row it came.
-    last: Outcome,
+    /// The last outcome, and how often in a row it came. A check that could not be performed has none.
+    last: Option<bool>,
     in_a_row: u32,
     /// The probe failed, and the container is to be restarted: no further checks.
     on_hold: bool,
@@ -63,28 +52,21 @@ impl ProbeState {
         }
     }
 
-    /// The container with this id runs, and has run for `age`. If it is another one than before, the
+    /// The container with this id runs, and has run for that time; or none runs. If it is another one than before, the
     /// probe begins anew. Returns true if that changed the result.
-    pub(super) fn running(&mut self, id: &Id, now: Instant, age: Duration) -> bool {
-        if self.container.as_ref().is_some_and(|c| c.id == *id) {
+    pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
+        if self.container() == running.map(|(id, _)| id) {
             return false;
         }
         let before = self.succeeds();
-        self.container = Some(Observed {
+        self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
             first_check: now.after(self.timing.initial_delay.saturating_sub(age)),
             succeeds: self.kind == ProbeKind::Liveness,
-            last: Outcome::Unknown,
+            last: None,
             in_a_row: 0,
             on_hold: false,
         });
-        before != self.succeeds()
-    }
-
-    /// No container of that name runs. Returns true if that changed the result.
-    pub(super) fn not_running(&mut self) -> bool {
-        let before = self.succeeds();
-        self.container = None;
         before != self.succeeds()
     }
 
@@ -97,22 +79,18 @@ impl ProbeState {
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// A check of that container has ended. Returns true if that changed the result.
-    pub(super) fn checked(&mut self, id: &Id, outcome: Outcome) -> bool {
+    /// A check of that container has succeeded or failed. Returns true if that changed the result.
+    pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
         };
-        if outcome == Outcome::Unknown {
-            return false;
+        if container.last.replace(succeeds) != Some(succeeds) {
+            container.in_a_row = 0;
         }
-        if container.last == outcome {
-            container.in_a_row = container.in_a_row.saturating_add(1);
-        } else {
-            (container.last, container.in_a_row) = (outcome, 1);
-        }
-        let (succeeds, enough) = match outcome {
-            Outcome::Success => (true, self.timing.success_threshold),
-            Outcome::Failure | Outcome::Unknown => (false, self.timing.failure_threshold),
+        container.in_a_row = container.in_a_row.saturating_add(1);
+        let enough = match succeeds {
+            true => self.timing.success_threshold,
+            false => self.timing.failure_threshold,
         };
         if container.in_a_row < enough {
             return false;
@@ -136,11 +114,10 @@ impl ProbeState {
 
     /// Returns true if the probe succeeds for that container.
     pub(super) fn succeeds_for(&self, id: &Id) -> bool {
-        self.container
-            .as_ref()
-            .map_or(self.kind == ProbeKind::Liveness, |c| {
-                c.id == *id && c.succeeds
-            })
+        match &self.container {
+            Some(container) => container.id == *id && container.succeeds,
+            None => self.kind == ProbeKind::Liveness,
+        }
     }
 
     /// The container that is checked.
@@ -176,11 +153,11 @@ mod tests {
         };
         let mut state = ProbeState::new(kind, timing);
         let id = Id::from("a");
-        state.running(&id, at(0), Duration::ZERO);
+        state.observe(Some((&id, Duration::ZERO)), at(0));
         (state, id)
     }
 
-    /// The outcomes of checks: s, f or u (success, failure, unknown), in upper case if the state changes with it. Then whether the
+    /// The outcomes of checks: s or f (success, failure), in upper case if the state changes with it. Then whether the
     /// probe succeeds, and the container has failed.
     #[test]
     fn state_changes_at_the_thresholds() {
@@ -188,8 +165,6 @@ mod tests {
             (Liveness, (1, 3), "", true, false),
             (Liveness, (1, 3), "fsff", true, false),
             (Liveness, (1, 3), "fsffF", false, true),
-            // A check that could not be performed does not count.
-            (Liveness, (1, 3), "ffuF", false, true),
             (Readiness, (2, 1), "", false, false),
             (Readiness, (2, 1), "sS", true, false),
             (Readiness, (2, 1), "sSF", false, false),
@@ -198,14 +173,10 @@ mod tests {
         ] {
             let (mut state, id) = running(kind, thresholds);
             for outcome in outcomes.chars() {
-                let checked = match outcome.to_ascii_lowercase() {
-                    's' => Outcome::Success,
-                    'f' => Outcome::Failure,
-                    _ => Outcome::Unknown,
-                };
-                let changes = outcome.is_ascii_uppercase();
+                let (is_success, changes) =
+                    (outcome.eq_ignore_ascii_case(&'s'), outcome.is_uppercase());
                 assert_eq!(
-                    state.checked(&id, checked),
+                    state.checked(&id, is_success),
                     changes,
                     "{outcome} of {outcomes}"
                 );
@@ -222,9 +193,10 @@ mod tests {
     #[test]
     fn late_outcome_of_an_earlier_container_does_not_count() {
         let (mut state, id) = running(Liveness, (1, 1));
-        assert!(state.checked(&id, Outcome::Failure));
-        assert!(state.running(&Id::from("b"), at(10), Duration::ZERO));
-        assert!(!state.checked(&id, Outcome::Failure) && state.succeeds());
+        assert!(state.checked(&id, false));
+        let next = Id::from("b");
+        assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
+        assert!(!state.checked(&id, false) && state.succeeds());
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }

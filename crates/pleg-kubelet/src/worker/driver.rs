@@ -1,12 +1,9 @@
 //! The task that wakes the workers, and starts one for each pod that has none.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures::FutureExt as _;
-use oorandom::Rand64;
 use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -24,7 +21,6 @@ pub(super) struct Driver<R: Reconcile> {
     /// What wakes each worker.
     pub(super) workers: BTreeMap<PodUid, Arc<Notify>>,
     tasks: JoinSet<PodUid>,
-    random: Rand64,
 }
 
 impl<R: Reconcile> Driver<R> {
@@ -34,7 +30,6 @@ impl<R: Reconcile> Driver<R> {
         shared: Arc<Shared<R::Spec>>,
         stop: watch::Receiver<Stop>,
     ) -> Self {
-        let seed = RandomState::new().build_hasher().finish();
         Self {
             subscription: pleg.subscribe(),
             pleg,
@@ -44,7 +39,6 @@ impl<R: Reconcile> Driver<R> {
             stop,
             workers: BTreeMap::new(),
             tasks: JoinSet::new(),
-            random: Rand64::new(seed.into()),
         }
     }
 
@@ -112,7 +106,6 @@ impl<R: Reconcile> Driver<R> {
             shared: self.shared.clone(),
             permits: self.permits.clone(),
             stop: self.stop.clone(),
-            random: Rand64::new(self.random.rand_u64().into()),
             is_deleted: false,
             is_ours: false,
             error: String::new(),
@@ -139,8 +132,6 @@ impl<R: Reconcile> Driver<R> {
             () = ends => {}
             () = clock.sleep_until(deadline) => {}
         }
-        let aborted = self.tasks.len();
-        self.shared.aborted.store(aborted, Ordering::Release);
         self.tasks.shutdown().await;
     }
 }

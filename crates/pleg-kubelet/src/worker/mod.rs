@@ -21,7 +21,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -138,7 +137,6 @@ struct Shared<S> {
     specs: Mutex<Specs<S>>,
     /// Tells the driver that pods were woken.
     notify: Notify,
-    aborted: AtomicUsize,
     /// Announces changes of `specs`.
     changes: watch::Sender<()>,
 }
@@ -175,7 +173,6 @@ impl<S> Shared<S> {
                 graces: BTreeMap::new(),
             }),
             notify: Notify::new(),
-            aborted: AtomicUsize::new(0),
             changes: watch::Sender::new(()),
         }
     }
@@ -265,14 +262,12 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     }
 
     /// Begins no further run, waits until `deadline` for those in progress, and then aborts them.
-    /// Returns the number of aborted runs.
     ///
     /// # Cancel safety
     /// Dropping the future does not revoke the shutdown; it goes on until the deadline.
-    pub async fn shutdown(&self, deadline: Instant) -> usize {
+    pub async fn shutdown(&self, deadline: Instant) {
         self.stop.send_replace(Stop::By(deadline));
         self.ended().await;
-        self.shared.aborted.load(Ordering::Acquire)
     }
 
     /// Completes when the workers have ended: after [`shutdown`](Self::shutdown), or because the

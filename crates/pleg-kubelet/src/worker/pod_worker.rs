@@ -1,12 +1,12 @@
 //! The worker of one pod: runs it whenever it was woken or is due.
 
 use std::any::Any;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use oorandom::Rand64;
 use pleg::{Instant, PodUid};
 use tokio::sync::{Semaphore, watch};
 
@@ -20,7 +20,6 @@ pub(super) struct Worker<R: Reconcile> {
     pub(super) shared: Arc<Shared<R::Spec>>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<Stop>,
-    pub(super) random: Rand64,
     /// A run without a specification has begun. The pod ends before it begins anew.
     pub(super) is_deleted: bool,
     /// The pod had a specification, or the reconciler claimed it.
@@ -130,10 +129,9 @@ impl<R: Reconcile> Worker<R> {
         ))
     }
 
-    fn jittered(&mut self, pause: Duration) -> Instant {
-        self.run
-            .now()
-            .after(pause.mul_f64(1.0 + JITTER * self.random.rand_float()))
+    fn jittered(&self, pause: Duration) -> Instant {
+        let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+        self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
     }
 
     /// Logs an error when it comes, and when it is over.
