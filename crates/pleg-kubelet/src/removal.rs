@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, renameat};
+use nix::fcntl::{OFlag, ResolveFlag, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use crate::mounts::open_beneath;
 use crate::volumes::VolumeError;
 
 /// Directories nested deeper are moved to the top of the tree before their removal. Each level has an open
@@ -70,14 +71,8 @@ pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
 
 /// Opens a directory that is neither a symbolic link nor a mount point.
 fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_XDEV,
-        );
-    openat2(parent, name, how)
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+    open_beneath(parent, name, flags, ResolveFlag::RESOLVE_NO_XDEV)
 }
 
 struct Walk<'a> {

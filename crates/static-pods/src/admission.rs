@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::host_ports::host_port_conflict;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::pod_status::{failed_status, with_default_requests};
+use pleg_kubelet::pod_status::{qos_class, with_default_requests};
 use pleg_kubelet::quantity::Amount;
 
 /// What a node offers to pods.
@@ -83,11 +83,15 @@ impl Rejection {
     /// The status of a pod that was rejected.
     #[must_use]
     pub fn status(&self, pod: &Pod) -> PodStatus {
-        failed_status(
-            pod,
-            &self.reason,
-            &format!("Pod was rejected: {}", self.message),
-        )
+        let class = pod.spec.as_ref().map(qos_class);
+        PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(self.reason.clone()),
+            message: Some(format!("Pod was rejected: {}", self.message)),
+            qos_class: class.map(str::to_owned),
+            observed_generation: pod.metadata.generation,
+            ..PodStatus::default()
+        }
     }
 }
 

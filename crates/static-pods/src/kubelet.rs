@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::admission::{NodeFacts, admit};
 use crate::credentials::DockerConfig;
-use crate::manifest::Manifest;
+use crate::manifest::{MANIFEST_NODE, Manifest};
 use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
 use pleg::core::Kind;
@@ -16,7 +16,6 @@ use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::names;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
 use pleg_kubelet::probe::Prober;
@@ -101,7 +100,7 @@ impl Reconcile for Kubelet {
     /// Pods of this node's manifests. Others are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
-        sandboxes.any(|s| s.details.annotations.get(names::MANIFEST_NODE) == Some(self.node.name()))
+        sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))
     }
 
     fn error_policy(&self, _: &PodUid, error: &RunError<Error>, failures: u32) -> Duration {

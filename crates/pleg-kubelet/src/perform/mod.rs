@@ -1,4 +1,4 @@
-//! Performs plans with calls to the runtime (feature `k8s-openapi`).
+//! Performs plans with calls to the runtime.
 
 mod calls;
 mod extend;

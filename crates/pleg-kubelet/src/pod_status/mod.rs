@@ -66,21 +66,6 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// The status of a pod that failed before any of its containers was created, for example because the node does not
-/// admit it.
-#[must_use]
-pub fn failed_status(pod: &Pod, reason: &str, message: &str) -> PodStatus {
-    let class = pod.spec.as_ref().map(qos_class);
-    PodStatus {
-        phase: Some(phase::FAILED.to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        qos_class: class.map(str::to_owned),
-        observed_generation: pod.metadata.generation,
-        ..PodStatus::default()
-    }
-}
-
 /// What a pod's status is made from: mostly [`Observed`](crate::plan::Observed).
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,

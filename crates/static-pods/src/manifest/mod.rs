@@ -21,6 +21,12 @@ use pleg_kubelet::unsupported;
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
 
+/// Annotation: the hash of a static pod's manifest, which is its uid.
+const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+/// Annotation of a pod that was made from a manifest here, and of its sandbox: the name of the node.
+/// Static pods of other kubelets do not have it.
+pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
+
 /// A static pod that this kubelet can run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -196,8 +202,8 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
     pod.metadata.namespace = Some(namespace.unwrap_or_else(|| "default".to_owned()));
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
-    annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
-    annotations.insert(names::MANIFEST_NODE.to_owned(), node.to_owned());
+    annotations.insert(CONFIG_HASH.to_owned(), uid.clone());
+    annotations.insert(MANIFEST_NODE.to_owned(), node.to_owned());
     pod.metadata.uid = Some(uid);
     if let Some(spec) = &mut pod.spec {
         spec.node_name = Some(node.to_owned());

@@ -77,80 +77,75 @@ fn is(kind: &str, text: &str) -> bool {
 /// * `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.
 pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
-    match check.strip_prefix("keys ") {
-        Some(kind) => {
-            let keys = value
-                .as_object()
-                .into_iter()
-                .flat_map(|object| object.keys());
-            keys.filter_map(|key| of_text(key, kind)).collect()
-        }
-        None => problem(value, check).into_iter().collect(),
-    }
+    let Some(kind) = check.strip_prefix("keys ") else {
+        return problem(value, check).into_iter().collect();
+    };
+    let object = value.as_object();
+    let keys = object.into_iter().flat_map(|object| object.keys());
+    keys.filter_map(|key| of_text(key, kind)).collect()
 }
 
 fn problem(value: &Value, check: &str) -> Option<String> {
     let text = value.as_str().unwrap_or_default();
-    if let Some(kind) = check.strip_prefix("empty or ") {
-        return of_text(text, kind).filter(|_| !text.is_empty());
-    }
-    if let Some(allowed) = check.strip_prefix("one of ") {
-        let is_wrong = !text.is_empty() && allowed.split(", ").all(|allowed| allowed != text);
-        return is_wrong.then(|| format!("{text:?} is none of {allowed}"));
-    }
-    if let Some(names) = check.strip_prefix("one field ") {
-        let is_counted = |name: &&String| match names.strip_prefix("of ") {
-            Some(names) => names.split(", ").any(|counted| counted == *name),
-            None => names != format!("except {name}"),
-        };
-        let given: Vec<_> = value
-            .as_object()?
-            .keys()
-            .filter(is_counted)
-            .map(|n| &**n)
-            .collect();
-        return (given.len() > 1).then(|| format!("{} are given: keep one", given.join(" and ")));
-    }
-    if let Some(most) = check
-        .strip_prefix("at most ")
-        .and_then(|rest| rest.strip_suffix(" elements"))
-    {
-        let given = value.as_array()?.len();
-        return (given > most.parse().ok()?)
-            .then(|| format!("{given} are too many: write at most {most}"));
-    }
-    if let Some((least, most)) = check
-        .strip_prefix("from ")
-        .and_then(|range| range.split_once(" to "))
-    {
-        let (number, range) = (value.as_i64()?, least.parse().ok()?..=most.parse().ok()?);
-        let problem = || format!("{number} is not allowed: write a number from {least} to {most}");
-        return (!range.contains(&number)).then(problem);
-    }
-    if let Some(least) = check.strip_prefix("at least ") {
-        let number = value.as_i64()?;
-        let problem = || format!("{number} is not allowed: write {least} or more");
-        return (number < least.parse().ok()?).then(problem);
-    }
-    if let Some(place) = check.strip_prefix("1 ") {
-        let number = value.as_i64()?;
-        return (number > 1).then(|| format!("{number} is not allowed {place}: write 1"));
-    }
-    match (check, value) {
-        ("amount", _) => amount(text),
-        ("port", Value::Number(_)) => problem(value, "from 1 to 65535"),
-        ("port", _) if text.parse::<u16>().is_ok() => Some(format!(
+    let words: Vec<&str> = check.split(' ').collect();
+    match words[..] {
+        ["empty", "or", ..] if text.is_empty() => None,
+        ["empty", "or", ..] => of_text(text, check.trim_start_matches("empty or ")),
+        ["one", "of", ..] => {
+            let allowed = check.trim_start_matches("one of ");
+            let is_allowed = text.is_empty() || allowed.split(", ").any(|allowed| allowed == text);
+            (!is_allowed).then(|| format!("{text:?} is none of {allowed}"))
+        }
+        ["from", least, "to", most] => {
+            let (number, range) = (value.as_i64()?, least.parse().ok()?..=most.parse().ok()?);
+            let rule = format!("write a number from {least} to {most}");
+            (!range.contains(&number)).then(|| format!("{number} is not allowed: {rule}"))
+        }
+        ["at", "least", least] => {
+            let number = value.as_i64().filter(|n| Some(*n) < least.parse().ok())?;
+            Some(format!("{number} is not allowed: write {least} or more"))
+        }
+        ["1", "in", "a", field] => {
+            let number = value.as_i64().filter(|number| *number > 1)?;
+            Some(format!("{number} is not allowed in a {field}: write 1"))
+        }
+        ["at", "most", most, "elements"] => {
+            let given = value.as_array()?.len();
+            let is_wrong = Some(given) > most.parse().ok();
+            is_wrong.then(|| format!("{given} are too many: write at most {most}"))
+        }
+        ["one", "field", "of", ..] => {
+            let names: Vec<&str> = check
+                .trim_start_matches("one field of ")
+                .split(", ")
+                .collect();
+            several(value, |name| names.contains(&name))
+        }
+        ["one", "field", "except", other] => several(value, |name| name != other),
+        ["amount"] => amount(text),
+        ["port"] if value.is_number() => problem(value, "from 1 to 65535"),
+        ["port"] if text.parse::<u16>().is_ok() => Some(format!(
             "{text:?} is a text: write the number without quotes"
         )),
-        ("port", _) => of_text(text, "port name"),
-        (kind, _) => of_text(text, kind),
+        ["port"] => of_text(text, "port name"),
+        _ => of_text(text, check),
     }
 }
 
+/// The problem of an object that has several of the fields which are counted.
+fn several(object: &Value, is_counted: impl Fn(&str) -> bool) -> Option<String> {
+    let names = object.as_object()?.keys().map(|name| &**name);
+    let given: Vec<&str> = names.filter(|name| is_counted(name)).collect();
+    (given.len() > 1).then(|| format!("{} are given: keep one", given.join(" and ")))
+}
+
 fn of_text(text: &str, kind: &str) -> Option<String> {
+    (!is(kind, text)).then(|| format!("{text:?} is not {}", described(kind).unwrap_or(kind)))
+}
+
+fn described(kind: &str) -> Option<&'static str> {
     let mut kinds = KINDS.lines().filter_map(|line| line.split_once(": "));
-    let (_, what) = kinds.find(|(name, _)| *name == kind)?;
-    (!is(kind, text)).then(|| format!("{text:?} is not {what}"))
+    kinds.find(|(name, _)| *name == kind).map(|(_, what)| what)
 }
 
 fn amount(text: &str) -> Option<String> {
@@ -169,16 +164,14 @@ fn is_basic(resource: &str) -> bool {
 fn is_field(text: &str) -> bool {
     let maps = ["metadata.labels['", "metadata.annotations['"];
     let key = maps.iter().find_map(|map| text.strip_prefix(map));
-    match (
-        key.and_then(|key| key.strip_suffix("']")),
-        text.split_once('.'),
-    ) {
-        (Some(key), _) => is_key(key),
-        (None, Some(("metadata", name))) => matches!(name, "name" | "namespace" | "uid"),
-        (None, Some(("spec", name))) => matches!(name, "nodeName" | "serviceAccountName"),
-        (None, Some(("status", name))) => matches!(name, "hostIP" | "hostIPs" | "podIP" | "podIPs"),
+    let key = key.and_then(|key| key.strip_suffix("']"));
+    let is_plain = match text.split_once('.') {
+        Some(("metadata", name)) => matches!(name, "name" | "namespace" | "uid"),
+        Some(("spec", name)) => matches!(name, "nodeName" | "serviceAccountName"),
+        Some(("status", name)) => matches!(name, "hostIP" | "hostIPs" | "podIP" | "podIPs"),
         _ => false,
-    }
+    };
+    is_plain || key.is_some_and(is_key)
 }
 
 /// Lower-case letters, digits and `-`, with a letter or digit at both ends: a DNS label, of any length.
@@ -210,4 +203,31 @@ fn is_key_name(text: &str) -> bool {
 fn is_port_name(text: &str) -> bool {
     let has_letter = text.chars().any(|c| c.is_ascii_lowercase());
     text.len() <= 15 && has_letter && is_label(text) && !text.contains("--")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_a_known_check() {
+        let rules = super::super::table::RULES.lines();
+        for (path, check) in rules.filter_map(|rule| rule.split_once(": ")) {
+            let kind = check
+                .trim_start_matches("keys ")
+                .trim_start_matches("empty or ");
+            let starts = [
+                "if ",
+                "one of ",
+                "one field ",
+                "from ",
+                "at ",
+                "1 in ",
+                "amount",
+                "port",
+            ];
+            let is_known = starts.iter().any(|start| check.starts_with(start));
+            assert!(is_known || described(kind).is_some(), "{path}: {check}");
+        }
+    }
 }
