@@ -28,66 +28,63 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// The input of a garbage collection, besides the status of the pod.
-pub(crate) struct Gc<'a> {
-    /// The pod has no specification, and nothing of it runs.
-    pub(crate) is_deleted: bool,
-    /// Returns true if every registered consumer has acknowledged the Died of this container or
-    /// sandbox. Asked only for what has ended.
-    pub(crate) is_acknowledged: &'a dyn Fn(&Id) -> bool,
+/// What to remove of a pod now, in this order: containers first, and of each name the oldest first. A sandbox is removed by
+/// a later collection than its last container.
+///
+/// `is_deleted`: the pod has no specification, and nothing of it runs. `is_acknowledged` returns true if every registered
+/// consumer has acknowledged the Died of this container or sandbox; it is asked only for what has ended.
+pub(crate) fn removals(
+    pod: &PodStatus,
+    is_deleted: bool,
+    is_acknowledged: impl Fn(&Id) -> bool,
+) -> Vec<Removal> {
+    let (mut removals, kept) = (Vec::new(), usize::from(!is_deleted));
+    let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
+    for container in pod
+        .containers
+        .iter()
+        .filter(|c| c.state != ContainerState::Running)
+    {
+        names.entry(&container.name).or_default().push(container);
+    }
+    for mut dead in names.into_values() {
+        // The id decides between equals, so that the order does not vary.
+        dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
+        let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
+        let waiting = waiting(exited.map(|c| &c.id), &is_acknowledged);
+        // A container that waits counts as the one that is kept.
+        let old = dead.iter().skip(kept).rev();
+        removals.extend(old.filter(|c| !waiting.contains(&c.id)).map(|c| removal(c)));
+    }
+    let used: BTreeSet<_> = pod
+        .containers
+        .iter()
+        .filter_map(|c| c.sandbox.as_ref())
+        .collect();
+    // The status has the newest first.
+    let sandboxes = pod.sandboxes.iter();
+    let ended = sandboxes
+        .clone()
+        .filter(|s| s.state == SandboxState::NotReady);
+    let waiting = waiting(ended.map(|s| &s.id), &is_acknowledged);
+    let old = sandboxes
+        .skip(kept)
+        .rev()
+        .filter(|s| s.state != SandboxState::Ready);
+    let old = old
+        .map(|s| &s.id)
+        .filter(|id| !waiting.contains(id) && !used.contains(id));
+    removals.extend(old.cloned().map(Removal::Sandbox));
+    removals
 }
 
-impl Gc<'_> {
-    /// What to remove now, in this order: containers first, and of each name the oldest first.
-    ///
-    /// A sandbox is removed by a later collection than its last container.
-    pub(crate) fn removals(&self, pod: &PodStatus) -> Vec<Removal> {
-        let mut removals = self.containers(pod);
-        removals.extend(self.sandboxes(pod));
-        removals
-    }
-
-    fn containers(&self, pod: &PodStatus) -> Vec<Removal> {
-        let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
-        let dead = pod
-            .containers
-            .iter()
-            .filter(|c| c.state != ContainerState::Running);
-        for container in dead {
-            names.entry(&container.name).or_default().push(container);
-        }
-        let mut removals = Vec::new();
-        for mut dead in names.into_values() {
-            // The id decides between equals, so that the order does not vary.
-            dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
-            let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
-            let waiting = self.waiting(exited.map(|c| &c.id));
-            // A container that waits counts as the one that is kept.
-            let old = dead.iter().skip(usize::from(!self.is_deleted)).rev();
-            removals.extend(old.filter(|c| !waiting.contains(&c.id)).map(|c| removal(c)));
-        }
-        removals
-    }
-
-    /// Of what has ended, newest first, the ids that wait to be acknowledged.
-    fn waiting<'b>(&self, ended: impl Iterator<Item = &'b Id>) -> BTreeSet<&'b Id> {
-        let unacknowledged = ended.filter(|id| !(self.is_acknowledged)(id));
-        unacknowledged.take(MAX_UNACKNOWLEDGED).collect()
-    }
-
-    fn sandboxes(&self, pod: &PodStatus) -> Vec<Removal> {
-        let containers = pod.containers.iter();
-        let used: BTreeSet<_> = containers.filter_map(|c| c.sandbox.as_ref()).collect();
-        // The status has the newest first.
-        let all = pod.sandboxes.iter();
-        let not_ready = all.clone().filter(|s| s.state == SandboxState::NotReady);
-        let waiting = self.waiting(not_ready.map(|s| &s.id));
-        let old = all.skip(usize::from(!self.is_deleted)).rev();
-        old.filter(|s| s.state != SandboxState::Ready)
-            .filter(|s| !waiting.contains(&s.id) && !used.contains(&s.id))
-            .map(|s| Removal::Sandbox(s.id.clone()))
-            .collect()
-    }
+/// Of what has ended, newest first, the ids that wait to be acknowledged.
+fn waiting<'a>(
+    ended: impl Iterator<Item = &'a Id>,
+    is_acknowledged: impl Fn(&Id) -> bool,
+) -> BTreeSet<&'a Id> {
+    let unacknowledged = ended.filter(|id| !is_acknowledged(id));
+    unacknowledged.take(MAX_UNACKNOWLEDGED).collect()
 }
 
 fn removal(container: &ContainerStatus) -> Removal {
@@ -122,16 +119,12 @@ mod tests {
 
     /// What is removed of a pod with these containers or sandboxes. The exits of the last ids are not acknowledged.
     fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
-        let is_acknowledged = &|id: &Id| !unacknowledged.contains(id.as_str());
-        let gc = Gc {
-            is_deleted,
-            is_acknowledged,
-        };
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
         let shown = |removal| match removal {
             Removal::StopContainer(id) => format!("stop {id}"),
             Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
         };
-        let removals = gc.removals(pod).into_iter();
+        let removals = removals(pod, is_deleted, is_acknowledged).into_iter();
         removals.map(shown).collect::<Vec<_>>().join(" ")
     }
 

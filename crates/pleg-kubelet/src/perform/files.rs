@@ -19,7 +19,7 @@ use crate::names;
 use crate::plan::Observed;
 use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::sub_path::SubPath;
-use crate::termination::Source;
+use crate::termination::message;
 use crate::volumes::{VolumeError, file_name};
 use crate::worker::Run;
 
@@ -84,7 +84,9 @@ impl Performer {
         let unread = containers.filter(|c| !known.contains_key(&c.id));
         let sources: Vec<_> = unread.filter_map(|c| self.message_of(status, c)).collect();
         if !sources.is_empty() {
-            let read = |(id, source): (Id, Source)| (id, source.read());
+            let read = |(id, file, log): (Id, PathBuf, Option<PathBuf>)| {
+                (id, message(&file, log.as_deref()))
+            };
             let work = move || Ok(sources.into_iter().map(read).collect::<Vec<_>>());
             match self.files.run(run.clock(), &run.uid, work).await {
                 Ok(messages) => known.extend(messages),
@@ -97,8 +99,12 @@ impl Performer {
         known
     }
 
-    /// Where the message of a container is, once it has ended and its exit code is known.
-    fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<(Id, Source)> {
+    /// The file with the message of a container, once it has ended and its exit code is known; and its log, if that counts.
+    fn message_of(
+        &self,
+        pod: &PodStatus,
+        container: &ContainerStatus,
+    ) -> Option<(Id, PathBuf, Option<PathBuf>)> {
         let code = container.details.exit_code?;
         if container.state != ContainerState::Exited {
             return None;
@@ -110,8 +116,7 @@ impl Performer {
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
         let log = is_log.then(|| self.node.log_of(pod, container).ok());
-        let log = log.flatten();
-        Some((container.id.clone(), Source { file, log }))
+        Some((container.id.clone(), file, log.flatten()))
     }
 }
 

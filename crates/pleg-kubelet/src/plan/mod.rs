@@ -13,7 +13,7 @@ use pleg::{
 
 use crate::actions::{Actions, Desired, PodPhase, WaitReason, Wanted, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::gc::{Gc, Removal};
+use crate::gc::{Removal, removals};
 use crate::history::{Call, PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
@@ -328,11 +328,8 @@ impl<S> Plan<'_, S> {
             let exit = self.all_exits.iter().find(|exit| exit.id == *id);
             exit.is_some_and(|e| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN)
         };
-        let gc = Gc {
-            is_deleted,
-            is_acknowledged: &|id| !unacknowledged.contains(id) || is_deleted && is_old(id),
-        };
-        gc.removals(&self.observed.view.status)
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || is_deleted && is_old(id);
+        removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
     /// Since when something is missing that an inspection may show.

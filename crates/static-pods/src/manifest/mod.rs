@@ -6,7 +6,6 @@ mod source;
 mod yaml;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
@@ -59,8 +58,9 @@ impl From<&str> for ParseOptions {
 }
 
 /// A manifest that cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[error("{}: {}{problem}", file.display(), field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default())]
 pub struct ManifestError {
     /// The file.
     pub file: PathBuf,
@@ -69,18 +69,6 @@ pub struct ManifestError {
     /// What is wrong, and what to do.
     pub problem: String,
 }
-
-impl fmt::Display for ManifestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.file.display())?;
-        if let Some(field) = &self.field {
-            write!(f, "{field}: ")?;
-        }
-        f.write_str(&self.problem)
-    }
-}
-
-impl std::error::Error for ManifestError {}
 
 impl ManifestError {
     fn of_file(file: &Path, problem: impl Into<String>) -> Self {
@@ -164,7 +152,7 @@ impl Manifest {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
-        fields::no_references(&pod).map_err(of_field)?;
+        fields::no_references(&understood).map_err(of_field)?;
         let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, &options.node);
