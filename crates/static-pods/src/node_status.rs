@@ -349,6 +349,10 @@ mod tests {
             let errors = errors(&mut state, wrong);
             let now = WALL.after(Duration::from_secs(10 * step));
             let (condition, has_changed) = state.ready(errors, now);
+            if wrong.is_empty() {
+                let words = [condition.reason, condition.message].map(Option::unwrap);
+                assert_eq!(words, ["KubeletReady", "kubelet is posting ready status"]);
+            }
             let times = [
                 condition.last_transition_time,
                 condition.last_heartbeat_time,

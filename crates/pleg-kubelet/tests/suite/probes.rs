@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pleg::core::{CallError, ContainerDetails, EventType, ReportedState};
+use pleg::core::{CallError, CallErrorKind, ContainerDetails, EventType, ReportedState};
 use pleg::runtime::fake::{FakeRuntime, container, sandbox, with_ips};
 use pleg::{Id, Pleg, PodUid};
 use pleg_kubelet::probe::{Exec, ProbeKind, Prober};
@@ -15,6 +15,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::{SECOND, pass, until};
+
+/// The code of commands that cannot be run.
+const UNAVAILABLE: i32 = -1;
 
 /// Commands end with this code.
 #[derive(Clone, Default)]
@@ -30,6 +33,7 @@ impl Exec for Command {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match self.code.load(Ordering::Relaxed) {
             i32::MAX => panic!("a test panic"),
+            UNAVAILABLE => Err(CallError::new("ExecSync", CallErrorKind::Unavailable, "")),
             i32::MIN => {
                 self.release.notified().await;
                 Ok(0)
@@ -156,7 +160,10 @@ async fn failing_readiness_is_reported_and_recovers() {
 #[tokio::test(start_paused = true)]
 async fn failing_liveness_names_the_container_until_another_runs() {
     let node = node().await;
+    node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));
+    node.pass(100 * SECOND).await;
+    assert_eq!(node.failed(), None, "it was not performed");
     node.ends_with(1);
     node.until_liveness_fails().await;
     let runs = node.runs();
