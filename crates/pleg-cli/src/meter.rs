@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(answered(), first);
         call(&meter, Subject::Node, None).await;
         assert_eq!(answered(), now());
-        let points = meter.calls().list_points(meter.clock().now());
+        let points = meter.calls().lists.points(meter.clock().now());
         let count: u64 = points.iter().map(|point| point.count).sum();
         assert_eq!(count, 3);
         assert!(meter.each().is_empty(), "only doctor keeps them");

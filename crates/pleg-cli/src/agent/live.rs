@@ -12,7 +12,7 @@ use futures::{Stream, stream};
 use hyper::body::{Bytes, Frame};
 use pleg::core::{Instant, WallTime};
 use pleg::runtime::clock::Clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::observer::Observer;
@@ -70,7 +70,6 @@ impl Live {
                 Some(_) => None,
             },
             has_changed: true,
-            is_greeted: false,
             records_due: now,
             view_due: now,
             view_sent: now,
@@ -94,8 +93,6 @@ struct Client {
     since: Option<WallTime>,
     /// There may be records that were not sent.
     has_changed: bool,
-    /// Records were sent, or that there are none.
-    is_greeted: bool,
     /// When records may be sent next, and when a view is sent next.
     records_due: Instant,
     view_due: Instant,
@@ -124,12 +121,9 @@ impl Client {
                 self.view_due = now.after(IDLE_PAUSE);
                 return Some(self.view());
             }
-            let due = match self.has_changed {
-                true => self.view_due.min(self.records_due),
-                false => self.view_due,
-            };
             tokio::select! {
-                () = clock.sleep_until(due) => {}
+                () = clock.sleep_until(self.view_due) => {}
+                () = clock.sleep_until(self.records_due), if self.has_changed => {}
                 changed = self.changes.changed(), if !self.has_changed => {
                     changed.ok()?;
                     self.has_changed = true;
@@ -143,10 +137,9 @@ impl Client {
     /// message may have none: it has the first id.
     fn records(&mut self) -> Option<String> {
         let page = self.live.observer.lines(self.since, self.sent);
-        if self.is_greeted && page.lines.is_empty() && page.head.missed == 0 {
+        if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {
             return None;
         }
-        self.is_greeted = true;
         self.since = None;
         self.sent = page.head.last;
         let id = format!("{}/{}", page.head.agent, page.head.last);
@@ -160,17 +153,12 @@ impl Client {
 
     fn view(&mut self) -> String {
         let view = with_moments(&self.live.observer.view(&self.query)).to_string();
-        // Numbers are compared as they are read from text, because reading may change the last digit. What cannot be read
-        // is sent completely.
-        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let last = self.view.as_deref().and_then(read);
-        let (patch, view) = match (last, read(&view)) {
-            (Some(last), Some(mut view)) => {
-                (difference(&last, &mut view).to_string(), view.to_string())
-            }
-            _ => (view.clone(), view),
-        };
-        self.view = Some(view.into());
+        // Numbers are compared as they are read from text, because reading may change the last digit.
+        let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
+        let mut view: Value = read(&view);
+        let last = self.view.as_deref().map_or_else(|| json!({}), read);
+        let patch = difference(&last, &mut view);
+        self.view = Some(view.to_string().into());
         format!("event: view\ndata: {patch}\n\n")
     }
 }

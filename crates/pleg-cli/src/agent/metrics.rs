@@ -121,38 +121,4 @@ fn own_names(recorded: &str, prefix: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kubelet_names_become_own_names_and_histograms_sums() {
-        let recorded = "\
-# HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
-# TYPE kubelet_pleg_relist_duration_seconds histogram
-kubelet_pleg_relist_duration_seconds_bucket{le=\"+Inf\"} 2
-kubelet_pleg_relist_duration_seconds_sum 0.5
-kubelet_pleg_relist_duration_seconds_count 2
-
-# TYPE kubelet_runtime_operations_total counter
-kubelet_runtime_operations_total{operation_type=\"kubelet_ histogram\"} 3
-
-# TYPE kubelet_running_pods gauge
-kubelet_running_pods 7
-pleg_finding{code=\"a\"} 0
-pleg_finding{code=\"b\"} 1
-";
-        let renamed = "\
-# HELP pleg_relist_duration_seconds Duration of a full list.
-# TYPE pleg_relist_duration_seconds summary
-pleg_relist_duration_seconds_sum 0.5
-pleg_relist_duration_seconds_count 2
-# TYPE pleg_running_pods gauge
-pleg_running_pods 7
-";
-        assert_eq!(own_names(recorded, KUBELET), renamed);
-        assert_eq!(
-            own_names(recorded, ""),
-            format!("{renamed}pleg_finding{{code=\"b\"}} 1\n")
-        );
-    }
-}
+mod tests;

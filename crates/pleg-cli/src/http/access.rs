@@ -37,10 +37,9 @@ impl Access {
                  --tls-cert, --tls-key and --tls-client-ca"
             );
         }
+        let client_ca = args.tls_client_ca.as_deref();
         let tls = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => {
-                Some(tls::acceptor(cert, key, args.tls_client_ca.as_deref())?)
-            }
+            (Some(cert), Some(key)) => Some(tls::acceptor(cert, key, client_ca)?),
             (None, None) if requires_certificate => {
                 bail!("--tls-client-ca needs --tls-cert and --tls-key")
             }
@@ -53,6 +52,14 @@ impl Access {
             tls,
             requires_certificate,
         })
+    }
+
+    /// The scheme of URLs.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => "http",
+        }
     }
 
     /// Returns true if a client must prove who it is.
@@ -84,10 +91,8 @@ impl Access {
     /// Takes a time that does not depend on the digests.
     fn has(&self, given: &str) -> bool {
         let equal = |digest: &String| digest.as_bytes().ct_eq(given.as_bytes());
-        let digests = self.digests.iter();
-        digests
-            .fold(Choice::from(0), |any, d| any | equal(d))
-            .into()
+        let equals = self.digests.iter().map(equal);
+        equals.fold(Choice::from(0), |any, one| any | one).into()
     }
 }
 

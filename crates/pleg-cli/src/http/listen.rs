@@ -64,9 +64,9 @@ impl Listen {
     async fn try_bind(&self) -> io::Result<Listener> {
         match self {
             Self::Tcp(address) => {
-                let socket = match address {
-                    SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                    SocketAddr::V6(_) => TcpSocket::new_v6()?,
+                let socket = match address.is_ipv4() {
+                    true => TcpSocket::new_v4()?,
+                    false => TcpSocket::new_v6()?,
                 };
                 socket.set_reuseaddr(true)?;
                 socket.bind(*address)?;

@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http_body_util::{BodyExt as _, Full};
-use hyper::Response;
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -18,7 +17,7 @@ use hyper::header::{
 };
 use ring::digest;
 
-use crate::http::Reply;
+use crate::http::{self, Reply};
 
 const DOCUMENT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -73,22 +72,18 @@ fn hash(text: &str) -> String {
 
 /// The page, with its headers.
 pub(crate) fn reply() -> Reply {
-    let mut reply = Response::new(Full::new(PAGE.html.clone()).boxed_unsync());
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, PAGE.policy.clone());
-    for (name, value) in [
+    let opener_policy = HeaderName::from_static("cross-origin-opener-policy");
+    let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
         (REFERRER_POLICY, "no-referrer"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+        (opener_policy, "same-origin"),
+    ];
+    let mut reply = http::reply(StatusCode::OK, &headers, PAGE.html.clone());
+    let policy = PAGE.policy.clone();
+    reply.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     reply
 }
 

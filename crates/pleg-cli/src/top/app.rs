@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use pleg::core::Instant;
 
-use super::screen::Theme;
 use super::source::Answer;
 use crate::filter::Selector;
 use crate::view::{MOST_ROWS, PodRow, Query, View};
@@ -15,13 +14,6 @@ use crate::view::{MOST_ROWS, PodRow, Query, View};
 const OLD_AFTER: Duration = Duration::from_secs(3);
 /// How many records are asked for.
 const RECORDS: usize = 100;
-
-/// The command goes on, or ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Continue,
-    Quit,
-}
 
 /// What fills the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +46,7 @@ pub(super) enum Field {
 /// What is shown.
 #[derive(Default)]
 pub(super) struct App {
-    pub(super) theme: Theme,
+    pub(super) colour: bool,
     /// The filters and the order. `asked` adds the rest.
     pub(super) query: Query,
     pub(super) page: Page,
@@ -90,7 +82,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
         Self {
-            theme: Theme { colour },
+            colour,
             query: Query {
                 namespace: namespace.unwrap_or_default(),
                 labels,
@@ -124,23 +116,14 @@ impl App {
     pub(super) fn detailed(&self) -> String {
         match self.page {
             Page::Pod => self.pod.clone(),
-            Page::Pods if self.has_halves => {
-                let row = self.current();
-                row.map_or_else(String::new, |row| row.pod.uid.clone())
-            }
+            Page::Pods if self.has_halves => self.at_cursor(),
             _ => String::new(),
         }
     }
 
     pub(super) fn answer(&mut self, answer: Answer) {
-        let view = match answer.view {
-            Ok(view) => view,
-            Err(error) => {
-                self.error = Some(error);
-                return;
-            }
-        };
-        self.error = None;
+        self.error = answer.view.as_ref().err().cloned();
+        let Ok(view) = answer.view else { return };
         self.answered = Some(answer.at);
         if self.paused {
             self.take_detail(&view);
@@ -166,9 +149,8 @@ impl App {
     fn take_detail(&mut self, answered: &View) {
         let wanted = self.detailed();
         let is_of = |view: &View| {
-            view.detail
-                .as_ref()
-                .is_some_and(|d| d.row.pod.uid == wanted)
+            let detail = view.detail.as_ref();
+            detail.is_some_and(|detail| detail.row.pod.uid == wanted)
         };
         if let Some(shown) = &mut self.view
             && !is_of(shown)
@@ -183,10 +165,14 @@ impl App {
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),
-            _ => self
-                .current()
-                .map_or_else(String::new, |row| row.pod.uid.clone()),
+            _ => self.at_cursor(),
         };
+    }
+
+    /// The uid of the pod at the cursor; empty if there is none.
+    fn at_cursor(&self) -> String {
+        let row = self.current();
+        row.map_or_else(String::new, |row| row.pod.uid.clone())
     }
 
     /// The pod at the cursor.

@@ -19,7 +19,7 @@ use futures::StreamExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::TopArgs;
-use app::{App, Outcome};
+use app::App;
 use source::Source;
 use terminal::Screen;
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Some(Ok(Event::Key(key))) => if app.key(key) == Outcome::Quit { break },
+                Some(Ok(Event::Key(key))) => if app.key(key).is_break() { break },
                 // A new size, for example.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error).context("cannot read from the terminal"),

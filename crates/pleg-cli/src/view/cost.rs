@@ -6,7 +6,7 @@ use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::series::{Point, Series};
+use super::series::Series;
 
 /// How the cost of the generic PLEG is estimated.
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
@@ -15,16 +15,16 @@ const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list c
 /// Costs of a shorter time are not compared.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
-const GENERIC_PERIOD: Duration = Duration::from_secs(1);
+const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 
 /// The measured calls to the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     began: Instant,
     /// Complete lists: two calls each.
-    lists: Series,
+    pub(crate) lists: Series,
     /// Calls about one pod, one container or one sandbox.
-    reads: Series,
+    pub(super) reads: Series,
     last_answer: Option<Instant>,
 }
 
@@ -66,14 +66,6 @@ impl Calls {
     pub(crate) fn unanswered_since(&self) -> Instant {
         self.last_answer.unwrap_or(self.began)
     }
-
-    pub(crate) fn list_points(&self, now: Instant) -> Vec<Point> {
-        self.lists.points(now)
-    }
-
-    pub(super) fn read_points(&self, now: Instant) -> Vec<Point> {
-        self.reads.points(now)
-    }
 }
 
 /// The calls of at most the last quarter of an hour, without the first minute after the start.
@@ -108,23 +100,22 @@ impl Cost {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);
         let (reads, _) = calls.reads.total(now);
-        let generic = u32::try_from(lists)
-            .ok()
-            .filter(|&lists| lists > 0 && span >= COMPARED_AFTER)
-            .map(|lists| {
-                let relist = 2 * (list_time / lists);
-                let relists = span.as_secs_f64() / (GENERIC_PERIOD + relist).as_secs_f64();
-                CallCosts {
-                    lists: 2 * relists as u64,
-                    list_seconds: relists * relist.as_secs_f64(),
-                    reads: statuses.total(now).0,
-                }
-            });
+        let (seconds, list_seconds) = (span.as_secs_f64(), list_time.as_secs_f64());
+        let is_compared = lists > 0 && span >= COMPARED_AFTER;
+        let generic = is_compared.then(|| {
+            let relist = 2.0 * list_seconds / lists as f64;
+            let relists = seconds / (GENERIC_PERIOD_SECONDS + relist);
+            CallCosts {
+                lists: 2 * relists as u64,
+                list_seconds: relists * relist,
+                reads: statuses.total(now).0,
+            }
+        });
         Self {
-            seconds: span.as_secs_f64(),
+            seconds,
             ours: CallCosts {
                 lists,
-                list_seconds: list_time.as_secs_f64(),
+                list_seconds,
                 reads,
             },
             generic,

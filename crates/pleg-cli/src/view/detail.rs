@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
-use super::pods::ago;
-use super::{ContainerRow, ExitRow, PodRow, long, name};
+use super::pods::MOST_OF_POD;
+use super::state::Summary;
+use super::{ContainerRow, ExitRow, PodRow, ago, long, name, problem_of};
 use crate::record::Record;
 
 /// The most entries of each list.
@@ -59,22 +60,16 @@ pub(crate) struct SandboxRow {
 }
 
 impl Detail {
-    pub(super) fn new(
-        view: &PodView,
-        row: PodRow,
-        inputs: &Inputs<'_>,
-        history: Vec<Record>,
-    ) -> Self {
+    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>, history: Vec<Record>) -> Self {
         let status = &view.status;
+        let summary = Summary::new(view, &inputs.problems_by_uid());
         let containers = status.containers.iter().take(MOST_CONTAINERS);
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
         Self {
-            row,
+            row: PodRow::new(&summary, inputs, MOST_OF_POD),
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
-            inspected_seconds: view
-                .details_as_of
-                .map(|at| inputs.now.since(at).as_secs_f64()),
+            inspected_seconds: view.details_as_of.map(|at| inputs.seconds_since(at)),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
             containers: containers
@@ -111,11 +106,7 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
         state: s.state.as_str().to_owned(),
         attempt: s.attempt,
         seconds: s.created_at.map(|at| ago(inputs.wall, at)),
-        problem: match (&s.error, s.status_missing) {
-            (Some(error), _) => long(&error.to_string()),
-            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
-            (None, false) => None,
-        },
+        problem: problem_of(s.error.as_ref(), s.status_missing),
     };
     sandboxes.map(row).collect()
 }
@@ -140,7 +131,7 @@ fn exit(end: &Exit, inputs: &Inputs<'_>) -> ExitRow {
         reason: long(&end.reason),
         seconds: Some(match end.finished_at {
             Some(at) => ago(inputs.wall, at),
-            None => inputs.now.since(end.detected).as_secs_f64(),
+            None => inputs.seconds_since(end.detected),
         }),
     }
 }

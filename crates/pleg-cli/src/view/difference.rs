@@ -140,9 +140,9 @@ fn patch(old: &Value, new: &Value) -> Option<Value> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::sample::Sample;
-    use super::super::{MOST_ROWS, Query};
     use super::*;
+    use crate::view::tests::Sample;
+    use crate::view::{MOST_ROWS, Query};
 
     /// The view `seconds` later, and the patch for a client that has the view of now.
     fn later(

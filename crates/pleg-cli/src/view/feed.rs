@@ -1,6 +1,6 @@
 //! The recent records, bounded in number and length: for views, for `/debug/events` and for `/debug/live`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pleg::core::{Instant, WallTime};
 
@@ -13,7 +13,7 @@ const MOST_RECORDS: usize = 2_000;
 /// The most bytes of records in one response: there may be many clients.
 const PAGE_BYTES: usize = 64 << 10;
 /// The number of seconds over which the rate is averaged.
-const RATE_SECONDS: usize = 10;
+const RATE_SECONDS: u64 = 10;
 
 /// The recent records, oldest first.
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ pub(super) struct Feed {
     /// Everything since then is kept.
     complete_since: WallTime,
     began: Instant,
-    rate: Rate,
+    /// How many events occurred in each of the last seconds that had any.
+    rates: BTreeMap<u64, u64>,
 }
 
 /// Records as JSON, one object per line.
@@ -55,14 +56,17 @@ impl Feed {
             next: 1,
             complete_since: at,
             began,
-            rate: Rate::default(),
+            rates: BTreeMap::new(),
         }
     }
 
     /// Adds a record, and numbers it. What existed at the start has no number: it is no event.
     pub(super) fn add(&mut self, now: Instant, at: WallTime, record: &Record) {
         if record.is_event() {
-            self.rate.add(now);
+            *self.rates.entry(second(now)).or_default() += 1;
+            if self.rates.len() as u64 > RATE_SECONDS + 1 {
+                self.rates.pop_first();
+            }
         }
         let mut record = shortened(record);
         if record.r#type != SYNCED {
@@ -80,12 +84,10 @@ impl Feed {
     /// The records that were added later than `since` and after number `after`, as far as one response
     /// may hold.
     pub(super) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
-        let numbered = self.records.iter();
-        let numbered = numbered.filter_map(|(at, record)| Some((*at, record.seq?, record)));
-        let first = numbered
-            .clone()
-            .next()
-            .map_or(self.next, |(_, number, _)| number);
+        let records = self.records.iter();
+        let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));
+        let first = numbered.clone().next();
+        let first = first.map_or(self.next, |(_, number, _)| number);
         let (mut lines, mut last) = (Vec::new(), after.max(first - 1));
         for (at, number, record) in numbered {
             if number > after && since.is_none_or(|since| at >= since) {
@@ -117,9 +119,19 @@ impl Feed {
     pub(super) fn page(&self, now: Instant, query: &Query) -> FeedPage {
         FeedPage {
             records: self.newest(query.records, |record| query.matches_record(record)),
-            events_per_second: self.rate.per_second(self.began, now),
+            events_per_second: self.events_per_second(now),
             complete_since: utc(self.complete_since).to_string(),
         }
+    }
+
+    /// Without the present second, which is not over, and without the time before the start.
+    fn events_per_second(&self, now: Instant) -> f64 {
+        let now = second(now);
+        let lasted = now
+            .saturating_sub(second(self.began))
+            .clamp(1, RATE_SECONDS);
+        let counts = self.rates.range(now.saturating_sub(RATE_SECONDS)..now);
+        counts.map(|(_, count)| count).sum::<u64>() as f64 / lasted as f64
     }
 
     /// The newest records of a pod, oldest first.
@@ -138,6 +150,10 @@ impl Feed {
     }
 }
 
+fn second(at: Instant) -> u64 {
+    at.since(Instant::ORIGIN).as_secs()
+}
+
 /// The record, with texts that are as long as they may be.
 fn shortened(record: &Record) -> Record {
     let mut record = record.clone();
@@ -153,31 +169,6 @@ fn shortened(record: &Record) -> Record {
         *text = text.as_deref().and_then(long);
     }
     record
-}
-
-/// Counts of the present second and of the last [`RATE_SECONDS`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate([(u64, u64); RATE_SECONDS + 1]);
-
-impl Rate {
-    fn add(&mut self, now: Instant) {
-        let second = now.since(Instant::ORIGIN).as_secs();
-        let slot = &mut self.0[usize::try_from(second).unwrap_or(0) % (RATE_SECONDS + 1)];
-        if slot.0 != second {
-            *slot = (second, 0);
-        }
-        slot.1 += 1;
-    }
-
-    /// Without the present second, which is not over, and without the time before `began`.
-    fn per_second(&self, began: Instant, now: Instant) -> f64 {
-        let second = now.since(Instant::ORIGIN).as_secs();
-        let lasted = second.saturating_sub(began.since(Instant::ORIGIN).as_secs());
-        let last = second.saturating_sub(RATE_SECONDS as u64)..second;
-        let counts = self.0.iter().filter(|(at, _)| last.contains(at));
-        counts.map(|(_, count)| count).sum::<u64>() as f64
-            / lasted.clamp(1, RATE_SECONDS as u64) as f64
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What is remembered of a node between two views, and how a view is computed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use pleg::Exit;
@@ -14,12 +14,11 @@ use super::pods::PodsPage;
 use super::query::Query;
 use super::series::{INTERVAL, Series, interval};
 use super::state::Problem;
-use super::{Latency, MOST_NAME, View};
+use super::{Latency, View, name};
 use crate::json::utc;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::record::Record;
-use crate::text::clip;
 
 /// The most pods that are remembered as changed until the next tick.
 const MOST_CHANGED: usize = 10_000;
@@ -58,6 +57,22 @@ pub(crate) struct Inputs<'a> {
     /// The socket of the runtime.
     pub(crate) runtime: &'a str,
     pub(crate) simulated: bool,
+}
+
+impl Inputs<'_> {
+    pub(super) fn seconds_since(&self, since: Instant) -> f64 {
+        self.now.since(since).as_secs_f64()
+    }
+
+    pub(super) fn problems_by_uid(&self) -> HashMap<&PodUid, &Problem> {
+        self.problems.iter().map(|p| (&p.uid, p)).collect()
+    }
+
+    /// Returns true if there is a finding with this code.
+    pub(super) fn has(&self, code: &str) -> bool {
+        let mut findings = self.picture.findings.iter();
+        findings.any(|finding| finding.code == code)
+    }
 }
 
 impl Model {
@@ -119,8 +134,8 @@ impl Model {
                 interval: interval(now),
                 lists_slow_ms: LIST_SLOW_MS,
                 reads_slow_ms: Health::HUNG_AFTER.as_secs_f64() * 1e3,
-                lists: inputs.calls.list_points(now),
-                reads: inputs.calls.read_points(now),
+                lists: inputs.calls.lists.points(now),
+                reads: inputs.calls.reads.points(now),
                 events: self.events.points(now),
             },
             cost: Cost::new(now, inputs.calls, &self.statuses),
@@ -137,19 +152,9 @@ impl Model {
         let history = self.feed.history(&query.pod, MOST_HISTORY);
         let mut pods = inputs.pods.iter();
         // A view shows no more of a uid.
-        let is_it = |pod: &&PodView| clip(pod.status.uid.as_str(), MOST_NAME) == query.pod;
-        let Some(view) = pods.find(is_it) else {
-            return Detail::gone(inputs, history);
-        };
-        let alone = Query {
-            limit: 1,
-            ..Query::default()
-        };
-        let only = Inputs {
-            pods: std::slice::from_ref(view),
-            ..*inputs
-        };
-        let row = PodsPage::new(&only, &alone).rows.pop()?;
-        Some(Detail::new(view, row, inputs, history))
+        match pods.find(|pod| name(pod.status.uid.as_str()) == query.pod) {
+            Some(view) => Some(Detail::new(view, inputs, history)),
+            None => Detail::gone(inputs, history),
+        }
     }
 }

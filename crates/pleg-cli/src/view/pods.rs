@@ -1,22 +1,19 @@
 //! The pods of a view: one page of those that match, in order.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use pleg::core::{ContainerState, ContainerStatus, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
 use super::query::{MOST_ROWS, Query};
-use super::state::{PodState, Summary, has_failed, newest, state_since};
-use super::{long, name};
+use super::state::{PodState, Summary, has_failed, state_since};
+use super::{ago, long, name, problem_of};
 use crate::record::Pod;
 
 /// The most containers that one page shows beside its pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
 /// The most containers of one pod.
-const MOST_OF_POD: usize = 20;
+pub(super) const MOST_OF_POD: usize = 20;
 
 /// A page of the pods.
 #[skip_serializing_none]
@@ -101,17 +98,15 @@ pub(crate) struct ExitRow {
 
 impl PodsPage {
     pub(super) fn new(inputs: &Inputs<'_>, query: &Query) -> Self {
-        let problems: HashMap<_, _> = inputs.problems.iter().map(|p| (&p.uid, p)).collect();
-        let search = query.search.to_lowercase();
+        let problems = inputs.problems_by_uid();
         let all = inputs.pods.iter().map(|pod| Summary::new(pod, &problems));
-        let mut matching: Vec<_> = all.filter(|pod| query.matches(pod, &search)).collect();
+        let mut matching: Vec<_> = all.filter(|pod| query.matches(pod)).collect();
         matching.sort_unstable_by(|a, b| a.order(b, query.sort));
         if query.reverse {
             matching.reverse();
         }
-        let selected = matching.iter().position(|pod| {
-            !query.selected.is_empty() && *query.selected == *pod.status.uid.as_str()
-        });
+        let mut uids = matching.iter().map(|pod| pod.status.uid.as_str());
+        let selected = uids.position(|uid| !uid.is_empty() && uid == query.selected);
         let rows = matching.iter().skip(query.offset);
         let mut containers = MOST_CONTAINERS;
         let row = |pod: &Summary<'_>| {
@@ -134,15 +129,14 @@ impl PodsPage {
 }
 
 impl PodRow {
-    fn new(pod: &Summary<'_>, inputs: &Inputs<'_>, most: usize) -> Self {
-        let newest = newest(pod.status);
+    pub(super) fn new(pod: &Summary<'_>, inputs: &Inputs<'_>, most: usize) -> Self {
+        let (newest, all) = (&pod.newest, &pod.status.containers);
         let running = newest.iter().filter(|c| c.state == ContainerState::Running);
-        let shown: Vec<_> = newest
-            .iter()
-            .take(most)
-            .map(|c| ContainerRow::new(c, &pod.status.containers, inputs.wall))
+        let shown = newest.iter().take(most);
+        let shown: Vec<_> = shown
+            .map(|c| ContainerRow::new(c, all, inputs.wall))
             .collect();
-        let lasts = |since| inputs.now.since(since).as_secs_f64();
+        let lasts = |since| inputs.seconds_since(since);
         Self {
             pod: Pod {
                 uid: name(pod.status.uid.as_str()),
@@ -154,7 +148,7 @@ impl PodRow {
             names: newest.len(),
             running: running.count(),
             restarts: pod.restarts,
-            last_exit: ExitRow::last(pod.status.containers.iter(), inputs.wall),
+            last_exit: ExitRow::last(all.iter(), inputs.wall),
             changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
             fresh_seconds: pod.as_of.map(lasts),
             problem: pod.problem.and_then(|problem| long(&problem.text)),
@@ -173,11 +167,6 @@ impl ContainerRow {
         wall: WallTime,
     ) -> Self {
         let details = &container.details;
-        let problem = match (&container.error, container.status_missing) {
-            (Some(error), _) => long(&error.to_string()),
-            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
-            (None, false) => None,
-        };
         Self {
             name: name(&container.name),
             id: name(container.id.as_str()),
@@ -189,7 +178,7 @@ impl ContainerRow {
             reason: long(&details.reason),
             last_exit: ExitRow::last(all.iter().filter(|c| c.name == container.name), wall),
             image: name(&details.image),
-            problem,
+            problem: problem_of(container.error.as_ref(), container.status_missing),
         }
     }
 }
@@ -210,10 +199,4 @@ impl ExitRow {
             seconds: details.finished_at.map(|at| ago(wall, at)),
         })
     }
-}
-
-/// The age of a moment in seconds. Zero if the runtime's clock is ahead.
-pub(super) fn ago(now: WallTime, at: WallTime) -> f64 {
-    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
-    Duration::from_nanos(nanos).as_secs_f64()
 }

@@ -10,7 +10,7 @@ use pleg::core::{
 use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 
-use super::Sort;
+use super::query::Sort;
 
 /// The state of a pod. Problems come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,6 +33,13 @@ pub(crate) enum PodState {
     /// Its sandbox is ready, and it has no container.
     Ready,
     Running,
+}
+
+impl PodState {
+    /// Returns true if the runtime does not answer calls about the pod as it must.
+    pub(crate) fn is_problem(self) -> bool {
+        self <= Self::Unknown
+    }
 }
 
 impl fmt::Display for PodState {
@@ -67,13 +74,10 @@ impl From<&PodProblem> for Problem {
 }
 
 /// The newest container of each name, by name. The containers of a pod are newest first.
-pub(super) fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
+fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     let mut names = BTreeSet::new();
-    let mut newest: Vec<_> = status
-        .containers
-        .iter()
-        .filter(|c| names.insert(&*c.name))
-        .collect();
+    let containers = status.containers.iter();
+    let mut newest: Vec<_> = containers.filter(|c| names.insert(&*c.name)).collect();
     newest.sort_by_key(|c| &*c.name);
     newest
 }
@@ -86,6 +90,8 @@ pub(super) fn has_failed(container: &ContainerStatus) -> bool {
 /// What the order and the filters need to know of a pod.
 pub(super) struct Summary<'a> {
     pub(super) status: &'a PodStatus,
+    /// The newest container of each name, by name.
+    pub(super) newest: Vec<&'a ContainerStatus>,
     pub(super) as_of: Option<Instant>,
     pub(super) problem: Option<&'a Problem>,
     pub(super) state: PodState,
@@ -109,24 +115,32 @@ impl<'a> Summary<'a> {
             failed: newest.iter().any(|c| has_failed(c)),
             restarts: newest.iter().map(|c| u64::from(c.attempt)).sum(),
             changed: changed(status),
+            newest,
         }
     }
 
     pub(super) fn order(&self, other: &Self, sort: Sort) -> Ordering {
         let first = match sort {
-            Sort::State => {
-                let key = |s: &Self| (s.state > PodState::Unknown, !s.failed, s.state);
-                key(self).cmp(&key(other))
-            }
+            Sort::State => self.badness().cmp(&other.badness()),
             Sort::Name => Ordering::Equal,
             Sort::Restarts => other.restarts.cmp(&self.restarts),
             Sort::Change => Reverse(self.changed).cmp(&Reverse(other.changed)),
             Sort::Freshness => self.as_of.cmp(&other.as_of),
         };
-        let name = |s: &Self| (s.status.namespace.clone(), s.status.name.clone());
-        first
-            .then_with(|| name(self).cmp(&name(other)))
-            .then_with(|| self.status.uid.cmp(&other.status.uid))
+        let name = |s: &Self| {
+            let status = s.status;
+            (
+                status.namespace.clone(),
+                status.name.clone(),
+                status.uid.clone(),
+            )
+        };
+        first.then_with(|| name(self).cmp(&name(other)))
+    }
+
+    /// Problems are the least, then failed containers.
+    fn badness(&self) -> impl Ord + use<> {
+        (!self.state.is_problem(), !self.failed, self.state)
     }
 }
 

@@ -8,7 +8,7 @@ use ratatui::style::Modifier;
 
 use super::{Reason, SIZES, Top, View};
 use crate::view::Calls;
-use crate::view::sample::Sample;
+use crate::view::tests::Sample;
 
 #[test]
 fn worst_finding_and_its_next_step_come_first() {

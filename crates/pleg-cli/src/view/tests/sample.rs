@@ -9,14 +9,12 @@ use pleg::core::{
     PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
 };
 
-use super::cost::{About, Calls};
-use super::model::{Inputs, Model};
-use super::state::{PodState, Problem};
-use super::{Query, View};
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::picture::runtime::{Problem as CallProblem, Problems};
 use crate::record::{Pod, Record};
+use crate::view::state::PodState;
+use crate::view::{About, Calls, Inputs, Model, Problem, Query, View};
 
 /// A node, 100 s after the start.
 pub(crate) struct Sample {

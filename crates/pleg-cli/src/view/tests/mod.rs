@@ -1,11 +1,16 @@
-//! Tests of the view.
+//! Tests of the view, on a small node.
+
+mod sample;
 
 use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, ContainerStatus, Instant, PodStatus};
 
-use super::sample::Sample;
-use super::{MOST_ROWS, PodState, Query, Sort, View};
+use super::query::Sort;
+use super::state::PodState;
+use super::{MOST_ROWS, Query, View};
+
+pub(crate) use sample::Sample;
 
 /// A query for everything.
 fn all() -> Query {
