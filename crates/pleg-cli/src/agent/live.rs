@@ -157,7 +157,7 @@ impl Client {
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
         let mut view: Value = read(&view);
         let last = self.view.as_deref().map_or_else(|| json!({}), read);
-        let patch = difference(&last, &mut view);
+        let patch = difference(&last, &mut view).unwrap_or_else(|| json!({}));
         self.view = Some(view.to_string().into());
         format!("event: view\ndata: {patch}\n\n")
     }

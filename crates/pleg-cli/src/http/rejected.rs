@@ -43,6 +43,8 @@ impl Rejected {
     /// Logs the counts of each minute.
     pub(super) async fn report(&self) -> Infallible {
         let mut minutes = tokio::time::interval(PERIOD);
+        // The first tick is the start.
+        minutes.tick().await;
         loop {
             minutes.tick().await;
             for line in self.counts() {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::Exit;
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Counters, Health, Instant, PodStatus,
-    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
+    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, StreamState,
+    WallTime,
 };
 
 use crate::picture::Picture;
@@ -25,7 +25,6 @@ pub(crate) struct Sample {
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
-    pub(crate) ends: Vec<Exit>,
     pub(crate) model: Model,
     pub(crate) calls: Calls,
     pub(crate) simulated: bool,
@@ -45,12 +44,11 @@ impl Sample {
         let (now, begin) = (instant(100), instant(0));
         // 2023-11-14, 22:15:00 UTC.
         let wall = WallTime::from_nanos(1_700_000_100_000_000_000);
-        let mut health = Reconciler::new(Settings::default(), begin)
-            .expect("valid settings")
-            .health(now);
+        let reconciler = Reconciler::new(Settings::default(), begin);
+        let mut health = reconciler.expect("valid settings").health(now);
         (health.last_list, health.list_in_flight) = (Some(instant(97)), None);
         health.due = instant(1_000);
-        health.stream = pleg::core::StreamState::Subscribed {
+        health.stream = StreamState::Subscribed {
             since: instant(10),
             confirmed: true,
             proven: true,
@@ -66,7 +64,6 @@ impl Sample {
             health,
             problems: Vec::new(),
             pods: Vec::new(),
-            ends: Vec::new(),
             model: Model::new(begin, ago(wall, 100)),
             calls,
             simulated: false,
@@ -114,9 +111,9 @@ impl Sample {
             running
         };
         status.containers = containers.iter().map(running).collect();
-        let as_of = Some(instant(97));
-        self.pods
-            .push(PodView::new(Arc::new(status), as_of, Some(instant(90))));
+        let (read, inspected) = (Some(instant(97)), Some(instant(90)));
+        let pod = PodView::new(Arc::new(status), read, inspected);
+        self.pods.push(pod);
     }
 
     /// Changes the status of the pod with this name.
@@ -174,10 +171,10 @@ impl Sample {
             wall: self.wall,
             picture: &picture,
             facts: &self.facts,
-            health: &self.health,
+            health,
             problems: &self.problems,
             pods: &self.pods,
-            ends: &self.ends,
+            ends: &[],
             calls: &self.calls,
             node: "node-7",
             runtime: "unix:///run/containerd/containerd.sock",
