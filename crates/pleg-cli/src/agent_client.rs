@@ -91,7 +91,6 @@ impl fmt::Display for AgentUrl {
     }
 }
 
-/// A client of one agent.
 pub(crate) struct AgentClient {
     url: AgentUrl,
     authorization: Option<HeaderValue>,

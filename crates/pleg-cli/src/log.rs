@@ -32,7 +32,6 @@ const VARIABLE: &str = "PLEG_LOG";
 /// Set by systemd to the device and the inode of the journal's socket.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
-/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Text
@@ -136,7 +135,6 @@ where
     }
 }
 
-/// The priority in syslog.
 const fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -8,7 +8,7 @@ use pleg::core::{CallError, CallErrorKind, Id, Instant, PodUid};
 use pleg::runtime::Scope;
 use pleg::runtime::clock::Clock;
 
-use crate::view::{About, Calls};
+use crate::view::Calls;
 
 /// What a call reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,16 +26,6 @@ impl From<&Scope> for Subject {
         match scope {
             Scope::Node => Self::Node,
             Scope::Pod(uid) => Self::Pod(uid.clone()),
-        }
-    }
-}
-
-impl Subject {
-    const fn about(&self) -> About {
-        match self {
-            Self::Node => About::Node,
-            Self::Pod(_) | Self::Id(_) => About::Pod,
-            Self::Runtime => About::Runtime,
         }
     }
 }
@@ -185,7 +175,7 @@ impl InFlight {
         let Some((key, began)) = state.in_flight.remove(&self.number) else {
             return;
         };
-        state.calls.ended(key.1.about(), began, now, answered);
+        state.calls.ended(&key.1, began, now, answered);
         if let Some(calls) = &mut state.by_key {
             record(calls.entry(key).or_default(), now.since(began));
         }

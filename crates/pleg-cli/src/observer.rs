@@ -14,7 +14,7 @@ use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
 use crate::picture::runtime::Problems;
 use crate::record::Record;
-use crate::view::{Inputs, Lines, Model, Problem, Query, View};
+use crate::view::{Inputs, Lines, Model, Query, View};
 
 /// The observer of one node. Clones share what is remembered.
 #[derive(Clone)]
@@ -115,14 +115,14 @@ impl Observer {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let problems: Vec<_> = all.iter().map(Problem::from).collect();
+        let problems = all.iter().map(|p| (p.pod.uid.clone(), p.into()));
         let inputs = Inputs {
             now,
             wall: meter.clock().wall(),
             picture: &Picture::of(&current, &pleg.counters(), &named, &facts, now),
             facts: &facts,
             health: &current,
-            problems: &problems,
+            problems: &problems.collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &meter.calls(),

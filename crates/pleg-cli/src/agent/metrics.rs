@@ -30,7 +30,6 @@ const REDUNDANT: [&str; 3] = [
     "kubelet_runtime_operations_total",
 ];
 
-/// The metrics recorder of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
     recorded: PrometheusHandle,

@@ -39,7 +39,6 @@ const EVENT_STREAM: &str = "text/event-stream";
 const MISDIRECTED: &str = "the header Host must have an IP address or localhost: a page of another site must not \
      read from this one\n";
 
-/// What the agent serves.
 pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
@@ -107,7 +106,6 @@ impl Pages {
         found(METRICS, metrics)
     }
 
-    /// Liveness.
     fn alive(&self) -> Reply {
         match alive(&self.health.ready()) {
             Ok(()) => found(TEXT, "ok\n"),

@@ -19,7 +19,6 @@ const MOST_FILES: &str = "process_max_fds";
 const THREADS: &str = "process_threads";
 const STARTED: &str = "process_start_time_seconds";
 
-/// Registers the descriptions.
 pub(super) fn describe() {
     describe_gauge!(BUILD, "1 for the `version` of pleg.");
     describe_counter!(CPU, CPU_HELP);

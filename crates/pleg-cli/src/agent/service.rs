@@ -25,7 +25,6 @@ use crate::text::{clip, safe};
 /// The most characters of the status.
 const MOST_STATUS: usize = 200;
 
-/// The service manager.
 #[derive(Debug)]
 pub(super) struct Manager {
     /// `None` if there is none.

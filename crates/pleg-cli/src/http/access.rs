@@ -18,7 +18,6 @@ pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
 const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";
 
-/// Who may read what the server shows.
 #[derive(Default)]
 pub(crate) struct Access {
     /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.

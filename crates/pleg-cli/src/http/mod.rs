@@ -54,7 +54,6 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// A response.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// A response with this body and these headers.
@@ -146,7 +145,6 @@ fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     closed.unwrap_or(0)
 }
 
-/// Serves one connection: one request.
 async fn serve_one(
     mut stream: Box<dyn Connection>,
     client: String,

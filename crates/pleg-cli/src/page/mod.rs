@@ -58,7 +58,6 @@ fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(hash))
 }
 
-/// The page, with its headers.
 pub(crate) fn reply() -> Reply {
     let opener_policy = HeaderName::from_static("cross-origin-opener-policy");
     let headers = [

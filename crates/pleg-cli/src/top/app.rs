@@ -27,7 +27,6 @@ pub(super) enum Page {
     Help,
 }
 
-/// What is being typed.
 #[derive(Clone, Debug)]
 pub(super) struct Prompt {
     pub(super) field: Field,
@@ -43,7 +42,6 @@ pub(super) enum Field {
     Labels,
 }
 
-/// What is shown.
 #[derive(Default)]
 pub(super) struct App {
     pub(super) colour: bool,
@@ -93,7 +91,6 @@ impl App {
         }
     }
 
-    /// The next query.
     pub(super) fn asked(&self) -> Query {
         let limit = (3 * self.height).clamp(60, MOST_ROWS);
         let mut query = Query {

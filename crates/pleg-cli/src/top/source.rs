@@ -21,7 +21,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// cost much of its CPU time.
 const PAUSE: u32 = 9;
 
-/// An answer to a query.
 pub(super) struct Answer {
     pub(super) query: Query,
     /// When it came.
@@ -30,7 +29,6 @@ pub(super) struct Answer {
     pub(super) view: Result<Arc<View>, String>,
 }
 
-/// A running source.
 pub(super) struct Source {
     clock: Clock,
     queries: watch::Sender<Query>,
@@ -109,7 +107,6 @@ async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, Pleg, Target)> {
     Ok((observer, pleg, target))
 }
 
-/// What is asked for views.
 enum Node {
     Own(Observer),
     Agent(AgentClient),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::series::Series;
+use crate::meter::Subject;
 
 /// How the cost of the generic PLEG is estimated.
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
@@ -28,17 +29,6 @@ pub(crate) struct Calls {
     last_answer: Option<Instant>,
 }
 
-/// What a call is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
-    /// All pods: a complete list.
-    Node,
-    /// One pod, one container or one sandbox.
-    Pod,
-    /// The runtime: `Version`.
-    Runtime,
-}
-
 impl Calls {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
@@ -50,12 +40,12 @@ impl Calls {
     }
 
     /// A call has ended. `answered` says whether the runtime has answered it.
-    pub(crate) fn ended(&mut self, about: About, began: Instant, now: Instant, answered: bool) {
+    pub(crate) fn ended(&mut self, read: &Subject, began: Instant, now: Instant, answered: bool) {
         let took = now.since(began);
-        match about {
-            About::Node => self.lists.add(now, took),
-            About::Pod => self.reads.add(now, took),
-            About::Runtime => {}
+        match read {
+            Subject::Node => self.lists.add(now, took),
+            Subject::Pod(_) | Subject::Id(_) => self.reads.add(now, took),
+            Subject::Runtime => {}
         }
         if answered {
             self.last_answer = Some(now);
@@ -139,10 +129,10 @@ mod tests {
         // One relist: two calls of 250 ms.
         let ended = at(80);
         let began = Instant::from_origin(Duration::from_millis(79_750));
-        calls.ended(About::Node, began, ended, true);
-        calls.ended(About::Node, began, ended, true);
-        calls.ended(About::Pod, began, ended, true);
-        calls.ended(About::Runtime, began, ended, true);
+        let pod = Subject::Pod("uid".into());
+        for read in [&Subject::Node, &Subject::Node, &pod, &Subject::Runtime] {
+            calls.ended(read, began, ended, true);
+        }
         statuses.add(ended, Duration::ZERO);
         assert_eq!(Cost::new(at(129), &calls, &statuses).generic, None);
         let cost = Cost::new(at(220), &calls, &statuses);
@@ -164,8 +154,8 @@ mod tests {
     #[test]
     fn unanswered_call_is_no_answer() {
         let mut calls = Calls::new(at(0));
-        calls.ended(About::Node, at(1), at(2), true);
-        calls.ended(About::Pod, at(3), at(9), false);
+        calls.ended(&Subject::Node, at(1), at(2), true);
+        calls.ended(&Subject::Node, at(3), at(9), false);
         assert_eq!(calls.unanswered_since(), at(2));
     }
 }

@@ -7,7 +7,6 @@ use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
 use super::pods::MOST_OF_POD;
-use super::state::Summary;
 use super::{ContainerRow, ExitRow, PodRow, ago, long, name, problem_of};
 use crate::record::Record;
 
@@ -18,7 +17,6 @@ const MOST_LABELS: usize = 100;
 pub(super) const MOST_HISTORY: usize = 100;
 const MOST_ENDS: usize = 100;
 
-/// One pod in detail.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -45,7 +43,6 @@ pub(crate) struct Detail {
     pub(crate) history: Vec<Record>,
 }
 
-/// A sandbox.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -62,19 +59,18 @@ pub(crate) struct SandboxRow {
 impl Detail {
     pub(super) fn new(view: &PodView, inputs: &Inputs<'_>, history: Vec<Record>) -> Self {
         let status = &view.status;
-        let summary = Summary::new(view, &inputs.problems_by_uid());
+        let row = PodRow::new(view, inputs);
         let containers = status.containers.iter().take(MOST_CONTAINERS);
+        let containers = containers.map(|c| ContainerRow::new(c, &[], inputs.wall));
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
         Self {
-            row: PodRow::new(&summary, inputs, MOST_OF_POD),
+            row: row.with_containers(status, MOST_OF_POD, inputs.wall),
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
             inspected_seconds: view.details_as_of.map(|at| inputs.seconds_since(at)),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
-            containers: containers
-                .map(|c| ContainerRow::new(c, &[], inputs.wall))
-                .collect(),
+            containers: containers.collect(),
             more_containers: status.containers.len().saturating_sub(MOST_CONTAINERS),
             labels: labels.map(pairs).unwrap_or_default(),
             more_labels: labels.map_or(0, |l| l.len().saturating_sub(MOST_LABELS)),

@@ -104,7 +104,6 @@ impl HealthView {
     }
 }
 
-/// Complete lists.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -127,7 +126,6 @@ impl Relist {
     }
 }
 
-/// The event stream.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -24,7 +24,7 @@ use serde_with::skip_serializing_none;
 
 use crate::record::Record;
 use crate::text::clip;
-pub(crate) use cost::{About, CallCosts, Calls, Cost};
+pub(crate) use cost::{CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
 pub(crate) use difference::{difference, with_moments};
 pub(crate) use feed::Lines;
@@ -33,7 +33,6 @@ pub(crate) use model::{Inputs, Model};
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
 pub(crate) use query::{MOST_ROWS, Query};
 pub(crate) use series::Point;
-pub(crate) use state::Problem;
 
 /// The most characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;

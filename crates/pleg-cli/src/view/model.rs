@@ -47,7 +47,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) health: &'a Health,
     /// The pods whose calls hang or fail.
-    pub(crate) problems: &'a [Problem],
+    pub(crate) problems: &'a HashMap<PodUid, Problem>,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [Exit],
@@ -62,10 +62,6 @@ pub(crate) struct Inputs<'a> {
 impl Inputs<'_> {
     pub(super) fn seconds_since(&self, since: Instant) -> f64 {
         self.now.since(since).as_secs_f64()
-    }
-
-    pub(super) fn problems_by_uid(&self) -> HashMap<&PodUid, &Problem> {
-        self.problems.iter().map(|p| (&p.uid, p)).collect()
     }
 
     /// Returns true if there is a finding with this code.

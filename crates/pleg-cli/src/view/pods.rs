@@ -1,12 +1,14 @@
 //! The pods of a view: one page of those that match, in order.
 
-use pleg::core::{ContainerState, ContainerStatus, WallTime};
+use std::cmp::Ordering;
+
+use pleg::core::{ContainerState, ContainerStatus, PodStatus, PodView, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
-use super::query::{MOST_ROWS, Query};
-use super::state::{PodState, Summary, has_failed, state_since};
+use super::query::{MOST_ROWS, Query, Sort};
+use super::state::{PodState, changed, has_failed, newest, state, state_since};
 use super::{ago, long, name, problem_of};
 use crate::record::Pod;
 
@@ -15,7 +17,6 @@ const MOST_CONTAINERS: usize = 800;
 /// The most containers of one pod.
 pub(super) const MOST_OF_POD: usize = 20;
 
-/// A page of the pods.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -62,7 +63,6 @@ pub(crate) struct PodRow {
     pub(crate) more_containers: usize,
 }
 
-/// A container.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -98,64 +98,96 @@ pub(crate) struct ExitRow {
 
 impl PodsPage {
     pub(super) fn new(inputs: &Inputs<'_>, query: &Query) -> Self {
-        let problems = inputs.problems_by_uid();
-        let all = inputs.pods.iter().map(|pod| Summary::new(pod, &problems));
-        let mut matching: Vec<_> = all.filter(|pod| query.matches(pod)).collect();
-        matching.sort_unstable_by(|a, b| a.order(b, query.sort));
+        let pods = inputs.pods.iter().filter(|pod| query.matches(&pod.status));
+        let mut matching: Vec<_> = pods.map(|pod| (PodRow::new(pod, inputs), pod)).collect();
+        matching.sort_unstable_by(|(a, _), (b, _)| a.order(b, query.sort));
         if query.reverse {
             matching.reverse();
         }
-        let mut uids = matching.iter().map(|pod| pod.status.uid.as_str());
-        let selected = uids.position(|uid| !uid.is_empty() && uid == query.selected);
-        let rows = matching.iter().skip(query.offset);
-        let mut containers = MOST_CONTAINERS;
-        let row = |pod: &Summary<'_>| {
-            let row = PodRow::new(pod, inputs, containers.min(MOST_OF_POD));
-            containers -= row.containers.len();
-            row
-        };
+        let mut uids = matching.iter().map(|(row, _)| &row.pod.uid);
+        let selected = uids.position(|uid| !uid.is_empty() && *uid == query.selected);
         let statuses = inputs.pods.iter().flat_map(|pod| &pod.status.containers);
         let running = statuses.filter(|c| c.state == ContainerState::Running);
-        Self {
+        let mut page = Self {
             total: inputs.pods.len(),
             containers: inputs.pods.iter().map(|p| p.status.containers.len()).sum(),
             running: running.count(),
             matching: matching.len(),
             offset: query.offset,
-            rows: rows.take(query.limit.min(MOST_ROWS)).map(row).collect(),
+            rows: Vec::new(),
             selected,
+        };
+        let mut containers = MOST_CONTAINERS;
+        let shown = matching.into_iter().skip(query.offset);
+        for (row, pod) in shown.take(query.limit.min(MOST_ROWS)) {
+            let row = row.with_containers(&pod.status, containers.min(MOST_OF_POD), inputs.wall);
+            containers -= row.containers.len();
+            page.rows.push(row);
         }
+        page
     }
 }
 
 impl PodRow {
-    pub(super) fn new(pod: &Summary<'_>, inputs: &Inputs<'_>, most: usize) -> Self {
-        let (newest, all) = (&pod.newest, &pod.status.containers);
+    /// The row without its containers.
+    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>) -> Self {
+        let (status, newest) = (&*view.status, newest(&view.status));
         let running = newest.iter().filter(|c| c.state == ContainerState::Running);
-        let shown = newest.iter().take(most);
-        let shown: Vec<_> = shown
-            .map(|c| ContainerRow::new(c, all, inputs.wall))
-            .collect();
-        let lasts = |since| inputs.seconds_since(since);
+        let problem = inputs.problems.get(&status.uid);
         Self {
             pod: Pod {
-                uid: name(pod.status.uid.as_str()),
-                namespace: name(&pod.status.namespace),
-                name: name(&pod.status.name),
+                uid: name(status.uid.as_str()),
+                namespace: name(&status.namespace),
+                name: name(&status.name),
             },
-            state: pod.state,
-            failed: pod.failed,
+            state: problem.map_or_else(|| state(status, &newest), |problem| problem.state),
+            failed: newest.iter().any(|c| has_failed(c)),
             names: newest.len(),
             running: running.count(),
-            restarts: pod.restarts,
-            last_exit: ExitRow::last(all.iter(), inputs.wall),
-            changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
-            fresh_seconds: pod.as_of.map(lasts),
-            problem: pod.problem.and_then(|problem| long(&problem.text)),
-            problem_seconds: pod.problem.map(|problem| lasts(problem.since)),
-            more_containers: newest.len() - shown.len(),
-            containers: shown,
+            restarts: newest.iter().map(|c| u64::from(c.attempt)).sum(),
+            last_exit: ExitRow::last(status.containers.iter(), inputs.wall),
+            changed_seconds: changed(status).map(|at| ago(inputs.wall, at)),
+            fresh_seconds: view.as_of.map(|at| inputs.seconds_since(at)),
+            problem: problem.and_then(|problem| long(&problem.text)),
+            problem_seconds: problem.map(|problem| inputs.seconds_since(problem.since)),
+            ..Self::default()
         }
+    }
+
+    /// Adds the newest container of each name, at most this many.
+    pub(super) fn with_containers(
+        mut self,
+        status: &PodStatus,
+        most: usize,
+        wall: WallTime,
+    ) -> Self {
+        let (newest, all) = (newest(status), &status.containers);
+        let shown = newest.iter().take(most);
+        self.containers = shown.map(|c| ContainerRow::new(c, all, wall)).collect();
+        self.more_containers = newest.len() - self.containers.len();
+        self
+    }
+
+    fn order(&self, other: &Self, sort: Sort) -> Ordering {
+        let age = |seconds: Option<f64>| seconds.unwrap_or(f64::INFINITY);
+        let first = match sort {
+            Sort::State => self.badness().cmp(&other.badness()),
+            Sort::Name => Ordering::Equal,
+            Sort::Restarts => other.restarts.cmp(&self.restarts),
+            Sort::Change => age(self.changed_seconds).total_cmp(&age(other.changed_seconds)),
+            Sort::Freshness => age(other.fresh_seconds).total_cmp(&age(self.fresh_seconds)),
+        };
+        first.then_with(|| self.name().cmp(&other.name()))
+    }
+
+    /// Problems are the least, then failed containers.
+    fn badness(&self) -> impl Ord + use<> {
+        (!self.state.is_problem(), !self.failed, self.state)
+    }
+
+    fn name(&self) -> [&str; 3] {
+        let pod = &self.pod;
+        [&pod.namespace, &pod.name, &pod.uid]
     }
 }
 

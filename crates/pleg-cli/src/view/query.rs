@@ -1,8 +1,8 @@
 //! What of a node is asked for: which pods, in which order, and which page of them.
 
+use pleg::core::PodStatus;
 use serde::{Deserialize, Serialize};
 
-use super::state::Summary;
 use crate::filter::Selector;
 use crate::record::Record;
 
@@ -85,8 +85,7 @@ impl Query {
     }
 
     /// Returns true if the pod is shown.
-    pub(super) fn matches(&self, pod: &Summary<'_>) -> bool {
-        let status = pod.status;
+    pub(super) fn matches(&self, status: &PodStatus) -> bool {
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
         let selected = |selector: &Selector| selector.matches(|key| labels?.get(key));
         let sandboxes = status.sandboxes.iter().map(|s| s.id.as_str());

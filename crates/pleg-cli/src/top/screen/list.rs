@@ -64,18 +64,15 @@ const COLUMNS: [Column; 6] = [
         width: 7,
         from: 94,
         is_number: true,
-        pod: |row| age(row.changed_seconds),
-        container: |container| age(container.seconds),
+        pod: |row| age_or(row.changed_seconds, "–"),
+        container: |container| age_or(container.seconds, "–"),
     },
     Column {
         title: "FRESH",
         width: 7,
         from: 110,
         is_number: true,
-        pod: |row| {
-            row.fresh_seconds
-                .map_or_else(|| "events".to_owned(), seconds)
-        },
+        pod: |row| age_or(row.fresh_seconds, "events"),
         container: |_| String::new(),
     },
     Column {
@@ -92,8 +89,8 @@ fn problem_or(problem: &Option<String>, exit: Option<String>) -> String {
     problem.clone().or(exit).unwrap_or_default()
 }
 
-fn age(lasts: Option<f64>) -> String {
-    lasts.map_or_else(|| "–".to_owned(), seconds)
+fn age_or(age: Option<f64>, unknown: &str) -> String {
+    age.map_or_else(|| unknown.to_owned(), seconds)
 }
 
 /// The end of a container, for example `1 Error`.
@@ -126,11 +123,8 @@ struct Columns<'a> {
 impl<'a> Columns<'a> {
     fn new(view: &'a View, width: u16) -> Self {
         let longest = |text: &dyn Fn(&PodRow) -> String| {
-            let widths = view
-                .pods
-                .rows
-                .iter()
-                .map(|row| crate::text::width(&text(row)));
+            let rows = view.pods.rows.iter();
+            let widths = rows.map(|row| crate::text::width(&text(row)));
             u16::try_from(widths.max().unwrap_or(0)).unwrap_or(u16::MAX)
         };
         let fits = COLUMNS.iter().filter(|column| column.from <= width);
@@ -142,9 +136,8 @@ impl<'a> Columns<'a> {
         let mut widths: Vec<_> = widths.collect();
         let fixed: u16 = widths.iter().map(|width| width + GAP).sum();
         let rest = width.saturating_sub(fixed);
-        let mut name = (2 + longest(&|row| row.pod.shown()))
-            .clamp(22, 60)
-            .min(rest);
+        let name = 2 + longest(&|row| row.pod.shown());
+        let mut name = name.clamp(22, 60).min(rest);
         // The last column gets what the names leave, and at least two fifths.
         if let Some(last @ 0) = widths.last_mut() {
             name = name.min(rest * 3 / 5);
@@ -185,9 +178,8 @@ impl<'a> Columns<'a> {
             _ => (' ', Tone::Dim),
         };
         let exit = row.last_exit.as_ref().filter(|e| e.exit_code != Some(0));
-        let is_recent = exit
-            .and_then(|exit| exit.seconds)
-            .is_some_and(|ago| ago < RECENT_EXIT);
+        let ago = exit.and_then(|exit| exit.seconds);
+        let is_recent = ago.is_some_and(|ago| ago < RECENT_EXIT);
         let (name_tone, note_tone) = match tone {
             Tone::Dim if is_recent => (Tone::Plain, Tone::Warning),
             Tone::Dim => (Tone::Plain, Tone::Dim),
@@ -198,13 +190,11 @@ impl<'a> Columns<'a> {
         // The states are those of the runtime's last answer.
         let is_old = self.view.health.no_answer_seconds.is_some();
         let line = self.row((name, name_tone), |column| {
-            let unsure = if is_old && column.title == STATE {
-                "?"
-            } else {
-                ""
-            };
-            let tone = if column.width == 0 { note_tone } else { tone };
-            ((column.pod)(row) + unsure, tone)
+            let mut text = (column.pod)(row);
+            if is_old && column.title == STATE {
+                text.push('?');
+            }
+            (text, if column.width == 0 { note_tone } else { tone })
         });
         if at_cursor { line.reversed() } else { line }
     }

@@ -24,7 +24,6 @@ const LEAST_FEED: u16 = 4;
 /// With as many columns, the selected pod is beside the list.
 const TWO_HALVES: u16 = 160;
 
-/// Draws everything, in colours if the app has them.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
     draw_coloured(frame, app, now);
     if !app.colour {

@@ -1,20 +1,22 @@
 //! A small node, for tests of views and of what shows them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Counters, Health, Instant, PodStatus,
-    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, StreamState,
-    WallTime,
+    PodUid, PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings,
+    StreamState, WallTime,
 };
 
+use crate::meter::Subject;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::picture::runtime::{Problem as CallProblem, Problems};
 use crate::record::{Pod, Record};
-use crate::view::state::PodState;
-use crate::view::{About, Calls, Inputs, Model, Problem, Query, View};
+use crate::view::state::{PodState, Problem};
+use crate::view::{Calls, Inputs, Model, Query, View};
 
 /// A node, 100 s after the start.
 pub(crate) struct Sample {
@@ -23,7 +25,7 @@ pub(crate) struct Sample {
     pub(crate) facts: Facts,
     pub(crate) pods_in_trouble: Problems,
     pub(crate) health: Health,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: HashMap<PodUid, Problem>,
     pub(crate) pods: Vec<PodView>,
     pub(crate) model: Model,
     pub(crate) calls: Calls,
@@ -55,14 +57,14 @@ impl Sample {
         };
         let mut calls = Calls::new(begin);
         let took = Duration::from_millis(12);
-        calls.ended(About::Node, now, now.after(took), true);
+        calls.ended(&Subject::Node, now, now.after(took), true);
         Self {
             now,
             wall,
             facts: Facts::default(),
             pods_in_trouble: Problems::default(),
             health,
-            problems: Vec::new(),
+            problems: HashMap::new(),
             pods: Vec::new(),
             model: Model::new(begin, ago(wall, 100)),
             calls,
@@ -125,14 +127,15 @@ impl Sample {
 
     /// A status call about the pod hangs for 14 s.
     pub(crate) fn hang(&mut self, name: &str) {
-        self.problems.push(Problem {
-            uid: format!("uid-{name}").as_str().into(),
+        let hung = Problem {
             state: PodState::Hung,
             text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
             since: instant(86),
-        });
+        };
+        let uid = format!("uid-{name}");
+        self.problems.insert(uid.as_str().into(), hung);
         let problem = CallProblem {
-            pod: format!("uid-{name}"),
+            pod: uid,
             kind: "hung".to_owned(),
             operation: "ContainerStatus".to_owned(),
             seconds: 14.0,
