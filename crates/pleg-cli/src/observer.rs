@@ -138,7 +138,7 @@ impl Observer {
     /// may hold.
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.0.meter.clock().wall();
-        self.model().lines(now, since, after)
+        self.model().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {

@@ -15,7 +15,7 @@ use anyhow::anyhow;
 use futures::future::OptionFuture;
 use pleg::core::Settings;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::args::AgentArgs;
 use crate::connect::Target;
@@ -24,7 +24,6 @@ use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
 use crate::signals::Signal;
-use live::Live;
 use metrics::Metrics;
 use pages::{Pages, Rendered};
 use service::Manager;
@@ -42,7 +41,12 @@ pub(crate) async fn run(
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    let url = listener.url(access.scheme())?;
+    let scheme = if access.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let url = listener.url(scheme)?;
     notice(&format!(
         "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
     ));
@@ -63,7 +67,7 @@ pub(crate) async fn run(
         metrics: metrics.clone(),
         rendered: Rendered::default(),
         observer: observer.clone(),
-        live: Live::new(observer.clone(), clock),
+        live_clients: Arc::new(Semaphore::new(live::CLIENTS)),
         is_open_to_host,
     });
     let probed = pages.clone();

@@ -1,7 +1,7 @@
 //! What the agent serves.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, StreamBody};
@@ -14,9 +14,10 @@ use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::checks::State;
-use super::live::Live;
+use super::live;
 use super::metrics::Metrics;
 use crate::http::{self, Reply};
 use crate::json;
@@ -45,7 +46,7 @@ pub(super) struct Pages {
     pub(super) metrics: Metrics,
     pub(super) rendered: Rendered,
     pub(super) observer: Observer,
-    pub(super) live: Live,
+    pub(super) live_clients: Arc<Semaphore>,
     /// Whoever can connect may read everything, and only processes of this host can connect.
     pub(super) is_open_to_host: bool,
 }
@@ -147,11 +148,12 @@ impl Pages {
 
     /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
     fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
-        let last = request.headers().get("last-event-id");
-        let last = last.and_then(|id| id.to_str().ok());
-        let Some(stream) = self.live.stream(query, last) else {
+        let Ok(permit) = self.live_clients.clone().try_acquire_owned() else {
             return unavailable("too many clients of /debug/live; close another page\n");
         };
+        let last = request.headers().get("last-event-id");
+        let last = last.and_then(|id| id.to_str().ok());
+        let stream = live::stream(permit, self.observer.clone(), self.clock, query, last);
         let headers = [(CONTENT_TYPE, EVENT_STREAM), (CACHE_CONTROL, "no-store")];
         let reply = http::reply(StatusCode::OK, &headers, "");
         reply.map(|_| StreamBody::new(stream).boxed_unsync())

@@ -53,14 +53,6 @@ impl Access {
         })
     }
 
-    /// The scheme of URLs.
-    pub(crate) const fn scheme(&self) -> &'static str {
-        match self.tls {
-            Some(_) => "https",
-            None => "http",
-        }
-    }
-
     /// Returns true if a client must prove who it is.
     pub(crate) const fn is_restricted(&self) -> bool {
         !self.digests.is_empty() || self.requires_certificate

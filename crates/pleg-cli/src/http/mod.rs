@@ -139,10 +139,8 @@ async fn accept(
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let own = open.iter().filter(|(other, _)| other == client);
     let has_most = own.count() > CONNECTIONS / 2;
-    let closed = open
-        .iter()
-        .position(|(other, _)| !has_most || other == client);
-    closed.unwrap_or(0)
+    let may_close = |(other, _): &(String, T)| !has_most || other == client;
+    open.iter().position(may_close).unwrap_or(0)
 }
 
 async fn serve_one(

@@ -113,10 +113,9 @@ fn pairs(labels: &Labels) -> Vec<(String, String)> {
 }
 
 fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
-    let newest = inputs.ends.iter().rev().take(MOST_ENDS);
-    let mut ends: Vec<_> = newest.map(|end| exit(end, inputs)).collect();
-    ends.reverse();
-    ends
+    let older = inputs.ends.len().saturating_sub(MOST_ENDS);
+    let newest = inputs.ends.iter().skip(older);
+    newest.map(|end| exit(end, inputs)).collect()
 }
 
 /// Of a sandbox, the name is empty.

@@ -17,7 +17,7 @@ const RATE_SECONDS: u64 = 10;
 
 /// The recent records, oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// When it began, which tells apart the numbers of two processes.
     began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
@@ -83,7 +83,7 @@ impl Feed {
 
     /// The records that were added later than `since` and after number `after`, as far as one response
     /// may hold.
-    pub(super) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
+    pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
         let records = self.records.iter();
         let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));
         let first = numbered.clone().next();

@@ -8,7 +8,7 @@ use pleg::core::{Health, Instant, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};
-use super::feed::{Feed, Lines};
+use super::feed::Feed;
 use super::health::{HealthView, Relist, StreamView};
 use super::pods::PodsPage;
 use super::query::Query;
@@ -30,7 +30,7 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     since: WallTime,
-    feed: Feed,
+    pub(crate) feed: Feed,
     /// The latency of events.
     events: Series,
     /// The pods that have changed since the last tick.
@@ -95,12 +95,6 @@ impl Model {
         {
             self.changed.insert(PodUid::from(pod.uid.as_str()));
         }
-    }
-
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
-    pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
-        self.feed.lines(now, since, after)
     }
 
     /// To be called once a second, as often as the generic PLEG would list. `ids` counts the sandboxes
