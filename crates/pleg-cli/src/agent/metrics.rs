@@ -15,8 +15,7 @@ use crate::picture::facts;
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a
-/// millisecond.
+/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a millisecond.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,

@@ -157,8 +157,7 @@ impl App {
         }
     }
 
-    /// The cursor follows the pod where it is. At the first place it stays there instead: problems
-    /// come there first.
+    /// The cursor follows the pod where it is. At the first place it stays there instead: problems come there first.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),
@@ -167,13 +166,12 @@ impl App {
     }
 
     /// The uid of the pod at the cursor; empty if there is none.
-    fn at_cursor(&self) -> String {
+    pub(super) fn at_cursor(&self) -> String {
         let row = self.current();
         row.map_or_else(String::new, |row| row.pod.uid.clone())
     }
 
-    /// The pod at the cursor.
-    pub(super) fn current(&self) -> Option<&PodRow> {
+    fn current(&self) -> Option<&PodRow> {
         let pods = &self.view.as_ref()?.pods;
         pods.rows.get(self.cursor.checked_sub(pods.offset)?)
     }

@@ -119,29 +119,26 @@ impl App {
     }
 
     fn open(&mut self) {
-        if let Some(row) = self.current() {
-            self.pod = row.pod.uid.clone();
+        self.pod = self.at_cursor();
+        if !self.pod.is_empty() {
             self.toggle(Page::Pod);
         }
     }
 
     fn expand(&mut self) {
-        if let Some(uid) = self.current().map(|row| row.pod.uid.clone())
-            && !self.expanded.remove(&uid)
-        {
+        let uid = self.at_cursor();
+        if !self.expanded.remove(&uid) {
             self.expanded.insert(uid);
         }
     }
 
     fn ask(&mut self, field: Field) {
+        let labels = self.query.labels.as_ref().map(ToString::to_string);
         let text = match field {
             // A new search, as in less.
             Field::Search => String::new(),
             Field::Namespace => self.query.namespace.clone(),
-            Field::Labels => {
-                let labels = self.query.labels.as_ref();
-                labels.map_or_else(String::new, ToString::to_string)
-            }
+            Field::Labels => labels.unwrap_or_default(),
         };
         self.prompt = Some(Prompt {
             field,
@@ -159,9 +156,7 @@ impl App {
         match key.code {
             KeyCode::Esc => self.prompt = None,
             KeyCode::Enter => self.use_prompt(),
-            KeyCode::Backspace => {
-                prompt.text.pop();
-            }
+            KeyCode::Backspace => drop(prompt.text.pop()),
             KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 prompt.text.clear();
             }

@@ -81,8 +81,7 @@ impl Feed {
         }
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
+    /// The records that were added later than `since` and after number `after`, as far as one response may hold.
     pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
         let records = self.records.iter();
         let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));

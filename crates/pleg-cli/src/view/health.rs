@@ -18,8 +18,7 @@ pub(crate) struct HealthView {
     pub(crate) reasons: Vec<Reason>,
     /// How many pods have calls that hang or fail.
     pub(crate) pods: usize,
-    /// For how long the runtime has answered no call, if it does not answer now: what is shown is as
-    /// old.
+    /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
     pub(crate) no_answer_seconds: Option<f64>,
     /// What could not be examined, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -13,7 +13,6 @@ mod model;
 mod pods;
 mod query;
 mod series;
-mod state;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, ContainerStatus, Instant, PodStatus};
 
+use super::pods::PodState;
 use super::query::Sort;
-use super::state::PodState;
 use super::{MOST_ROWS, Query, View};
 
 pub(crate) use sample::Sample;
@@ -46,24 +46,6 @@ fn pods_have_states_restarts_exits_and_ages() {
     assert_eq!(web.containers[0].last_exit.as_ref(), Some(exit));
     let page = &view.pods;
     assert_eq!((page.total, page.containers, page.running), (3, 5, 3));
-}
-
-#[test]
-fn pods_with_problems_come_first_and_name_the_call() {
-    let mut sample = Sample::new();
-    sample.hang("web-1");
-    let view = sample.view(&all());
-    assert_eq!(names(&view)[0], "web-1");
-    let row = &view.pods.rows[0];
-    assert_eq!(row.state, PodState::Hung);
-    assert_eq!(row.problem_seconds, Some(14.0));
-    let problem = row.problem.as_deref().expect("a problem");
-    assert!(problem.starts_with("ContainerStatus does not"), "{problem}");
-    let reason = &view.health.reasons[0];
-    assert_eq!((&*reason.code, reason.seconds), ("pods_hung", Some(14.0)));
-    assert_eq!(reason.runbook, "docs/runbook.md#pods_hung");
-    assert!(reason.action.contains("shim"), "{}", reason.action);
-    assert!(view.health.ready && view.health.no_answer_seconds.is_none());
 }
 
 #[test]

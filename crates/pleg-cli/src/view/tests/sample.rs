@@ -15,7 +15,7 @@ use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::picture::runtime::{Problem as CallProblem, Problems};
 use crate::record::{Pod, Record};
-use crate::view::state::{PodState, Problem};
+use crate::view::pods::{PodState, Problem};
 use crate::view::{Calls, Inputs, Model, Query, View};
 
 /// A node, 100 s after the start.

@@ -59,8 +59,7 @@ async fn pods_are_searched_shown_paused_and_closed_with_keys() {
     browser.assert_no_complaints();
 }
 
-/// From the detection of an event to its place on the page, as the page measures it: both have the same
-/// clock.
+/// From the detection of an event to its place on the page, as the page measures it: both have the same clock.
 const MEASURE: &str = "(() => {
   window.delays = [];
   let newest = '';

@@ -60,8 +60,7 @@ async fn thousand_pods_are_scrolled_with_few_rows() {
     browser.assert_no_complaints();
 }
 
-/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of
-/// one pod.
+/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of one pod.
 const STORM: &str = "(() => {
   const view = VIEW;
   const [row] = Object.values(view.pods.rows);

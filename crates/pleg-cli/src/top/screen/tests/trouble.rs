@@ -25,9 +25,12 @@ fn worst_finding_and_its_next_step_come_first() {
         top.shows("do: See the findings about shims");
         top.shows("Hung 14s");
     }
-    let mut top = Top::new(Sample::new(), (80, 24));
+    let mut top = Top::new(Sample::new(), (120, 40));
     top.sample.hang("web-1");
     top.answer();
+    top.cursor_is_at("shop/web-1");
+    let row = top.line_of("shop/web-1");
+    assert!(row.contains("ContainerStatus does not answer"), "{row}");
     top.shows("docs/runbook.md#pods_hung");
     top.keys("h");
     top.shows("! pods_hung for 14s: calls");
