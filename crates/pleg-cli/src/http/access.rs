@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::header::AUTHORIZATION;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq as _};
 use tokio_rustls::TlsAcceptor;
@@ -64,12 +64,11 @@ impl Access {
         if self.digests.is_empty() {
             return Ok(());
         }
-        let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let token = given
-            .and_then(|given| given.split_at_checked(BEARER.len()))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER))
-            .map(|(_, token)| token)
-            .ok_or(NO_TOKEN)?;
+        let given = headers.get(AUTHORIZATION).ok_or(NO_TOKEN)?.as_bytes();
+        let (scheme, token) = given.split_at_checked(BEARER.len()).ok_or(NO_TOKEN)?;
+        if !scheme.eq_ignore_ascii_case(BEARER) {
+            return Err(NO_TOKEN);
+        }
         if self.has(&hex(token)) {
             Ok(())
         } else if self.has(&String::from_utf8_lossy(token).to_ascii_lowercase()) {

@@ -46,12 +46,12 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
                 Some(Err(error)) => return Err(error).context("cannot read from the terminal"),
                 None => break,
             },
-            answer = source.next() => app.answer(answer.context("the view has ended")?),
+            answer = source.answers.recv() => app.answer(answer.context("the view has ended")?),
             _ = interval.tick() => {}
             _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
         }
         source.ask(app.asked());
-        let now = source.now();
+        let now = source.clock.now();
         terminal
             .0
             .draw(|frame| screen::draw(frame, &mut app, now))?;

@@ -30,9 +30,10 @@ pub(super) struct Answer {
 }
 
 pub(super) struct Source {
-    clock: Clock,
+    /// The clock of the answers.
+    pub(super) clock: Clock,
     queries: watch::Sender<Query>,
-    answers: mpsc::Receiver<Answer>,
+    pub(super) answers: mpsc::Receiver<Answer>,
     /// The generator and its runtime, if they are ours.
     own: Option<(Pleg, Target)>,
 }
@@ -62,11 +63,6 @@ impl Source {
         })
     }
 
-    /// The next answer. `None` if there will be none.
-    pub(super) async fn next(&mut self) -> Option<Answer> {
-        self.answers.recv().await
-    }
-
     /// Answers are about this query from now on.
     pub(super) fn ask(&self, query: Query) {
         self.queries.send_if_modified(|asked| {
@@ -74,11 +70,6 @@ impl Source {
             *asked = query;
             is_other
         });
-    }
-
-    /// Now, by the clock of the answers.
-    pub(super) fn now(&self) -> Instant {
-        self.clock.now()
     }
 
     pub(super) async fn close(self) {

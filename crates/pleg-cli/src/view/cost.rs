@@ -117,10 +117,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
+    use crate::view::tests::at;
 
     #[test]
     fn generic_pleg_lists_each_second_at_the_duration_of_our_lists() {

@@ -19,7 +19,7 @@ const RATE_SECONDS: u64 = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     /// When it began, which tells apart the numbers of two processes.
-    began_at: WallTime,
+    pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     /// The number of the next record.
     next: u64,
@@ -172,17 +172,11 @@ fn shortened(record: &Record) -> Record {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::record::Pod;
     use std::time::Duration;
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
-
-    fn wall(seconds: u64) -> WallTime {
-        WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
-    }
+    use super::*;
+    use crate::record::Pod;
+    use crate::view::tests::{at, wall};
 
     fn event(n: u64, pod: &str) -> Record {
         Record {

@@ -28,7 +28,6 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 /// The recent records, and what was measured. Its size is bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    since: WallTime,
     pub(crate) feed: Feed,
     /// The latency of events.
     events: Series,
@@ -73,7 +72,6 @@ impl Inputs<'_> {
 impl Model {
     pub(crate) fn new(now: Instant, wall: WallTime) -> Self {
         Self {
-            since: wall,
             feed: Feed::new(now, wall),
             events: Series::new(now),
             changed: HashSet::new(),
@@ -111,7 +109,7 @@ impl Model {
         let now = inputs.now;
         View {
             time: utc(inputs.wall).to_string(),
-            since: utc(self.since).to_string(),
+            since: utc(self.feed.began_at).to_string(),
             node: inputs.node.to_owned(),
             runtime: inputs.runtime.to_owned(),
             simulated: inputs.simulated,

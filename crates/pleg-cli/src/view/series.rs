@@ -110,10 +110,7 @@ impl Point {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
+    use crate::view::tests::at;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::text::{Lines, Tone, padded};
+use super::text::{Lines, Tone, counted, padded};
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::text::{latency, time_of_day};
 use crate::view::View;
@@ -82,10 +82,7 @@ fn event(record: &Record, pod: &str, width: usize, is_wide: bool) -> String {
 }
 
 fn message(record: &Record, pod: &str) -> String {
-    let pods = record.pods.map(|n| match n {
-        1 => "1 pod".to_owned(),
-        n => format!("{n} pods"),
-    });
+    let pods = record.pods.map(|n| counted(n, "pod"));
     let pod = (!pod.is_empty()).then(|| pod.to_owned());
     let parts = [pod, record.code.clone(), record.message.clone(), pods];
     parts.into_iter().flatten().collect::<Vec<_>>().join(": ")

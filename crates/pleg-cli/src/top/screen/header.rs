@@ -3,7 +3,7 @@
 use pleg::core::Instant;
 use ratatui::layout::Rect;
 
-use super::text::{Lines, Tone, lasting, seconds, sentence, tone_of, wrapped_within};
+use super::text::{Lines, Tone, counted, lasting, seconds, sentence, tone_of, wrapped_within};
 use crate::text::{duration, latency, time_of_day};
 use crate::top::app::{App, Page};
 use crate::view::{Point, Reason, View};
@@ -145,11 +145,6 @@ fn figures(lines: &mut Lines, view: &View) {
         (&counts, Tone::Plain),
         (&time, Tone::Dim),
     ]);
-}
-
-fn counted(n: usize, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {what}{plural}")
 }
 
 /// The stream, the lists and the last latencies.

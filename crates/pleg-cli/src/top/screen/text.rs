@@ -123,6 +123,12 @@ pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", seconds(lasts)))
 }
 
+/// Some things and their number.
+pub(super) fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}
+
 /// What is wrong and for how long, as one sentence.
 pub(super) fn sentence(reason: &Reason) -> String {
     let lasting = lasting(reason.seconds);

@@ -4,13 +4,13 @@ mod sample;
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, ContainerStatus, Instant, PodStatus};
+use pleg::core::{CallError, CallErrorKind, ContainerStatus, PodStatus};
 
 use super::pods::PodState;
 use super::query::Sort;
 use super::{MOST_ROWS, Query, View};
 
-pub(crate) use sample::Sample;
+pub(crate) use sample::{Sample, at, wall};
 
 /// A query for everything.
 fn all() -> Query {
@@ -114,7 +114,6 @@ fn detail_shows_the_pod_its_history_and_what_is_left_of_it() {
 #[test]
 fn unanswered_runtime_makes_data_old() {
     let mut sample = Sample::new();
-    let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
     sample.health.silent_since = Some(at(105));
     sample.now = at(114);
     let view = sample.view(&all());
@@ -189,7 +188,7 @@ fn generic_pleg_reads_the_statuses_of_changed_pods_once_a_second() {
     for _ in 0..5 {
         sample.died("shop", "web-1", "app", 3);
     }
-    sample.now = Instant::from_origin(Duration::from_secs(240));
+    sample.now = at(240);
     sample.model.tick(sample.now, |_| 3);
     sample.model.tick(sample.now, |_| 3);
     let cost = sample.view(&all()).cost;

@@ -32,26 +32,26 @@ pub(crate) struct Sample {
     pub(crate) simulated: bool,
 }
 
-fn instant(seconds: u64) -> Instant {
+/// This many seconds after the start.
+pub(crate) fn at(seconds: u64) -> Instant {
     Instant::from_origin(Duration::from_secs(seconds))
 }
 
-fn ago(wall: WallTime, seconds: u64) -> WallTime {
-    wall.before(Duration::from_secs(seconds))
+/// The same by the clock: the start is on 2023-11-14 at 22:13:20 UTC.
+pub(crate) fn wall(seconds: u64) -> WallTime {
+    WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
 }
 
 impl Sample {
     /// A node without pods.
     pub(crate) fn empty() -> Self {
-        let (now, begin) = (instant(100), instant(0));
-        // 2023-11-14, 22:15:00 UTC.
-        let wall = WallTime::from_nanos(1_700_000_100_000_000_000);
+        let (now, begin) = (at(100), at(0));
         let reconciler = Reconciler::new(Settings::default(), begin);
         let mut health = reconciler.expect("valid settings").health(now);
-        (health.last_list, health.list_in_flight) = (Some(instant(97)), None);
-        health.due = instant(1_000);
+        (health.last_list, health.list_in_flight) = (Some(at(97)), None);
+        health.due = at(1_000);
         health.stream = StreamState::Subscribed {
-            since: instant(10),
+            since: at(10),
             confirmed: true,
             proven: true,
         };
@@ -60,13 +60,13 @@ impl Sample {
         calls.ended(&Subject::Node, now, now.after(took), true);
         Self {
             now,
-            wall,
+            wall: wall(100),
             facts: Facts::default(),
             pods_in_trouble: Problems::default(),
             health,
             problems: HashMap::new(),
             pods: Vec::new(),
-            model: Model::new(begin, ago(wall, 100)),
+            model: Model::new(begin, wall(0)),
             calls,
             simulated: false,
         }
@@ -79,15 +79,14 @@ impl Sample {
         sample.add("shop", "cart-7f9", &["app", "proxy"]);
         sample.add("shop", "web-1", &["app"]);
         sample.add("system", "dns", &["dns"]);
-        let wall = sample.wall;
         sample.change("web-1", |status| {
             let mut containers = status.containers.to_vec();
             containers[0].attempt = 1;
-            containers.push(exited("web-1-app-0", "app", 3, ago(wall, 40)));
+            containers.push(exited("web-1-app-0", "app", 3, wall(60)));
             status.containers = containers.into();
         });
         sample.change("dns", |status| {
-            status.containers = [exited("dns-dns-0", "dns", 137, ago(wall, 5))].into();
+            status.containers = [exited("dns-dns-0", "dns", 137, wall(95))].into();
         });
         sample
     }
@@ -97,7 +96,7 @@ impl Sample {
         let mut status = PodStatus::nothing(format!("uid-{name}").into());
         (status.namespace, status.name) = (namespace.into(), name.into());
         let mut sandbox = SandboxStatus::new(format!("{name}-sandbox"), SandboxState::Ready);
-        sandbox.created_at = Some(ago(self.wall, 60));
+        sandbox.created_at = Some(wall(40));
         let mut details = SandboxDetails::default();
         let app = name.split('-').next().unwrap_or(name);
         details.labels = [("app", app)].into();
@@ -107,13 +106,13 @@ impl Sample {
             let id = format!("{name}-{container}-0");
             let mut running = ContainerStatus::new(id, *container, ContainerState::Running);
             let mut details = ContainerDetails::default();
-            details.started_at = Some(ago(self.wall, 30));
+            details.started_at = Some(wall(70));
             details.image = "example.com/image:1".into();
             running.details = Arc::new(details);
             running
         };
         status.containers = containers.iter().map(running).collect();
-        let (read, inspected) = (Some(instant(97)), Some(instant(90)));
+        let (read, inspected) = (Some(at(97)), Some(at(90)));
         let pod = PodView::new(Arc::new(status), read, inspected);
         self.pods.push(pod);
     }
@@ -130,7 +129,7 @@ impl Sample {
         let hung = Problem {
             state: PodState::Hung,
             text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
-            since: instant(86),
+            since: at(86),
         };
         let uid = format!("uid-{name}");
         self.problems.insert(uid.as_str().into(), hung);
