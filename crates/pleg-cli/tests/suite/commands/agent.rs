@@ -1,5 +1,7 @@
 //! `pleg agent`: what it serves, and how it stops.
 
+use std::collections::BTreeMap;
+
 use pleg_tests::wait::until;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -63,12 +65,19 @@ impl Agent {
         shown.await.expect(path)
     }
 
-    /// The value of one metric.
-    pub(super) async fn metric(&self, name: &str) -> Option<f64> {
-        let (code, _, body) = self.get("/metrics").await;
+    /// The series that `/metrics` has, and their values.
+    pub(super) async fn scrape(&self) -> BTreeMap<String, String> {
+        let (code, _, page) = self.get("/metrics").await;
         assert_eq!(code, 200);
-        let mut lines = body.lines();
-        lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        let series = lines.filter_map(|line| line.rsplit_once(' '));
+        let series = series.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        series.collect()
+    }
+
+    /// The value of one series.
+    pub(super) async fn metric(&self, name: &str) -> Option<f64> {
+        self.scrape().await.get(name)?.parse().ok()
     }
 
     /// Waits until a metric has this value.

@@ -83,16 +83,11 @@ struct Seen(BTreeMap<String, BTreeSet<String>>);
 
 impl Seen {
     async fn scrape(&mut self, agent: &Agent) {
-        let (code, _, page) = agent.get("/metrics").await;
-        assert_eq!(code, 200);
         let first = self.0.is_empty();
-        for line in page.lines().filter(|l| !l.starts_with('#')) {
-            if let Some((series, value)) = line.rsplit_once(' ') {
-                // Its first value is a change of a series that did not exist at first.
-                let absent = (!first).then(String::new).into_iter().collect();
-                let values = self.0.entry(series.to_owned()).or_insert(absent);
-                values.insert(value.to_owned());
-            }
+        for (series, value) in agent.scrape().await {
+            // Its first value is a change of a series that did not exist at first.
+            let absent = (!first).then(String::new).into_iter().collect();
+            self.0.entry(series).or_insert(absent).insert(value);
         }
     }
 

@@ -33,12 +33,9 @@ fn has_promtool() -> bool {
 type Scrape = BTreeMap<String, String>;
 
 async fn scrape(agent: &Agent) -> Scrape {
-    let (code, _, page) = agent.get("/metrics").await;
-    assert_eq!(code, 200);
-    let lines = page.lines().filter(|line| !line.starts_with('#'));
-    let series = lines.filter_map(|line| line.rsplit_once(' '));
-    let series = series.map(|(series, value)| (series.to_owned(), value.to_owned()));
-    series.chain([("up".to_owned(), "1".to_owned())]).collect()
+    let mut scrape = agent.scrape().await;
+    scrape.insert("up".to_owned(), "1".to_owned());
+    scrape
 }
 
 /// The scrapes of a node as input series, with the labels that Prometheus adds.
