@@ -8,12 +8,23 @@ use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Repo
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-use crate::view::{About, Calls};
+use crate::view::Calls;
 
 pub(crate) const LIST_SANDBOXES: &str = "ListPodSandbox";
 pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
 pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// All pods: a complete list.
+    Node,
+    /// One pod, one container or one sandbox.
+    Pod,
+    /// The runtime: `Version`.
+    Runtime,
+}
 
 /// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
 pub(crate) type Key = (&'static str, String);
@@ -243,7 +254,7 @@ mod tests {
         assert_eq!(answered(), first);
         call(&meter, About::Node, None).await;
         assert_eq!(answered(), now());
-        let points = meter.calls().list_points(meter.clock().now());
+        let points = meter.calls().lists.points(meter.clock().now());
         let count: u64 = points.iter().map(|point| point.count).sum();
         assert_eq!(count, 3);
         assert!(meter.each().is_empty(), "only doctor keeps them");

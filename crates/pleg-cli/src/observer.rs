@@ -14,7 +14,7 @@ use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
 use crate::picture::runtime::Problem as CallProblem;
 use crate::record::Record;
-use crate::view::{Inputs, Lines, Model, Problem, Query, View};
+use crate::view::{Inputs, Lines, Model, Query, View};
 
 /// The observer of one node. Clones share what is remembered.
 #[derive(Clone)]
@@ -116,14 +116,14 @@ impl Observer {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let problems: Vec<_> = all.iter().map(Problem::from).collect();
+        let problems = all.iter().map(|p| (p.pod.uid.clone(), p.into()));
         let inputs = Inputs {
             now,
             wall: meter.clock().wall(),
             picture: &Picture::of(&current, &counters, named, &facts, now),
             facts: &facts,
             health: &current,
-            problems: &problems,
+            problems: &problems.collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &meter.calls(),
@@ -139,7 +139,7 @@ impl Observer {
     /// may hold.
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.0.meter.clock().wall();
-        self.model().lines(now, since, after)
+        self.model().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {
