@@ -20,7 +20,7 @@ edition = "2024"
 [dependencies]
 k8s-openapi = { version = "$openapi", features = ["latest"] }
 kube = { version = "$kube", default-features = false }
-pleg-kubelet = { path = "$root/crates/pleg-kubelet", features = ["k8s-openapi", "latest"] }
+pleg-kubelet = { path = "$root/crates/pleg-kubelet", features = ["latest"] }
 serde = "1"
 serde_json = "1"
 EOF

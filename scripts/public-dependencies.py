@@ -25,10 +25,9 @@ ALLOWED = {
     "pleg-generic": ([], {"pleg_core", "pleg_runtime"}),
     "pleg-evented": ([], {"pleg_core", "pleg_runtime", "tokio", "tokio_util"}),
     "pleg": ([], {"pleg_core", "pleg_runtime", "pleg_evented", "futures_core"}),
-    # hyper is the source of an error of HTTP probes.
     "pleg-kubelet": (
         ["latest"],
-        {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "hyper", "k8s_openapi"},
+        {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "k8s_openapi"},
     ),
     # Its faults are gRPC statuses, and its service is for a server of tonic.
     "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),

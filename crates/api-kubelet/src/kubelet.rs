@@ -11,8 +11,7 @@ use pleg_cri::v1::PodSandboxConfig;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::perform::{LastChanges, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::probe::{Probe, Prober};
-use pleg_kubelet::spec::PodSpec;
+use pleg_kubelet::probe::Prober;
 use pleg_kubelet::worker::{Action, Reconcile, Run};
 use static_pods::node_status::NodeStatus;
 
@@ -63,18 +62,14 @@ impl Kubelet {
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {
-            let probes = Probe::of_pod(pod);
-            self.prober.set(&run.uid, &probes, run.waker())?;
+            self.prober.set(&run.uid, pod, run.waker());
         }
-        let spec = pod.map(PodSpec::from_pod);
-        let mut desired = match runs {
-            Some(_) => Desired::of(run, spec.as_ref()),
-            None => Desired::terminate(spec.as_ref(), run.grace),
+        let desired = match runs {
+            Some(_) => Desired::of(run, pod),
+            None => Desired::terminate(pod, run.grace),
         };
-        if let Some(pod) = pod {
-            let status = self.statuses.last(pod);
-            desired = desired.until_deadline(run, pod, status.as_ref());
-        }
+        let status = pod.and_then(|pod| self.statuses.last(pod));
+        let desired = desired.until_deadline(run, status.as_ref());
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
@@ -95,8 +90,7 @@ impl Kubelet {
         let Some(pod) = run.last_spec.as_deref() else {
             return Ok(self.performer.remove_pod(run).await?);
         };
-        let spec = PodSpec::from_pod(pod);
-        let desired = Desired::terminate(Some(&spec), run.grace);
+        let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
         // An exit after the last plan, or a status that the API server did not take.
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {

@@ -11,7 +11,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::Performer;
 use pleg_kubelet::plan::Planner;
 use pleg_kubelet::probe::Prober;
-use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use pleg_kubelet::worker::PodWorkers;
 use static_pods::admission::NodeFacts;
 use static_pods::credentials::DockerConfig;
 use static_pods::node_status::NodeStatus;
@@ -61,7 +61,7 @@ pub async fn run(
     let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));
     let facts = NodeFacts::new(name, &config);
     let address = config.host_ips.first().map(ToString::to_string);
-    let kubelet = Kubelet {
+    let kubelet = Arc::new(Kubelet {
         node: node.clone(),
         statuses: Statuses {
             client: api.clone(),
@@ -73,14 +73,14 @@ pub async fn run(
             .image_back_off(back_off)?
             .sources(DockerConfig::default())
             .last_changes(Mark(name.to_owned())),
-    };
+    });
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
         // Sandboxes of pods that are not in it are terminated.
         let listed = list(&mut changes).await.context("the watch has ended")?;
-        let (specs, settings) = (listed.clone(), WorkerSettings::default());
-        let workers = workers.insert(PodWorkers::spawn(pleg.clone(), kubelet, settings, specs)?);
+        let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
+        let workers = workers.insert(spawned);
         replace(workers, listed);
         tracing::info!(node = name, "running");
         tokio::select! { () = follow(changes, workers) => {}, () = workers.ended() => {} }

@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use rustls::AlertDescription::CertificateRequired;
 use rustls::Error::AlertReceived;
 use rustls::pki_types::ServerName;
+use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
@@ -60,20 +61,23 @@ impl FromStr for AgentUrl {
         if path.starts_with('/') {
             return Ok(Self::Unix(path.into()));
         }
-        let url: Option<Uri> = text.trim_end_matches('/').parse().ok();
-        let address = url.and_then(|url| {
-            let tls = match url.scheme_str() {
-                None | Some("http") => false,
-                Some("https") => true,
-                Some(_) => return None,
-            };
-            let address = format!("{}:{}", url.host()?, url.port_u16()?);
-            matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
-        });
-        address.ok_or(
+        Self::tcp(text).ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
              unix:///run/pleg/agent.sock",
         )
+    }
+}
+
+impl AgentUrl {
+    fn tcp(text: &str) -> Option<Self> {
+        let url: Uri = text.trim_end_matches('/').parse().ok()?;
+        let tls = match url.scheme_str() {
+            None | Some("http") => false,
+            Some("https") => true,
+            Some(_) => return None,
+        };
+        let address = format!("{}:{}", url.host()?, url.port_u16()?);
+        matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
     }
 }
 
@@ -87,7 +91,6 @@ impl fmt::Display for AgentUrl {
     }
 }
 
-/// A client of one agent.
 pub(crate) struct AgentClient {
     url: AgentUrl,
     authorization: Option<HeaderValue>,
@@ -124,20 +127,20 @@ impl AgentClient {
     /// The recent records, and what the agent says about them.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
-        let malformed = || format!("the agent at {} sent something else", self.url);
         let mut lines = body.lines();
-        let head = serde_json::from_str(lines.next().unwrap_or_default());
-        let records = lines.map(serde_json::from_str).collect::<Result<_, _>>();
-        Ok((
-            head.with_context(malformed)?,
-            records.with_context(malformed)?,
-        ))
+        let head = self.parse(lines.next().unwrap_or_default())?;
+        let records = lines.map(|line| self.parse(line));
+        Ok((head, records.collect::<anyhow::Result<_>>()?))
     }
 
     /// The node as the agent sees it.
     pub(crate) async fn view(&self, query: &Query) -> anyhow::Result<View> {
         let path = format!("/debug/view?{}", query.to_parameters());
-        serde_json::from_str(&self.get_ok(&path).await?)
+        self.parse(&self.get_ok(&path).await?)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
+        serde_json::from_str(text)
             .with_context(|| format!("the agent at {} sent something else", self.url))
     }
 

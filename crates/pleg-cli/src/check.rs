@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::agent_client::AgentClient;
 use crate::args::CheckArgs;
-use crate::text::{clip, duration, safe};
+use crate::text::{clip, safe, seconds};
 use crate::view::{Query, Reason, View};
 
 /// The most characters of the line: what the node-problem-detector keeps by default.
@@ -47,34 +47,23 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
 /// The first finding. If it is about pods, the pod that hangs or fails longest, because the line is short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
-    let pod = view
-        .pods
-        .rows
-        .first()
-        .filter(|_| reason.code.starts_with("pods_"));
-    let of_pod = pod.and_then(|row| Some((row, row.problem.as_ref()?)));
-    Some(match of_pod {
-        Some((row, problem)) => {
-            let (namespace, name) = (&row.pod.namespace, &row.pod.name);
-            format!(
-                "{namespace}/{name} {}{}: {problem}",
-                row.state.to_string().to_lowercase(),
-                lasted(row.problem_seconds)
-            )
-        }
-        None => {
-            let Reason {
-                code,
-                message,
-                seconds,
-                ..
-            } = reason;
-            format!("({code}){}: {message}", lasted(*seconds))
-        }
-    })
+    let of_pods = reason.code.starts_with("pods_");
+    let row = view.pods.rows.first().filter(|_| of_pods);
+    let of_pod = row.and_then(|row| {
+        let (pod, problem) = (row.pod.shown(), row.problem.as_ref()?);
+        let (state, lasted) = (row.state.to_string(), lasted(row.problem_seconds));
+        Some(format!("{pod} {}{lasted}: {problem}", state.to_lowercase()))
+    });
+    of_pod.or_else(|| Some(sentence(reason)))
 }
 
-fn lasted(seconds: Option<f64>) -> String {
-    let lasted = seconds.and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok());
-    lasted.map_or_else(String::new, |lasted| format!(" for {}", duration(lasted)))
+/// `(code) for 4s: message`.
+pub(crate) fn sentence(reason: &Reason) -> String {
+    let Reason { code, message, .. } = reason;
+    format!("({code}){}: {message}", lasted(reason.seconds))
+}
+
+/// ` for 4s`.
+pub(crate) fn lasted(time: Option<f64>) -> String {
+    time.map_or_else(String::new, |time| format!(" for {}", seconds(time)))
 }

@@ -17,8 +17,7 @@ use crate::args::{EventsPolicy, Output, RuntimeArgs};
 use crate::find::{self, Found, not_found};
 use crate::kubelet::find_subscriber;
 use crate::log::notice;
-use crate::meter::Meter;
-use crate::runtime_calls::ObservedRuntime;
+use crate::meter::{Meter, ObservedRuntime};
 use crate::sim::{Embedded, control_path};
 
 /// `watch` and `pods` wait this long for the runtime to respond.
@@ -173,7 +172,8 @@ impl Target {
         let runtime = self
             .runtime(CriConfig::new)?
             .with_subscriber_check(move || find_subscriber(Path::new("/"), socket().as_deref()));
-        let builder = Pleg::builder(ObservedRuntime::new(runtime, self.meter()));
+        let meter = self.meter();
+        let builder = Pleg::builder(ObservedRuntime { runtime, meter });
         Ok(builder.settings(settings).mode(mode).clock(self.clock))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::core::{Instant, NotReady, PodUid};
+use pleg::core::{Instant, PodUid};
 use pleg::runtime::clock::Clock;
 use pleg::{PodProblem, PodProblemKind};
 
@@ -14,155 +14,128 @@ use crate::text::duration;
 
 /// How often health is checked without a change: some of it changes as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// Each start takes some milliseconds until the first list.
+const SECOND: Duration = Duration::from_secs(1);
 
-/// The last known health.
+/// The last known health: what is wrong, by [`NOT_READY`], the code of a finding, or the uid of a pod. `None` before the
+/// first check.
 #[derive(Debug, Default)]
-pub(crate) struct HealthChanges {
-    /// Since when the generator is not ready, with the code of the reason; `None` before the first
-    /// check.
-    not_ready: Option<Option<(&'static str, Instant)>>,
-    degraded: BTreeMap<&'static str, Instant>,
-    pods: BTreeMap<PodUid, PodProblem>,
+pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
+
+type Key = (&'static str, Option<PodUid>);
+
+/// Something that is wrong.
+#[derive(Clone, Debug)]
+struct Trouble {
+    code: &'static str,
+    since: Instant,
+    begins: String,
+    /// Followed by the time that it lasted.
+    ends: String,
+    problem: Option<PodProblem>,
 }
 
 impl HealthChanges {
-    /// What has changed since the last call.
+    /// The changes since the last call.
     pub(crate) fn update(
         &mut self,
         picture: &Picture,
         problems: &[PodProblem],
         clock: Clock,
     ) -> Vec<Record> {
-        let now = clock.now();
-        let mut changes = Changes {
-            clock,
-            now,
-            records: Vec::new(),
-        };
-        self.readiness(&mut changes, picture.ready.clone());
-        self.reasons(&mut changes, &picture.findings);
-        self.pods(&mut changes, problems);
-        changes.records
-    }
-
-    fn readiness(&mut self, changes: &mut Changes, ready: Result<(), NotReady>) {
-        let last = self.not_ready.unwrap_or_default();
-        let known = self.not_ready.is_some();
-        let present = match (&ready, last) {
-            (Ok(()), _) => None,
-            (Err(_), Some(last)) => Some(last),
-            (Err(why), None) => Some((why.as_str(), changes.now)),
-        };
-        match (last, present, &ready) {
-            (None, Some((code, _)), Err(why)) if known => {
-                changes.add(NOT_READY, code, why.to_string());
-            }
-            // Each start takes some milliseconds until the first list.
-            (Some((code, since)), None, _)
-                if code != "never_listed" || changes.lasted(since) >= Duration::from_secs(1) =>
-            {
-                let lasted = changes.lasted(since);
-                let message = format!("ready after {}", duration(lasted));
-                changes.add(READY, code, message).seconds = Some(lasted.as_secs_f64());
-            }
-            _ => {}
+        let (now, is_first) = (clock.now(), self.0.is_none());
+        let last = self.0.take().unwrap_or_default();
+        let mut present = BTreeMap::new();
+        if let Err(why) = &picture.ready {
+            let trouble = Trouble::new(why.as_str(), now, why.to_string(), "ready after");
+            present.insert((NOT_READY, None), trouble);
         }
-        self.not_ready = Some(present);
-    }
-
-    /// Pods are named one by one instead.
-    fn reasons(&mut self, changes: &mut Changes, findings: &[Finding]) {
-        let of_node = |finding: &&Finding| {
-            let is_shown = finding.severity > Severity::Info && !finding.not_ready;
-            is_shown && !["pods_hung", "pods_failing"].contains(&finding.code)
-        };
-        self.degraded.retain(|code, since| {
-            let lasts = findings.iter().any(|finding| finding.code == *code);
-            if !lasts {
-                let lasted = changes.lasted(*since);
-                let message = ended(code, lasted);
-                changes.add(RECOVERED, code, message).seconds = Some(lasted.as_secs_f64());
-            }
-            lasts
-        });
-        for finding in findings.iter().filter(of_node) {
-            if !self.degraded.contains_key(finding.code) {
-                let since = changes.now.before(finding.lasted());
-                self.degraded.insert(finding.code, since);
-                changes.begin(finding.code, finding.summary.clone(), since);
+        for finding in &picture.findings {
+            let key = (finding.code, None);
+            let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
+            // Pods are named one by one instead.
+            if is_shown && !finding.not_ready && !["pods_hung", "pods_failing"].contains(&key.0) {
+                present.insert(key, Trouble::of_finding(finding, now));
             }
         }
-    }
-
-    fn pods(&mut self, changes: &mut Changes, problems: &[PodProblem]) {
-        self.pods.retain(|uid, problem| {
-            let lasts = problems.iter().any(|p| p.pod.uid == *uid);
-            if !lasts {
-                let lasted = changes.lasted(problem.since);
-                let message = format!(
-                    "{} succeeds again after {}",
-                    problem.operation,
-                    duration(lasted)
-                );
-                let record = changes.add(RECOVERED, code_of(problem), message);
-                record.seconds = Some(lasted.as_secs_f64());
-                *record = std::mem::take(record).of(problem);
-            }
-            lasts
-        });
         for problem in problems {
-            if !self.pods.contains_key(&problem.pod.uid) {
-                let record = changes.begin(code_of(problem), problem.to_string(), problem.since);
-                *record = std::mem::take(record).of(problem);
-                self.pods.insert(problem.pod.uid.clone(), problem.clone());
+            let uid = Some(problem.pod.uid.clone());
+            present.insert(("pod", uid), Trouble::of_pod(problem));
+        }
+        let record = |kind: &str, trouble: &Trouble, message: String| {
+            let mut record = Record::health(kind, clock.wall_at(now), trouble.code, message);
+            let lasted = now.since(trouble.since).as_secs_f64();
+            record.seconds = Some(lasted).filter(|_| kind != NOT_READY);
+            if let Some(problem) = &trouble.problem {
+                record.of(problem);
+            }
+            record
+        };
+        let mut records = Vec::new();
+        for (key, trouble) in &last {
+            let lasted = now.since(trouble.since);
+            if let Some(lasting) = present.get_mut(key) {
+                lasting.clone_from(trouble);
+            } else if trouble.code != "never_listed" || lasted >= SECOND {
+                let message = format!("{} {}", trouble.ends, duration(lasted));
+                records.push(record(kinds(key).1, trouble, message));
             }
         }
-    }
-}
-
-/// The code of the reason to which a pod's problem belongs.
-fn code_of(problem: &PodProblem) -> &'static str {
-    match problem.kind {
-        PodProblemKind::Hung => "pods_hung",
-        _ => "pods_failing",
-    }
-}
-
-fn ended(code: &str, lasted: Duration) -> String {
-    let lasted = duration(lasted);
-    match code {
-        "runtime_silent" => format!("the runtime answers again; no answer for {lasted}"),
-        "stream_down" => format!("subscribed again; no event stream for {lasted}"),
-        _ => format!("recovered after {lasted}"),
-    }
-}
-
-/// The changes that one check finds.
-struct Changes {
-    clock: Clock,
-    now: Instant,
-    records: Vec<Record>,
-}
-
-impl Changes {
-    fn lasted(&self, since: Instant) -> Duration {
-        self.now.since(since)
-    }
-
-    fn begin(&mut self, code: &str, mut message: String, since: Instant) -> &mut Record {
-        let lasted = self.lasted(since);
-        if lasted >= Duration::from_secs(1) {
-            message.push_str(&format!(", for {}", duration(lasted)));
+        for (key, trouble) in &present {
+            let (kind, lasted) = (kinds(key).0, now.since(trouble.since));
+            if last.contains_key(key) || is_first && kind == NOT_READY {
+                continue;
+            }
+            let mut message = trouble.begins.clone();
+            if lasted >= SECOND {
+                message.push_str(&format!(", for {}", duration(lasted)));
+            }
+            records.push(record(kind, trouble, message));
         }
-        let record = self.add(DEGRADED, code, message);
-        record.seconds = Some(lasted.as_secs_f64());
-        record
+        self.0 = Some(present);
+        records
+    }
+}
+
+/// The types of the records when it begins and when it ends.
+fn kinds((what, _): &Key) -> (&'static str, &'static str) {
+    match *what {
+        NOT_READY => (NOT_READY, READY),
+        _ => (DEGRADED, RECOVERED),
+    }
+}
+
+impl Trouble {
+    fn new(code: &'static str, since: Instant, begins: String, ends: impl Into<String>) -> Self {
+        Self {
+            code,
+            since,
+            begins,
+            ends: ends.into(),
+            problem: None,
+        }
     }
 
-    fn add(&mut self, kind: &str, code: &str, message: String) -> &mut Record {
-        let at = self.clock.wall_at(self.now);
-        self.records.push(Record::health(kind, at, code, message));
-        let last = self.records.len() - 1;
-        &mut self.records[last]
+    fn of_finding(finding: &Finding, now: Instant) -> Self {
+        let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());
+        let since = now.before(lasted.unwrap_or_default());
+        let ends = match finding.code {
+            "runtime_silent" => "the runtime answers again; no answer for",
+            "stream_down" => "subscribed again; no event stream for",
+            _ => "recovered after",
+        };
+        Self::new(finding.code, since, finding.summary.clone(), ends)
+    }
+
+    fn of_pod(problem: &PodProblem) -> Self {
+        let code = match problem.kind {
+            PodProblemKind::Hung => "pods_hung",
+            _ => "pods_failing",
+        };
+        let ends = format!("{} succeeds again after", problem.operation);
+        Self {
+            problem: Some(problem.clone()),
+            ..Self::new(code, problem.since, problem.to_string(), ends)
+        }
     }
 }

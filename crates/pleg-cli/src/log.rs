@@ -32,7 +32,6 @@ const VARIABLE: &str = "PLEG_LOG";
 /// Set by systemd to the device and the inode of the journal's socket.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
-/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Text
@@ -80,23 +79,16 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
             name => write!(writer, "{name}={}", safe(&text)),
         }
     });
-    let builder = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_env_filter(filter(verbose, quiet)?)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .fmt_fields(fields.delimited(" "));
-    match (format, is_journal()) {
-        (LogFormat::Json, true) => builder.event_format(WithPriority(Json)).init(),
-        (LogFormat::Json, false) => builder.event_format(Json).init(),
-        (LogFormat::Text, true) => {
-            let text = tracing_subscriber::fmt::format().with_target(false);
-            // The journal has a time of its own.
-            let text = text.without_time().with_ansi(false);
-            builder.event_format(WithPriority(text)).init();
-        }
-        (LogFormat::Text, false) => builder.init(),
-    }
+        .fmt_fields(fields.delimited(" "))
+        .event_format(Lines {
+            format,
+            is_journal: is_journal(),
+        })
+        .init();
     Ok(())
 }
 
@@ -109,14 +101,17 @@ fn is_journal() -> bool {
     env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
 }
 
-/// Begins each line with the priority of its level, such as `<4>`.
-struct WithPriority<F>(F);
+/// Writes each event as one line.
+struct Lines {
+    format: LogFormat,
+    /// Each line begins with the priority of its level, such as `<4>`.
+    is_journal: bool,
+}
 
-impl<S, N, F> FormatEvent<S, N> for WithPriority<F>
+impl<S, N> FormatEvent<S, N> for Lines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
 {
     fn format_event(
         &self,
@@ -124,37 +119,28 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        write!(writer, "<{}>", priority(*event.metadata().level()))?;
-        self.0.format_event(context, writer, event)
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        if self.is_journal {
+            write!(writer, "<{}>", priority(level))?;
+        }
+        let text = tracing_subscriber::fmt::format().with_target(false);
+        match self.format {
+            LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
+            // The journal has a time of its own.
+            LogFormat::Text if self.is_journal => {
+                text.without_time().format_event(context, writer, event)
+            }
+            LogFormat::Text => text.format_event(context, writer, event),
+        }
     }
 }
 
-/// The priority in syslog.
 const fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
         Level::WARN => 4,
         Level::INFO => 6,
         _ => 7,
-    }
-}
-
-/// One JSON object per line.
-struct Json;
-
-impl<S, N> FormatEvent<S, N> for Json
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let (level, target) = (event.metadata().level(), event.metadata().target());
-        writer.write_str(&json_line(*level, target, event.field_map()))
     }
 }
 

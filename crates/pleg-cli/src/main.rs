@@ -29,7 +29,6 @@ mod picture;
 mod pods;
 mod proc;
 mod record;
-mod runtime_calls;
 mod signals;
 mod sim;
 mod table;

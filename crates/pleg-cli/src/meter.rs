@@ -1,58 +1,41 @@
 //! Measures a runtime's calls: how long they take, when one was answered last, and, for doctor, each by what it reads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Id, Instant, PodUid};
-use pleg::runtime::Scope;
+use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Report};
 use pleg::runtime::clock::Clock;
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-use crate::view::{About, Calls};
+use crate::view::Calls;
 
-/// What a call reads.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
-    /// All pods.
+pub(crate) const LIST_SANDBOXES: &str = "ListPodSandbox";
+pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
+pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
+pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// All pods: a complete list.
     Node,
-    Pod(PodUid),
-    Id(Id),
-    /// The runtime itself.
+    /// One pod, one container or one sandbox.
+    Pod,
+    /// The runtime: `Version`.
     Runtime,
 }
 
-impl From<&Scope> for Subject {
-    fn from(scope: &Scope) -> Self {
-        match scope {
-            Scope::Node => Self::Node,
-            Scope::Pod(uid) => Self::Pod(uid.clone()),
-        }
-    }
-}
-
-impl Subject {
-    const fn about(&self) -> About {
-        match self {
-            Self::Node => About::Node,
-            Self::Pod(_) | Self::Id(_) => About::Pod,
-            Self::Runtime => About::Runtime,
-        }
-    }
-}
-
-/// An operation and what it reads.
-pub(crate) type Key = (&'static str, Subject);
+/// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
+pub(crate) type Key = (&'static str, String);
 
 /// All calls of one operation that read the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
-    pub(crate) ended: u64,
     /// The longest one, answered or not.
     pub(crate) longest: Duration,
     /// How long the longest one was waited for that was not answered.
     pub(crate) unanswered: Option<Duration>,
-    /// The error of the last one.
-    pub(crate) error: Option<CallError>,
 }
 
 /// The measurements of one runtime's calls. Clones share them.
@@ -67,8 +50,6 @@ struct State {
     calls: Calls,
     /// Kept only for doctor: it grows with the number of ids.
     by_key: Option<BTreeMap<Key, Timing>>,
-    in_flight: HashMap<u64, (Key, Instant)>,
-    next: u64,
 }
 
 impl Meter {
@@ -76,8 +57,6 @@ impl Meter {
         let state = State {
             calls: Calls::new(clock.now()),
             by_key: None,
-            in_flight: HashMap::new(),
-            next: 0,
         };
         Self {
             clock,
@@ -85,26 +64,18 @@ impl Meter {
         }
     }
 
-    /// From now on, each call is kept by what it reads.
+    /// From now on, each call about one pod is kept by what it reads.
     pub(crate) fn keep_each(&self) {
         self.lock().by_key.get_or_insert_default();
     }
 
-    /// What was measured.
     pub(crate) fn calls(&self) -> Calls {
         self.lock().calls.clone()
     }
 
-    /// All calls that were kept. A call in flight counts with the time that it has taken.
+    /// All calls that were kept, and have ended or were cancelled.
     pub(crate) fn each(&self) -> BTreeMap<Key, Timing> {
-        let now = self.clock.now();
-        let state = self.lock();
-        let mut calls = state.by_key.clone().unwrap_or_default();
-        for (key, began) in state.in_flight.values() {
-            let timing = calls.entry(key.clone()).or_default();
-            timing.waited(now.since(*began));
-        }
-        calls
+        self.lock().by_key.clone().unwrap_or_default()
     }
 
     /// Instants of the measurements are of this clock.
@@ -113,28 +84,22 @@ impl Meter {
     }
 
     /// Measures a call, also one that is cancelled.
-    pub(crate) async fn measure<T>(
+    async fn measure<T>(
         &self,
         operation: &'static str,
-        subject: Subject,
+        (about, id): (About, &str),
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let in_flight = self.begin((operation, subject));
+        let mut in_flight = InFlight {
+            meter: self,
+            about,
+            key: (operation, id.to_owned()),
+            began: self.clock.now(),
+            answered: None,
+        };
         let result = call.await;
-        in_flight.end(result.as_ref().err());
+        in_flight.answered = Some(result.as_ref().err().is_none_or(is_answer));
         result
-    }
-
-    fn begin(&self, key: Key) -> InFlight {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let number = state.next;
-        state.next += 1;
-        state.in_flight.insert(number, (key, now));
-        InFlight {
-            meter: self.clone(),
-            number,
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,21 +107,7 @@ impl Meter {
     }
 }
 
-impl Timing {
-    /// A call was not answered in this time.
-    fn waited(&mut self, time: Duration) {
-        self.longest = self.longest.max(time);
-        self.unanswered = self.unanswered.max(Some(time));
-    }
-
-    fn ended(&mut self, time: Duration, error: Option<&CallError>) {
-        self.ended += 1;
-        self.longest = self.longest.max(time);
-        self.error = error.cloned();
-    }
-}
-
-/// Whether this error is an answer of the runtime.
+/// Returns true if this error is an answer of the runtime.
 const fn is_answer(error: &CallError) -> bool {
     !matches!(
         error.kind,
@@ -167,34 +118,98 @@ const fn is_answer(error: &CallError) -> bool {
     )
 }
 
-/// A call in flight. One that is dropped was cancelled.
-struct InFlight {
-    meter: Meter,
-    number: u64,
+/// A call in flight. It is measured when it is dropped.
+struct InFlight<'a> {
+    meter: &'a Meter,
+    about: About,
+    key: Key,
+    began: Instant,
+    /// Whether the runtime answered it. `None` if it was cancelled.
+    answered: Option<bool>,
 }
 
-impl InFlight {
-    fn end(self, error: Option<&CallError>) {
-        let answered = error.is_none_or(is_answer);
-        self.finish(answered, |timing, time| timing.ended(time, error));
-    }
-
-    fn finish(&self, answered: bool, record: impl FnOnce(&mut Timing, Duration)) {
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
         let now = self.meter.clock.now();
+        let answered = self.answered == Some(true);
         let mut state = self.meter.lock();
-        let Some((key, began)) = state.in_flight.remove(&self.number) else {
-            return;
-        };
-        state.calls.ended(key.1.about(), began, now, answered);
-        if let Some(calls) = &mut state.by_key {
-            record(calls.entry(key).or_default(), now.since(began));
+        state.calls.ended(self.about, self.began, now, answered);
+        if let Some(calls) = &mut state.by_key
+            && self.about == About::Pod
+        {
+            let (timing, took) = (
+                calls.entry(self.key.clone()).or_default(),
+                now.since(self.began),
+            );
+            timing.longest = timing.longest.max(took);
+            if self.answered.is_none() {
+                timing.unanswered = timing.unanswered.max(Some(took));
+            }
         }
     }
 }
 
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.finish(false, Timing::waited);
+/// A runtime whose lists, statuses and `Version` are measured. The event stream is not: a subscribe only makes
+/// a connection.
+pub(crate) struct ObservedRuntime<R> {
+    pub(crate) runtime: R,
+    pub(crate) meter: Meter,
+}
+
+/// The subject of a list.
+fn of(scope: &Scope) -> (About, &str) {
+    match scope {
+        Scope::Node => (About::Node, ""),
+        Scope::Pod(uid) => (About::Pod, uid.as_str()),
+    }
+}
+
+impl<R: Runtime> Runtime for ObservedRuntime<R> {
+    type Events = R::Events;
+
+    async fn list_sandboxes(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let call = self.runtime.list_sandboxes(scope, row);
+        self.meter.measure(LIST_SANDBOXES, of(scope), call).await
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &Scope,
+        row: &mut (dyn FnMut(Row<'_>) + Send),
+    ) -> Result<(), CallError> {
+        let call = self.runtime.list_containers(scope, row);
+        self.meter.measure(LIST_CONTAINERS, of(scope), call).await
+    }
+
+    async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
+        let (of, call) = ((About::Pod, id.as_str()), self.runtime.sandbox_status(id));
+        self.meter.measure(SANDBOX_STATUS, of, call).await
+    }
+
+    async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
+        let (of, call) = ((About::Pod, id.as_str()), self.runtime.container_status(id));
+        self.meter.measure(CONTAINER_STATUS, of, call).await
+    }
+
+    fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
+        self.runtime.subscribe()
+    }
+
+    fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
+        self.runtime.stream_hazard()
+    }
+
+    async fn version(&self) -> Result<RuntimeVersion, CallError> {
+        let (of, call) = ((About::Runtime, ""), self.runtime.version());
+        self.meter.measure("Version", of, call).await
+    }
+
+    fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
+        self.runtime.event_profile()
     }
 }
 
@@ -205,19 +220,21 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const STATUS: &str = "ContainerStatus";
 
-    fn subject() -> Subject {
-        Subject::Id("c1".into())
-    }
-
     /// A call that takes a second, and fails with this kind.
-    async fn call(meter: &Meter, subject: Subject, kind: Option<CallErrorKind>) {
+    async fn call(meter: &Meter, about: About, kind: Option<CallErrorKind>) {
         let call = async {
             let clock = meter.clock();
             clock.sleep_until(clock.now().after(SECOND)).await;
             kind.map_or(Ok(()), |kind| Err(CallError::new(STATUS, kind, "no")))
         };
         // Its error is what is measured.
-        let _ = meter.measure(STATUS, subject, call).await;
+        let _ = meter.measure(STATUS, (about, "c1"), call).await;
+    }
+
+    /// The same call, cancelled after half a second.
+    async fn cancelled(meter: &Meter, about: About) {
+        let cancelled = tokio::time::timeout(SECOND / 2, call(meter, about, None)).await;
+        assert!(cancelled.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -228,45 +245,34 @@ mod tests {
         let answered = || millis(meter.calls().unanswered_since());
         let now = || millis(meter.clock().now());
         let began = now();
-        call(&meter, Subject::Node, Some(CallErrorKind::Unavailable)).await;
+        call(&meter, About::Node, Some(CallErrorKind::Unavailable)).await;
         assert_eq!(answered(), began);
-        call(&meter, Subject::Runtime, Some(CallErrorKind::NotFound)).await;
+        call(&meter, About::Runtime, Some(CallErrorKind::NotFound)).await;
         let first = answered();
         assert_eq!(first, now(), "an error of the runtime is an answer");
-        let cancelled = call(&meter, Subject::Node, None);
-        assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
+        cancelled(&meter, About::Node).await;
         assert_eq!(answered(), first);
-        call(&meter, Subject::Node, None).await;
+        call(&meter, About::Node, None).await;
         assert_eq!(answered(), now());
-        let points = meter.calls().list_points(meter.clock().now());
+        let points = meter.calls().lists.points(meter.clock().now());
         let count: u64 = points.iter().map(|point| point.count).sum();
         assert_eq!(count, 3);
         assert!(meter.each().is_empty(), "only doctor keeps them");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_call_has_its_longest_time_and_last_error() {
+    async fn each_call_has_its_longest_time_answered_and_not() {
         let meter = Meter::new(Clock::start());
         meter.keep_each();
-        let timing = || meter.each()[&(STATUS, subject())].clone();
-        call(&meter, subject(), None).await;
-        call(&meter, subject(), Some(CallErrorKind::Failed)).await;
-        let two = timing();
-        assert_eq!(
-            (two.ended, two.longest.as_secs(), two.unanswered),
-            (2, 1, None)
-        );
-        assert!(two.error.is_some());
-        let cancelled = call(&meter, subject(), None);
-        assert!(tokio::time::timeout(SECOND / 2, cancelled).await.is_err());
-        let half = timing()
-            .unanswered
-            .map(|time| (time.as_secs_f64() * 2.0).round());
-        assert_eq!(half, Some(1.0));
-        let _hangs = meter.begin((STATUS, subject()));
-        let clock = meter.clock();
-        clock.sleep_until(clock.now().after(9 * SECOND)).await;
-        assert_eq!(timing().unanswered.map(|time| time.as_secs()), Some(9));
-        assert_eq!(timing().ended, 2);
+        let halves = |time: Duration| (time.as_secs_f64() * 2.0).round();
+        let timing = || {
+            let timing = &meter.each()[&(STATUS, "c1".to_owned())];
+            (halves(timing.longest), timing.unanswered.map(halves))
+        };
+        call(&meter, About::Pod, None).await;
+        call(&meter, About::Pod, Some(CallErrorKind::DeadlineExceeded)).await;
+        assert_eq!(timing(), (2.0, None));
+        cancelled(&meter, About::Pod).await;
+        assert_eq!(timing(), (2.0, Some(1.0)));
     }
 }

@@ -12,9 +12,9 @@ use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
-use crate::picture::runtime::Problems;
+use crate::picture::runtime::Problem as CallProblem;
 use crate::record::Record;
-use crate::view::{Inputs, Lines, Model, Problem, Query, View};
+use crate::view::{Inputs, Lines, Model, Query, View};
 
 /// The observer of one node. Clones share what is remembered.
 #[derive(Clone)]
@@ -37,10 +37,12 @@ struct Shared {
 impl Observer {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> Self {
         let clock = pleg.clock();
+        // As the kernel has it: in a pod on the host's network, that of the node.
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self(Arc::new(Shared {
             pleg: pleg.clone(),
             meter: target.meter(),
-            node: host_name(),
+            node: node.trim().to_owned(),
             runtime: Box::new(target.describe()),
             is_simulated: Box::new(target.simulated()),
             facts: watch::Sender::default(),
@@ -85,12 +87,11 @@ impl Observer {
         collector.run(&self.0.facts).await
     }
 
-    /// The last facts.
     pub(crate) fn facts(&self) -> Facts {
         self.0.facts.borrow().clone()
     }
 
-    /// What is wrong now.
+    /// The findings of now.
     pub(crate) fn picture(&self) -> Picture {
         Picture::now(&self.0.pleg, &self.0.facts.borrow())
     }
@@ -100,7 +101,7 @@ impl Observer {
         self.0.changes.subscribe()
     }
 
-    /// What is shown now.
+    /// The view of now.
     pub(crate) fn view(&self, query: &Query) -> View {
         self.view_and_problems(query).0
     }
@@ -110,19 +111,19 @@ impl Observer {
         let Shared { pleg, meter, .. } = &*self.0;
         let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
         let (current, all) = (health.current(), health.pod_problems());
-        let named = Problems::new(&all, now);
+        let (counters, named) = (pleg.counters(), CallProblem::all(&all, now));
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let problems: Vec<_> = all.iter().map(Problem::from).collect();
+        let problems = all.iter().map(|p| (p.pod.uid.clone(), p.into()));
         let inputs = Inputs {
             now,
             wall: meter.clock().wall(),
-            picture: &Picture::of(&current, &pleg.counters(), &named, &facts, now),
+            picture: &Picture::of(&current, &counters, named, &facts, now),
             facts: &facts,
             health: &current,
-            problems: &problems,
+            problems: &problems.collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &meter.calls(),
@@ -138,7 +139,7 @@ impl Observer {
     /// may hold.
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.0.meter.clock().wall();
-        self.model().lines(now, since, after)
+        self.model().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {
@@ -159,10 +160,4 @@ impl Observer {
         let model = self.0.model.lock();
         model.unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// As the kernel has it: in a pod on the host's network, that of the node.
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }

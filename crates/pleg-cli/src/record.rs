@@ -171,11 +171,10 @@ impl Record {
         }
     }
 
-    /// The same change, of this pod.
-    pub(crate) fn of(mut self, problem: &PodProblem) -> Self {
+    /// Names the pod that this change is about.
+    pub(crate) fn of(&mut self, problem: &PodProblem) {
         self.pod = Some((&problem.pod).into());
         self.id = problem.id.as_ref().map(ToString::to_string);
-        self
     }
 
     /// Returns true for a lifecycle event of a pod.

@@ -102,6 +102,11 @@ pub(crate) fn duration(d: Duration) -> String {
     }
 }
 
+/// Formats a duration in seconds.
+pub(crate) fn seconds(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
 /// Formats a latency in milliseconds.
 pub(crate) fn latency(ms: f64) -> String {
     match ms {

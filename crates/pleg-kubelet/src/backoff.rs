@@ -30,53 +30,36 @@ pub struct BackOffSettings {
     pub initial: Duration,
     /// The greatest delay: 5 min, and at most one day.
     pub max: Duration,
-    /// A container that ran longer is restarted as if it had never ended: 10 min.
-    pub reset_after: Duration,
 }
+
+/// A container that ran longer is restarted as if it had never ended.
+const RESET_AFTER: Duration = Duration::from_secs(10 * 60);
 
 impl Default for BackOffSettings {
     fn default() -> Self {
         Self {
             initial: Duration::from_secs(10),
             max: Duration::from_secs(5 * 60),
-            reset_after: Duration::from_secs(10 * 60),
         }
     }
 }
 
 impl BackOffSettings {
-    /// Checks the settings, as [`Planner::new`](crate::plan::Planner::new) does.
-    ///
-    /// # Errors
-    /// The first setting that is invalid.
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let Self {
-            initial,
-            max,
-            reset_after,
-        } = *self;
-        let least = Duration::from_millis(1);
+    fn validate(self) -> Result<(), InvalidSetting> {
+        let (Self { initial, max }, day) = (self, Duration::from_secs(24 * 3600));
+        let is_long_enough = initial >= Duration::from_millis(1);
         InvalidSetting::unless(
-            initial >= least,
+            is_long_enough,
             "initial",
             initial,
             "it must be at least 1ms",
         )?;
-        InvalidSetting::unless(
-            max >= initial,
-            "max",
-            max,
-            "it must not be shorter than initial",
-        )?;
-        for (setting, given) in [("max", max), ("reset_after", reset_after)] {
-            let day = Duration::from_secs(24 * 3600);
-            InvalidSetting::unless(given <= day, setting, given, "it must be at most one day")?;
-        }
-        Ok(())
+        let rule = "it must not be shorter than initial";
+        InvalidSetting::unless(max >= initial, "max", max, rule)?;
+        InvalidSetting::unless(max <= day, "max", max, "it must be at most one day")
     }
 }
 
-/// A restart that is delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delayed {
     /// When the container may be started.
@@ -103,10 +86,6 @@ struct Entry {
 }
 
 impl BackOff {
-    /// Without entries.
-    ///
-    /// # Errors
-    /// If a setting is invalid.
     pub(crate) fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
         settings.validate()?;
         Ok(Self {
@@ -115,7 +94,6 @@ impl BackOff {
         })
     }
 
-    /// The first delay.
     pub(crate) const fn initial(&self) -> Duration {
         self.settings.initial
     }
@@ -137,7 +115,6 @@ impl BackOff {
     }
 
     /// The delay of another attempt at `now`, from the last one that was counted.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) fn delayed_since_last(
         &self,
         pod: &PodUid,
@@ -156,7 +133,7 @@ impl BackOff {
         ended: Instant,
         now: Instant,
     ) {
-        let BackOffSettings { initial, max, .. } = self.settings;
+        let BackOffSettings { initial, max } = self.settings;
         let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(container));
         let delay = match known {
             Some(entry) if !self.is_expired(entry, ended) => entry.delay.saturating_mul(2).min(max),
@@ -170,13 +147,12 @@ impl BackOff {
         of_pod.insert(container.to_owned(), entry);
     }
 
-    /// Drops the entries of a pod.
     pub(crate) fn forget(&mut self, pod: &PodUid) {
         self.pods.remove(pod);
     }
 
     fn is_expired(&self, entry: &Entry, ended: Instant) -> bool {
-        ended.since(entry.counted) > self.settings.reset_after
+        ended.since(entry.counted) > RESET_AFTER
     }
 }
 
@@ -186,8 +162,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(SECOND * u32::try_from(seconds).unwrap())
+    fn at(seconds: u32) -> Instant {
+        Instant::from_origin(SECOND * seconds)
     }
 
     /// A container that ends as soon as it was started. Returns the delays in seconds.
@@ -211,11 +187,8 @@ mod tests {
     fn first_restart_is_immediate_and_delays_double_to_the_maximum() {
         let delays = crash_loop(&mut BackOff::default(), 9);
         assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300, 300]);
-        let settings = BackOffSettings {
-            initial: SECOND,
-            max: 3 * SECOND,
-            ..BackOffSettings::default()
-        };
+        let (initial, max) = (SECOND, 3 * SECOND);
+        let settings = BackOffSettings { initial, max };
         let delays = crash_loop(&mut BackOff::new(settings).unwrap(), 5);
         assert_eq!(delays, [0, 1, 2, 3, 3]);
     }
@@ -235,21 +208,25 @@ mod tests {
     }
 
     #[test]
-    fn delay_counts_from_the_end_and_not_from_the_question() {
-        let (mut back_off, pod) = (BackOff::default(), "p".into());
-        back_off.restarted(&pod, "c", at(1), at(1));
-        assert!(back_off.delayed(&pod, "c", at(5), at(14)).is_some());
-        assert_eq!(back_off.delayed(&pod, "c", at(5), at(15)), None);
-    }
-
-    #[test]
     fn containers_and_pods_are_independent_and_forgotten_pods_leave_nothing() {
         let (mut back_off, pod) = (BackOff::default(), "p".into());
         back_off.restarted(&pod, "c", at(1), at(1));
         assert_eq!(back_off.delayed(&pod, "d", at(1), at(1)), None);
         assert_eq!(back_off.delayed(&"q".into(), "c", at(1), at(1)), None);
         back_off.forget(&pod);
-        assert_eq!(back_off.delayed(&pod, "c", at(1), at(1)), None);
         assert!(back_off.pods.is_empty());
+    }
+
+    #[test]
+    fn settings_have_bounds() {
+        let (zero, day) = (Duration::ZERO, Duration::from_secs(24 * 3600));
+        for (initial, max, setting) in [
+            (zero, SECOND, "initial"),
+            (2 * SECOND, SECOND, "max"),
+            (SECOND, day + SECOND, "max"),
+        ] {
+            let refused = BackOff::new(BackOffSettings { initial, max }).err();
+            assert_eq!(refused.map(|error| error.setting), Some(setting));
+        }
     }
 }

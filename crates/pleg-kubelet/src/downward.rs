@@ -13,7 +13,6 @@ use crate::perform::container_of;
 use crate::pod_name::PodName;
 use crate::quantity::Amount;
 
-/// A file in a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeFile {
     pub(crate) text: String,
@@ -47,25 +46,24 @@ impl Fields<'_> {
             ips.join(",")
         };
         let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
-        for (map, of) in [
+        let maps = [
             ("metadata.labels", &metadata.labels),
             ("metadata.annotations", &metadata.annotations),
-        ] {
-            let Some(rest) = path.strip_prefix(map) else {
-                continue;
-            };
+        ];
+        let map = maps
+            .into_iter()
+            .find_map(|(name, of)| Some((path.strip_prefix(name)?, of)));
+        if let Some((rest, of)) = map {
             let key = rest
                 .strip_prefix("['")
                 .and_then(|rest| rest.strip_suffix("']"));
+            let mut of = of.iter().flatten();
             if let Some(key) = key {
-                let value = of.as_ref().and_then(|of| of.get(key).cloned());
-                return Ok(value.unwrap_or_default());
+                let found = of.find(|(other, _)| *other == key);
+                return Ok(found.map(|(_, value)| value.clone()).unwrap_or_default());
             }
             if rest.is_empty() {
-                let lines = of
-                    .iter()
-                    .flatten()
-                    .map(|(key, value)| format!("{key}={value:?}"));
+                let lines = of.map(|(key, value)| format!("{key}={value:?}"));
                 return Ok(lines.collect::<Vec<_>>().join("\n"));
             }
         }

@@ -11,37 +11,40 @@ use k8s_openapi::serde_json;
 use pleg::core::Resources;
 
 use crate::cri_config::{FieldError, linux_resources};
-use crate::perform::containers_of;
 use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
-use crate::spec::{ContainerRole, ContainerSpec, ExitCodes, PodSpec, RestartPolicy};
+use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
 impl PodSpec {
     /// The specification of a pod. What is left out has the API's default.
-    #[must_use]
-    pub fn from_pod(pod: &Pod) -> Self {
-        let Some(spec) = &pod.spec else {
-            return Self::new(Vec::new());
-        };
-        let init = spec.init_containers.iter().flatten().map(|c| {
-            let role = match is_sidecar(c) {
-                true => ContainerRole::Sidecar,
-                false => ContainerRole::Init,
-            };
-            container_spec(spec, c, role)
+    pub(crate) fn from_pod(pod: &Pod) -> Self {
+        let default = ApiSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&default);
+        let init = spec.init_containers.iter().flatten();
+        let init = init.map(|c| match is_sidecar(c) {
+            true => container_spec(spec, c, ContainerRole::Sidecar),
+            false => container_spec(spec, c, ContainerRole::Init),
         });
         let regular = spec.containers.iter();
         let regular = regular.map(|c| container_spec(spec, c, ContainerRole::Regular));
         // A deletion may shorten the grace period.
         let grace = pod.metadata.deletion_grace_period_seconds;
-        let grace = grace
-            .or(spec.termination_grace_period_seconds)
-            .unwrap_or(30);
-        let mut made = Self::new(init.chain(regular).collect());
-        made.restart_policy = restart_policy(spec);
-        made.host_network = spec.host_network == Some(true);
-        made.termination_grace_period = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-        made
+        let grace = grace.or(spec.termination_grace_period_seconds);
+        let grace = u64::try_from(grace.unwrap_or(30)).unwrap_or(0);
+        Self {
+            restart_policy: policy(spec.restart_policy.as_deref()),
+            containers: init.chain(regular).collect(),
+            termination_grace_period: Duration::from_secs(grace),
+            host_network: spec.host_network == Some(true),
+        }
     }
+}
+
+/// The init containers, then the others.
+pub(crate) fn containers_in(spec: &ApiSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
 }
 
 /// Returns true if an init container is restartable: it runs as long as the pod (a sidecar).
@@ -51,46 +54,22 @@ pub(crate) fn is_sidecar(container: &Container) -> bool {
 
 /// Returns true if the container is restarted after it exited with that code.
 pub(crate) fn restarts(container: &Container, spec: &ApiSpec, exit_code: i32) -> bool {
-    let mut made = ContainerSpec::new(&*container.name);
-    set_restart_rule(&mut made, container);
-    made.restarts(restart_policy(spec), exit_code)
+    let made = container_spec(spec, container, ContainerRole::Regular);
+    made.restarts(policy(spec.restart_policy.as_deref()), exit_code)
 }
 
-fn restart_policy(pod: &ApiSpec) -> RestartPolicy {
-    policy(pod.restart_policy.as_deref().unwrap_or_default())
-}
-
-fn policy(name: &str) -> RestartPolicy {
+fn policy(name: Option<&str>) -> RestartPolicy {
     match name {
-        "Never" => RestartPolicy::Never,
-        "OnFailure" => RestartPolicy::OnFailure,
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
         _ => RestartPolicy::Always,
     }
 }
 
-/// The restart rule of a container: its own policy, and exit codes.
-fn set_restart_rule(made: &mut ContainerSpec, container: &Container) {
-    made.restart_policy = container.restart_policy.as_deref().map(policy);
-    let rules = container.restart_policy_rules.iter().flatten();
-    let codes = rules.filter(|rule| rule.action == "Restart");
-    let codes = codes.filter_map(|rule| rule.exit_codes.as_ref());
-    let codes = codes.filter_map(|codes| {
-        let values = codes.values.clone().unwrap_or_default();
-        match codes.operator.as_str() {
-            "In" => Some(ExitCodes::In(values)),
-            "NotIn" => Some(ExitCodes::NotIn(values)),
-            _ => None,
-        }
-    });
-    made.restart_on = codes.collect();
-}
-
 fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> ContainerSpec {
-    let mut made = ContainerSpec::new(&*container.name);
-    made.role = role;
-    set_restart_rule(&mut made, container);
-    made.hash = container_hash(container);
-    made.resources = container.resources.as_ref().map(|resources| {
+    let rules = container.restart_policy_rules.iter().flatten();
+    let rules = rules.filter(|rule| rule.action == "Restart");
+    let resources = container.resources.as_ref().map(|resources| {
         // The memory of the node does not matter for these.
         let linux = linux_resources(pod, Some(resources), 0);
         let mut made = Resources::default();
@@ -99,7 +78,15 @@ fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> 
         made.memory_limit = linux.memory_limit_in_bytes;
         made
     });
-    made
+    let own_policy = container.restart_policy.as_deref();
+    ContainerSpec {
+        name: container.name.clone(),
+        role,
+        hash: container_hash(container),
+        resources,
+        restart_policy: own_policy.map(|name| policy(Some(name))),
+        restart_on: rules.filter_map(|rule| rule.exit_codes.clone()).collect(),
+    }
 }
 
 /// Of what cannot be changed while the container runs: its name and its image, as upstream. The
@@ -121,43 +108,41 @@ pub fn container_hash(container: &Container) -> String {
     format!("{hash:x}")
 }
 
-impl Probe {
-    /// The probes of a pod's containers, in their order. What is left out has the API's default.
-    /// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
-    #[must_use]
-    pub fn of_pod(pod: &Pod) -> Vec<Self> {
-        containers_of(pod).flat_map(probes_of).collect()
-    }
-}
-
-fn probes_of(container: &Container) -> impl Iterator<Item = Probe> {
-    let kinds = [
-        (ProbeKind::Startup, &container.startup_probe),
-        (ProbeKind::Liveness, &container.liveness_probe),
-        (ProbeKind::Readiness, &container.readiness_probe),
-    ];
-    kinds.into_iter().filter_map(|(kind, probe)| {
-        let probe = probe.as_ref()?;
-        Some(Probe {
-            container: container.name.clone(),
-            kind,
-            timing: timing_of(probe),
-            check: check_of(container, probe).ok()?,
+/// The probes of a pod's containers, in their order. What is left out has the API's default.
+/// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
+pub(crate) fn probes_of(pod: &Pod) -> Vec<Probe> {
+    let containers = pod.spec.iter().flat_map(containers_in);
+    let probes = containers.flat_map(|container| {
+        let kinds = [
+            (ProbeKind::Startup, &container.startup_probe),
+            (ProbeKind::Liveness, &container.liveness_probe),
+            (ProbeKind::Readiness, &container.readiness_probe),
+        ];
+        kinds.into_iter().filter_map(move |(kind, probe)| {
+            let probe = probe.as_ref()?;
+            Some(Probe {
+                container: container.name.clone(),
+                kind,
+                timing: timing_of(probe),
+                check: check_of(container, probe).ok()?,
+            })
         })
-    })
+    });
+    probes.collect()
 }
 
 fn timing_of(probe: &ApiProbe) -> ProbeTiming {
-    let default = ProbeTiming::default();
-    let given = |value: Option<i32>| value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0);
-    let seconds =
-        |value, default| given(value).map_or(default, |v| Duration::from_secs(u64::from(v)));
+    let given = |value: Option<i32>, default| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value > 0).unwrap_or(default)
+    };
+    let seconds = |value, default| Duration::from_secs(given(value, default).into());
     ProbeTiming {
-        initial_delay: seconds(probe.initial_delay_seconds, default.initial_delay),
-        period: seconds(probe.period_seconds, default.period),
-        timeout: seconds(probe.timeout_seconds, default.timeout),
-        success_threshold: given(probe.success_threshold).unwrap_or(default.success_threshold),
-        failure_threshold: given(probe.failure_threshold).unwrap_or(default.failure_threshold),
+        initial_delay: seconds(probe.initial_delay_seconds, 0),
+        period: seconds(probe.period_seconds, 10),
+        timeout: seconds(probe.timeout_seconds, 1),
+        success_threshold: given(probe.success_threshold, 1),
+        failure_threshold: given(probe.failure_threshold, 3),
     }
 }
 

@@ -38,13 +38,6 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     now.after(now.since(missing_since).clamp(first, most))
 }
 
-/// When the next try follows, after so many.
-fn next_try(at: Instant, tries: u32) -> Instant {
-    let doubled = 2_u32.saturating_pow(tries.saturating_sub(1));
-    let after = REPEAT_AFTER.saturating_mul(doubled);
-    at.after(after.min(REPEAT_AFTER_AT_MOST))
-}
-
 /// The history of one pod, kept while its worker lives.
 ///
 /// A pod whose end was decided is never started again with the same history, not even if its
@@ -59,7 +52,7 @@ pub(crate) struct PodHistory {
     /// The calls for ids that still exist.
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that a container that still exists was given last.
-    resized: BTreeMap<Id, Resized>,
+    resized: BTreeMap<Id, Resources>,
     /// The containers that this worker stopped or removed to replace them.
     replaced: BTreeMap<Id, Replaced>,
     /// When the containers of the pod that is being terminated were last stopped.
@@ -103,6 +96,7 @@ pub(crate) enum Call {
     Start,
     Stop,
     Remove,
+    Resize,
 }
 
 /// That a call was made.
@@ -115,19 +109,12 @@ struct Called {
     tries: u32,
 }
 
-/// That the resources of a container were changed.
-#[derive(Clone, Debug)]
-pub(crate) struct Resized {
-    pub(crate) to: Resources,
-    /// When it was last tried.
-    pub(crate) at: Instant,
-    tries: u32,
-}
-
-impl Resized {
-    /// When the change, which had no effect so far, may be tried again.
-    pub(crate) fn repeat_at(&self) -> Instant {
-        next_try(self.at, self.tries)
+impl Called {
+    /// When the next try of a call that may never succeed follows.
+    fn next_try(&self) -> Instant {
+        let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
+        let after = REPEAT_AFTER.saturating_mul(doubled);
+        self.at.after(after.min(REPEAT_AFTER_AT_MOST))
     }
 }
 
@@ -238,7 +225,11 @@ impl PodHistory {
             }
         }
         for resize in &actions.resize {
-            self.resizes(&resize.id, &resize.to, now);
+            let before = self.resized.insert(resize.id.clone(), resize.to.clone());
+            if before.as_ref() != Some(&resize.to) {
+                self.calls.remove(&(resize.id.clone(), Call::Resize));
+            }
+            self.called(&resize.id, Call::Resize, now);
         }
         // A stop that failed, and whose reason is gone, no longer decides what an end means.
         for id in &actions.keep {
@@ -271,16 +262,6 @@ impl PodHistory {
             .chain(removed)
             .for_each(|(id, call)| self.called(id, call, now));
         self.phase = self.phase.or(actions.phase);
-    }
-
-    fn resizes(&mut self, id: &Id, to: &Resources, now: Instant) {
-        let before = self.resized.get(id).filter(|before| before.to == *to);
-        let resized = Resized {
-            to: to.clone(),
-            at: now,
-            tries: before.map_or(1, |before| before.tries.saturating_add(1)),
-        };
-        self.resized.insert(id.clone(), resized);
     }
 
     /// The attempt for the next sandbox.
@@ -328,8 +309,14 @@ impl PodHistory {
 
     /// The same for the removal of garbage, for which no container waits.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
-        let Called { at, tries, .. } = *self.calls.get(&(id.clone(), Call::Remove))?;
-        Some(next_try(at, tries))
+        let called = self.calls.get(&(id.clone(), Call::Remove))?;
+        Some(called.next_try())
+    }
+
+    /// When the container was last given these resources, and when that, which had no effect so far, may be repeated.
+    pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
+        let called = self.calls.get(&(id.clone(), Call::Resize))?;
+        (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
     /// An inspection failed, before which the runtime had listed the pod.
@@ -381,10 +368,6 @@ impl PodHistory {
         });
         called.at = now;
         called.tries = called.tries.saturating_add(1);
-    }
-
-    pub(crate) fn resized(&self, id: &Id) -> Option<&Resized> {
-        self.resized.get(id)
     }
 
     /// When the first of the containers of the pod that is being terminated was stopped, by its last stop, without

@@ -27,13 +27,13 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let spec = pod.spec.as_ref().unwrap_or(&default);
     let mut text = match spec.host_network {
         Some(true) => format!("{}\n", of_node.trim_end()),
-        _ => LOCAL.to_owned(),
-    };
-    if spec.host_network != Some(true) {
-        for ip in ips {
-            _ = writeln!(text, "{ip}\t{}", host_name_of(pod));
+        _ => {
+            let own = ips
+                .iter()
+                .map(|ip| format!("{ip}\t{}\n", host_name_of(pod)));
+            LOCAL.to_owned() + &own.collect::<String>()
         }
-    }
+    };
     for alias in spec.host_aliases.iter().flatten() {
         let names = alias.hostnames.as_deref().unwrap_or_default();
         _ = writeln!(text, "{}\t{}", alias.ip, names.join("\t"));

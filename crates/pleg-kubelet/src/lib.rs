@@ -4,21 +4,16 @@
 //!
 //! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own
 //!    last change. `PodWorkers` does that for all pods, or a loop of your own for one.
-//! 2. [`plan::Planner`] plans what the pod needs, from its [`spec`], its status, how its containers
+//! 2. [`plan::Planner`] plans what the pod needs, from its specification, its status, how its containers
 //!    ended and the crash back-off.
-//! 3. `perform::Performer` (feature `k8s-openapi`) performs the [`Plan`](plan::Plan). With a client
+//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). With a client
 //!    of your own, [`begin`](plan::Plan::begin) it and make its calls.
 //!
 //! `docs/kubelet.md` has a complete loop, and a unit test of a worker on a runtime in memory.
 //!
 //! # Features
 //!
-//! None is on by default.
-//!
-//! | feature | what it adds |
-//! | --- | --- |
-//! | `k8s-openapi` | conversions to and from Kubernetes API types: CRI configurations, pod status, probes, and `Performer`, which makes the calls |
-//! | `latest` | the newest API version of `k8s-openapi`, for tests and examples; a binary selects its own |
+//! `latest`: the newest API version of `k8s-openapi`. Without it, the binary selects a version in a dependency of its own.
 //!
 //! # Failures
 //!
@@ -35,55 +30,37 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod actions;
-#[cfg(feature = "k8s-openapi")]
-mod api_time;
 pub mod backoff;
-#[cfg(feature = "k8s-openapi")]
 pub mod cri_config;
-#[cfg(feature = "k8s-openapi")]
 mod downward;
-#[cfg(feature = "k8s-openapi")]
 mod from_pod;
 pub mod gc;
 mod history;
-#[cfg(feature = "k8s-openapi")]
 mod hosts;
-#[cfg(feature = "k8s-openapi")]
 mod mounts;
 pub mod names;
-#[cfg(feature = "k8s-openapi")]
+#[cfg(test)]
+#[path = "tests/notation.rs"]
+mod notation;
 pub mod perform;
 pub mod plan;
-#[cfg(feature = "k8s-openapi")]
 mod pod_name;
-#[cfg(feature = "k8s-openapi")]
 pub mod pod_status;
-#[cfg(feature = "k8s-openapi")]
 mod pod_volumes;
 pub mod probe;
-#[cfg(feature = "k8s-openapi")]
 pub mod quantity;
-#[cfg(feature = "k8s-openapi")]
 mod removal;
-pub mod spec;
-#[cfg(feature = "k8s-openapi")]
+mod spec;
 mod sub_path;
-#[cfg(feature = "k8s-openapi")]
 mod termination;
-#[cfg(feature = "k8s-openapi")]
 mod unsupported;
-#[cfg(feature = "k8s-openapi")]
 pub mod volumes;
 pub mod worker;
 
-#[cfg(feature = "k8s-openapi")]
-pub use api_time::api_time;
-#[cfg(feature = "k8s-openapi")]
 pub use from_pod::container_hash;
 /// The version whose types this crate takes and returns. Types of another version pass through JSON.
-#[cfg(feature = "k8s-openapi")]
 pub use k8s_openapi;
-#[cfg(feature = "k8s-openapi")]
+pub use pod_status::api_time;
 pub use unsupported::{fields_at, unsupported};
 
 /// The guard of a mutex whose owner may have panicked: every change of what it guards is complete.
@@ -92,6 +69,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The code of the guide.
-#[cfg(all(doctest, feature = "k8s-openapi"))]
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/kubelet.md")]
 mod guide {}

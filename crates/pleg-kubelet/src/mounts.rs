@@ -1,10 +1,14 @@
-//! Mounts in the directory of a pod: file systems in memory, and their end with the pod.
+//! Mounts in the directory of a pod: file systems in memory, and their end with the pod; and opening what containers may
+//! exchange.
 
 use std::fs;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use nix::NixPath;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::volumes::names_in;
@@ -30,6 +34,18 @@ pub(crate) fn unmount_below(directory: &Path, depth: usize) {
             _ => unmount_below(&path, depth - 1),
         }
     }
+}
+
+/// Opens an entry of a directory, without following symbolic links.
+pub(crate) fn open_beneath(
+    parent: BorrowedFd<'_>,
+    name: &(impl NixPath + ?Sized),
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> nix::Result<OwnedFd> {
+    let resolve = resolve | ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
+    openat2(parent, name, how.resolve(resolve))
 }
 
 /// One mount may hide another one.

@@ -22,8 +22,3 @@ pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
 pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// Annotation: where the pod was read from; `file` for a static pod.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Annotation of a pod that was made from a manifest here, and of its sandbox: the name of the node.
-/// Static pods of other kubelets do not have it.
-pub const MANIFEST_NODE: &str = "pleg/manifest-node";
-/// Annotation: the hash of a static pod's manifest, which is its uid.
-pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";

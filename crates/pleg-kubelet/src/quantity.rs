@@ -17,7 +17,7 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-const SUFFIXES: [(&str, i128); 14] = [
+const SUFFIXES: [(&str, i128); 15] = [
     ("Ki", NANO << 10),
     ("Mi", NANO << 20),
     ("Gi", NANO << 30),
@@ -32,6 +32,7 @@ const SUFFIXES: [(&str, i128); 14] = [
     ("G", NANO * NANO),
     ("T", 1_000 * NANO * NANO),
     ("P", 1_000_000 * NANO * NANO),
+    ("E", NANO * NANO * NANO),
 ];
 
 impl Amount {
@@ -87,24 +88,17 @@ impl Amount {
     /// As a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
-        let millis = self.milli_value();
-        Quantity(match millis % 1000 {
-            0 => (millis / 1000).to_string(),
-            _ => format!("{millis}m"),
-        })
+        canonical(&Quantity(format!("{}m", self.milli_value())))
     }
 
     /// As a number of bytes in the API's canonical form (`128Mi`, `1000`).
     #[must_use]
     pub fn bytes(self) -> Quantity {
-        let (mut bytes, mut suffix) = (self.value(), "");
-        for (name, _) in &SUFFIXES[..6] {
-            if bytes == 0 || bytes % 1024 != 0 {
-                break;
-            }
-            (bytes, suffix) = (bytes / 1024, name);
+        let bytes = self.value();
+        match bytes % 1024 {
+            0 => canonical(&Quantity(format!("{}Ki", bytes / 1024))),
+            _ => Quantity(bytes.to_string()),
         }
-        Quantity(format!("{bytes}{suffix}"))
     }
 }
 
@@ -117,15 +111,14 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     let Some(Amount(amount)) = parse(text).filter(|_| !has_exponent) else {
         return quantity.clone();
     };
-    let (mut amount, mut units) = (amount, vec![("", NANO)]);
+    let is_binary = text.ends_with('i') && amount.abs() >= 1024 * NANO;
     let (binary, decimal) = SUFFIXES.split_at(6);
-    if text.ends_with('i') && amount.abs() >= 1024 * NANO {
-        amount = i128::from(Amount(amount).value()) * NANO;
-        units.extend(binary);
-    } else {
-        units.extend(decimal);
-        units.push(("E", 1_000_000_000 * NANO * NANO));
-    }
+    let (amount, of_kind) = match is_binary {
+        true => (i128::from(Amount(amount).value()) * NANO, binary),
+        false => (amount, decimal),
+    };
+    let mut units = vec![("", NANO)];
+    units.extend(of_kind);
     units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
     let fits = units
         .into_iter()
@@ -167,19 +160,13 @@ fn parse(text: &str) -> Option<Amount> {
     if digits.is_empty() {
         return Some(Amount(0));
     }
-    let mut amount: i128 = 0;
-    let mut power = exponent - i32::try_from(fraction.len()).ok()?;
-    for (read, digit) in digits.bytes().enumerate() {
-        let Some(more) = amount
-            .checked_mul(10)
-            .and_then(|a| a.checked_add(i128::from(digit - b'0')))
-        else {
-            power += i32::try_from(digits.len() - read).ok()?;
-            break;
-        };
-        amount = more;
-    }
-    Some(Amount(sign * scaled(amount, unit, power)))
+    // As many digits as an `i128` has for sure.
+    let read = digits.len().min(38);
+    let power = exponent + i32::try_from(digits.len() - read).ok()?;
+    let power = power - i32::try_from(fraction.len()).ok()?;
+    Some(Amount(
+        sign * scaled(digits[..read].parse().ok()?, unit, power),
+    ))
 }
 
 /// The unit in billionths, and the power of ten.
@@ -190,33 +177,21 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     if let Some((_, unit)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) {
         return Some((*unit, 0));
     }
-    if suffix == "E" {
-        return Some((NANO, 18));
-    }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
-    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    let valid =
-        !digits.is_empty() && digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit());
-    valid
-        .then(|| exponent.parse().ok())
-        .flatten()
-        .map(|power| (NANO, power))
+    // More digits do not matter: the amount is the limit, or the least.
+    let is_short = exponent.trim_start_matches(['+', '-']).len() <= 4;
+    Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }
 
 /// `amount` × `unit` × 10^`power`, rounded up, at most the limit.
 fn scaled(amount: i128, unit: i128, power: i32) -> i128 {
-    let mut divisor: i128 = 1;
-    for _ in 0..(-power).clamp(0, 38) {
-        divisor = divisor.saturating_mul(10);
-    }
-    let mut scaled = match amount.checked_mul(unit) {
+    let ten_to = |power: i32| 10_i128.saturating_pow(power.clamp(0, 38).unsigned_abs());
+    let divisor = ten_to(-power);
+    let scaled = match amount.checked_mul(unit) {
         Some(product) => product / divisor + i128::from(product % divisor != 0),
         None => (amount / divisor).saturating_mul(unit),
     };
-    for _ in 0..power.clamp(0, 38) {
-        scaled = scaled.saturating_mul(10);
-    }
-    scaled.min(Amount::MAX)
+    scaled.saturating_mul(ten_to(power)).min(Amount::MAX)
 }
 
 #[cfg(test)]

@@ -1,64 +1,42 @@
-//! What a pod worker must know of a pod's specification to decide what to do.
-//!
-//! It is independent of the version of the Kubernetes API. The feature `k8s-openapi` converts a
-//! `v1.Pod` to it.
+//! What a decision needs of a pod's specification, without the defaults and texts of the API.
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
 use pleg::core::Resources;
 
-/// What runs in a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PodSpec {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodSpec {
     /// When ended containers are restarted, unless a container has a policy of its own.
-    pub restart_policy: RestartPolicy,
-    /// In the order of the specification: the init containers, then the others.
-    pub containers: Vec<ContainerSpec>,
-    /// How long the containers have to end after they were told to.
-    pub termination_grace_period: Duration,
-    /// Whether the pod uses the network of the node. Then the runtime reports no address of it.
-    pub host_network: bool,
+    pub(crate) restart_policy: RestartPolicy,
+    /// The init containers, then the others.
+    pub(crate) containers: Vec<ContainerSpec>,
+    pub(crate) termination_grace_period: Duration,
+    /// The pod uses the network of the node. Then the runtime reports no address of it.
+    pub(crate) host_network: bool,
 }
 
-/// One container of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ContainerSpec {
-    /// Its name. Unique within the pod.
-    pub name: String,
-    /// When it runs.
-    pub role: ContainerRole,
-    /// Identifies everything of the specification that cannot be changed while it runs. A running
-    /// container with another value is replaced.
-    pub hash: String,
-    /// The resources that it must have. They can be changed while it runs. What is not set stays as
-    /// it is.
-    pub resources: Option<Resources>,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ContainerSpec {
+    pub(crate) name: String,
+    pub(crate) role: ContainerRole,
+    /// Identifies everything that cannot be changed while it runs. A running container with another value is replaced.
+    pub(crate) hash: String,
+    /// The resources that it must have. What is not set stays as it is.
+    pub(crate) resources: Option<Resources>,
     /// Its own restart policy, instead of the pod's.
-    pub restart_policy: Option<RestartPolicy>,
+    pub(crate) restart_policy: Option<RestartPolicy>,
     /// Exit codes after which it is restarted even if its own policy says otherwise. They have no
     /// effect without that policy.
-    pub restart_on: Vec<ExitCodes>,
-}
-
-/// A set of exit codes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ExitCodes {
-    /// These.
-    In(Vec<i32>),
-    /// All but these.
-    NotIn(Vec<i32>),
+    pub(crate) restart_on: Vec<ContainerRestartRuleOnExitCodes>,
 }
 
 /// Stands for an exit code that stays unknown. It counts as failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// When a container of a pod runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ContainerRole {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContainerRole {
     /// Before the others, until it has succeeded.
     Init,
     /// From its turn among the init containers on, as long as the pod runs (a restartable init
@@ -69,46 +47,15 @@ pub enum ContainerRole {
 }
 
 /// When ended containers are restarted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RestartPolicy {
-    /// Always.
-    #[default]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestartPolicy {
     Always,
     /// If the exit code is not 0. An exit code that stays unknown counts as failure.
     OnFailure,
-    /// Never.
     Never,
 }
 
-impl PodSpec {
-    /// A pod of these containers that are restarted whenever they end, with a grace period of 30 s and a network of
-    /// its own.
-    #[must_use]
-    pub const fn new(containers: Vec<ContainerSpec>) -> Self {
-        Self {
-            restart_policy: RestartPolicy::Always,
-            containers,
-            termination_grace_period: Duration::from_secs(30),
-            host_network: false,
-        }
-    }
-}
-
 impl ContainerSpec {
-    /// A regular container.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            role: ContainerRole::Regular,
-            hash: String::new(),
-            resources: None,
-            restart_policy: None,
-            restart_on: Vec::new(),
-        }
-    }
-
     /// The policy in effect, in a pod with this one.
     pub(crate) fn policy(&self, of_pod: RestartPolicy) -> RestartPolicy {
         self.restart_policy.unwrap_or(of_pod)
@@ -116,20 +63,16 @@ impl ContainerSpec {
 
     /// Returns true if the container runs again after it exited with this code.
     pub(crate) fn restarts(&self, of_pod: RestartPolicy, exit_code: i32) -> bool {
-        let rules = self
-            .restart_on
-            .iter()
-            .filter(|_| self.restart_policy.is_some());
-        let is_named = |codes: &ExitCodes| match codes {
-            ExitCodes::In(codes) => codes.contains(&exit_code),
-            ExitCodes::NotIn(codes) => !codes.contains(&exit_code),
+        let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
+            let is_in = codes.values.iter().flatten().any(|code| *code == exit_code);
+            codes.operator == "In" && is_in || codes.operator == "NotIn" && !is_in
         };
-        rules.into_iter().any(is_named)
-            || match self.policy(of_pod) {
-                RestartPolicy::Always => true,
-                RestartPolicy::OnFailure => exit_code != 0,
-                RestartPolicy::Never => false,
-            }
+        let is_restarted = match self.policy(of_pod) {
+            RestartPolicy::Always => true,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Never => false,
+        };
+        is_restarted || self.restart_policy.is_some() && self.restart_on.iter().any(is_named)
     }
 
     /// As [`restarts`](Self::restarts), if the exit code does not matter.

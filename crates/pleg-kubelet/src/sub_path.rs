@@ -11,11 +11,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, ResolveFlag};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 
-use crate::mounts::unmount;
+use crate::mounts::{open_beneath, unmount};
 
 /// A path in a volume, and where it is mounted for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,13 +60,8 @@ impl SubPath {
                 Component::CurDir => continue,
                 _ => return Err(Errno::EXDEV.into()),
             };
-            let open = |flags| {
-                let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
-                let how = OpenHow::new()
-                    .flags(flags | OFlag::O_CLOEXEC)
-                    .resolve(resolve);
-                openat2(opened.as_fd(), name, how)
-            };
+            let none = ResolveFlag::empty();
+            let open = |flags| open_beneath(opened.as_fd(), name, flags, none);
             opened = match open(OFlag::O_PATH) {
                 Err(Errno::ENOENT) => {
                     mkdirat(opened.as_fd(), name, mode)?;

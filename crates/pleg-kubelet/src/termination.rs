@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::fcntl::OFlag;
 
@@ -16,26 +16,16 @@ const MOST_LINES: usize = 80;
 /// So much of the end of a log is read: its lines have prefixes, and may be longer than what is kept of them.
 const READ_OF_LOG: u64 = 64 << 10;
 
-/// Where the message of a container is.
-#[derive(Debug)]
-pub(crate) struct Source {
-    /// The file that the container may have written.
-    pub(crate) file: PathBuf,
-    /// Its log, if that counts because the file is empty.
-    pub(crate) log: Option<PathBuf>,
-}
-
-impl Source {
-    /// The message; empty if there is none. It blocks on the file system.
-    pub(crate) fn read(&self) -> String {
-        let message = end_of(&self.file, MOST_BYTES).unwrap_or_default();
-        match &self.log {
-            Some(log) if message.is_empty() => {
-                let end = end_of(log, READ_OF_LOG).unwrap_or_default();
-                last_lines(&end, end.len() as u64 == READ_OF_LOG)
-            }
-            _ => String::from_utf8_lossy(&message).into_owned(),
+/// The message that a container left in that file, or in its log, if that counts because the file is empty. Empty if there
+/// is none. It blocks on the file system.
+pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
+    let message = end_of(file, MOST_BYTES).unwrap_or_default();
+    match log {
+        Some(log) if message.is_empty() => {
+            let end = end_of(log, READ_OF_LOG).unwrap_or_default();
+            last_lines(&end, end.len() as u64 == READ_OF_LOG)
         }
+        _ => String::from_utf8_lossy(&message).into_owned(),
     }
 }
 
@@ -66,11 +56,7 @@ fn last_lines(log: &[u8], is_cut: bool) -> String {
             text.push('\n');
         }
     }
-    let mut begin = text.len().saturating_sub(MOST_OF_LOG);
-    while !text.is_char_boundary(begin) {
-        begin += 1;
-    }
-    text.split_off(begin)
+    text.split_off(text.ceil_char_boundary(text.len().saturating_sub(MOST_OF_LOG)))
 }
 
 #[cfg(test)]
@@ -83,15 +69,11 @@ mod tests {
     fn end_of_the_file_is_the_message() {
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("file"), dir.path().join("log"));
-        let source = |log| {
-            let file = file.clone();
-            Source { file, log }
-        };
-        assert_eq!(source(None).read(), "", "nothing is there");
+        assert_eq!(message(&file, None), "", "nothing is there");
         fs::write(&log, "2026-01-01T00:00:00Z stderr F panic\n").unwrap();
-        assert_eq!(source(Some(log.clone())).read(), "panic\n");
+        assert_eq!(message(&file, Some(&log)), "panic\n");
         fs::write(&file, "x".repeat(5000) + "end").unwrap();
-        let message = source(Some(log)).read();
+        let message = message(&file, Some(&log));
         assert_eq!((message.len(), message.ends_with("end")), (4096, true));
     }
 

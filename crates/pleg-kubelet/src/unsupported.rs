@@ -1,12 +1,12 @@
 //! Fields of a pod that this crate does not act on. A pod that needs one would run, and not do what it says.
 
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Volume};
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHandler, Pod, Probe};
+use k8s_openapi::serde::Deserialize as _;
 use k8s_openapi::serde_json::{self, Value};
 
 use crate::cri_config::FieldError;
 use crate::downward;
 use crate::from_pod::{check_of, hook_of};
-use crate::pod_volumes::Volume as Kind;
 
 /// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`. See [`fields_at`].
 const OF_POD: &str = "\
@@ -67,14 +67,23 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
 
 /// The fields apart from the environment of containers.
 pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
+    const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
     let value = serde_json::to_value(pod).unwrap_or_default();
     let mut errors = in_table(OF_POD, &value);
-    let volumes = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.volumes.iter().flatten());
-    for (at, volume) in volumes.enumerate() {
-        of_volume(&format!("spec.volumes[{at}]"), volume, &mut errors);
+    for (field, _) in fields_at(&value, "spec.volumes.*") {
+        let provided = ["name", "hostPath", "emptyDir", "downwardAPI"];
+        if field
+            .rsplit('.')
+            .next()
+            .is_some_and(|name| !provided.contains(&name))
+        {
+            errors.push(FieldError::new(field, VOLUMES));
+        }
+    }
+    for (field, item) in fields_at(&value, "spec.volumes.downwardAPI.items.[]") {
+        let item = DownwardAPIVolumeFile::deserialize(item).ok();
+        let problem = item.and_then(|item| downward::problem(&item));
+        errors.extend(problem.map(|problem| FieldError::new(field, problem)));
     }
     for (path, container) in containers(pod) {
         of_container(&path, container, &mut errors);
@@ -115,54 +124,27 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
     })
 }
 
-fn of_volume(path: &str, volume: &Volume, errors: &mut Vec<FieldError>) {
-    match Kind::of(volume) {
-        Some(Kind::DownwardApi(source)) => {
-            let items = source.items.iter().flatten().enumerate();
-            let problems = items.filter_map(|(at, item)| Some((at, downward::problem(item)?)));
-            errors.extend(problems.map(|(at, problem)| {
-                FieldError::new(format!("{path}.downwardAPI.items[{at}]"), problem)
-            }));
-        }
-        Some(_) => {}
-        None => {
-            let fields = serde_json::to_value(volume).unwrap_or_default();
-            let mut sources = fields
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(name, _)| name);
-            let source = sources
-                .find(|name| *name != "name")
-                .map_or("", String::as_str);
-            let problem = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
-            errors.push(FieldError::new(format!("{path}.{source}"), problem));
-        }
-    }
-}
-
 /// What probes and hooks do.
 fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>) {
-    let probe = |probe: &Option<Probe>| probe.as_ref().and_then(|p| check_of(container, p).err());
-    let lifecycle = container.lifecycle.as_ref();
-    let hook = |of: Option<&LifecycleHandler>| of.and_then(|hook| hook_of(container, hook).err());
-    let found = [
-        ("startupProbe", probe(&container.startup_probe)),
-        ("livenessProbe", probe(&container.liveness_probe)),
-        ("readinessProbe", probe(&container.readiness_probe)),
-        (
-            "lifecycle.postStart",
-            hook(lifecycle.and_then(|l| l.post_start.as_ref())),
-        ),
-        (
-            "lifecycle.preStop",
-            hook(lifecycle.and_then(|l| l.pre_stop.as_ref())),
-        ),
+    let probes = [
+        ("startupProbe", &container.startup_probe),
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
     ];
-    let found = found
-        .into_iter()
-        .filter_map(|(name, error)| Some((name, error?)));
-    errors.extend(found.map(|(name, error)| error.below(&format!("{path}.{name}"))));
+    let lifecycle = container.lifecycle.clone().unwrap_or_default();
+    let hooks = [
+        ("lifecycle.postStart", &lifecycle.post_start),
+        ("lifecycle.preStop", &lifecycle.pre_stop),
+    ];
+    let probe = |(name, probe): (_, &Option<Probe>)| {
+        Some((name, check_of(container, probe.as_ref()?).err()?))
+    };
+    let hook = |(name, hook): (_, &Option<LifecycleHandler>)| {
+        Some((name, hook_of(container, hook.as_ref()?).err()?))
+    };
+    let found = probes.into_iter().filter_map(probe);
+    let found = found.chain(hooks.into_iter().filter_map(hook));
+    errors.extend(found.map(|(name, error): (&str, _)| error.below(&format!("{path}.{name}"))));
 }
 
 /// The values at a path, each with its own path, as [`FieldError`] has it.
@@ -190,13 +172,18 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
     } else if let Value::Object(fields) = value {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let separator = if at.is_empty() { "" } else { "." };
-        let matches = |field: &str| match name.strip_prefix('*') {
+        let is_named = |field: &&String| match name.strip_prefix('*') {
             Some(end) => field.ends_with(end),
-            None if name == "@" => matches!(field, "initContainers" | "containers"),
-            None => field == name,
+            None => *field == name,
         };
-        for (field, value) in fields.iter().filter(|(field, _)| matches(field)) {
-            find(value, rest, format!("{at}{separator}{field}"), found);
+        let names: Vec<&str> = match name {
+            "@" => vec!["initContainers", "containers"],
+            _ => fields.keys().filter(is_named).map(|n| &**n).collect(),
+        };
+        for name in names {
+            if let Some(value) = fields.get(name) {
+                find(value, rest, format!("{at}{separator}{name}"), found);
+            }
         }
     }
 }

@@ -15,73 +15,31 @@ const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 const FILES: &str = "volumes/kubernetes.io~downward-api";
 const SUB_PATHS: &str = "volume-subpaths";
 
-/// Why a directory of a pod cannot be used.
+/// Why a directory of a pod cannot be used, with its path.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VolumeError {
-    /// The path of a volume is not what its type says.
-    #[error("volume {volume}: hostPath {path:?} is not a {expected}")]
-    Kind {
-        /// The volume.
-        volume: String,
-        /// Its path.
-        path: PathBuf,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// A uid, or a name of a manifest, cannot be the name of a directory.
-    #[error("{0:?} is not a name that a directory can have")]
-    Name(String),
-    /// A path cannot be read or made.
-    #[error("volume {volume}: {path:?}: {source}")]
-    Io {
-        /// The volume.
-        volume: String,
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file system does not respond. What was begun goes on.
-    #[error("the file system does not respond: does a mount hang?")]
-    Hangs,
-    /// Something is mounted below a directory of the pod, so it was not removed. All else was.
-    #[error(
-        "left, because something is mounted there: {}; unmount it",
-        listed(paths)
-    )]
-    Mounted {
-        /// The mount points.
-        paths: Vec<PathBuf>,
-    },
-    /// A directory or file of the pod cannot be read, made or removed.
-    #[error("{path:?}: {source}")]
-    Directory {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
+#[error("{0}")]
+pub struct VolumeError(pub(crate) String);
 
 impl VolumeError {
     /// The error of a call for that path.
     pub(crate) fn at<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> Self {
-        move |source| Self::Directory {
-            path: path.to_owned(),
-            source: source.into(),
-        }
+        move |source| Self(format!("{path:?}: {}", source.into()))
     }
-}
 
-/// The first paths, and how many there are.
-fn listed(paths: &[PathBuf]) -> String {
-    const SHOWN: usize = 3;
-    let shown = paths.iter().take(SHOWN);
-    let shown: Vec<_> = shown.map(|path| path.display().to_string()).collect();
-    match paths.len().checked_sub(SHOWN) {
-        None | Some(0) => shown.join(", "),
-        Some(more) => format!("{} and {more} more", shown.join(", ")),
+    /// What is mounted below a directory of the pod, and was not removed.
+    pub(crate) fn mounted(paths: &[PathBuf]) -> Self {
+        const SHOWN: usize = 3;
+        let shown = paths.iter().take(SHOWN);
+        let mut shown = shown
+            .map(|path| path.display().to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
+        if paths.len() > SHOWN {
+            shown.push_str(&format!(" and {} more", paths.len() - SHOWN));
+        }
+        Self(format!(
+            "left, because something is mounted there: {shown}; unmount it"
+        ))
     }
 }
 
@@ -103,14 +61,14 @@ impl PodDirectories {
     /// # Errors
     /// If the uid is not the name of a directory: uids of unknown pods come from the runtime.
     pub(crate) fn of(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
-        Ok(self.root.join(FileName::new(uid.as_str())?))
+        Ok(self.root.join(file_name(uid.as_str())?))
     }
 
     /// Removes the directory of a pod with its `emptyDir` volumes. Nothing to remove is no error.
     /// Symbolic links are removed, not followed. What others have mounted in a volume stays as it is.
     ///
     /// # Errors
-    /// [`VolumeError::Mounted`] names what is mounted; another error, what cannot be removed.
+    /// What is mounted, or what cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
         let directory = self.of(uid)?;
         unmount_below(&directory.join(SUB_PATHS), 3);
@@ -118,19 +76,27 @@ impl PodDirectories {
         remove_directory(&directory)
     }
 
-    /// The pods that have a directory.
     pub(crate) fn uids(&self) -> Result<Vec<PodUid>, VolumeError> {
         let names = names_in(&self.root)?;
         Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
     }
 
+    /// A path in the directory of a pod.
+    fn below(&self, uid: &PodUid, path: &str, names: &[&str]) -> Result<PathBuf, VolumeError> {
+        let mut path = self.of(uid)?.join(path);
+        for name in names {
+            path.push(file_name(name)?);
+        }
+        Ok(path)
+    }
+
     pub(crate) fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        Ok(self.of(uid)?.join(EMPTY_DIRS).join(FileName::new(volume)?))
+        self.below(uid, EMPTY_DIRS, &[volume])
     }
 
     /// The path of a `downwardAPI` volume.
     pub(crate) fn files(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        Ok(self.of(uid)?.join(FILES).join(FileName::new(volume)?))
+        self.below(uid, FILES, &[volume])
     }
 
     /// Where a path in a volume is mounted for a container's mount number `at`.
@@ -141,13 +107,11 @@ impl PodDirectories {
         container: &str,
         at: usize,
     ) -> Result<PathBuf, VolumeError> {
-        let volume = self.of(uid)?.join(SUB_PATHS).join(FileName::new(volume)?);
-        Ok(volume.join(FileName::new(container)?).join(at.to_string()))
+        self.below(uid, SUB_PATHS, &[volume, container, &at.to_string()])
     }
 
-    /// The hosts file of a pod.
     pub(crate) fn hosts(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
-        Ok(self.of(uid)?.join("etc-hosts"))
+        self.below(uid, "etc-hosts", &[])
     }
 
     /// The file in which an attempt of a container leaves its termination message.
@@ -157,9 +121,7 @@ impl PodDirectories {
         container: &str,
         attempt: u32,
     ) -> Result<PathBuf, VolumeError> {
-        let container = FileName::new(container)?;
-        let directory = self.of(uid)?.join("containers").join(container);
-        Ok(directory.join(attempt.to_string()))
+        self.below(uid, "containers", &[container, &attempt.to_string()])
     }
 }
 
@@ -174,27 +136,16 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// The name of one file or directory, which leads nowhere else. What manifests and the runtime name becomes part of a
-/// path only as this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileName(String);
-
-impl FileName {
-    pub(crate) fn new(name: impl Into<String>) -> Result<Self, VolumeError> {
-        let name = name.into();
-        let mut components = Path::new(&name).components();
-        match (components.next(), components.next()) {
-            // conmon takes what stands before a colon for the name of a log driver.
-            _ if name.contains(':') => Err(VolumeError::Name(name)),
-            (Some(Component::Normal(only)), None) if *only == *name => Ok(Self(name)),
-            _ => Err(VolumeError::Name(name)),
-        }
-    }
-}
-
-impl AsRef<Path> for FileName {
-    fn as_ref(&self) -> &Path {
-        self.0.as_ref()
+/// Returns the name if it is that of one file or directory, which leads nowhere else. What manifests and the runtime
+/// name becomes part of a path only after this.
+pub(crate) fn file_name(name: &str) -> Result<&str, VolumeError> {
+    let mut components = Path::new(name).components();
+    match (components.next(), components.next()) {
+        // conmon takes what stands before a colon for the name of a log driver.
+        (Some(Component::Normal(only)), None) if only == name && !name.contains(':') => Ok(name),
+        _ => Err(VolumeError(format!(
+            "{name:?} is not a name that a directory can have"
+        ))),
     }
 }
 
@@ -207,7 +158,7 @@ mod tests {
         let pods = PodDirectories::new("/var/lib/kubelet/pods");
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
             let of = pods.of(&PodUid::from(uid));
-            assert!(matches!(of, Err(VolumeError::Name(_))), "{uid:?}: {of:?}");
+            assert!(of.is_err(), "{uid:?}: {of:?}");
         }
     }
 }

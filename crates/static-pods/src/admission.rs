@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::host_ports::host_port_conflict;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::pod_status::{failed_status, with_default_requests};
+use pleg_kubelet::pod_status::{qos_class, with_default_requests};
 use pleg_kubelet::quantity::Amount;
 
 /// What a node offers to pods.
@@ -83,11 +83,15 @@ impl Rejection {
     /// The status of a pod that was rejected.
     #[must_use]
     pub fn status(&self, pod: &Pod) -> PodStatus {
-        failed_status(
-            pod,
-            &self.reason,
-            &format!("Pod was rejected: {}", self.message),
-        )
+        let class = pod.spec.as_ref().map(qos_class);
+        PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(self.reason.clone()),
+            message: Some(format!("Pod was rejected: {}", self.message)),
+            qos_class: class.map(str::to_owned),
+            observed_generation: pod.metadata.generation,
+            ..PodStatus::default()
+        }
     }
 }
 
@@ -109,24 +113,19 @@ pub fn admit<'a>(
         let problem = "node(s) didn't match Pod's node affinity/selector";
         return Err(Rejection::predicate("NodeAffinity", problem));
     }
-    if spec
-        .node_name
-        .as_ref()
-        .is_some_and(|name| !name.is_empty() && *name != node.name)
-    {
+    let name = spec.node_name.as_ref().filter(|name| !name.is_empty());
+    if name.is_some_and(|name| *name != node.name) {
         let problem = "node(s) didn't match the requested node name";
         return Err(Rejection::predicate("NodeName", problem));
     }
-    match others
+    let mut conflicts = others
         .iter()
-        .find_map(|other| host_port_conflict(pod, other))
-    {
-        Some(_) => {
-            let problem = "node(s) didn't have free ports for the requested pod ports";
-            Err(Rejection::predicate("NodePorts", problem))
-        }
-        None => Ok(()),
+        .filter_map(|other| host_port_conflict(pod, other));
+    if conflicts.next().is_some() {
+        let problem = "node(s) didn't have free ports for the requested pod ports";
+        return Err(Rejection::predicate("NodePorts", problem));
     }
+    Ok(())
 }
 
 /// Sysctls that concern a pod only and cannot harm the node, of the kernels that upstream requires.
@@ -146,23 +145,19 @@ const SAFE_SYSCTLS: [&str; 12] = [
 ];
 
 fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
-    let sysctls = spec
-        .security_context
-        .iter()
-        .flat_map(|context| context.sysctls.iter().flatten());
+    let context = spec.security_context.iter();
+    let sysctls = context.flat_map(|context| context.sysctls.iter().flatten());
     for sysctl in sysctls {
         let name = sysctl.name.replace('/', ".");
         let is_allowed = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == *pattern,
         };
-        let is_net = name.starts_with("net.");
         // It would be the node's own.
-        let of_node = if is_net {
-            spec.host_network
-        } else {
-            spec.host_ipc
-        } == Some(true);
+        let of_node = match name.starts_with("net.") {
+            true => spec.host_network == Some(true),
+            false => spec.host_ipc == Some(true),
+        };
         let is_known = SAFE_SYSCTLS.contains(&&*name) || node.unsafe_sysctls.iter().any(is_allowed);
         if of_node || !is_known {
             let message = format!("forbidden sysctl: {:?} not allowlisted", sysctl.name);
@@ -174,16 +169,14 @@ fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
 
 fn os(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
     const LABEL: &str = "kubernetes.io/os";
-    let selected = spec
-        .node_selector
-        .as_ref()
-        .and_then(|selector| selector.get(LABEL));
+    let selector = spec.node_selector.as_ref();
+    let selected = selector.and_then(|selector| selector.get(LABEL));
     if selected.is_some_and(|os| node.labels.get(LABEL) != Some(os)) {
-        let message =
-            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        let reason = "PodOSSelectorNodeLabelDoesNotMatch";
+        let label = "the `kubernetes.io/os` label doesn't match node label";
         return Err(Rejection::new(
-            "PodOSSelectorNodeLabelDoesNotMatch",
-            message,
+            reason,
+            format!("Failed to admit pod as {label}"),
         ));
     }
     if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
@@ -202,34 +195,27 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
         None => None,
     };
     let pods = Amount::whole(i64::try_from(others.len()).unwrap_or(i64::MAX));
-    let others: Vec<_> = others
-        .iter()
-        .filter_map(|pod| Some(requests(pod.spec.as_ref()?)))
-        .collect();
+    let others = others.iter().filter_map(|pod| pod.spec.as_ref());
+    let others: Vec<_> = others.map(requests).collect();
     let mut wanted = vec![("pods".to_owned(), Amount::whole(1), pods)];
     wanted.extend(requests(spec).into_iter().map(|(resource, amount)| {
         let used = others.iter().filter_map(|other| other.get(&resource));
         let used = used.fold(Amount::default(), |sum, amount| sum.plus(*amount));
         (resource, amount, used)
     }));
-    for (resource, requested, used) in wanted
-        .into_iter()
-        .filter(|(_, amount, _)| !amount.is_zero())
-    {
+    wanted.retain(|(_, amount, _)| !amount.is_zero());
+    for (resource, requested, used) in wanted {
         let Some(capacity) = allocatable(&resource) else {
             continue;
         };
         if requested.plus(used) > capacity {
-            let unit = if resource == "cpu" {
-                Amount::milli_value
-            } else {
-                Amount::value
+            let unit = |amount: Amount| match &*resource {
+                "cpu" => amount.milli_value(),
+                _ => amount.value(),
             };
+            let (requested, used, capacity) = (unit(requested), unit(used), unit(capacity));
             let message = format!(
-                "Node didn't have enough resource: {resource}, requested: {}, used: {}, capacity: {}",
-                unit(requested),
-                unit(used),
-                unit(capacity)
+                "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
             );
             return Err(Rejection::new(format!("OutOf{resource}"), message));
         }
@@ -276,18 +262,15 @@ fn selects(spec: &PodSpec, node: &NodeFacts) -> bool {
     let affinity = spec
         .affinity
         .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|a| {
-        a.required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    labels.all(|(key, value)| node.labels.get(key) == Some(value))
-        && required.is_none_or(|required| {
-            required
-                .node_selector_terms
-                .iter()
-                .any(|term| matches(term, node))
+        .and_then(|a| a.node_affinity.as_ref());
+    let required = affinity
+        .and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
         })
+        .map(|required| &required.node_selector_terms);
+    labels.all(|(key, value)| node.labels.get(key) == Some(value))
+        && required.is_none_or(|terms| terms.iter().any(|term| matches(term, node)))
 }
 
 /// A term without requirements matches no node.

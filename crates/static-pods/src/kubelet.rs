@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::admission::{NodeFacts, admit};
 use crate::credentials::DockerConfig;
-use crate::manifest::Manifest;
-use crate::node_status::NodeStatus;
-use crate::runtime_state::sync_loop_pause;
+use crate::manifest::{MANIFEST_NODE, Manifest};
+use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
 use pleg::core::Kind;
 use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid, WaitError};
@@ -17,10 +16,9 @@ use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::names;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::{Observed, Planner};
-use pleg_kubelet::probe::{Probe, Prober};
+use pleg_kubelet::probe::Prober;
 use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
@@ -51,9 +49,6 @@ pub enum Error {
     /// The generator gave no status.
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
-    /// A probe's periods cannot be used.
-    #[error("a probe: {0}")]
-    Probe(#[from] InvalidSetting),
     /// An action failed.
     #[error(transparent)]
     Perform(#[from] PerformError),
@@ -67,17 +62,13 @@ impl Reconcile for Kubelet {
         let manifest = run.last_spec.as_deref();
         let pod = manifest.map(|manifest| &manifest.pod);
         if let Some(manifest) = &run.spec {
-            let probes = Probe::of_pod(&manifest.pod);
-            self.prober.set(&run.uid, &probes, run.waker())?;
+            self.prober.set(&run.uid, &manifest.pod, run.waker());
             if !self.is_admitted(run, &manifest.pod) {
                 return Ok(Action::await_change());
             }
         }
-        let mut desired = Desired::of(run, manifest.map(|manifest| &manifest.spec));
-        if let Some(pod) = pod {
-            let status = self.last_status(&run.uid);
-            desired = desired.until_deadline(run, pod, status.as_ref());
-        }
+        let status = self.last_status(&run.uid);
+        let desired = Desired::of(run, pod).until_deadline(run, status.as_ref());
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
@@ -109,7 +100,7 @@ impl Reconcile for Kubelet {
     /// Pods of this node's manifests. Others are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
-        sandboxes.any(|s| s.details.annotations.get(names::MANIFEST_NODE) == Some(self.node.name()))
+        sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))
     }
 
     fn error_policy(&self, _: &PodUid, error: &RunError<Error>, failures: u32) -> Duration {

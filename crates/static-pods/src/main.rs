@@ -23,7 +23,7 @@ use pleg::Pleg;
 use pleg::core::Mode;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use pleg_kubelet::worker::PodWorkers;
 use serde_json::json;
 use static_pods::admission::NodeFacts;
 use static_pods::manifest::ManifestSource;
@@ -184,8 +184,7 @@ async fn run() -> anyhow::Result<()> {
         specs = first => specs?,
         () = &mut stop => return Ok(()),
     };
-    let settings = WorkerSettings::default();
-    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), settings, specs)?;
+    let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), specs);
     tokio::select! {
         () = &mut stop => {}
         ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers)) } => {}

@@ -1,16 +1,22 @@
-//! Asks the runtime for its status, for the Ready condition of the node.
+//! The status of the runtime, and the Ready condition of the node that follows from it: upstream's `runtimeState` and
+//! `ReadyCondition`, with their words.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeCondition, Pod};
-use pleg::Pleg;
-use pleg::core::NotReady;
+use pleg::core::{CallError, NotReady};
+use pleg::{Instant, Pleg, WallTime};
 use pleg_cri::CriClient;
+use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
+use pleg_kubelet::api_time;
 
-use crate::node_condition::{NodeErrors, node_ready};
-use crate::runtime_state::{
-    HealthCheck, RuntimeErrors, RuntimeState, STATUS_PERIOD, aggregate, sync_loop_pause,
-};
+/// How often upstream asks the runtime for its `Status`.
+pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
+
+/// How old the last good `Status` may be.
+const STATUS_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// The status of a node's runtime, and what follows from it.
 #[derive(Debug)]
@@ -23,12 +29,110 @@ pub struct NodeStatus {
 
 #[derive(Debug, Default)]
 struct State {
-    runtime: RuntimeState,
     /// The runtime's name, such as `containerd`.
     name: String,
-    condition: Option<NodeCondition>,
     /// The last question was not answered.
     failed: bool,
+    /// When the last status came in which the runtime was ready.
+    last_good_status: Option<Instant>,
+    /// Why the runtime and its network are not ready.
+    not_ready: [Option<String>; 2],
+    condition: Option<NodeCondition>,
+}
+
+impl State {
+    /// A `Status` call returned this at `at`. After a call that failed, the last good status grows old.
+    fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
+        self.not_ready =
+            [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
+                let found = status.conditions.iter().find(|c| c.r#type == kind);
+                let is_ready = found.is_some_and(|c| c.status);
+                (!is_ready).then(|| format!("container runtime {what}not ready: {}", shown(found)))
+            });
+        if self.not_ready[0].is_none() {
+            self.last_good_status = Some(at);
+        }
+    }
+
+    /// The errors of the runtime, while which the sync loop stands still; then those of its network.
+    fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
+        let age = match self.last_good_status {
+            None => Some("container runtime status check may not have completed yet"),
+            Some(at) if now.since(at) >= STATUS_THRESHOLD => Some("container runtime is down"),
+            Some(_) => None,
+        };
+        let pleg = pleg.map(|error| format!("PLEG is not healthy: {error}"));
+        let [runtime, network] = self.not_ready.clone();
+        let is_unknown = self.last_good_status.is_none() && runtime.is_none();
+        let network = network.or(is_unknown.then(|| "network state unknown".to_owned()));
+        let runtime = age
+            .map(str::to_owned)
+            .into_iter()
+            .chain(pleg)
+            .chain(runtime);
+        [runtime.collect(), network.into_iter().collect()]
+    }
+
+    /// The Ready condition. The time of transition changes with the status only. Returns true if the status changed.
+    fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
+        let (status, reason, message) = match errors {
+            None => (
+                "True",
+                "KubeletReady",
+                "kubelet is posting ready status".to_owned(),
+            ),
+            Some(message) => ("False", "KubeletNotReady", message),
+        };
+        let now = Some(api_time(now));
+        let kept = self
+            .condition
+            .as_ref()
+            .filter(|before| before.status == status);
+        let has_changed = self.condition.is_some() && kept.is_none();
+        let condition = NodeCondition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            last_heartbeat_time: now.clone(),
+            last_transition_time: kept.map_or(now, |kept| kept.last_transition_time.clone()),
+        };
+        self.condition = Some(condition.clone());
+        (condition, has_changed)
+    }
+}
+
+/// A condition as upstream's `RuntimeCondition.String`; Go's `<nil>` where there is none.
+fn shown(condition: Option<&RuntimeCondition>) -> String {
+    let shown = |c: &RuntimeCondition| {
+        let (kind, reason) = (&c.r#type, &c.reason);
+        format!("{kind}={} reason:{reason} message:{}", c.status, c.message)
+    };
+    condition.map_or_else(|| "<nil>".to_owned(), shown)
+}
+
+/// Several errors as one message, as upstream's aggregate: one is shown as it is, several different
+/// ones as `[a, b]`. The same message is shown once.
+fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let different = errors
+        .into_iter()
+        .filter(|error| seen.insert(error.clone()));
+    let different: Vec<_> = different.collect();
+    match different.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
+}
+
+/// How long the sync loop stands still after so many iterations in a row that found runtime errors: 100 ms, doubling
+/// to 5 s.
+#[must_use]
+pub fn sync_loop_pause(failures: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+    let pause = Duration::from_millis(100).saturating_mul(doubled);
+    pause.min(Duration::from_secs(5))
 }
 
 impl NodeStatus {
@@ -82,7 +186,7 @@ impl NodeStatus {
         }
     }
 
-    /// Asks for the status. Returns whether the runtime has answered. Logs when it fails to, and when it
+    /// Asks for the status. Returns true if the runtime has answered. Logs when it fails to, and when it
     /// answers again.
     async fn update(&self) -> bool {
         let result = self.ask().await;
@@ -98,64 +202,55 @@ impl NodeStatus {
         !failed
     }
 
-    async fn ask(&self) -> Result<(), pleg::core::CallError> {
+    async fn ask(&self) -> Result<(), CallError> {
         if self.runtime().is_empty() {
             let version = self.client.version().await?;
             self.state().name = version.name;
         }
-        let answer = self.client.status().await?;
-        let now = self.pleg.now();
-        let mut state = self.state();
-        state.runtime.status_answered(now, answer.status.as_ref());
+        // An answer without a status says nothing.
+        if let Some(status) = self.client.status().await?.status {
+            self.state().answered(self.pleg.now(), &status);
+        }
         Ok(())
     }
 
-    fn errors(&self) -> RuntimeErrors {
-        let result = self.pleg.health().ready();
-        let reason = result.as_ref().map_err(NotReady::to_string);
-        let check = HealthCheck {
-            name: "PLEG",
-            result: reason.as_ref().map(|_| ()).map_err(String::as_str),
-        };
-        self.state().runtime.errors(self.pleg.now(), &[check])
+    fn errors(&self) -> [Vec<String>; 2] {
+        let pleg = self.pleg.health().ready().err();
+        let pleg = pleg.map(|reason| reason.to_string());
+        self.state().errors(self.pleg.now(), pleg)
     }
 
-    /// Whether the node can run this pod now, or with `None`, whether it can terminate one. Without a
+    /// Checks that the node can run this pod now, or with `None`, that it can terminate one. Without a
     /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
     /// Why not.
     pub fn usable(&self, pod: Option<&Pod>) -> Result<(), String> {
-        let is_on_host = |pod: &Pod| {
-            pod.spec
-                .as_ref()
-                .is_some_and(|s| s.host_network == Some(true))
-        };
-        let needs_network = pod.is_some_and(|pod| !is_on_host(pod));
-        let errors = self.errors();
-        let network = errors.network.iter().filter(|_| needs_network);
-        let all = errors.runtime.iter().chain(network).map(String::as_str);
-        aggregate(all).map_or(Ok(()), Err)
+        let on_host = |pod: &Pod| pod.spec.as_ref()?.host_network.filter(|on_host| *on_host);
+        let needs_network = pod.is_some_and(|pod| on_host(pod).is_none());
+        let [runtime, network] = self.errors();
+        let network = network.into_iter().filter(|_| needs_network);
+        aggregate(runtime.into_iter().chain(network)).map_or(Ok(()), Err)
     }
 
     /// The Ready condition of the node, as of now. A change of its status is logged.
     pub fn ready(&self) -> NodeCondition {
-        let errors = NodeErrors {
-            runtime: self.errors(),
-            ..NodeErrors::default()
+        let errors = aggregate(self.errors().into_iter().flatten());
+        let event = if errors.is_none() {
+            "NodeReady"
+        } else {
+            "NodeNotReady"
         };
-        let mut state = self.state();
         let now = self.pleg.clock().wall();
-        let (condition, event) = node_ready(&errors, state.condition.as_ref(), now);
-        if let Some(event) = event {
-            let message = condition.message.as_deref().unwrap_or_default();
-            tracing::warn!(event = %event, message, "{}", event.message(&self.name));
+        let (condition, has_changed) = self.state().ready(errors, now);
+        if has_changed {
+            let (node, message) = (&self.name, condition.message.as_deref());
+            tracing::warn!(event, message, "Node {node} status is now: {event}");
         }
-        state.condition = Some(condition.clone());
         condition
     }
 
-    /// For `/readyz`: whether the node is ready.
+    /// For `/readyz`: checks that the node is ready.
     ///
     /// # Errors
     /// Why not.
@@ -167,7 +262,7 @@ impl NodeStatus {
         }
     }
 
-    /// For `/healthz`: whether the generator works. A runtime that does not respond is no reason to
+    /// For `/healthz`: checks that the generator works. A runtime that does not respond is no reason to
     /// restart the kubelet.
     ///
     /// # Errors
@@ -177,5 +272,108 @@ impl NodeStatus {
             Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
+    /// 2026-07-01T10:00:00Z
+    const WALL: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
+
+    /// The state of a node with these faults, 29 s or (`silent`) 30 s after its last good status; and of its PLEG.
+    fn errors(state: &mut State, wrong: &str) -> Option<String> {
+        let is = |word: &str| wrong.split(' ').any(|w| w == word);
+        let condition = |kind: &str, status| RuntimeCondition {
+            r#type: kind.to_owned(),
+            status,
+            reason: "Gone".to_owned(),
+            message: "shim".to_owned(),
+        };
+        for (runtime, network) in [(true, true), (!is("runtime"), !is("network"))] {
+            let mut conditions = vec![condition("RuntimeReady", runtime)];
+            conditions.extend((!is("bare")).then(|| condition("NetworkReady", network)));
+            if !is("unasked") {
+                state.answered(BEGIN, &RuntimeStatus { conditions });
+            }
+        }
+        let stale = |nanos| NotReady::Stale {
+            elapsed: Duration::from_nanos(nanos),
+            threshold: Duration::from_secs(180),
+        };
+        let pleg = is("stale").then(|| stale(185_000_000_000));
+        let pleg = pleg.or(is("precise").then(|| stale(185_123_456_789)));
+        let pleg = pleg.or(is("unlisted").then_some(NotReady::NeverListed));
+        let now = BEGIN.after(Duration::from_secs(29 + u64::from(is("silent"))));
+        let errors = state.errors(now, pleg.map(|error| error.to_string()));
+        aggregate(errors.into_iter().flatten())
+    }
+
+    /// A row: what is wrong, and the whole message.
+    #[test]
+    fn each_message_is_upstreams() {
+        let table = "
+            unasked | [container runtime status check may not have completed yet, network state unknown]
+            silent | container runtime is down
+            stale | PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s
+            precise | PLEG is not healthy: pleg was last seen active 3m5.123456789s ago; threshold is 3m0s
+            unlisted | PLEG is not healthy: pleg has yet to be successful
+            runtime | container runtime not ready: RuntimeReady=false reason:Gone message:shim
+            network | container runtime network not ready: NetworkReady=false reason:Gone message:shim
+            bare | container runtime network not ready: <nil>
+            silent runtime bare | [container runtime is down, container runtime not ready: RuntimeReady=false reason:Gone message:shim, container runtime network not ready: <nil>]
+        ";
+        for row in table.trim().lines() {
+            let (wrong, message) = row.trim().split_once(" | ").unwrap();
+            let mut state = State::default();
+            let errors = errors(&mut state, wrong);
+            let (condition, _) = state.ready(errors, WALL);
+            assert_eq!(condition.message.as_deref(), Some(message));
+            assert_eq!(condition.reason.as_deref(), Some("KubeletNotReady"));
+        }
+    }
+
+    #[test]
+    fn transition_time_changes_with_the_status_and_heartbeat_always() {
+        let mut state = State::default();
+        // At each step, 10 s apart: what is wrong, status, transition, heartbeat, and whether the status changed.
+        for (step, (wrong, expected, changes)) in (0..).zip([
+            ("", "True 10:00:00 10:00:00", false),
+            ("", "True 10:00:00 10:00:10", false),
+            ("silent", "False 10:00:20 10:00:20", true),
+            ("network", "False 10:00:20 10:00:30", false),
+            ("", "True 10:00:40 10:00:40", true),
+        ]) {
+            let errors = errors(&mut state, wrong);
+            let now = WALL.after(Duration::from_secs(10 * step));
+            let (condition, has_changed) = state.ready(errors, now);
+            if wrong.is_empty() {
+                let words = [condition.reason, condition.message].map(Option::unwrap);
+                assert_eq!(words, ["KubeletReady", "kubelet is posting ready status"]);
+            }
+            let times = [
+                condition.last_transition_time,
+                condition.last_heartbeat_time,
+            ];
+            let times = times.map(|time| time.unwrap().0.to_string());
+            let [transition, heartbeat] =
+                times.each_ref().map(|time| &time["2026-07-01T".len()..19]);
+            let shown = format!("{} {transition} {heartbeat}", condition.status);
+            assert_eq!((&*shown, has_changed), (expected, changes), "step {step}");
+        }
+    }
+
+    #[test]
+    fn same_message_is_shown_once() {
+        let errors = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!(aggregate(errors).as_deref(), Some("[a, b]"));
+    }
+
+    #[test]
+    fn sync_loop_pause_doubles_up_to_five_seconds() {
+        let pauses = [1, 2, 3, 4, 5, 6, 7, 99].map(|n| sync_loop_pause(n).as_millis());
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }
 }

@@ -5,21 +5,20 @@
 //! an idle node costs little. Nothing is computed before the client has taken what was sent.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, stream};
 use hyper::body::{Bytes, Frame};
 use pleg::core::{Instant, WallTime};
 use pleg::runtime::clock::Clock;
-use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::observer::Observer;
 use crate::view::{Query, difference, with_moments};
 
 /// The most clients at a time. The agent keeps the last view of each: 60 kB with usual names.
-const CLIENTS: usize = 16;
+pub(super) const CLIENTS: usize = 16;
 /// The pause after new records were sent: a storm is sent in few messages.
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two views if something has changed.
@@ -30,62 +29,43 @@ const IDLE_PAUSE: Duration = Duration::from_secs(2);
 /// Upon the first connection, the records of this time are sent.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
 
-/// The clients of `/debug/live`.
-#[derive(Clone)]
-pub(super) struct Live {
+/// The messages for one client, which may have the id of the last message that it got from before.
+pub(super) fn stream(
+    permit: OwnedSemaphorePermit,
     observer: Observer,
     clock: Clock,
-    clients: Arc<Semaphore>,
-}
-
-impl Live {
-    pub(super) fn new(observer: Observer, clock: Clock) -> Self {
-        Self {
-            observer,
-            clock,
-            clients: Arc::new(Semaphore::new(CLIENTS)),
-        }
-    }
-
-    /// The messages for one client, which may have the id of the last message that it got from before. `None` if there are
-    /// too many clients.
-    pub(super) fn stream(
-        &self,
-        query: Query,
-        last_id: Option<&str>,
-    ) -> Option<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<>> {
-        let permit = self.clients.clone().try_acquire_owned().ok()?;
-        let last = last_id.and_then(|id| id.rsplit_once('/'));
-        let own = self.observer.lines(None, u64::MAX).head.agent;
-        let known = last.filter(|(agent, _)| *agent == own);
-        let now = self.clock.now();
-        let client = Client {
-            _permit: permit,
-            changes: self.observer.changes(),
-            query,
-            sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
-            // A client of an earlier agent has that one's records.
-            since: match last {
-                None => Some(self.clock.wall().before(HISTORY)),
-                Some(_) => None,
-            },
-            has_changed: true,
-            is_greeted: false,
-            records_due: now,
-            view_due: now,
-            view_sent: now,
-            view: None,
-            live: self.clone(),
-        };
-        Some(stream::unfold(client, |mut client| async {
-            let message = client.next().await?;
-            Some((Ok(Frame::data(message.into())), client))
-        }))
-    }
+    query: Query,
+    last_id: Option<&str>,
+) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<> {
+    let last = last_id.and_then(|id| id.rsplit_once('/'));
+    let own = observer.lines(None, u64::MAX).head.agent;
+    let known = last.filter(|(agent, _)| *agent == own);
+    let now = clock.now();
+    let client = Client {
+        _permit: permit,
+        changes: observer.changes(),
+        observer,
+        clock,
+        query,
+        sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
+        // A client of an earlier agent has that one's records.
+        since: last.is_none().then(|| clock.wall().before(HISTORY)),
+        has_changed: true,
+        records_due: now,
+        view_due: now,
+        view_sent: now,
+        view: None,
+    };
+    stream::unfold(client, |mut client| async {
+        let message = client.next().await?;
+        Some((Ok(Frame::data(message.into())), client))
+    })
 }
 
 struct Client {
     _permit: OwnedSemaphorePermit,
+    observer: Observer,
+    clock: Clock,
     changes: watch::Receiver<u64>,
     query: Query,
     /// The number of the last record that was sent.
@@ -94,8 +74,6 @@ struct Client {
     since: Option<WallTime>,
     /// There may be records that were not sent.
     has_changed: bool,
-    /// Records were sent, or that there are none.
-    is_greeted: bool,
     /// When records may be sent next, and when a view is sent next.
     records_due: Instant,
     view_due: Instant,
@@ -103,13 +81,12 @@ struct Client {
     view_sent: Instant,
     /// The view that it has, as text, which needs a tenth of the memory.
     view: Option<Box<str>>,
-    live: Live,
 }
 
 impl Client {
     /// The next message. `None`: the observer has ended.
     async fn next(&mut self) -> Option<String> {
-        let clock = self.live.clock;
+        let clock = self.clock;
         loop {
             let now = clock.now();
             if self.has_changed && now >= self.records_due {
@@ -124,12 +101,9 @@ impl Client {
                 self.view_due = now.after(IDLE_PAUSE);
                 return Some(self.view());
             }
-            let due = match self.has_changed {
-                true => self.view_due.min(self.records_due),
-                false => self.view_due,
-            };
             tokio::select! {
-                () = clock.sleep_until(due) => {}
+                () = clock.sleep_until(self.view_due) => {}
+                () = clock.sleep_until(self.records_due), if self.has_changed => {}
                 changed = self.changes.changed(), if !self.has_changed => {
                     changed.ok()?;
                     self.has_changed = true;
@@ -142,11 +116,10 @@ impl Client {
     /// The records after the last ones, if there are any; the rest of many in later messages. The first
     /// message may have none: it has the first id.
     fn records(&mut self) -> Option<String> {
-        let page = self.live.observer.lines(self.since, self.sent);
-        if self.is_greeted && page.lines.is_empty() && page.head.missed == 0 {
+        let page = self.observer.lines(self.since, self.sent);
+        if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {
             return None;
         }
-        self.is_greeted = true;
         self.since = None;
         self.sent = page.head.last;
         let id = format!("{}/{}", page.head.agent, page.head.last);
@@ -159,18 +132,13 @@ impl Client {
     }
 
     fn view(&mut self) -> String {
-        let view = with_moments(&self.live.observer.view(&self.query)).to_string();
-        // Numbers are compared as they are read from text, because reading may change the last digit. What cannot be read
-        // is sent completely.
-        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let last = self.view.as_deref().and_then(read);
-        let (patch, view) = match (last, read(&view)) {
-            (Some(last), Some(mut view)) => {
-                (difference(&last, &mut view).to_string(), view.to_string())
-            }
-            _ => (view.clone(), view),
-        };
-        self.view = Some(view.into());
+        let view = with_moments(&self.observer.view(&self.query)).to_string();
+        // Numbers are compared as they are read from text, because reading may change the last digit.
+        let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
+        let mut view: Value = read(&view);
+        let last = self.view.as_deref().map_or_else(|| json!({}), read);
+        let patch = difference(&last, &mut view).unwrap_or_else(|| json!({}));
+        self.view = Some(view.to_string().into());
         format!("event: view\ndata: {patch}\n\n")
     }
 }

@@ -15,8 +15,7 @@ use crate::picture::facts;
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a
-/// millisecond.
+/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a millisecond.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,
@@ -30,7 +29,6 @@ const REDUNDANT: [&str; 3] = [
     "kubelet_runtime_operations_total",
 ];
 
-/// The metrics recorder of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
     recorded: PrometheusHandle,
@@ -121,38 +119,4 @@ fn own_names(recorded: &str, prefix: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kubelet_names_become_own_names_and_histograms_sums() {
-        let recorded = "\
-# HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
-# TYPE kubelet_pleg_relist_duration_seconds histogram
-kubelet_pleg_relist_duration_seconds_bucket{le=\"+Inf\"} 2
-kubelet_pleg_relist_duration_seconds_sum 0.5
-kubelet_pleg_relist_duration_seconds_count 2
-
-# TYPE kubelet_runtime_operations_total counter
-kubelet_runtime_operations_total{operation_type=\"kubelet_ histogram\"} 3
-
-# TYPE kubelet_running_pods gauge
-kubelet_running_pods 7
-pleg_finding{code=\"a\"} 0
-pleg_finding{code=\"b\"} 1
-";
-        let renamed = "\
-# HELP pleg_relist_duration_seconds Duration of a full list.
-# TYPE pleg_relist_duration_seconds summary
-pleg_relist_duration_seconds_sum 0.5
-pleg_relist_duration_seconds_count 2
-# TYPE pleg_running_pods gauge
-pleg_running_pods 7
-";
-        assert_eq!(own_names(recorded, KUBELET), renamed);
-        assert_eq!(
-            own_names(recorded, ""),
-            format!("{renamed}pleg_finding{{code=\"b\"}} 1\n")
-        );
-    }
-}
+mod tests;

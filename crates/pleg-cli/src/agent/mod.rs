@@ -3,8 +3,6 @@
 mod checks;
 mod live;
 mod metrics;
-#[cfg(test)]
-mod metrics_page;
 mod pages;
 mod process;
 mod service;
@@ -15,9 +13,9 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use futures::future::OptionFuture;
-use pleg::core::{InvalidSetting, Settings};
+use pleg::core::Settings;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::args::AgentArgs;
 use crate::connect::Target;
@@ -26,7 +24,6 @@ use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
 use crate::signals::Signal;
-use live::Live;
 use metrics::Metrics;
 use pages::{Pages, Rendered};
 use service::Manager;
@@ -44,36 +41,35 @@ pub(crate) async fn run(
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    let url = listener.url(if access.tls.is_some() {
+    let scheme = if access.tls.is_some() {
         "https"
     } else {
         "http"
-    })?;
+    };
+    let url = listener.url(scheme)?;
     notice(&format!(
         "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
     ));
     if let Some(probes) = &probes {
-        notice(&format!(
-            "{} serves /healthz and /readyz",
-            probes.url("http")?
-        ));
+        let url = probes.url("http")?;
+        notice(&format!("{url} serves /healthz and /readyz"));
     }
     let manager = Manager::from_environment();
-    manager.ready();
+    manager.send("READY=1");
     let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
     let (reload, access) = watch::channel(Arc::new(access));
-    let (clock, health) = (pleg.clock(), pleg.health());
+    let clock = pleg.clock();
     let observer = Observer::new(&target, &pleg);
     let collector = Collector::new(&target, &pleg)?;
-    let pages = Pages {
+    let pages = Arc::new(Pages {
         clock,
-        health: health.clone(),
-        metrics: Rendered::new(metrics.clone()),
+        health: pleg.health(),
+        metrics: metrics.clone(),
+        rendered: Rendered::default(),
         observer: observer.clone(),
-        live: Live::new(observer.clone(), clock),
+        live_clients: Arc::new(Semaphore::new(live::CLIENTS)),
         is_open_to_host,
-    };
-    let pages = Arc::new(pages);
+    });
     let probed = pages.clone();
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let probed: Handler = Arc::new(move |request, _| probed.probe(request));
@@ -91,7 +87,7 @@ pub(crate) async fn run(
         never = manager.run(&observer, clock) => match never {},
         failed = reload_on_hangup(&args, &reload) => match failed? {},
     };
-    manager.stopping();
+    manager.send("STOPPING=1\nSTATUS=stopping");
     pleg.shutdown().await;
     target.close().await;
     Ok(signal)
@@ -110,14 +106,8 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     settings.unready_after = args.unready_after;
     settings.probe_period = args.probe_period;
     settings.validate().map_err(|invalid| {
-        let InvalidSetting {
-            setting,
-            given,
-            rule,
-            ..
-        } = invalid;
-        let [key, rule] = [setting, rule].map(|text| text.replace('_', "-"));
-        anyhow!("{key} is {given}: {rule}")
+        let [key, rule] = [invalid.setting, invalid.rule].map(|text| text.replace('_', "-"));
+        anyhow!("{key} is {}: {rule}", invalid.given)
     })?;
     Ok(settings)
 }

@@ -1,24 +1,25 @@
 //! What the agent serves.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use hyper::http::uri::Authority;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use pleg::core::{Instant, NotReady};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::checks::State;
-use super::live::Live;
+use super::live;
 use super::metrics::Metrics;
-use crate::http::Reply;
+use crate::http::{self, Reply};
 use crate::json;
 use crate::observer::Observer;
 use crate::page;
@@ -36,13 +37,16 @@ const JSON: &str = "application/json";
 const JSON_LINES: &str = "application/x-ndjson";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// What the agent serves.
+const MISDIRECTED: &str = "the header Host must have an IP address or localhost: a page of another site must not \
+     read from this one\n";
+
 pub(super) struct Pages {
     pub(super) clock: Clock,
     pub(super) health: HealthWatch,
-    pub(super) metrics: Rendered<Metrics>,
+    pub(super) metrics: Metrics,
+    pub(super) rendered: Rendered,
     pub(super) observer: Observer,
-    pub(super) live: Live,
+    pub(super) live_clients: Arc<Semaphore>,
     /// Whoever can connect may read everything, and only processes of this host can connect.
     pub(super) is_open_to_host: bool,
 }
@@ -52,10 +56,8 @@ impl Pages {
     /// kubelet, and the page at `/`, which contains no data, and nothing else.
     pub(super) fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-            let methods = HeaderValue::from_static("GET, HEAD");
-            reply.headers_mut().insert(ALLOW, methods);
-            return reply;
+            let headers = [(CONTENT_TYPE, TEXT), (ALLOW, "GET, HEAD")];
+            return http::reply(StatusCode::METHOD_NOT_ALLOWED, &headers, "only GET\n");
         }
         // Metrics name no pods, and a proxy in front of them may pass the header on.
         let is_foreign = self.is_open_to_host && !names_this_host(request);
@@ -63,23 +65,17 @@ impl Pages {
         match (request.uri().path(), allowed && !is_foreign) {
             ("/", _) => page::reply(),
             ("/healthz", _) => self.alive(),
-            ("/readyz", true) => self.ready(parameter(query, "verbose").is_some()),
+            ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health.ready() {
                 // `pleg check` must not take it for a node without degraded reasons.
-                Ok(()) => text(StatusCode::OK, "ok (brief)\n"),
-                Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+                Ok(()) => found(TEXT, "ok (brief)\n"),
+                Err(_) => unavailable("not ready\n"),
             },
             ("/metrics", _) if allowed => self.metrics(),
-            (_, false) if allowed => text(
-                StatusCode::MISDIRECTED_REQUEST,
-                "the header Host must have an IP address or localhost: a page of another site must not \
-                 read from this one\n",
-            ),
+            (_, false) if allowed => text(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),
             (_, false) => {
-                let mut reply = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
-                let scheme = HeaderValue::from_static("Bearer");
-                reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-                reply
+                let headers = [(CONTENT_TYPE, TEXT), (WWW_AUTHENTICATE, "Bearer")];
+                http::reply(StatusCode::UNAUTHORIZED, &headers, "unauthorized\n")
             }
             ("/debug/pods", true) => self.pods(),
             ("/debug/events", true) => self.events(query),
@@ -104,21 +100,17 @@ impl Pages {
     }
 
     fn metrics(&self) -> Reply {
-        let metrics = self.metrics.get(self.clock.now(), |metrics| {
+        let metrics = self.rendered.get(self.clock.now(), || {
             self.health.show_metrics();
-            metrics.render()
+            self.metrics.render()
         });
-        reply(StatusCode::OK, METRICS, metrics)
+        found(METRICS, metrics)
     }
 
-    /// Liveness.
     fn alive(&self) -> Reply {
         match alive(&self.health.ready()) {
-            Err(reason) => {
-                let body = format!("not alive: {reason}\n");
-                text(StatusCode::SERVICE_UNAVAILABLE, body)
-            }
-            Ok(()) => text(StatusCode::OK, "ok\n"),
+            Ok(()) => found(TEXT, "ok\n"),
+            Err(reason) => unavailable(format!("not alive: {reason}\n")),
         }
     }
 
@@ -135,15 +127,14 @@ impl Pages {
             problems: &problems,
             facts: &self.observer.facts(),
         };
-        let code = match state.view.health.ready {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
-        };
         let body = match verbose {
             true => state.verbose(),
             false => state.brief(),
         };
-        text(code, body)
+        match view.health.ready {
+            true => found(TEXT, body),
+            false => unavailable(body),
+        }
     }
 
     /// The pods whose calls hang or fail.
@@ -157,35 +148,35 @@ impl Pages {
 
     /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
     fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
+        let Ok(permit) = self.live_clients.clone().try_acquire_owned() else {
+            return unavailable("too many clients of /debug/live; close another page\n");
+        };
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| id.to_str().ok());
-        let Some(stream) = self.live.stream(query, last) else {
-            return text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many clients of /debug/live; close another page\n",
-            );
-        };
-        let mut reply = Response::new(StreamBody::new(stream).boxed_unsync());
-        let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        reply
+        let stream = live::stream(permit, self.observer.clone(), self.clock, query, last);
+        let headers = [(CONTENT_TYPE, EVENT_STREAM), (CACHE_CONTROL, "no-store")];
+        let reply = http::reply(StatusCode::OK, &headers, "");
+        reply.map(|_| StreamBody::new(stream).boxed_unsync())
     }
 
-    /// `after=NUMBER`: only records with a higher number. `since=SECONDS`: only those of the last
-    /// seconds.
     fn events(&self, query: &str) -> Reply {
-        let number = |name| parameter(query, name).map(str::parse::<u64>).transpose();
-        let (Ok(after), Ok(since)) = (number("after"), number("since")) else {
-            return text(
-                StatusCode::BAD_REQUEST,
-                "after and since are whole numbers\n",
-            );
+        let Ok(Asked { after, since }) = serde_html_form::from_str(query) else {
+            let body = "after and since are whole numbers\n";
+            return text(StatusCode::BAD_REQUEST, body);
         };
         let since = since.map(|seconds| self.clock.wall().before(Duration::from_secs(seconds)));
         let page = self.observer.lines(since, after.unwrap_or(0));
-        reply(StatusCode::OK, JSON_LINES, page.into_bytes())
+        found(JSON_LINES, page.into_bytes())
     }
+}
+
+/// The parameters of `/debug/events`.
+#[derive(Deserialize)]
+struct Asked {
+    /// Only records with a higher number.
+    after: Option<u64>,
+    /// Only those of the last seconds.
+    since: Option<u64>,
 }
 
 /// Whether the generator is alive: it has not ended, and no work of its own is overdue. A runtime that
@@ -216,39 +207,21 @@ fn problem(problem: &PodProblem, clock: Clock) -> Value {
 }
 
 /// A response that is rendered at most every [`RENDERED_FOR`].
-pub(super) struct Rendered<T> {
-    source: T,
-    last: Mutex<Option<(Instant, Bytes)>>,
-}
+#[derive(Default)]
+pub(super) struct Rendered(Mutex<Option<(Instant, Bytes)>>);
 
-impl<T> Rendered<T> {
-    pub(super) const fn new(source: T) -> Self {
-        Self {
-            source,
-            last: Mutex::new(None),
-        }
-    }
-
-    fn get(&self, now: Instant, render: impl FnOnce(&T) -> String) -> Bytes {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+impl Rendered {
+    fn get(&self, now: Instant, render: impl FnOnce() -> String) -> Bytes {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((at, body)) if now.since(*at) < RENDERED_FOR => body.clone(),
             _ => {
-                let body = Bytes::from(render(&self.source));
+                let body = Bytes::from(render());
                 *last = Some((now, body.clone()));
                 body
             }
         }
     }
-}
-
-/// The value of a parameter, which needs no decoding.
-fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
-    let mut pairs = query.split('&');
-    pairs.find_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (key == name).then_some(value)
-    })
 }
 
 /// Whether the request names an IP address or localhost. A name that another site has pointed to this host
@@ -257,11 +230,7 @@ fn names_this_host(request: &Request<Incoming>) -> bool {
     let Some(host) = request.headers().get(HOST) else {
         return true;
     };
-    let authority = host
-        .to_str()
-        .ok()
-        .and_then(|host| host.parse::<Authority>().ok());
-    authority.is_some_and(|authority| {
+    Authority::try_from(host.as_bytes()).is_ok_and(|authority| {
         let host = authority.host();
         let ip = host.trim_start_matches('[').trim_end_matches(']');
         ip.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
@@ -269,22 +238,22 @@ fn names_this_host(request: &Request<Incoming>) -> bool {
 }
 
 fn text(code: StatusCode, body: impl Into<Bytes>) -> Reply {
-    reply(code, TEXT, body)
+    http::reply(code, &[(CONTENT_TYPE, TEXT)], body)
+}
+
+fn unavailable(body: impl Into<Bytes>) -> Reply {
+    text(StatusCode::SERVICE_UNAVAILABLE, body)
+}
+
+fn found(format: &'static str, body: impl Into<Bytes>) -> Reply {
+    http::reply(StatusCode::OK, &[(CONTENT_TYPE, format)], body)
 }
 
 fn json_reply(object: &impl Serialize) -> Reply {
     let mut body = Vec::new();
     // Writing to a vector does not fail.
     let _ = json::line(&mut body, object);
-    reply(StatusCode::OK, JSON, body)
-}
-
-fn reply(code: StatusCode, format: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()).boxed_unsync());
-    *reply.status_mut() = code;
-    let format = HeaderValue::from_static(format);
-    reply.headers_mut().insert(CONTENT_TYPE, format);
-    reply
+    found(JSON, body)
 }
 
 #[cfg(test)]
@@ -293,11 +262,11 @@ mod tests {
 
     #[test]
     fn many_requests_are_rendered_once() {
-        let rendered = Rendered::new(());
+        let rendered = Rendered::default();
         let mut count = 0;
         let at = |ms| Instant::ORIGIN.after(Duration::from_millis(ms));
         for ms in 1_000..1_500 {
-            let body = rendered.get(at(ms), |()| {
+            let body = rendered.get(at(ms), || {
                 count += 1;
                 ms.to_string()
             });

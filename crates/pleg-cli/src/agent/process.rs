@@ -1,14 +1,12 @@
 //! Metrics about this process, by the names that all Prometheus clients use, and which build it is.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use metrics::{describe_counter, describe_gauge, gauge};
-use nix::sys::resource::{Resource, getrlimit};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::proc::Proc;
+use crate::proc::{Open, Proc};
 
 const BUILD: &str = "pleg_build_info";
 const CPU: &str = "process_cpu_seconds_total";
@@ -20,7 +18,6 @@ const MOST_FILES: &str = "process_max_fds";
 const THREADS: &str = "process_threads";
 const STARTED: &str = "process_start_time_seconds";
 
-/// Registers the descriptions.
 pub(super) fn describe() {
     describe_gauge!(BUILD, "1 for the `version` of pleg.");
     describe_counter!(CPU, CPU_HELP);
@@ -35,14 +32,12 @@ pub(super) fn describe() {
 /// Writes the present values. What cannot be read is left out.
 pub(super) fn show() {
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        gauge!(MOST_FILES).set(soft as f64);
-    }
-    if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them reads the directory.
-        gauge!(OPEN_FILES).set(open.count().saturating_sub(1) as f64);
-    }
     let proc = Proc::below(Path::new("/"));
+    if let Some(Open { open, limit }) = proc.descriptors(std::process::id()) {
+        // One of them reads the directory.
+        gauge!(OPEN_FILES).set(open.saturating_sub(1) as f64);
+        gauge!(MOST_FILES).set(limit as f64);
+    }
     if let Some(own) = proc.process("self") {
         gauge!(RESIDENT).set(own.resident() as f64);
         gauge!(VIRTUAL).set(own.memory as f64);

@@ -25,7 +25,6 @@ use crate::text::{clip, safe};
 /// The most characters of the status.
 const MOST_STATUS: usize = 200;
 
-/// The service manager.
 #[derive(Debug)]
 pub(super) struct Manager {
     /// `None` if there is none.
@@ -37,14 +36,15 @@ pub(super) struct Manager {
 impl Manager {
     /// The service manager that started this process, if one did.
     pub(super) fn from_environment() -> Self {
-        let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
-        let socket = address.and_then(|address| {
-            let failed = |error: &io::Error| {
-                let address = address.display();
-                tracing::warn!("cannot notify the service manager at {address}: {error}");
-            };
-            connect(&address).inspect_err(failed).ok()
-        });
+        let address = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+        let failed = |error: &io::Error| {
+            let address = address.display();
+            tracing::warn!("cannot notify the service manager at {address}: {error}");
+        };
+        let socket = match address.is_empty() {
+            true => None,
+            false => connect(&address).inspect_err(failed).ok(),
+        };
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
         let own = u64::from(std::process::id());
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == own);
@@ -53,16 +53,6 @@ impl Manager {
             socket,
             watchdog: limit.map(Duration::from_micros),
         }
-    }
-
-    /// The agent serves.
-    pub(super) fn ready(&self) {
-        self.send("READY=1");
-    }
-
-    /// The agent ends.
-    pub(super) fn stopping(&self) {
-        self.send("STOPPING=1\nSTATUS=stopping");
     }
 
     /// Sends the status when it changes, and feeds the watchdog.
@@ -92,7 +82,7 @@ impl Manager {
     }
 
     /// If the manager does not read, it need not know.
-    fn send(&self, message: &str) {
+    pub(super) fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())
         {

@@ -8,18 +8,16 @@ mod report;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use pleg::runtime::clock::Clock;
+use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
-use self::recording::Recording;
 use crate::args::{DoctorArgs, Output};
 use crate::connect::Target;
 use crate::log::notice;
 use crate::picture::finding::{self, Finding, Severity};
 use crate::picture::host::{self, Host, HostTarget};
-use crate::picture::runtime::{self, Evidence, NOT_EXAMINED, Reading, Session};
+use crate::picture::runtime::{self, Evidence, NOT_EXAMINED};
 
 /// Nothing could be examined.
 const FAILED: u8 = 3;
@@ -30,31 +28,21 @@ pub(crate) fn ask_mount(path: &Path) -> ExitCode {
 }
 
 pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
-    match examine(args).await {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            crate::log::show_error(&error);
-            ExitCode::from(FAILED)
-        }
-    }
+    let code = examine(args).await.unwrap_or_else(|error| {
+        crate::log::show_error(&error);
+        FAILED
+    });
+    ExitCode::from(code)
 }
 
-/// As plugins of monitoring systems exit.
-const fn exit_code(worst: Option<Severity>) -> u8 {
-    match worst {
-        None | Some(Severity::Info) => 0,
-        Some(Severity::Warning) => 1,
-        Some(Severity::Critical) => 2,
-    }
-}
-
+/// Returns an exit code as plugins of monitoring systems have.
 async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
-        Some(file) => Recording::load(file)?,
+        Some(file) => recording::load(file)?,
         None => Box::pin(Examination::of_node(&args)).await?,
     };
     if let Some(file) = &args.record {
-        Recording::new(&examination, args.names).save(file)?;
+        recording::save(&examination, args.names, file)?;
         notice(&format!("recorded in {}", file.display()));
     }
     let findings = examination.findings();
@@ -62,10 +50,12 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
         Output::Json => report::json(&examination, &findings)?,
         Output::Table => report::text(&examination, &findings)?,
     }
-    if findings.iter().any(|finding| finding.code == NOT_EXAMINED) {
-        return Ok(FAILED);
-    }
-    Ok(exit_code(findings.first().map(|finding| finding.severity)))
+    Ok(match findings.first().map(|finding| finding.severity) {
+        _ if findings.iter().any(|finding| finding.code == NOT_EXAMINED) => FAILED,
+        None | Some(Severity::Info) => 0,
+        Some(Severity::Warning) => 1,
+        Some(Severity::Critical) => 2,
+    })
 }
 
 /// All evidence of one node.
@@ -82,17 +72,18 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime).await?;
-        let began = Reading::now(Clock::start());
+        let clock = target.meter().clock();
+        let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!("reading {target} for {:?}", args.duration));
-        let mut session = Session::start(&target, args.connection.events, began).await?;
         let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
         of_host.root.clone_from(&args.root);
-        let collect = Box::pin(host::collect(&of_host, args.duration));
-        let (host, ()) = tokio::join!(collect, session.watch(args.duration));
-        let runtime = session.end().await;
+        let (events, duration) = (args.connection.events, args.duration);
+        let host = Box::pin(host::collect(&of_host, duration));
+        let both = runtime::collect(&target, events, duration, origin, host);
+        let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {
-            at: crate::json::utc(began.wall).to_string(),
+            at: crate::json::utc(began).to_string(),
             seconds: args.duration.as_secs_f64(),
             runtime,
             host,
@@ -104,9 +95,5 @@ impl Examination {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, &self.runtime.calls()));
         finding::arrange(findings)
-    }
-
-    fn duration(&self) -> Duration {
-        Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
     }
 }

@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use super::Examination;
-use super::NOT_EXAMINED;
+use super::{Examination, NOT_EXAMINED};
 use crate::figures::{bytes, millis, span};
 use crate::json;
 use crate::picture::finding::{Finding, Layer, Severity};
-use crate::picture::generator::State;
+use crate::picture::generator::{Generator, State};
+use crate::picture::runtime::{Conditions, Evidence, Lists};
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{duration, safe, wrapped};
+use crate::text::{safe, seconds, wrapped};
 
 /// How many of the slowest pods are shown.
 const SLOWEST: usize = 3;
@@ -46,14 +46,12 @@ struct Object<'a> {
     examination: &'a Examination,
 }
 
-/// A line of figures.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Figure {
     name: &'static str,
     text: String,
 }
 
-/// As one JSON object.
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let object = Object {
         verdict: verdict(findings),
@@ -69,112 +67,92 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Resul
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     let width = terminal_width().clamp(60, 160);
-    let worst = findings.first().map(|finding| finding.severity);
-    let bold = style(worst).bold();
+    let bold = style(findings.first().map(|finding| finding.severity)).bold();
     writeln!(out, "{bold}{}{bold:#}", safe(&verdict(findings)))?;
-    for finding in findings {
-        write_finding(&mut out, finding, width)?;
-    }
-    writeln!(out)?;
-    for Figure { name, text } in figures(examination) {
-        let dim = dim();
-        for (n, line) in wrapped(&text, width - NAME).iter().enumerate() {
-            let name = if n == 0 { name } else { "" };
-            writeln!(out, "{dim}{name:<NAME$}{dim:#}{line}")?;
+    let mut lines = |begin: &str, indent: usize, text: &str| {
+        for (n, line) in wrapped(text, width - indent).iter().enumerate() {
+            let begin = if n == 0 { begin } else { "" };
+            writeln!(out, "{begin:indent$}{line}")?;
         }
+        io::Result::Ok(())
+    };
+    for finding in findings {
+        write_finding(finding, &mut lines)?;
+    }
+    lines("", 0, "")?;
+    let dim = dim();
+    for Figure { name, text } in figures(examination) {
+        lines(&format!("{dim}{name:<NAME$}{dim:#}"), NAME, &text)?;
     }
     out.flush()
 }
 
-fn write_finding(out: &mut impl Write, finding: &Finding, width: usize) -> io::Result<()> {
+fn write_finding(
+    finding: &Finding,
+    lines: &mut impl FnMut(&str, usize, &str) -> io::Result<()>,
+) -> io::Result<()> {
     let style = style(Some(finding.severity));
-    let head = format!(
-        "{:<8} {:<7} {}",
-        finding.severity, finding.layer, finding.code
-    );
+    let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
     let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
-    let cause = cause.unwrap_or_default();
-    writeln!(out, "\n{style}{head}{style:#}{cause}")?;
-    let mut lines = |text: &str, begin: &str| {
-        for (n, line) in wrapped(text, width - 4).iter().enumerate() {
-            let begin = if n == 0 { begin } else { "    " };
-            writeln!(out, "{begin}{line}")?;
-        }
-        io::Result::Ok(())
-    };
-    lines(&finding.summary, "    ")?;
+    let head = format!("\n{style}{head}{style:#}");
+    lines(&head, 0, &cause.unwrap_or_default())?;
+    lines("", 4, &finding.summary)?;
     for evidence in &finding.evidence {
-        lines(evidence, "  - ")?;
+        lines("  - ", 4, evidence)?;
     }
-    lines(&finding.next, "  > ")
+    lines("  > ", 4, &finding.next)
 }
 
 fn style(severity: Option<Severity>) -> Style {
-    match severity {
-        Some(Severity::Critical) => colour(AnsiColor::Red),
-        Some(Severity::Warning) => colour(AnsiColor::Yellow),
-        Some(Severity::Info) => colour(AnsiColor::Cyan),
-        None => colour(AnsiColor::Green),
-    }
+    colour(match severity {
+        Some(Severity::Critical) => AnsiColor::Red,
+        Some(Severity::Warning) => AnsiColor::Yellow,
+        Some(Severity::Info) => AnsiColor::Cyan,
+        None => AnsiColor::Green,
+    })
 }
 
-/// The figures behind the findings.
 fn figures(examination: &Examination) -> Vec<Figure> {
-    let all: [(&'static str, Option<String>); 9] = [
-        ("runtime", Some(runtime(examination))),
-        ("read", Some(read(examination))),
-        ("pods", Some(pods(examination))),
-        ("relist", relist(examination)),
-        ("lists", lists(examination)),
-        ("statuses", statuses(examination)),
-        ("events", Some(events(examination))),
-        ("conditions", conditions(examination)),
-        ("not read", not_read(examination)),
+    let Examination { runtime, host, .. } = examination;
+    let (time, at) = (seconds(examination.seconds), &examination.at);
+    let unreadable = host.unreadable.join("; ");
+    let all = [
+        ("runtime", Some(endpoint(runtime))),
+        ("read", Some(format!("for {time}, from {at}"))),
+        ("pods", Some(pods(runtime))),
+        ("relist", relist(runtime)),
+        ("lists", lists(&runtime.lists)),
+        ("statuses", statuses(runtime)),
+        ("events", Some(events(&runtime.stream))),
+        ("conditions", conditions(&runtime.conditions)),
+        ("not read", Some(unreadable).filter(|why| !why.is_empty())),
     ];
-    let known = all.into_iter();
-    known
-        .filter_map(|(name, text)| Some(Figure { name, text: text? }))
-        .collect()
+    let figure = |(name, text)| Option::map(text, |text| Figure { name, text });
+    all.into_iter().filter_map(figure).collect()
 }
 
-fn runtime(examination: &Examination) -> String {
-    let runtime = &examination.runtime;
+fn endpoint(runtime: &Evidence) -> String {
+    let (name, version, endpoint) = (&*runtime.name, &runtime.version, &runtime.endpoint);
     let simulated = if runtime.simulated { ", SIMULATED" } else { "" };
-    match &*runtime.name {
-        "" => format!("{}{simulated}", runtime.endpoint),
-        name => format!(
-            "{name} {} at {}{simulated}",
-            runtime.version, runtime.endpoint
-        ),
+    match name {
+        "" => format!("{endpoint}{simulated}"),
+        name => format!("{name} {version} at {endpoint}{simulated}"),
     }
 }
 
-fn read(examination: &Examination) -> String {
-    format!(
-        "for {}, from {}",
-        duration(examination.duration()),
-        examination.at
-    )
+fn pods(runtime: &Evidence) -> String {
+    let pods = &runtime.pods;
+    let (all, running, created) = (pods.pods.len(), pods.running, pods.created);
+    let containers = format!("{running} running, {created} created, {} dead", pods.dead);
+    let sandboxes = pods.dead_sandboxes;
+    format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
-fn pods(examination: &Examination) -> String {
-    let pods = &examination.runtime.pods;
-    format!(
-        "{} pods; containers: {} running, {} created, {} dead; {} dead sandboxes",
-        pods.total(),
-        pods.running,
-        pods.created,
-        pods.dead,
-        pods.dead_sandboxes
-    )
-}
-
-/// What a generic PLEG does every second, and up to which number of pods it can.
-fn relist(examination: &Examination) -> Option<String> {
-    let (lists, pods) = (&examination.runtime.lists, examination.runtime.pods.total());
-    let now = span(lists.relist()?);
+/// The time of a generic PLEG's relist, and the numbers of pods at which it would be too long.
+fn relist(runtime: &Evidence) -> Option<String> {
+    let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();
-    for (mark, pods) in lists.marks(pods) {
+    for (mark, pods) in runtime.lists.marks(runtime.pods.pods.len()) {
         let mark = span(millis(mark));
         if pods >= MANY {
             shown.push(format!("{mark} at more than 100,000 pods"));
@@ -182,20 +160,16 @@ fn relist(examination: &Examination) -> Option<String> {
         }
         shown.push(format!("{mark} at about {pods:.0} pods"));
     }
-    Some(match shown.as_slice() {
-        [] => format!("{now} for a generic PLEG; too few pods to estimate more"),
-        marks => format!(
-            "{now} for a generic PLEG; it would take {}",
-            marks.join(", ")
-        ),
-    })
+    let estimate = match shown.as_slice() {
+        [] => "too few pods to estimate more".to_owned(),
+        marks => format!("it would take {}", marks.join(", ")),
+    };
+    Some(format!("{now} for a generic PLEG; {estimate}"))
 }
 
-fn lists(examination: &Examination) -> Option<String> {
-    let lists = &examination.runtime.lists;
-    let last = lists.rounds.last()?;
+fn lists(lists: &Lists) -> Option<String> {
     let sizes = [lists.sandbox_bytes, lists.container_bytes];
-    let calls = last.calls().into_iter().zip(sizes);
+    let calls = lists.rounds.last()?.calls().zip(sizes);
     let shown = calls.map(|((name, call), size)| match size {
         0 => call.shown(name),
         size => format!("{} ({})", call.shown(name), bytes(size)),
@@ -203,30 +177,24 @@ fn lists(examination: &Examination) -> Option<String> {
     Some(shown.collect::<Vec<_>>().join(", "))
 }
 
-fn statuses(examination: &Examination) -> Option<String> {
-    let runtime = &examination.runtime;
+fn statuses(runtime: &Evidence) -> Option<String> {
     let statuses = &runtime.statuses;
     let (median, p99) = statuses.median_millis.zip(statuses.p99_millis)?;
     let slowest = statuses.slowest_pods.iter().take(SLOWEST);
-    let slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
-        let name = runtime.pods.name(&slow.pod);
-        format!("{name} {}", span(slow.millis))
-    });
-    let slowest: Vec<String> = slowest.collect();
-    let slowest = match slowest.as_slice() {
-        [] => String::new(),
-        pods => format!("; slowest pods: {}", pods.join(", ")),
+    let slowest = slowest.filter(|slow| !slow.pod.is_empty());
+    let name = |uid| runtime.pods.name(uid);
+    let slowest = slowest.map(|slow| format!("{} {}", name(&slow.pod), span(slow.millis)));
+    let slowest = match slowest.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        pods => format!("; slowest pods: {pods}"),
     };
+    let (ids, median, p99) = (statuses.ids, span(median), span(p99));
     Some(format!(
-        "{} ids: median {}, 99 % within {}{slowest}",
-        statuses.ids,
-        span(median),
-        span(p99)
+        "{ids} ids: median {median}, 99 % within {p99}{slowest}"
     ))
 }
 
-fn events(examination: &Examination) -> String {
-    let stream = &examination.runtime.stream;
+fn events(stream: &Generator) -> String {
     let state = match stream.state {
         State::Off => "not subscribed".to_owned(),
         State::Open => "subscribed, no event arrived".to_owned(),
@@ -237,17 +205,11 @@ fn events(examination: &Examination) -> String {
     format!("{state}; {} changes in all", stream.changes)
 }
 
-fn conditions(examination: &Examination) -> Option<String> {
-    let conditions = &examination.runtime.conditions;
+fn conditions(conditions: &Conditions) -> Option<String> {
     if let Some(failure) = &conditions.failure {
         return Some(format!("Status failed: {failure}"));
     }
     let all = conditions.conditions.iter();
     let shown: Vec<String> = all.map(|c| format!("{} {}", c.name, c.status)).collect();
-    (!shown.is_empty()).then(|| shown.join(", "))
-}
-
-fn not_read(examination: &Examination) -> Option<String> {
-    let unreadable = &examination.host.unreadable;
-    (!unreadable.is_empty()).then(|| unreadable.join("; "))
+    Some(shown.join(", ")).filter(|shown| !shown.is_empty())
 }

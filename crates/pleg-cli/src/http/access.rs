@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::header::AUTHORIZATION;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq as _};
 use tokio_rustls::TlsAcceptor;
@@ -18,7 +18,6 @@ pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
 const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";
 
-/// Who may read what the server shows.
 #[derive(Default)]
 pub(crate) struct Access {
     /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.
@@ -37,10 +36,9 @@ impl Access {
                  --tls-cert, --tls-key and --tls-client-ca"
             );
         }
+        let client_ca = args.tls_client_ca.as_deref();
         let tls = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => {
-                Some(tls::acceptor(cert, key, args.tls_client_ca.as_deref())?)
-            }
+            (Some(cert), Some(key)) => Some(tls::acceptor(cert, key, client_ca)?),
             (None, None) if requires_certificate => {
                 bail!("--tls-client-ca needs --tls-cert and --tls-key")
             }
@@ -66,12 +64,11 @@ impl Access {
         if self.digests.is_empty() {
             return Ok(());
         }
-        let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let token = given
-            .and_then(|given| given.split_at_checked(BEARER.len()))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER))
-            .map(|(_, token)| token)
-            .ok_or(NO_TOKEN)?;
+        let given = headers.get(AUTHORIZATION).ok_or(NO_TOKEN)?.as_bytes();
+        let (scheme, token) = given.split_at_checked(BEARER.len()).ok_or(NO_TOKEN)?;
+        if !scheme.eq_ignore_ascii_case(BEARER) {
+            return Err(NO_TOKEN);
+        }
         if self.has(&hex(token)) {
             Ok(())
         } else if self.has(&String::from_utf8_lossy(token).to_ascii_lowercase()) {
@@ -84,10 +81,8 @@ impl Access {
     /// Takes a time that does not depend on the digests.
     fn has(&self, given: &str) -> bool {
         let equal = |digest: &String| digest.as_bytes().ct_eq(given.as_bytes());
-        let digests = self.digests.iter();
-        digests
-            .fold(Choice::from(0), |any, d| any | equal(d))
-            .into()
+        let equals = self.digests.iter().map(equal);
+        equals.fold(Choice::from(0), |any, one| any | one).into()
     }
 }
 

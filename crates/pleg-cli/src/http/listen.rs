@@ -18,7 +18,6 @@ use super::Connection;
 /// the attempt of a new client, which tries again after a second. tokio's own value is 128.
 const BACKLOG: u32 = 4096;
 
-/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(SocketAddr),
@@ -64,9 +63,9 @@ impl Listen {
     async fn try_bind(&self) -> io::Result<Listener> {
         match self {
             Self::Tcp(address) => {
-                let socket = match address {
-                    SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                    SocketAddr::V6(_) => TcpSocket::new_v6()?,
+                let socket = match address.is_ipv4() {
+                    true => TcpSocket::new_v4()?,
+                    false => TcpSocket::new_v6()?,
                 };
                 socket.set_reuseaddr(true)?;
                 socket.bind(*address)?;
@@ -94,7 +93,6 @@ async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A listening socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     /// The file of the socket is removed when this is dropped. If that fails, the next start removes it.

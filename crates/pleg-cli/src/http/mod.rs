@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -52,8 +54,22 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// A response.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A response with this body and these headers.
+pub(crate) fn reply(
+    code: StatusCode,
+    headers: &[(HeaderName, &'static str)],
+    body: impl Into<Bytes>,
+) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()).boxed_unsync());
+    *reply.status_mut() = code;
+    for (name, value) in headers {
+        let value = HeaderValue::from_static(value);
+        reply.headers_mut().insert(name, value);
+    }
+    reply
+}
 
 /// Answers requests. The second argument says whether the client may read everything.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
@@ -123,13 +139,10 @@ async fn accept(
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let own = open.iter().filter(|(other, _)| other == client);
     let has_most = own.count() > CONNECTIONS / 2;
-    let closed = open
-        .iter()
-        .position(|(other, _)| !has_most || other == client);
-    closed.unwrap_or(0)
+    let may_close = |(other, _): &(String, T)| !has_most || other == client;
+    open.iter().position(may_close).unwrap_or(0)
 }
 
-/// Serves one connection: one request.
 async fn serve_one(
     mut stream: Box<dyn Connection>,
     client: String,

@@ -31,19 +31,20 @@ impl Rejected {
     /// not rejected.
     pub(super) fn handshake(&self, error: &io::Error, client: &str) {
         let error = error.get_ref().and_then(|error| error.downcast_ref());
+        let Some(error) = error else { return };
         let reason = match error {
-            Some(Error::NoCertificatesPresented) => "no certificate",
-            Some(Error::InvalidCertificate(_)) => "invalid certificate",
-            Some(_) => "no TLS handshake",
-            None => return,
+            Error::NoCertificatesPresented => "no certificate",
+            Error::InvalidCertificate(_) => "invalid certificate",
+            _ => "no TLS handshake",
         };
-        let error = error.map(Error::to_string).unwrap_or_default();
         self.note(reason, &format!("{client} ({error})"));
     }
 
     /// Logs the counts of each minute.
     pub(super) async fn report(&self) -> Infallible {
         let mut minutes = tokio::time::interval(PERIOD);
+        // The first tick is the start.
+        minutes.tick().await;
         loop {
             minutes.tick().await;
             for line in self.counts() {
@@ -53,18 +54,13 @@ impl Rejected {
     }
 
     fn counts(&self) -> Vec<String> {
-        let mut lines = Vec::new();
         let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        reasons.retain(|reason, noted| {
+        reasons.retain(|_, (count, _)| *count > 0);
+        let noted = reasons.iter_mut().map(|(reason, noted)| {
             let (count, last) = std::mem::take(noted);
-            if count > 0 {
-                lines.push(format!(
-                    "rejected {count} more within a minute, {reason}: the last one {last}"
-                ));
-            }
-            count > 0
+            format!("rejected {count} more within a minute, {reason}: the last one {last}")
         });
-        lines
+        noted.collect()
     }
 }
 

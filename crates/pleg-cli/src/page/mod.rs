@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http_body_util::{BodyExt as _, Full};
-use hyper::Response;
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -18,7 +17,7 @@ use hyper::header::{
 };
 use ring::digest;
 
-use crate::http::Reply;
+use crate::http::{self, Reply};
 
 const DOCUMENT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -35,35 +34,23 @@ const SCRIPT: &str = concat!(
     "}\n",
 );
 
-static PAGE: LazyLock<Page> = LazyLock::new(Page::new);
-
-struct Page {
-    html: Bytes,
-    policy: HeaderValue,
-}
-
-impl Page {
-    fn new() -> Self {
-        let html =
-            DOCUMENT
-                .replacen("/* page.css */", STYLE, 1)
-                .replacen("/* page.js */", SCRIPT, 1);
-        // Only these very texts are allowed: markup in a name cannot become a script.
-        let policy = format!(
-            "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
-             form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
-             trusted-types 'none'",
-            hash(SCRIPT),
-            hash(STYLE)
-        );
-        Self {
-            html: html.into(),
-            // Base64 has only characters that are allowed.
-            policy: HeaderValue::try_from(policy)
-                .unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'")),
-        }
-    }
-}
+/// The document, and its content security policy.
+static PAGE: LazyLock<(Bytes, HeaderValue)> = LazyLock::new(|| {
+    let html = DOCUMENT.replacen("/* page.css */", STYLE, 1);
+    let html = html.replacen("/* page.js */", SCRIPT, 1);
+    // Only these very texts are allowed: markup in a name cannot become a script.
+    let policy = format!(
+        "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+         trusted-types 'none'",
+        hash(SCRIPT),
+        hash(STYLE)
+    );
+    // Base64 has only characters that are allowed.
+    let policy = HeaderValue::try_from(policy);
+    let policy = policy.unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
+    (html.into(), policy)
+});
 
 /// A text in the notation of a content security policy.
 fn hash(text: &str) -> String {
@@ -71,24 +58,19 @@ fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(hash))
 }
 
-/// The page, with its headers.
 pub(crate) fn reply() -> Reply {
-    let mut reply = Response::new(Full::new(PAGE.html.clone()).boxed_unsync());
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, PAGE.policy.clone());
-    for (name, value) in [
+    let opener_policy = HeaderName::from_static("cross-origin-opener-policy");
+    let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
         (REFERRER_POLICY, "no-referrer"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+        (opener_policy, "same-origin"),
+    ];
+    let (html, policy) = PAGE.clone();
+    let mut reply = http::reply(StatusCode::OK, &headers, html);
+    reply.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     reply
 }
 
@@ -98,23 +80,15 @@ mod tests {
 
     #[test]
     fn document_contains_its_parts_once_and_loads_nothing() {
-        let html = std::str::from_utf8(&PAGE.html).unwrap();
+        let (html, policy) = &*PAGE;
+        let html = std::str::from_utf8(html).unwrap();
         assert_eq!(html.matches(STYLE).count(), 1);
         assert_eq!(html.matches(SCRIPT).count(), 1);
-        for loads in [
-            "src=",
-            "href=\"http",
-            "url(",
-            "@import",
-            "innerHTML",
-            "eval(",
-        ] {
+        for loads in "src= href=\"http url( @import innerHTML eval(".split(' ') {
             assert!(!html.contains(loads), "{loads}");
         }
-        let policy = PAGE.policy.to_str().unwrap();
-        assert!(
-            policy.contains("script-src 'sha256-") && !policy.contains("unsafe"),
-            "{policy}"
-        );
+        let policy = policy.to_str().unwrap();
+        assert!(policy.contains("script-src 'sha256-"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
     }
 }

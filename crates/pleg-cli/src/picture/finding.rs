@@ -1,13 +1,13 @@
 //! A finding: a cause, how bad it is, the figures that show it, and what to do.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
 /// How bad a finding is. The exit code of `pleg doctor` follows from the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     /// Worth knowing. Nothing needs to be done.
@@ -20,7 +20,7 @@ pub(crate) enum Severity {
 
 /// Where the cause is. Findings of one severity are shown in this order: a cause below explains what is
 /// above it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
     /// The kernel, disks, mounts, systemd.
@@ -39,7 +39,18 @@ pub(crate) enum Layer {
     Kubelet,
 }
 
-/// One finding.
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
@@ -63,35 +74,81 @@ pub(crate) struct Finding {
     pub(crate) cause: Option<&'static str>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
-    pub(crate) explains: &'static [&'static str],
-    /// What to do next kills or removes something.
-    #[serde(skip)]
-    pub(crate) destroys: bool,
+    pub(crate) explains: Codes,
 }
 
-impl Finding {
-    pub(crate) fn new(
-        code: &'static str,
-        layer: Layer,
-        severity: Severity,
-        summary: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Self {
-        Self {
-            code,
-            layer,
-            severity,
+pub(crate) type Codes = &'static [&'static str];
+
+/// The findings whose advice kills or removes something.
+const DESTROY: Codes = &[
+    "list_failed",
+    "list_slow",
+    "list_large",
+    "dead_containers",
+    "dead_sandboxes",
+    "pods_hung",
+    "pods_failing",
+    "container_runs_twice",
+    "sandbox_twice",
+    "shim_missing",
+    "shim_zombie",
+    "init_gone",
+];
+
+/// What can be found: code, layer, severity, and which findings it explains where both are found.
+pub(crate) struct Kind(
+    pub(crate) &'static str,
+    pub(crate) Layer,
+    pub(crate) Severity,
+    pub(crate) Codes,
+);
+
+impl Kind {
+    /// A finding of this kind.
+    pub(crate) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding {
+            code: self.0,
+            layer: self.1,
+            severity: self.2,
             summary: summary.into(),
             evidence: Vec::new(),
             next: next.into(),
             seconds: None,
             not_ready: false,
             cause: None,
-            explains: &[],
-            destroys: false,
+            explains: self.3,
         }
     }
 
+    /// One finding about pods. Each line has the name of a pod and what shows it. In the summary, `{}` stands for the names.
+    pub(crate) fn about(
+        &self,
+        lines: impl IntoIterator<Item = (String, String)>,
+        summary: &str,
+        next: impl Into<String>,
+    ) -> Option<Finding> {
+        const NAMES: usize = 3;
+        const LINES: usize = 10;
+        let lines: Vec<(String, String)> = lines.into_iter().collect();
+        let mut known = BTreeSet::new();
+        let names = lines.iter().map(|(name, _)| name.as_str());
+        let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
+        let named = match names.len() {
+            0 => return None,
+            1..=NAMES => names.join(", "),
+            n => format!("{} and {} more", names[..NAMES].join(", "), n - NAMES),
+        };
+        let mut finding = self.found(summary.replace("{}", &named), next);
+        let shown = lines.iter().take(LINES);
+        let shown = shown.map(|(name, line)| format!("{name}: {line}"));
+        let more = lines.len().checked_sub(LINES + 1);
+        let more = more.map(|n| format!("and {} more", n + 1));
+        finding.evidence.extend(shown.chain(more));
+        Some(finding)
+    }
+}
+
+impl Finding {
     /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
@@ -109,27 +166,21 @@ impl Finding {
         self
     }
 
-    /// How long it has lasted, as far as that is known.
-    pub(crate) fn lasted(&self) -> Duration {
-        Duration::try_from_secs_f64(self.seconds.unwrap_or_default()).unwrap_or_default()
-    }
-
     /// This finding, with the time for which it has lasted, in seconds.
     pub(crate) const fn lasting(mut self, seconds: Option<f64>) -> Self {
         self.seconds = seconds;
         self
     }
 
-    /// The same, whose advice kills or removes something.
-    pub(crate) const fn destroys(mut self) -> Self {
-        self.destroys = true;
+    /// This finding with another severity than its kind has.
+    pub(crate) const fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
         self
     }
 
-    /// The same as the cause of other findings.
-    pub(crate) const fn explains(mut self, codes: &'static [&'static str]) -> Self {
-        self.explains = codes;
-        self
+    /// Returns true if the advice kills or removes something.
+    pub(crate) fn destroys(&self) -> bool {
+        DESTROY.contains(&self.code)
     }
 }
 
@@ -152,30 +203,28 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
         };
         (Reverse(finding.severity), layer)
     });
-    let is_explained = |code: &str| findings.iter().any(|other| other.explains.contains(&code));
-    let (mut rest, mut causes): (Vec<_>, Vec<_>) = findings
-        .clone()
-        .into_iter()
-        .partition(|f| is_explained(f.code));
-    // Findings that explain each other have no first cause: the worst is taken for it.
     let mut arranged = Vec::new();
-    while !(causes.is_empty() && rest.is_empty()) {
-        let cause = match causes.is_empty() {
-            true => rest.remove(0),
-            false => causes.remove(0),
-        };
-        let explained = |other: &Finding| cause.explains.contains(&other.code);
-        let (of_this, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(explained);
-        rest = others;
-        let of_this = of_this.into_iter().map(|finding| Finding {
-            cause: Some(cause.code),
-            ..finding
-        });
-        causes.splice(0..0, of_this);
-        arranged.push(cause);
+    while !findings.is_empty() {
+        let explains = |code| findings.iter().any(|other| other.explains.contains(&code));
+        let cause = findings.iter().position(|finding| !explains(finding.code));
+        // Findings that explain each other have no first cause: the worst is taken for it.
+        let cause = findings.remove(cause.unwrap_or(0));
+        place(cause, &mut findings, &mut arranged);
     }
     withhold_destruction(&mut arranged);
     arranged
+}
+
+/// Moves the cause, and after it what it explains of the rest, to the arranged findings.
+fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
+    let (code, explains) = (cause.code, cause.explains);
+    arranged.push(cause);
+    let explained = |finding: &mut Finding| explains.contains(&finding.code);
+    let explained: Vec<Finding> = rest.extract_if(.., explained).collect();
+    for mut finding in explained {
+        finding.cause = Some(code);
+        place(finding, rest, arranged);
+    }
 }
 
 /// Replaces advice that kills or removes something while the first finding is trouble of the host: a pod that hangs because
@@ -187,105 +236,67 @@ fn withhold_destruction(findings: &mut [Finding]) {
     if first.layer != Layer::Host || first.severity == Severity::Info {
         return;
     }
-    for finding in others.iter_mut().filter(|finding| finding.destroys) {
+    for finding in others.iter_mut().filter(|finding| finding.destroys()) {
         finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        })
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host",
-            Self::Runtime => "runtime",
-            Self::Pod => "pod",
-            Self::Calls => "calls",
-            Self::Stream => "stream",
-            Self::Network => "network",
-            Self::Kubelet => "kubelet",
-        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Layer::{Calls, Host, Pod, Runtime, Stream};
+    use super::Severity::{Critical, Info, Warning};
     use super::*;
 
-    fn finding(code: &'static str, layer: Layer, severity: Severity) -> Finding {
-        Finding::new(code, layer, severity, code, "")
+    /// Code, severity and cause of each finding, in their order.
+    fn arranged(all: &[Kind]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
+        let all = arrange(all.iter().map(|kind| kind.found("", "")).collect());
+        all.iter().map(|f| (f.code, f.severity, f.cause)).collect()
     }
 
     #[test]
-    fn cause_precedes_what_it_explains() {
-        let mut all = vec![
-            finding("stale", Layer::Calls, Severity::Critical),
-            finding("runtime_silent", Layer::Runtime, Severity::Critical),
-            finding("list_slow", Layer::Calls, Severity::Warning).explains(&["stale"]),
-            finding("dead_containers", Layer::Calls, Severity::Info),
-            finding("io_pressure", Layer::Host, Severity::Warning).explains(&["list_slow"]),
+    fn cause_precedes_what_it_explains_and_is_as_bad() {
+        let over_layers = [
+            Kind("stale", Calls, Critical, &[]),
+            Kind("runtime_silent", Runtime, Critical, &[]),
+            Kind("list_slow", Calls, Warning, &["stale"]),
+            Kind("dead_containers", Calls, Info, &[]),
+            Kind("io_pressure", Host, Warning, &["list_slow"]),
         ];
-        all = arrange(all);
-        let shown: Vec<_> = all.iter().map(|f| (f.code, f.cause)).collect();
         let expected = [
-            ("io_pressure", None),
-            ("list_slow", Some("io_pressure")),
-            ("stale", Some("list_slow")),
-            ("runtime_silent", None),
-            ("dead_containers", None),
+            ("io_pressure", Critical, None),
+            ("list_slow", Critical, Some("io_pressure")),
+            ("stale", Critical, Some("list_slow")),
+            ("runtime_silent", Critical, None),
+            ("dead_containers", Info, None),
         ];
-        assert_eq!(shown, expected);
-        assert_eq!(all[0].severity, Severity::Critical);
-        let both = |code, explains| finding(code, Layer::Host, Severity::Info).explains(explains);
-        let circle = arrange(vec![both("a", &["b"]), both("b", &["a"])]);
-        assert_eq!(circle.len(), 2);
+        assert_eq!(arranged(&over_layers), expected);
+        let in_one_layer = [
+            Kind("list_failed", Calls, Critical, &[]),
+            Kind("list_large", Calls, Warning, &["list_failed"]),
+        ];
+        assert_eq!(arranged(&in_one_layer)[0], ("list_large", Critical, None));
+        let explains_nothing_found = [
+            Kind("io_pressure", Host, Info, &["list_slow"]),
+            Kind("stream_lossy", Stream, Warning, &[]),
+        ];
+        let last = ("io_pressure", Info, None);
+        assert_eq!(arranged(&explains_nothing_found)[1], last);
+        let circle = [Kind("a", Host, Info, &["b"]), Kind("b", Host, Info, &["a"])];
+        assert_eq!(arranged(&circle).len(), 2);
     }
 
     #[test]
     fn no_destructive_advice_while_the_host_is_in_trouble() {
-        let advice = |severity| {
-            let mut all = vec![
-                finding("io_pressure", Layer::Host, severity),
-                finding("shim_zombie", Layer::Pod, Severity::Warning).destroys(),
-                finding("stream_lossy", Layer::Stream, Severity::Warning),
-            ];
-            all = arrange(all);
-            let of = |code: &str| all.iter().find(|f| f.code == code).unwrap().next.clone();
-            (of("shim_zombie"), of("stream_lossy"))
-        };
-        let (shim, stream) = advice(Severity::Warning);
-        assert!(shim.contains("kill and remove nothing"), "{shim}");
-        assert_eq!(stream, "");
-        let (shim, stream) = advice(Severity::Info);
-        assert_eq!((&*shim, &*stream), ("", ""), "it explains nothing");
-    }
-
-    #[test]
-    fn cause_in_the_same_layer_precedes_what_it_explains() {
-        let all = vec![
-            finding("list_failed", Layer::Calls, Severity::Critical),
-            finding("list_large", Layer::Calls, Severity::Warning).explains(&["list_failed"]),
-        ];
-        let all = arrange(all);
-        assert_eq!(all[0].code, "list_large");
-    }
-
-    #[test]
-    fn cause_that_explains_nothing_found_keeps_its_severity() {
-        let all = vec![
-            finding("io_pressure", Layer::Host, Severity::Info).explains(&["list_slow"]),
-            finding("stream_lossy", Layer::Stream, Severity::Warning),
-        ];
-        let all = arrange(all);
-        assert_eq!(all[0].code, "stream_lossy");
-        assert_eq!(all[1].severity, Severity::Info);
+        for (severity, is_withheld) in [(Warning, true), (Info, false)] {
+            let all = arrange(vec![
+                Kind("io_pressure", Host, severity, &[]).found("", ""),
+                Kind("shim_zombie", Pod, Warning, &[]).found("", ""),
+                Kind("stream_lossy", Stream, Warning, &[]).found("", ""),
+            ]);
+            let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
+            let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();
+            let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
+            assert_eq!(withheld, expected, "{severity}");
+        }
     }
 }

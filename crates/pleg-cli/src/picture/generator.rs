@@ -2,27 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pleg::core::{Counters, Degraded, Health, Instant, NotReady, StreamEnd, StreamState};
+use pleg::core::{Counters, Degraded, Health, Instant, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
-use super::finding::{Finding, Layer, Severity};
-
-/// What follows if the runtime does not answer.
-pub(super) const EXPLAINED_BY_SILENCE: &[&str] = &[
-    "list_slow",
-    "list_failed",
-    "status_slow",
-    "pods_hung",
-    "pods_failing",
-    "stream_down",
-    NEVER_LISTED,
-    STALE,
-];
-/// What follows if lists fail or hang.
-pub(super) const EXPLAINED_BY_LISTS: &[&str] = &[NEVER_LISTED, STALE];
-
-const NEVER_LISTED: &str = "never_listed";
-const STALE: &str = "stale";
+use super::finding::{Finding, Kind, Severity};
+use super::kinds::*;
 
 /// What a generator says, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,7 +51,6 @@ pub(crate) enum State {
     Down,
 }
 
-/// A degraded reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
@@ -79,33 +62,29 @@ pub(crate) struct Reason {
 }
 
 impl Generator {
-    /// What a generator with this health says now.
-    pub(crate) fn of(health: &Health, counters: &Counters, now: Instant) -> Self {
-        let mut generator = Self::default();
-        generator.end(health, counters, now);
-        generator
-    }
-
     /// Adds what health says now.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
             reason.lasts = false;
         }
         for degraded in health.degraded(now) {
-            let known = self
-                .degraded
-                .entry(degraded.as_str().to_owned())
-                .or_default();
+            let sentence = match (&degraded, &health.stream) {
+                (Degraded::StreamDown { .. }, StreamState::Down { why, .. }) => {
+                    format!("{degraded} ({why})")
+                }
+                _ => degraded.to_string(),
+            };
             let since = degraded.since();
-            *known = Reason {
-                sentence: sentence(&degraded, health),
+            let reason = Reason {
+                sentence,
                 seconds: since.map(|since| now.since(since).as_secs_f64().round()),
                 lasts: true,
             };
+            self.degraded.insert(degraded.as_str().to_owned(), reason);
         }
     }
 
-    /// What the generator says at the end.
+    /// Adds the state of the generator at the end.
     pub(crate) fn end(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.watch(health, now);
         self.events = counters.events.total();
@@ -115,254 +94,174 @@ impl Generator {
         let why = health.ready(now).err();
         self.not_ready = why.as_ref().map(ToString::to_string);
         self.not_ready_code = why.map(|why| why.as_str().to_owned());
+        use StreamEnd::{Declined, Disabled, NeverOffered};
         let (state, why) = match &health.stream {
             StreamState::Subscribed { proven: true, .. } => (State::Proven, None),
             StreamState::Subscribed { .. } | StreamState::Starting { .. } => (State::Open, None),
             StreamState::Down { why, .. } => match why {
-                StreamEnd::NeverOffered | StreamEnd::Declined(_) | StreamEnd::Disabled => {
-                    (State::NotOffered, Some(why.to_string()))
-                }
-                _ => (State::Down, Some(why.to_string())),
+                NeverOffered | Declined(_) | Disabled => (State::NotOffered, Some(why)),
+                _ => (State::Down, Some(why)),
             },
             _ => (State::Off, None),
         };
         self.state = state;
-        self.why = why;
+        self.why = why.map(ToString::to_string);
         self.not_subscribed = health.stream.declined().map(str::to_owned);
     }
 
-    pub(crate) fn reason(&self, code: &str) -> Option<&Reason> {
-        self.degraded.get(code)
+    pub(crate) fn has(&self, code: &str) -> bool {
+        self.degraded.contains_key(code)
     }
-
-    /// The share of expected events that were missed, in percent.
-    #[allow(clippy::cast_precision_loss, reason = "it is shown")]
-    fn lost(&self) -> f64 {
-        100.0 * self.missed as f64 / self.expected.max(self.missed).max(1) as f64
-    }
-}
-
-/// The sentence of a reason. That of a lost stream says why it ended.
-fn sentence(reason: &Degraded, health: &Health) -> String {
-    match (reason, &health.stream) {
-        (Degraded::StreamDown { .. }, StreamState::Down { why, .. }) => format!("{reason} ({why})"),
-        _ => reason.to_string(),
-    }
-}
-
-/// The findings. Those about single pods follow from their statuses.
-pub(super) fn check(generator: &Generator) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = not_ready(generator).into_iter().collect();
-    findings.extend(not_subscribed(generator));
-    findings.extend(not_offered(generator));
-    findings.extend(silent(generator));
-    findings.extend(lossy(generator));
-    let reasons = generator.degraded.iter();
-    findings.extend(reasons.filter_map(|(code, reason)| degraded(generator, code, reason)));
-    findings
-}
-
-/// Why the node's pods are not known, in the words of the kubelet.
-fn not_ready(generator: &Generator) -> Option<Finding> {
-    let (why, code) = (
-        generator.not_ready.as_ref()?,
-        generator.not_ready_code.as_ref()?,
-    );
-    let code = NotReady::CODES.into_iter().find(|known| known == code)?;
-    let (layer, next) = match code {
-        NEVER_LISTED => (
-            Layer::Calls,
-            "Start the runtime, or set its socket with -r. Run as root.",
-        ),
-        STALE => (Layer::Calls, "Do what the other findings say."),
-        _ => (
-            Layer::Kubelet,
-            "Look for CPU pressure. Restart this process, and report the bug with its log.",
-        ),
-    };
-    let finding = Finding::new(code, layer, Severity::Critical, why, next);
-    Some(Finding {
-        not_ready: true,
-        ..finding
-    })
-}
-
-/// A finding about a degraded reason, in the words of the generator.
-fn degraded(generator: &Generator, code: &str, reason: &Reason) -> Option<Finding> {
-    let is_known = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
-    let (code, layer, severity, next, explains): (_, _, _, _, &[&str]) = match code {
-        "runtime_silent" => (
-            "runtime_silent",
-            Layer::Runtime,
-            Severity::Critical,
-            SILENT_NEXT,
-            EXPLAINED_BY_SILENCE,
-        ),
-        "list_failed" => (
-            "list_failed",
-            Layer::Calls,
-            Severity::Critical,
-            LIST_FAILED,
-            EXPLAINED_BY_LISTS,
-        ),
-        "list_slow" => (
-            "list_slow",
-            Layer::Calls,
-            Severity::Warning,
-            LIST_SLOW,
-            EXPLAINED_BY_LISTS,
-        ),
-        "stream_down" if !is_known => (
-            "stream_down",
-            Layer::Stream,
-            Severity::Warning,
-            "Nothing if the runtime restarts. Otherwise read its log.",
-            &[],
-        ),
-        "backlog" => (
-            "backlog",
-            Layer::Kubelet,
-            Severity::Warning,
-            "Find what creates and ends containers at this rate; see the findings about CPU pressure.",
-            &[],
-        ),
-        "unacknowledged" => (
-            "unacknowledged",
-            Layer::Kubelet,
-            Severity::Warning,
-            "Find out why this part of the kubelet does not read exits.",
-            &[],
-        ),
-        _ => return None,
-    };
-    let mut finding = Finding::new(code, layer, severity, &reason.sentence, next)
-        .lasting(reason.seconds)
-        .explains(explains);
-    if !reason.lasts {
-        finding.severity = finding.severity.min(Severity::Warning);
-        finding = finding.because("it is over");
-    }
-    Some(finding)
 }
 
 pub(super) const SILENT_NEXT: &str = "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
      CRI-O), then restart the runtime; containers keep running.";
-pub(super) const LIST_FAILED: &str =
+pub(super) const LIST_FAILED_NEXT: &str =
     "Read the runtime's log. If the answer is too large, remove dead containers.";
-pub(super) const LIST_SLOW: &str = "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.";
+pub(super) const LIST_SLOW_NEXT: &str = "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.";
+const OVERDUE_NEXT: &str =
+    "Look for CPU pressure. Restart this process, and report the bug with its log.";
 
-fn finding(
-    code: &'static str,
-    severity: Severity,
-    summary: impl Into<String>,
-    next: &'static str,
-) -> Finding {
-    Finding::new(code, Layer::Stream, severity, summary, next)
+/// What to do about each reason for not being ready, and each degraded reason. The others have findings of their own.
+const REASONS: [(Kind, &str); 10] = [
+    (
+        NEVER_LISTED,
+        "Start the runtime, or set its socket with -r. Run as root.",
+    ),
+    (STALE, "Do what the other findings say."),
+    (STALLED, OVERDUE_NEXT),
+    (CLOSED, OVERDUE_NEXT),
+    (RUNTIME_SILENT, SILENT_NEXT),
+    (LIST_FAILED, LIST_FAILED_NEXT),
+    (LIST_SLOW, LIST_SLOW_NEXT),
+    (
+        STREAM_DOWN,
+        "Nothing if the runtime restarts. Otherwise read its log.",
+    ),
+    (
+        BACKLOG,
+        "Find what creates and ends containers at this rate; see the findings about CPU pressure.",
+    ),
+    (
+        UNACKNOWLEDGED,
+        "Find out why this part of the kubelet does not read exits.",
+    ),
+];
+
+/// The findings. Those about single pods follow from their statuses.
+pub(super) fn check(generator: &Generator) -> Vec<Finding> {
+    let reasons = REASONS.iter();
+    let reasons = reasons.filter_map(|(kind, next)| reason(generator, kind, next));
+    reasons.chain(stream(generator)).collect()
 }
 
-fn not_subscribed(stream: &Generator) -> Option<Finding> {
-    let why = stream.not_subscribed.as_ref()?;
-    let finding = finding(
-        "stream_not_examined",
-        Severity::Info,
-        "the event stream was not examined, because that may harm the kubelet or the runtime",
-        "Nothing, unless the kubelet misses events. --events always examines it anyway.",
-    );
-    Some(finding.because(why.clone()))
-}
-
-fn not_offered(stream: &Generator) -> Option<Finding> {
-    let is_known = stream.not_subscribed.is_some();
-    if stream.state != State::NotOffered || is_known {
+/// Why the node's pods are not known, or a degraded reason, in the words of the generator.
+fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
+    if generator.not_ready_code.as_deref() == Some(kind.0) {
+        let mut found = kind.found(generator.not_ready.as_ref()?, next);
+        found.not_ready = true;
+        return Some(found);
+    }
+    let reason = generator.degraded.get(kind.0)?;
+    let needs_none = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
+    if kind.0 == STREAM_DOWN.0 && needs_none {
         return None;
     }
-    let finding = finding(
-        "stream_disabled",
-        Severity::Info,
-        "the runtime offers no events; everything is learned from lists",
-        "Nothing for a kubelet with the generic PLEG. For events use containerd 1.7 or later, or CRI-O with \
-         enable_pod_events = true.",
-    );
-    Some(finding.because(stream.why.clone().unwrap_or_default()))
+    let found = kind.found(&reason.sentence, next).lasting(reason.seconds);
+    let over = found.severity.min(Severity::Warning);
+    Some(match reason.lasts {
+        true => found,
+        false => found.severity(over).because("it is over"),
+    })
 }
 
-/// A stream that delivers nothing while lists show changes.
-fn silent(stream: &Generator) -> Option<Finding> {
+/// The findings about the event stream.
+fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
+    let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
+        let summary =
+            "the event stream was not examined, because that may harm the kubelet or the runtime";
+        let next = "Nothing, unless the kubelet misses events. --events always examines it anyway.";
+        STREAM_NOT_EXAMINED.found(summary, next).because(why)
+    });
+    let is_offered = stream.state != State::NotOffered || not_subscribed.is_some();
+    let not_offered = (!is_offered).then(|| {
+        let summary = "the runtime offers no events; everything is learned from lists";
+        let next = "Nothing for a kubelet with the generic PLEG. For events use containerd 1.7 or later, or CRI-O with \
+                    enable_pod_events = true.";
+        let why = stream.why.clone().unwrap_or_default();
+        STREAM_DISABLED.found(summary, next).because(why)
+    });
+    let (missed, changes) = (stream.missed, stream.changes);
     let is_open = matches!(stream.state, State::Open | State::Proven);
-    if !is_open || stream.events > 0 || stream.missed < 2 {
-        return None;
-    }
-    let finding = finding(
-        "stream_silent",
-        Severity::Warning,
-        "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change",
-        "Restart the runtime, or disable EventedPLEG in the kubelet.",
-    );
-    Some(
-        finding
-            .because(format!(
-                "{} changes in lists, {} missing events, none arrived",
-                stream.changes, stream.missed
-            ))
-            .explains(&["stream_lossy"]),
-    )
-}
-
-fn lossy(stream: &Generator) -> Option<Finding> {
-    stream.reason("stream_lossy")?;
-    let (summary, next) = match stream.splits_events {
-        true => (
-            "another subscriber takes events: this runtime gives each event to one subscriber only",
-            "Nothing is missed here, but found late, by lists. Find the other subscriber (ss -xp): a kubelet with \
-             EventedPLEG, or an agent, which --events auto keeps from it. Or update the runtime (containerd 2, \
-             CRI-O 1.28).",
-        ),
-        false => (
-            "the event stream loses events: a kubelet with EventedPLEG misses changes",
-            "Disable EventedPLEG in the kubelet; read the runtime's log; update the runtime.",
-        ),
-    };
-    let finding = finding("stream_lossy", Severity::Warning, summary, next);
-    Some(finding.because(format!(
-        "{} of {} events are missing ({:.0} %)",
-        stream.missed,
-        stream.expected.max(stream.missed),
-        stream.lost()
-    )))
+    // It delivers nothing while lists show changes.
+    let silent = (is_open && stream.events == 0 && missed >= 2).then(|| {
+        let summary = "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change";
+        let next = "Restart the runtime, or disable EventedPLEG in the kubelet.";
+        let why = format!("{changes} changes in lists, {missed} missing events, none arrived");
+        STREAM_SILENT.found(summary, next).because(why)
+    });
+    let lossy = stream.has(STREAM_LOSSY.0).then(|| {
+        let (summary, next) = match stream.splits_events {
+            true => (
+                "another subscriber takes events: this runtime gives each event to one subscriber only",
+                "Nothing is missed here, but found late, by lists. Find the other subscriber (ss -xp): a kubelet with \
+                 EventedPLEG, or an agent, which --events auto keeps from it. Or update the runtime (containerd 2, \
+                 CRI-O 1.28).",
+            ),
+            false => (
+                "the event stream loses events: a kubelet with EventedPLEG misses changes",
+                "Disable EventedPLEG in the kubelet; read the runtime's log; update the runtime.",
+            ),
+        };
+        let expected = stream.expected.max(missed);
+        let lost = 100.0 * missed as f64 / expected.max(1) as f64;
+        let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
+        STREAM_LOSSY.found(summary, next).because(why)
+    });
+    let all = [not_subscribed, not_offered, silent, lossy];
+    all.into_iter().flatten()
 }
 
 #[cfg(test)]
 mod tests {
+    use pleg::core::NotReady;
+
     use super::*;
 
     #[test]
     fn every_reason_of_a_generator_is_a_finding() {
-        let reason = || Reason {
-            sentence: "it lasts".to_owned(),
-            seconds: Some(4.0),
-            lasts: true,
+        let found = |mut generator: Generator| {
+            generator.state = State::Proven;
+            let found = check(&generator).into_iter();
+            found.map(|f| f.code).collect::<Vec<_>>()
         };
-        let codes = Degraded::CODES.into_iter();
         // Those about single pods follow from their statuses.
-        let codes = codes.filter(|code| !["pods_hung", "pods_failing"].contains(code));
-        let mut generator = Generator {
-            state: State::Proven,
-            events: 1,
-            degraded: codes
-                .clone()
-                .map(|code| (code.to_owned(), reason()))
-                .collect(),
-            ..Generator::default()
-        };
-        let found =
-            |generator: &Generator| check(generator).iter().map(|f| f.code).collect::<Vec<_>>();
-        for code in codes {
-            assert!(found(&generator).contains(&code), "{code}");
+        let of_node = |code: &&&str| !code.starts_with("pods_");
+        for code in Degraded::CODES.iter().filter(of_node) {
+            let degraded = [(code.to_string(), Reason::default())].into();
+            let generator = Generator {
+                degraded,
+                ..Generator::default()
+            };
+            assert_eq!(found(generator), [*code]);
         }
         for code in NotReady::CODES {
-            generator.not_ready = Some("pleg has shut down".to_owned());
-            generator.not_ready_code = Some(code.to_owned());
-            assert!(found(&generator).contains(&code), "{code}");
+            let generator = Generator {
+                not_ready: Some("why".to_owned()),
+                not_ready_code: Some(code.to_owned()),
+                ..Generator::default()
+            };
+            assert_eq!(found(generator), [code]);
         }
+    }
+
+    #[test]
+    fn runbook_has_a_section_for_each_reason() {
+        let runbook = include_str!("../../../../docs/runbook.md");
+        // The findings about the host, the runtime and pods follow.
+        let (runbook, _) = runbook.split_once("\n## Host, runtime and pods\n").unwrap();
+        let headings = runbook.lines().filter_map(|l| l.strip_prefix("### "));
+        let codes = NotReady::CODES.into_iter().chain(Degraded::CODES);
+        assert_eq!(Vec::from_iter(headings), Vec::from_iter(codes));
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod facts;
 pub(crate) mod finding;
 pub(crate) mod generator;
 pub(crate) mod host;
+mod kinds;
 pub(crate) mod runtime;
 
 use pleg::Pleg;
@@ -13,7 +14,7 @@ use pleg::core::{Counters, Health, Instant, NotReady};
 use facts::Facts;
 use finding::{Finding, arrange};
 use generator::Generator;
-use runtime::Problems;
+use runtime::Problem;
 
 /// What is wrong with a node now.
 #[derive(Clone, Debug)]
@@ -27,30 +28,28 @@ impl Picture {
     /// The picture that a generator and the last facts give.
     pub(crate) fn now(pleg: &Pleg, facts: &Facts) -> Self {
         let (health, now) = (pleg.health(), pleg.now());
-        let problems = Problems::new(&health.pod_problems(), now);
-        Self::of(&health.current(), &pleg.counters(), &problems, facts, now)
+        let problems = Problem::all(&health.pod_problems(), now);
+        Self::of(&health.current(), &pleg.counters(), problems, facts, now)
     }
 
     /// The same of what they say.
     pub(crate) fn of(
         health: &Health,
         counters: &Counters,
-        problems: &Problems,
+        problems: Vec<Problem>,
         facts: &Facts,
         now: Instant,
     ) -> Self {
-        let generator = Generator::of(health, counters, now);
+        let mut generator = Generator::default();
+        generator.end(health, counters, now);
         let mut findings = generator::check(&generator);
-        findings.extend(problems.check());
-        let is_usable = findings
-            .iter()
-            .all(|f| !f.not_ready && f.code != "list_failed");
+        findings.extend(runtime::check_problems(problems));
+        let answers = |f: &Finding| !f.not_ready && f.code != kinds::LIST_FAILED.0;
+        // If it does, it has answered since the facts were collected.
+        let is_usable = findings.iter().all(answers);
+        let is_over = |fact: &Finding| is_usable && runtime::UNUSABLE.contains(&fact.code);
         let mut of_facts: Vec<Finding> = facts.findings(now).collect();
-        if is_usable {
-            // It has answered since the facts were collected.
-            of_facts.retain(|finding| !runtime::UNUSABLE.contains(&finding.code));
-        }
-        of_facts.retain(|fact| findings.iter().all(|finding| finding.code != fact.code));
+        of_facts.retain(|fact| !is_over(fact) && findings.iter().all(|f| f.code != fact.code));
         findings.extend(of_facts);
         Self {
             ready: health.ready(now),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use pleg::core::Instant;
 
-use super::screen::Theme;
 use super::source::Answer;
 use crate::filter::Selector;
 use crate::view::{MOST_ROWS, PodRow, Query, View};
@@ -15,13 +14,6 @@ use crate::view::{MOST_ROWS, PodRow, Query, View};
 const OLD_AFTER: Duration = Duration::from_secs(3);
 /// How many records are asked for.
 const RECORDS: usize = 100;
-
-/// The command goes on, or ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Continue,
-    Quit,
-}
 
 /// What fills the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +27,6 @@ pub(super) enum Page {
     Help,
 }
 
-/// What is being typed.
 #[derive(Clone, Debug)]
 pub(super) struct Prompt {
     pub(super) field: Field,
@@ -51,10 +42,9 @@ pub(super) enum Field {
     Labels,
 }
 
-/// What is shown.
 #[derive(Default)]
 pub(super) struct App {
-    pub(super) theme: Theme,
+    pub(super) colour: bool,
     /// The filters and the order. `asked` adds the rest.
     pub(super) query: Query,
     pub(super) page: Page,
@@ -90,7 +80,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
         Self {
-            theme: Theme { colour },
+            colour,
             query: Query {
                 namespace: namespace.unwrap_or_default(),
                 labels,
@@ -101,7 +91,6 @@ impl App {
         }
     }
 
-    /// The next query.
     pub(super) fn asked(&self) -> Query {
         let limit = (3 * self.height).clamp(60, MOST_ROWS);
         let mut query = Query {
@@ -124,23 +113,14 @@ impl App {
     pub(super) fn detailed(&self) -> String {
         match self.page {
             Page::Pod => self.pod.clone(),
-            Page::Pods if self.has_halves => {
-                let row = self.current();
-                row.map_or_else(String::new, |row| row.pod.uid.clone())
-            }
+            Page::Pods if self.has_halves => self.at_cursor(),
             _ => String::new(),
         }
     }
 
     pub(super) fn answer(&mut self, answer: Answer) {
-        let view = match answer.view {
-            Ok(view) => view,
-            Err(error) => {
-                self.error = Some(error);
-                return;
-            }
-        };
-        self.error = None;
+        self.error = answer.view.as_ref().err().cloned();
+        let Ok(view) = answer.view else { return };
         self.answered = Some(answer.at);
         if self.paused {
             self.take_detail(&view);
@@ -166,9 +146,8 @@ impl App {
     fn take_detail(&mut self, answered: &View) {
         let wanted = self.detailed();
         let is_of = |view: &View| {
-            view.detail
-                .as_ref()
-                .is_some_and(|d| d.row.pod.uid == wanted)
+            let detail = view.detail.as_ref();
+            detail.is_some_and(|detail| detail.row.pod.uid == wanted)
         };
         if let Some(shown) = &mut self.view
             && !is_of(shown)
@@ -178,19 +157,21 @@ impl App {
         }
     }
 
-    /// The cursor follows the pod where it is. At the first place it stays there instead: problems
-    /// come there first.
+    /// The cursor follows the pod where it is. At the first place it stays there instead: problems come there first.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),
-            _ => self
-                .current()
-                .map_or_else(String::new, |row| row.pod.uid.clone()),
+            _ => self.at_cursor(),
         };
     }
 
-    /// The pod at the cursor.
-    pub(super) fn current(&self) -> Option<&PodRow> {
+    /// The uid of the pod at the cursor; empty if there is none.
+    pub(super) fn at_cursor(&self) -> String {
+        let row = self.current();
+        row.map_or_else(String::new, |row| row.pod.uid.clone())
+    }
+
+    fn current(&self) -> Option<&PodRow> {
         let pods = &self.view.as_ref()?.pods;
         pods.rows.get(self.cursor.checked_sub(pods.offset)?)
     }

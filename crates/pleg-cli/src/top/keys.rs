@@ -1,56 +1,43 @@
 //! What the keys do.
 
+use std::ops::ControlFlow;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::app::{App, Field, Outcome, Page, Prompt};
-use crate::view::{Query, Sort};
+use super::app::{App, Field, Page, Prompt};
+use crate::view::Query;
 
-/// The keys and what they do, for the help. A line fits into 80 columns.
-pub(super) const HELP: [(&str, &str); 18] = [
-    ("↑ ↓  j k", "move; in a pod or on the node's page: scroll"),
-    ("PgUp PgDn", "move by a screen"),
-    (
-        "g G",
-        "first and last pod; a cursor at the first place stays there",
-    ),
-    (
-        "Enter",
-        "show the pod: containers, labels, ends, history; Esc: back",
-    ),
-    ("Space", "show or hide the containers of the pod"),
-    ("e", "show or hide the containers of all pods"),
-    ("/", "search in names, uids, containers, ids and images"),
-    ("n", "only one namespace"),
-    ("l", "only pods with labels, such as app=web,tier!=cache"),
-    ("c", "clear search, namespace and labels"),
-    ("s", "sort by state, name, restarts, change or freshness"),
-    ("r", "reverse the order"),
-    ("f", "only the events, or pods and events"),
-    ("h", "the node: all findings, latencies and calls"),
-    ("p", "pause: nothing new is shown; again: go on"),
-    ("?", "this help"),
-    ("q  Ctrl-C", "quit"),
-    (
-        "FRESH",
-        "age of the read that confirmed the state; events: none has yet",
-    ),
-];
+/// The keys and from column 12 what they do, for the help. A line fits into 80 columns.
+pub(super) const HELP: &str = "\
+↑ ↓  j k    move; in a pod or on the node's page: scroll
+PgUp PgDn   move by a screen
+g G         first and last pod; a cursor at the first place stays there
+Enter       show the pod: containers, labels, ends, history; Esc: back
+Space       show or hide the containers of the pod
+e           show or hide the containers of all pods
+/           search in names, uids, containers, ids and images
+n           only one namespace
+l           only pods with labels, such as app=web,tier!=cache
+c           clear search, namespace and labels
+s           sort by state, name, restarts, change or freshness
+r           reverse the order
+f           only the events, or pods and events
+h           the node: all findings, latencies and calls
+p           pause: nothing new is shown; again: go on
+?           this help
+q  Ctrl-C   quit
+FRESH       age of the read that confirmed the state; events: none has yet
+";
 
 impl App {
-    /// A key was pressed.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
-        if key.kind == KeyEventKind::Release {
-            return Outcome::Continue;
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Outcome::Quit;
-        }
-        if self.prompt.is_some() {
-            self.type_key(key);
-            return Outcome::Continue;
-        }
+    /// A key was pressed. A break ends the command.
+    pub(super) fn key(&mut self, key: KeyEvent) -> ControlFlow<()> {
+        let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('q') => return Outcome::Quit,
+            _ if key.kind == KeyEventKind::Release => {}
+            KeyCode::Char('c') if has_control => return ControlFlow::Break(()),
+            _ if self.prompt.is_some() => self.type_key(key),
+            KeyCode::Char('q') => return ControlFlow::Break(()),
             KeyCode::Char('?') => self.toggle(Page::Help),
             KeyCode::Char('h') => self.toggle(Page::Node),
             KeyCode::Char('p') => self.paused = !self.paused,
@@ -65,7 +52,7 @@ impl App {
                 None => {}
             },
         }
-        Outcome::Continue
+        ControlFlow::Continue(())
     }
 
     fn toggle(&mut self, page: Page) {
@@ -94,17 +81,13 @@ impl App {
             KeyCode::Char('n') => self.ask(Field::Namespace),
             KeyCode::Char('l') => self.ask(Field::Labels),
             KeyCode::Char('c') => {
-                let (sort, reverse) = (self.query.sort, self.query.reverse);
                 self.query = Query {
-                    sort,
-                    reverse,
+                    sort: self.query.sort,
+                    reverse: self.query.reverse,
                     ..Query::default()
                 };
             }
-            KeyCode::Char('s') => {
-                let at = Sort::ALL.iter().position(|sort| *sort == self.query.sort);
-                self.query.sort = Sort::ALL[at.map_or(0, |at| (at + 1) % Sort::ALL.len())];
-            }
+            KeyCode::Char('s') => self.query.sort = self.query.sort.next(),
             KeyCode::Char('r') => self.query.reverse = !self.query.reverse,
             KeyCode::Char('f') => self.feed_only = !self.feed_only,
             _ => {}
@@ -136,29 +119,26 @@ impl App {
     }
 
     fn open(&mut self) {
-        if let Some(row) = self.current() {
-            self.pod = row.pod.uid.clone();
+        self.pod = self.at_cursor();
+        if !self.pod.is_empty() {
             self.toggle(Page::Pod);
         }
     }
 
     fn expand(&mut self) {
-        if let Some(uid) = self.current().map(|row| row.pod.uid.clone())
-            && !self.expanded.remove(&uid)
-        {
+        let uid = self.at_cursor();
+        if !self.expanded.remove(&uid) {
             self.expanded.insert(uid);
         }
     }
 
     fn ask(&mut self, field: Field) {
+        let labels = self.query.labels.as_ref().map(ToString::to_string);
         let text = match field {
             // A new search, as in less.
             Field::Search => String::new(),
             Field::Namespace => self.query.namespace.clone(),
-            Field::Labels => {
-                let labels = self.query.labels.as_ref();
-                labels.map_or_else(String::new, ToString::to_string)
-            }
+            Field::Labels => labels.unwrap_or_default(),
         };
         self.prompt = Some(Prompt {
             field,
@@ -176,9 +156,7 @@ impl App {
         match key.code {
             KeyCode::Esc => self.prompt = None,
             KeyCode::Enter => self.use_prompt(),
-            KeyCode::Backspace => {
-                prompt.text.pop();
-            }
+            KeyCode::Backspace => drop(prompt.text.pop()),
             KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 prompt.text.clear();
             }

@@ -1,27 +1,26 @@
 //! `pleg top`: shows the pods of a node, their events and their health on the terminal, live.
 //!
-//! `source` gets views, `app` is what is shown and how keys change it, `screen` draws it, and
-//! `terminal` opens and restores the terminal.
+//! `source` gets views, `app` is what is shown and how keys change it, and `screen` draws it.
 
 mod app;
 mod keys;
 mod screen;
 mod source;
-mod terminal;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{panic, thread};
 
 use anyhow::{Context as _, bail};
 use crossterm::event::{Event, EventStream};
 use futures::StreamExt as _;
+use ratatui::DefaultTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::TopArgs;
-use app::{App, Outcome};
+use app::App;
 use source::Source;
-use terminal::Screen;
 
 /// Ages change on the screen without any change of the node.
 const REDRAW_PERIOD: Duration = Duration::from_secs(1);
@@ -35,26 +34,29 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
     let mut source = Source::start(&args, app.asked()).await?;
-    let mut screen = Screen::open().context("cannot use the terminal")?;
+    let mut terminal = Terminal::open().context("cannot use the terminal")?;
     let mut events = EventStream::new();
     let mut interval = tokio::time::interval(REDRAW_PERIOD);
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Some(Ok(Event::Key(key))) => if app.key(key) == Outcome::Quit { break },
+                Some(Ok(Event::Key(key))) => if app.key(key).is_break() { break },
                 // A new size, for example.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error).context("cannot read from the terminal"),
                 None => break,
             },
-            answer = source.next() => app.answer(answer.context("the view has ended")?),
+            answer = source.answers.recv() => app.answer(answer.context("the view has ended")?),
             _ = interval.tick() => {}
             _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
         }
         source.ask(app.asked());
-        screen.draw(&mut app, source.now())?;
+        let now = source.clock.now();
+        terminal
+            .0
+            .draw(|frame| screen::draw(frame, &mut app, now))?;
     }
-    drop(screen);
+    drop(terminal);
     source.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -62,4 +64,31 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
 /// As for the other commands: not if `NO_COLOR` is set.
 fn has_colour() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// The open terminal. Dropping it restores the terminal: on every exit, after a signal, because then the command is
+/// dropped, and after a panic.
+struct Terminal(DefaultTerminal);
+
+impl Terminal {
+    fn open() -> io::Result<Self> {
+        let opened = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
+        // The hook of ratatui restores the terminal and reports the panic. A panic of another thread ends one task, which
+        // is restarted or ends this command; its report would only garble the screen.
+        let own = thread::current().id();
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if thread::current().id() == own {
+                report(info);
+            }
+        }));
+        Ok(Self(opened))
+    }
+}
+
+impl Drop for Terminal {
+    /// There is nothing to do about errors: the terminal may be gone.
+    fn drop(&mut self) {
+        drop(ratatui::try_restore());
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pleg::Pleg;
 use pleg::core::{Instant, Settings};
 use pleg::runtime::clock::Clock;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::agent_client::AgentClient;
 use crate::args::{Output, TopArgs};
@@ -21,8 +21,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// cost much of its CPU time.
 const PAUSE: u32 = 9;
 
-/// An answer to a query.
-#[derive(Clone)]
 pub(super) struct Answer {
     pub(super) query: Query,
     /// When it came.
@@ -31,11 +29,11 @@ pub(super) struct Answer {
     pub(super) view: Result<Arc<View>, String>,
 }
 
-/// A running source.
 pub(super) struct Source {
-    clock: Clock,
+    /// The clock of the answers.
+    pub(super) clock: Clock,
     queries: watch::Sender<Query>,
-    answers: watch::Receiver<Option<Answer>>,
+    pub(super) answers: mpsc::Receiver<Answer>,
     /// The generator and its runtime, if they are ours.
     own: Option<(Pleg, Target)>,
 }
@@ -43,22 +41,19 @@ pub(super) struct Source {
 impl Source {
     /// Starts to observe the runtime, or to ask the agent, which must answer the first time.
     pub(super) async fn start(args: &TopArgs, query: Query) -> anyhow::Result<Self> {
-        let (node, own) = match &args.agent {
+        let (node, clock, own) = match &args.agent {
             Some(url) => {
                 let client = AgentClient::new(url.clone(), &args.client)?;
                 client.view(&query).await?;
-                (Node::Agent(client), None)
+                (Node::Agent(client), Clock::start(), None)
             }
             None => {
-                let (observer, own) = observe(args).await?;
-                (Node::Own(observer), Some(own))
+                let (observer, pleg, target) = observe(args).await?;
+                (Node::Own(observer), pleg.clock(), Some((pleg, target)))
             }
         };
-        let clock = own
-            .as_ref()
-            .map_or_else(Clock::start, |(pleg, _)| pleg.clock());
         let (queries, asked) = watch::channel(query);
-        let (answer, answers) = watch::channel(None);
+        let (answer, answers) = mpsc::channel(1);
         tokio::spawn(serve(node, clock, asked, answer));
         Ok(Self {
             clock,
@@ -68,30 +63,13 @@ impl Source {
         })
     }
 
-    /// The next answer. `None` if there will be none.
-    pub(super) async fn next(&mut self) -> Option<Answer> {
-        loop {
-            self.answers.changed().await.ok()?;
-            if let Some(answer) = self.answers.borrow_and_update().clone() {
-                return Some(answer);
-            }
-        }
-    }
-
     /// Answers are about this query from now on.
     pub(super) fn ask(&self, query: Query) {
         self.queries.send_if_modified(|asked| {
-            let other = *asked != query;
-            if other {
-                *asked = query;
-            }
-            other
+            let is_other = *asked != query;
+            *asked = query;
+            is_other
         });
-    }
-
-    /// Now, by the clock of the answers.
-    pub(super) fn now(&self) -> Instant {
-        self.clock.now()
     }
 
     pub(super) async fn close(self) {
@@ -103,7 +81,7 @@ impl Source {
 }
 
 /// Starts a generator. The runtime need not answer: then the view says so.
-async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
+async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, Pleg, Target)> {
     let runtime = &args.connection.runtime;
     let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table).await?;
     let mut builder = target.builder(args.connection.events, Settings::default())?;
@@ -117,22 +95,12 @@ async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, (Pleg, Target))> {
             never = observing.collect(collector) => match never {},
         }
     });
-    Ok((observer, (pleg, target)))
+    Ok((observer, pleg, target))
 }
 
-/// What is asked for views.
 enum Node {
     Own(Observer),
     Agent(AgentClient),
-}
-
-impl Node {
-    async fn view(&self, query: &Query) -> anyhow::Result<View> {
-        match self {
-            Self::Own(observer) => Ok(observer.view(query)),
-            Self::Agent(client) => client.view(query).await,
-        }
-    }
 }
 
 /// Answers until nobody waits for answers.
@@ -140,12 +108,15 @@ async fn serve(
     node: Node,
     clock: Clock,
     mut queries: watch::Receiver<Query>,
-    answers: watch::Sender<Option<Answer>>,
+    answers: mpsc::Sender<Answer>,
 ) {
     loop {
         let query = queries.borrow_and_update().clone();
         let began = clock.now();
-        let view = node.view(&query).await;
+        let view = match &node {
+            Node::Own(observer) => Ok(observer.view(&query)),
+            Node::Agent(client) => client.view(&query).await,
+        };
         let at = clock.now();
         let pause = PERIOD.max(PAUSE * at.since(began));
         let answer = Answer {
@@ -153,7 +124,7 @@ async fn serve(
             at,
             view: view.map(Arc::new).map_err(|error| format!("{error:#}")),
         };
-        if answers.send(Some(answer)).is_err() {
+        if answers.send(answer).await.is_err() {
             return;
         }
         tokio::select! {

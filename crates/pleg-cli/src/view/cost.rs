@@ -6,7 +6,8 @@ use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::series::{Point, Series};
+use super::series::Series;
+use crate::meter::About;
 
 /// How the cost of the generic PLEG is estimated.
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
@@ -15,28 +16,17 @@ const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list c
 /// Costs of a shorter time are not compared.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
-const GENERIC_PERIOD: Duration = Duration::from_secs(1);
+const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 
 /// The measured calls to the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     began: Instant,
     /// Complete lists: two calls each.
-    lists: Series,
+    pub(crate) lists: Series,
     /// Calls about one pod, one container or one sandbox.
-    reads: Series,
+    pub(super) reads: Series,
     last_answer: Option<Instant>,
-}
-
-/// What a call is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
-    /// All pods: a complete list.
-    Node,
-    /// One pod, one container or one sandbox.
-    Pod,
-    /// The runtime: `Version`.
-    Runtime,
 }
 
 impl Calls {
@@ -65,14 +55,6 @@ impl Calls {
     /// The time of the last answer; before the first answer, of the start.
     pub(crate) fn unanswered_since(&self) -> Instant {
         self.last_answer.unwrap_or(self.began)
-    }
-
-    pub(crate) fn list_points(&self, now: Instant) -> Vec<Point> {
-        self.lists.points(now)
-    }
-
-    pub(super) fn read_points(&self, now: Instant) -> Vec<Point> {
-        self.reads.points(now)
     }
 }
 
@@ -108,23 +90,22 @@ impl Cost {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);
         let (reads, _) = calls.reads.total(now);
-        let generic = u32::try_from(lists)
-            .ok()
-            .filter(|&lists| lists > 0 && span >= COMPARED_AFTER)
-            .map(|lists| {
-                let relist = 2 * (list_time / lists);
-                let relists = span.as_secs_f64() / (GENERIC_PERIOD + relist).as_secs_f64();
-                CallCosts {
-                    lists: 2 * relists as u64,
-                    list_seconds: relists * relist.as_secs_f64(),
-                    reads: statuses.total(now).0,
-                }
-            });
+        let (seconds, list_seconds) = (span.as_secs_f64(), list_time.as_secs_f64());
+        let is_compared = lists > 0 && span >= COMPARED_AFTER;
+        let generic = is_compared.then(|| {
+            let relist = 2.0 * list_seconds / lists as f64;
+            let relists = seconds / (GENERIC_PERIOD_SECONDS + relist);
+            CallCosts {
+                lists: 2 * relists as u64,
+                list_seconds: relists * relist,
+                reads: statuses.total(now).0,
+            }
+        });
         Self {
-            seconds: span.as_secs_f64(),
+            seconds,
             ours: CallCosts {
                 lists,
-                list_seconds: list_time.as_secs_f64(),
+                list_seconds,
                 reads,
             },
             generic,
@@ -136,10 +117,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
+    use crate::view::tests::at;
 
     #[test]
     fn generic_pleg_lists_each_second_at_the_duration_of_our_lists() {
@@ -148,10 +126,9 @@ mod tests {
         // One relist: two calls of 250 ms.
         let ended = at(80);
         let began = Instant::from_origin(Duration::from_millis(79_750));
-        calls.ended(About::Node, began, ended, true);
-        calls.ended(About::Node, began, ended, true);
-        calls.ended(About::Pod, began, ended, true);
-        calls.ended(About::Runtime, began, ended, true);
+        for about in [About::Node, About::Node, About::Pod, About::Runtime] {
+            calls.ended(about, began, ended, true);
+        }
         statuses.add(ended, Duration::ZERO);
         assert_eq!(Cost::new(at(129), &calls, &statuses).generic, None);
         let cost = Cost::new(at(220), &calls, &statuses);
@@ -174,7 +151,7 @@ mod tests {
     fn unanswered_call_is_no_answer() {
         let mut calls = Calls::new(at(0));
         calls.ended(About::Node, at(1), at(2), true);
-        calls.ended(About::Pod, at(3), at(9), false);
+        calls.ended(About::Node, at(3), at(9), false);
         assert_eq!(calls.unanswered_since(), at(2));
     }
 }

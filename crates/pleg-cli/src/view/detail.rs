@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
-use super::pods::ago;
-use super::{ContainerRow, ExitRow, PodRow, long, name};
+use super::pods::MOST_OF_POD;
+use super::{ContainerRow, ExitRow, PodRow, ago, long, name, problem_of};
 use crate::record::Record;
 
 /// The most entries of each list.
@@ -17,7 +17,6 @@ const MOST_LABELS: usize = 100;
 pub(super) const MOST_HISTORY: usize = 100;
 const MOST_ENDS: usize = 100;
 
-/// One pod in detail.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -44,7 +43,6 @@ pub(crate) struct Detail {
     pub(crate) history: Vec<Record>,
 }
 
-/// A sandbox.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -59,27 +57,20 @@ pub(crate) struct SandboxRow {
 }
 
 impl Detail {
-    pub(super) fn new(
-        view: &PodView,
-        row: PodRow,
-        inputs: &Inputs<'_>,
-        history: Vec<Record>,
-    ) -> Self {
+    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>, history: Vec<Record>) -> Self {
         let status = &view.status;
+        let row = PodRow::new(view, inputs);
         let containers = status.containers.iter().take(MOST_CONTAINERS);
+        let containers = containers.map(|c| ContainerRow::new(c, &[], inputs.wall));
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
         Self {
-            row,
+            row: row.with_containers(status, MOST_OF_POD, inputs.wall),
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
-            inspected_seconds: view
-                .details_as_of
-                .map(|at| inputs.now.since(at).as_secs_f64()),
+            inspected_seconds: view.details_as_of.map(|at| inputs.seconds_since(at)),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
-            containers: containers
-                .map(|c| ContainerRow::new(c, &[], inputs.wall))
-                .collect(),
+            containers: containers.collect(),
             more_containers: status.containers.len().saturating_sub(MOST_CONTAINERS),
             labels: labels.map(pairs).unwrap_or_default(),
             more_labels: labels.map_or(0, |l| l.len().saturating_sub(MOST_LABELS)),
@@ -111,11 +102,7 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
         state: s.state.as_str().to_owned(),
         attempt: s.attempt,
         seconds: s.created_at.map(|at| ago(inputs.wall, at)),
-        problem: match (&s.error, s.status_missing) {
-            (Some(error), _) => long(&error.to_string()),
-            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
-            (None, false) => None,
-        },
+        problem: problem_of(s.error.as_ref(), s.status_missing),
     };
     sandboxes.map(row).collect()
 }
@@ -126,10 +113,9 @@ fn pairs(labels: &Labels) -> Vec<(String, String)> {
 }
 
 fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
-    let newest = inputs.ends.iter().rev().take(MOST_ENDS);
-    let mut ends: Vec<_> = newest.map(|end| exit(end, inputs)).collect();
-    ends.reverse();
-    ends
+    let older = inputs.ends.len().saturating_sub(MOST_ENDS);
+    let newest = inputs.ends.iter().skip(older);
+    newest.map(|end| exit(end, inputs)).collect()
 }
 
 /// Of a sandbox, the name is empty.
@@ -140,7 +126,7 @@ fn exit(end: &Exit, inputs: &Inputs<'_>) -> ExitRow {
         reason: long(&end.reason),
         seconds: Some(match end.finished_at {
             Some(at) => ago(inputs.wall, at),
-            None => inputs.now.since(end.detected).as_secs_f64(),
+            None => inputs.seconds_since(end.detected),
         }),
     }
 }

@@ -90,59 +90,48 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch that makes `old` the same as `new`. Moments that are the same get the value in `old`, so that they do
-/// not drift.
-pub(crate) fn difference(old: &Value, new: &mut Value) -> Value {
-    settle(old, new);
-    patch(old, new).unwrap_or_else(|| json!({}))
-}
-
-fn settle(old: &Value, new: &mut Value) {
-    match (old, new) {
-        (Value::Object(old), Value::Object(new)) => {
-            for (key, value) in new {
-                let Some(old) = old.get(key) else { continue };
-                match (old.as_f64(), value.as_f64()) {
-                    (Some(before), Some(after))
-                        if (key == "at" || key.ends_with("At"))
-                            && (before - after).abs() < SAME =>
-                    {
-                        *value = old.clone();
-                    }
-                    _ => settle(old, value),
-                }
-            }
+/// The patch that makes `old` the same as `new`; `None` if they are the same. Moments that are the same get the value
+/// in `old`, so that they do not drift.
+pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
+    if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
+        // An array is sent as a whole. Only its moments are compared one by one.
+        for (old, new) in old.iter().zip(new) {
+            difference(old, new);
         }
-        (Value::Array(old), Value::Array(new)) => {
-            old.iter().zip(new).for_each(|(old, new)| settle(old, new));
-        }
-        _ => {}
     }
-}
-
-fn patch(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+    let (Value::Object(old), Value::Object(new)) = (old, &mut *new) else {
         return (old != new).then(|| new.clone());
     };
     let removed = old.keys().filter(|key| !new.contains_key(*key));
     let mut changed: Map<_, _> = removed.map(|key| (key.clone(), Value::Null)).collect();
     for (key, value) in new {
         let patch = match old.get(key) {
-            Some(old) => patch(old, value),
             None => Some(value.clone()),
+            Some(old) if is_same_moment(key, old, value) => {
+                *value = old.clone();
+                None
+            }
+            Some(old) => difference(old, value),
         };
         changed.extend(patch.map(|patch| (key.clone(), patch)));
     }
     (!changed.is_empty()).then_some(Value::Object(changed))
 }
 
+fn is_same_moment(key: &str, old: &Value, new: &Value) -> bool {
+    let moments = old.as_f64().zip(new.as_f64());
+    (key == "at" || key.ends_with("At")) && moments.is_some_and(|(a, b)| (a - b).abs() < SAME)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::sample::Sample;
-    use super::super::{MOST_ROWS, Query};
+    use pleg::core::PodView;
+
     use super::*;
+    use crate::view::tests::Sample;
+    use crate::view::{MOST_ROWS, Query};
 
     /// The view `seconds` later, and the patch for a client that has the view of now.
     fn later(
@@ -160,7 +149,7 @@ mod tests {
         sample.wall = sample.wall.after(Duration::from_secs_f64(seconds + 0.01));
         change(sample);
         let mut new = with_moments(&sample.view(&query));
-        let patch = difference(&old, &mut new);
+        let patch = difference(&old, &mut new).unwrap();
         (new, patch)
     }
 
@@ -171,10 +160,8 @@ mod tests {
         fields.sort();
         assert_eq!(fields, ["cost", "time"], "{patch}");
         assert_eq!(view["pods"]["order"][0], "uid-dns");
-        assert_eq!(
-            view["pods"]["rows"]["uid-dns"]["changedAt"],
-            1_700_000_095.0
-        );
+        let dns = &view["pods"]["rows"]["uid-dns"];
+        assert_eq!(dns["changedAt"], 1_700_000_095.0);
         assert_eq!(view["latency"]["lists"].as_object().unwrap().len(), 1);
     }
 
@@ -195,11 +182,8 @@ mod tests {
             sample.problems.clear();
             sample.health.last_list = Some(sample.now);
             for pod in &mut sample.pods {
-                *pod = pleg::core::PodView::new(
-                    pod.status.clone(),
-                    Some(sample.now),
-                    pod.details_as_of,
-                );
+                let (status, read) = (pod.status.clone(), Some(sample.now));
+                *pod = PodView::new(status, read, pod.details_as_of);
             }
         });
         let rows = patch["pods"]["rows"].as_object().unwrap();

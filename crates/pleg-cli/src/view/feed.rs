@@ -1,6 +1,6 @@
 //! The recent records, bounded in number and length: for views, for `/debug/events` and for `/debug/live`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pleg::core::{Instant, WallTime};
 
@@ -13,20 +13,21 @@ const MOST_RECORDS: usize = 2_000;
 /// The most bytes of records in one response: there may be many clients.
 const PAGE_BYTES: usize = 64 << 10;
 /// The number of seconds over which the rate is averaged.
-const RATE_SECONDS: usize = 10;
+const RATE_SECONDS: u64 = 10;
 
 /// The recent records, oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// When it began, which tells apart the numbers of two processes.
-    began_at: WallTime,
+    pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     /// The number of the next record.
     next: u64,
     /// Everything since then is kept.
     complete_since: WallTime,
     began: Instant,
-    rate: Rate,
+    /// How many events occurred in each of the last seconds that had any.
+    rates: BTreeMap<u64, u64>,
 }
 
 /// Records as JSON, one object per line.
@@ -55,14 +56,17 @@ impl Feed {
             next: 1,
             complete_since: at,
             began,
-            rate: Rate::default(),
+            rates: BTreeMap::new(),
         }
     }
 
     /// Adds a record, and numbers it. What existed at the start has no number: it is no event.
     pub(super) fn add(&mut self, now: Instant, at: WallTime, record: &Record) {
         if record.is_event() {
-            self.rate.add(now);
+            *self.rates.entry(second(now)).or_default() += 1;
+            if self.rates.len() as u64 > RATE_SECONDS + 1 {
+                self.rates.pop_first();
+            }
         }
         let mut record = shortened(record);
         if record.r#type != SYNCED {
@@ -77,15 +81,12 @@ impl Feed {
         }
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
-    pub(super) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
-        let numbered = self.records.iter();
-        let numbered = numbered.filter_map(|(at, record)| Some((*at, record.seq?, record)));
-        let first = numbered
-            .clone()
-            .next()
-            .map_or(self.next, |(_, number, _)| number);
+    /// The records that were added later than `since` and after number `after`, as far as one response may hold.
+    pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
+        let records = self.records.iter();
+        let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));
+        let first = numbered.clone().next();
+        let first = first.map_or(self.next, |(_, number, _)| number);
         let (mut lines, mut last) = (Vec::new(), after.max(first - 1));
         for (at, number, record) in numbered {
             if number > after && since.is_none_or(|since| at >= since) {
@@ -117,9 +118,19 @@ impl Feed {
     pub(super) fn page(&self, now: Instant, query: &Query) -> FeedPage {
         FeedPage {
             records: self.newest(query.records, |record| query.matches_record(record)),
-            events_per_second: self.rate.per_second(self.began, now),
+            events_per_second: self.events_per_second(now),
             complete_since: utc(self.complete_since).to_string(),
         }
+    }
+
+    /// Without the present second, which is not over, and without the time before the start.
+    fn events_per_second(&self, now: Instant) -> f64 {
+        let now = second(now);
+        let lasted = now
+            .saturating_sub(second(self.began))
+            .clamp(1, RATE_SECONDS);
+        let counts = self.rates.range(now.saturating_sub(RATE_SECONDS)..now);
+        counts.map(|(_, count)| count).sum::<u64>() as f64 / lasted as f64
     }
 
     /// The newest records of a pod, oldest first.
@@ -136,6 +147,10 @@ impl Feed {
         records.reverse();
         records
     }
+}
+
+fn second(at: Instant) -> u64 {
+    at.since(Instant::ORIGIN).as_secs()
 }
 
 /// The record, with texts that are as long as they may be.
@@ -155,44 +170,13 @@ fn shortened(record: &Record) -> Record {
     record
 }
 
-/// Counts of the present second and of the last [`RATE_SECONDS`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate([(u64, u64); RATE_SECONDS + 1]);
-
-impl Rate {
-    fn add(&mut self, now: Instant) {
-        let second = now.since(Instant::ORIGIN).as_secs();
-        let slot = &mut self.0[usize::try_from(second).unwrap_or(0) % (RATE_SECONDS + 1)];
-        if slot.0 != second {
-            *slot = (second, 0);
-        }
-        slot.1 += 1;
-    }
-
-    /// Without the present second, which is not over, and without the time before `began`.
-    fn per_second(&self, began: Instant, now: Instant) -> f64 {
-        let second = now.since(Instant::ORIGIN).as_secs();
-        let lasted = second.saturating_sub(began.since(Instant::ORIGIN).as_secs());
-        let last = second.saturating_sub(RATE_SECONDS as u64)..second;
-        let counts = self.0.iter().filter(|(at, _)| last.contains(at));
-        counts.map(|(_, count)| count).sum::<u64>() as f64
-            / lasted.clamp(1, RATE_SECONDS as u64) as f64
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::record::Pod;
     use std::time::Duration;
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
-
-    fn wall(seconds: u64) -> WallTime {
-        WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
-    }
+    use super::*;
+    use crate::record::Pod;
+    use crate::view::tests::{at, wall};
 
     fn event(n: u64, pod: &str) -> Record {
         Record {
@@ -216,22 +200,16 @@ mod tests {
         }
         assert_eq!(feed.records.len(), MOST_RECORDS);
         assert_eq!(feed.complete_since, wall(100));
-        let messages = feed
-            .records
-            .iter()
-            .filter_map(|(_, r)| r.message.as_deref());
-        assert_eq!(messages.map(|m| m.chars().count()).max(), Some(1024));
+        let message = feed.records[0].1.message.as_deref();
+        assert_eq!(message.map(|m| m.chars().count()), Some(1024));
     }
 
     #[test]
     fn page_has_the_newest_that_match() {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 1..=10 {
-            feed.add(
-                at(n),
-                wall(n),
-                &event(n, if n % 2 == 0 { "even" } else { "odd" }),
-            );
+            let pod = if n % 2 == 0 { "even" } else { "odd" };
+            feed.add(at(n), wall(n), &event(n, pod));
         }
         feed.add(at(11), wall(11), &Record::new("Degraded", wall(11)));
         let query = Query {

@@ -1,6 +1,6 @@
 //! Health: what is wrong, since when, and what to do. The relist period and the event stream.
 
-use pleg::core::{Instant, StreamState};
+use pleg::core::StreamState;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -18,8 +18,7 @@ pub(crate) struct HealthView {
     pub(crate) reasons: Vec<Reason>,
     /// How many pods have calls that hang or fail.
     pub(crate) pods: usize,
-    /// For how long the runtime has answered no call, if it does not answer now: what is shown is as
-    /// old.
+    /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
     pub(crate) no_answer_seconds: Option<f64>,
     /// What could not be examined, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -87,22 +86,23 @@ impl From<&Finding> for Reason {
 
 impl HealthView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let findings = &inputs.picture.findings;
-        let shown = findings.iter().filter(|f| f.severity > Severity::Info);
-        let silent = ["runtime_silent", "list_failed", "stale"];
-        let unanswered = findings.iter().any(|f| silent.contains(&f.code));
-        let lasts = |since: Instant| inputs.now.since(since).as_secs_f64();
+        let findings = inputs.picture.findings.iter();
+        let unanswered = ["runtime_silent", "list_failed", "stale"];
+        let unanswered = unanswered.iter().any(|code| inputs.has(code));
+        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since()));
         Self {
             ready: inputs.picture.ready.is_ok(),
-            reasons: shown.map(Reason::from).collect(),
+            reasons: findings
+                .filter(|finding| finding.severity > Severity::Info)
+                .map(Reason::from)
+                .collect(),
             pods: inputs.problems.len(),
-            no_answer_seconds: unanswered.then(|| lasts(inputs.calls.unanswered_since())),
+            no_answer_seconds: unanswered,
             not_examined: inputs.facts.not_examined.clone(),
         }
     }
 }
 
-/// Complete lists.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -116,7 +116,7 @@ pub(crate) struct Relist {
 
 impl Relist {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let lasts = |since: Instant| inputs.now.since(since).as_secs_f64();
+        let lasts = |since| inputs.seconds_since(since);
         Self {
             period_seconds: inputs.health.period.as_secs_f64(),
             last_seconds: inputs.health.last_list.map(lasts),
@@ -125,7 +125,6 @@ impl Relist {
     }
 }
 
-/// The event stream.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -147,34 +146,26 @@ pub(crate) struct StreamView {
 impl StreamView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
         let health = inputs.health;
-        let findings = &inputs.picture.findings;
-        let has = |code: &str| findings.iter().any(|finding| finding.code == code);
-        let (state, since, reason) = match (&health.stream, health.stream.declined()) {
-            (_, Some(reason)) => ("polling", None, Some(reason.to_owned())),
-            (StreamState::Off, None) => ("polling", None, None),
-            (StreamState::Starting { since }, None) => ("starting", Some(since), None),
-            (StreamState::Down { since, why, .. }, None) => {
-                ("down", Some(since), Some(why.to_string()))
-            }
-            (
-                StreamState::Subscribed {
-                    since, confirmed, ..
-                },
-                None,
-            ) => {
-                let state = match confirmed {
-                    _ if has("runtime_silent") => "silent",
-                    _ if has("stream_lossy") => "losing",
-                    true => "confirmed",
-                    false => "unconfirmed",
-                };
-                (state, Some(since), None)
-            }
-            (_, None) => ("unknown", None, None),
+        let subscribed = |is_confirmed| match is_confirmed {
+            _ if inputs.has("runtime_silent") => "silent",
+            _ if inputs.has("stream_lossy") => "losing",
+            true => "confirmed",
+            false => "unconfirmed",
+        };
+        let declined = health.stream.declined().map(str::to_owned);
+        let (state, since, reason) = match &health.stream {
+            _ if declined.is_some() => ("polling", None, declined),
+            StreamState::Off => ("polling", None, None),
+            StreamState::Starting { since } => ("starting", Some(since), None),
+            StreamState::Down { since, why, .. } => ("down", Some(since), Some(why.to_string())),
+            StreamState::Subscribed {
+                since, confirmed, ..
+            } => (subscribed(*confirmed), Some(since), None),
+            _ => ("unknown", None, None),
         };
         Self {
             state: state.to_owned(),
-            seconds: since.map(|&since| inputs.now.since(since).as_secs_f64()),
+            seconds: since.map(|&since| inputs.seconds_since(since)),
             reason: reason.as_deref().and_then(long),
             missed: health.missed,
             recently_expected: health.loss.expected,

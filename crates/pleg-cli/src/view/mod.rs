@@ -12,26 +12,26 @@ mod health;
 mod model;
 mod pods;
 mod query;
-#[cfg(test)]
-pub(crate) mod sample;
 mod series;
-mod state;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use pleg::core::{CallError, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::record::Record;
 use crate::text::clip;
-pub(crate) use cost::{About, CallCosts, Calls, Cost};
+pub(crate) use cost::{CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
 pub(crate) use difference::{difference, with_moments};
 pub(crate) use feed::Lines;
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
-pub(crate) use query::{MOST_ROWS, Query, Sort};
+pub(crate) use query::{MOST_ROWS, Query};
 pub(crate) use series::Point;
-pub(crate) use state::{PodState, Problem};
 
 /// The most characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;
@@ -103,5 +103,17 @@ fn long(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| clip(text, MOST_TEXT).into_owned())
 }
 
+/// What is wrong with the status of a sandbox or container: it could not be read, or is not settled.
+fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String> {
+    let missing = is_missing.then(|| "listed, but its status call returns NotFound".to_owned());
+    error.map_or(missing, |error| long(&error.to_string()))
+}
+
+/// The age of a moment in seconds. Zero if the runtime's clock is ahead.
+fn ago(now: WallTime, at: WallTime) -> f64 {
+    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
+    Duration::from_nanos(nanos).as_secs_f64()
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

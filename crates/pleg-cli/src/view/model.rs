@@ -1,6 +1,6 @@
 //! What is remembered of a node between two views, and how a view is computed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use pleg::Exit;
@@ -8,18 +8,16 @@ use pleg::core::{Health, Instant, PodUid, PodView, WallTime};
 
 use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};
-use super::feed::{Feed, Lines};
+use super::feed::Feed;
 use super::health::{HealthView, Relist, StreamView};
-use super::pods::PodsPage;
+use super::pods::{PodsPage, Problem};
 use super::query::Query;
 use super::series::{INTERVAL, Series, interval};
-use super::state::Problem;
-use super::{Latency, MOST_NAME, View};
+use super::{Latency, View, name};
 use crate::json::utc;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::record::Record;
-use crate::text::clip;
 
 /// The most pods that are remembered as changed until the next tick.
 const MOST_CHANGED: usize = 10_000;
@@ -30,8 +28,7 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 /// The recent records, and what was measured. Its size is bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    since: WallTime,
-    feed: Feed,
+    pub(crate) feed: Feed,
     /// The latency of events.
     events: Series,
     /// The pods that have changed since the last tick.
@@ -48,7 +45,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) health: &'a Health,
     /// The pods whose calls hang or fail.
-    pub(crate) problems: &'a [Problem],
+    pub(crate) problems: &'a HashMap<PodUid, Problem>,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [Exit],
@@ -60,10 +57,21 @@ pub(crate) struct Inputs<'a> {
     pub(crate) simulated: bool,
 }
 
+impl Inputs<'_> {
+    pub(super) fn seconds_since(&self, since: Instant) -> f64 {
+        self.now.since(since).as_secs_f64()
+    }
+
+    /// Returns true if there is a finding with this code.
+    pub(super) fn has(&self, code: &str) -> bool {
+        let mut findings = self.picture.findings.iter();
+        findings.any(|finding| finding.code == code)
+    }
+}
+
 impl Model {
     pub(crate) fn new(now: Instant, wall: WallTime) -> Self {
         Self {
-            since: wall,
             feed: Feed::new(now, wall),
             events: Series::new(now),
             changed: HashSet::new(),
@@ -86,12 +94,6 @@ impl Model {
         }
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
-    pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
-        self.feed.lines(now, since, after)
-    }
-
     /// To be called once a second, as often as the generic PLEG would list. `ids` counts the sandboxes
     /// and containers of a pod, whose statuses it would read.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
@@ -107,7 +109,7 @@ impl Model {
         let now = inputs.now;
         View {
             time: utc(inputs.wall).to_string(),
-            since: utc(self.since).to_string(),
+            since: utc(self.feed.began_at).to_string(),
             node: inputs.node.to_owned(),
             runtime: inputs.runtime.to_owned(),
             simulated: inputs.simulated,
@@ -119,8 +121,8 @@ impl Model {
                 interval: interval(now),
                 lists_slow_ms: LIST_SLOW_MS,
                 reads_slow_ms: Health::HUNG_AFTER.as_secs_f64() * 1e3,
-                lists: inputs.calls.list_points(now),
-                reads: inputs.calls.read_points(now),
+                lists: inputs.calls.lists.points(now),
+                reads: inputs.calls.reads.points(now),
                 events: self.events.points(now),
             },
             cost: Cost::new(now, inputs.calls, &self.statuses),
@@ -137,19 +139,9 @@ impl Model {
         let history = self.feed.history(&query.pod, MOST_HISTORY);
         let mut pods = inputs.pods.iter();
         // A view shows no more of a uid.
-        let is_it = |pod: &&PodView| clip(pod.status.uid.as_str(), MOST_NAME) == query.pod;
-        let Some(view) = pods.find(is_it) else {
-            return Detail::gone(inputs, history);
-        };
-        let alone = Query {
-            limit: 1,
-            ..Query::default()
-        };
-        let only = Inputs {
-            pods: std::slice::from_ref(view),
-            ..*inputs
-        };
-        let row = PodsPage::new(&only, &alone).rows.pop()?;
-        Some(Detail::new(view, row, inputs, history))
+        match pods.find(|pod| name(pod.status.uid.as_str()) == query.pod) {
+            Some(view) => Some(Detail::new(view, inputs, history)),
+            None => Detail::gone(inputs, history),
+        }
     }
 }

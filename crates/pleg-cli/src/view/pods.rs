@@ -1,24 +1,26 @@
-//! The pods of a view: one page of those that match, in order.
+//! The pods of a view: one page of those that match, in order, and the state of each in one word.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fmt;
 
-use pleg::core::{ContainerState, ContainerStatus, WallTime};
+use pleg::core::{
+    ContainerState, ContainerStatus, Instant, PodStatus, PodView, SandboxState, WallTime,
+};
+use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::model::Inputs;
-use super::query::{MOST_ROWS, Query};
-use super::state::{PodState, Summary, has_failed, newest, state_since};
-use super::{long, name};
+use super::query::{MOST_ROWS, Query, Sort};
+use super::{ago, long, name, problem_of};
 use crate::record::Pod;
 
 /// The most containers that one page shows beside its pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
 /// The most containers of one pod.
-const MOST_OF_POD: usize = 20;
+pub(super) const MOST_OF_POD: usize = 20;
 
-/// A page of the pods.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -53,8 +55,7 @@ pub(crate) struct PodRow {
     pub(crate) last_exit: Option<ExitRow>,
     /// How long ago a state changed last.
     pub(crate) changed_seconds: Option<f64>,
-    /// How long ago the read began that shows this state. Absent if no read has shown it: it is known
-    /// from events.
+    /// How long ago the read began that shows this state. Absent if no read has shown it: it is known from events.
     pub(crate) fresh_seconds: Option<f64>,
     /// What is wrong with the calls about it, and for how long.
     pub(crate) problem: Option<String>,
@@ -65,7 +66,6 @@ pub(crate) struct PodRow {
     pub(crate) more_containers: usize,
 }
 
-/// A container.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -101,67 +101,96 @@ pub(crate) struct ExitRow {
 
 impl PodsPage {
     pub(super) fn new(inputs: &Inputs<'_>, query: &Query) -> Self {
-        let problems: HashMap<_, _> = inputs.problems.iter().map(|p| (&p.uid, p)).collect();
-        let search = query.search.to_lowercase();
-        let all = inputs.pods.iter().map(|pod| Summary::new(pod, &problems));
-        let mut matching: Vec<_> = all.filter(|pod| query.matches(pod, &search)).collect();
-        matching.sort_unstable_by(|a, b| a.order(b, query.sort));
+        let pods = inputs.pods.iter().filter(|pod| query.matches(&pod.status));
+        let mut matching: Vec<_> = pods.map(|pod| (PodRow::new(pod, inputs), pod)).collect();
+        matching.sort_unstable_by(|(a, _), (b, _)| a.order(b, query.sort));
         if query.reverse {
             matching.reverse();
         }
-        let selected = matching.iter().position(|pod| {
-            !query.selected.is_empty() && *query.selected == *pod.status.uid.as_str()
-        });
-        let rows = matching.iter().skip(query.offset);
-        let mut containers = MOST_CONTAINERS;
-        let row = |pod: &Summary<'_>| {
-            let row = PodRow::new(pod, inputs, containers.min(MOST_OF_POD));
-            containers -= row.containers.len();
-            row
-        };
+        let mut uids = matching.iter().map(|(row, _)| &row.pod.uid);
+        let selected = uids.position(|uid| !uid.is_empty() && *uid == query.selected);
         let statuses = inputs.pods.iter().flat_map(|pod| &pod.status.containers);
         let running = statuses.filter(|c| c.state == ContainerState::Running);
-        Self {
+        let mut page = Self {
             total: inputs.pods.len(),
             containers: inputs.pods.iter().map(|p| p.status.containers.len()).sum(),
             running: running.count(),
             matching: matching.len(),
             offset: query.offset,
-            rows: rows.take(query.limit.min(MOST_ROWS)).map(row).collect(),
+            rows: Vec::new(),
             selected,
+        };
+        let mut containers = MOST_CONTAINERS;
+        let shown = matching.into_iter().skip(query.offset);
+        for (row, pod) in shown.take(query.limit.min(MOST_ROWS)) {
+            let row = row.with_containers(&pod.status, containers.min(MOST_OF_POD), inputs.wall);
+            containers -= row.containers.len();
+            page.rows.push(row);
         }
+        page
     }
 }
 
 impl PodRow {
-    fn new(pod: &Summary<'_>, inputs: &Inputs<'_>, most: usize) -> Self {
-        let newest = newest(pod.status);
+    /// The row without its containers.
+    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>) -> Self {
+        let (status, newest) = (&*view.status, newest(&view.status));
         let running = newest.iter().filter(|c| c.state == ContainerState::Running);
-        let shown: Vec<_> = newest
-            .iter()
-            .take(most)
-            .map(|c| ContainerRow::new(c, &pod.status.containers, inputs.wall))
-            .collect();
-        let lasts = |since| inputs.now.since(since).as_secs_f64();
+        let problem = inputs.problems.get(&status.uid);
         Self {
             pod: Pod {
-                uid: name(pod.status.uid.as_str()),
-                namespace: name(&pod.status.namespace),
-                name: name(&pod.status.name),
+                uid: name(status.uid.as_str()),
+                namespace: name(&status.namespace),
+                name: name(&status.name),
             },
-            state: pod.state,
-            failed: pod.failed,
+            state: problem.map_or_else(|| state(status, &newest), |problem| problem.state),
+            failed: newest.iter().any(|c| has_failed(c)),
             names: newest.len(),
             running: running.count(),
-            restarts: pod.restarts,
-            last_exit: ExitRow::last(pod.status.containers.iter(), inputs.wall),
-            changed_seconds: pod.changed.map(|at| ago(inputs.wall, at)),
-            fresh_seconds: pod.as_of.map(lasts),
-            problem: pod.problem.and_then(|problem| long(&problem.text)),
-            problem_seconds: pod.problem.map(|problem| lasts(problem.since)),
-            more_containers: newest.len() - shown.len(),
-            containers: shown,
+            restarts: newest.iter().map(|c| u64::from(c.attempt)).sum(),
+            last_exit: ExitRow::last(status.containers.iter(), inputs.wall),
+            changed_seconds: changed(status).map(|at| ago(inputs.wall, at)),
+            fresh_seconds: view.as_of.map(|at| inputs.seconds_since(at)),
+            problem: problem.and_then(|problem| long(&problem.text)),
+            problem_seconds: problem.map(|problem| inputs.seconds_since(problem.since)),
+            ..Self::default()
         }
+    }
+
+    /// Adds the newest container of each name, at most this many.
+    pub(super) fn with_containers(
+        mut self,
+        status: &PodStatus,
+        most: usize,
+        wall: WallTime,
+    ) -> Self {
+        let (newest, all) = (newest(status), &status.containers);
+        let shown = newest.iter().take(most);
+        self.containers = shown.map(|c| ContainerRow::new(c, all, wall)).collect();
+        self.more_containers = newest.len() - self.containers.len();
+        self
+    }
+
+    fn order(&self, other: &Self, sort: Sort) -> Ordering {
+        let age = |seconds: Option<f64>| seconds.unwrap_or(f64::INFINITY);
+        let first = match sort {
+            Sort::State => self.badness().cmp(&other.badness()),
+            Sort::Name => Ordering::Equal,
+            Sort::Restarts => other.restarts.cmp(&self.restarts),
+            Sort::Change => age(self.changed_seconds).total_cmp(&age(other.changed_seconds)),
+            Sort::Freshness => age(other.fresh_seconds).total_cmp(&age(self.fresh_seconds)),
+        };
+        first.then_with(|| self.name().cmp(&other.name()))
+    }
+
+    /// Problems are the least, then failed containers.
+    fn badness(&self) -> impl Ord + use<> {
+        (!self.state.is_problem(), !self.failed, self.state)
+    }
+
+    fn name(&self) -> [&str; 3] {
+        let pod = &self.pod;
+        [&pod.namespace, &pod.name, &pod.uid]
     }
 }
 
@@ -173,11 +202,6 @@ impl ContainerRow {
         wall: WallTime,
     ) -> Self {
         let details = &container.details;
-        let problem = match (&container.error, container.status_missing) {
-            (Some(error), _) => long(&error.to_string()),
-            (None, true) => Some("listed, but its status call returns NotFound".to_owned()),
-            (None, false) => None,
-        };
         Self {
             name: name(&container.name),
             id: name(container.id.as_str()),
@@ -189,7 +213,7 @@ impl ContainerRow {
             reason: long(&details.reason),
             last_exit: ExitRow::last(all.iter().filter(|c| c.name == container.name), wall),
             image: name(&details.image),
-            problem,
+            problem: problem_of(container.error.as_ref(), container.status_missing),
         }
     }
 }
@@ -212,8 +236,114 @@ impl ExitRow {
     }
 }
 
-/// The age of a moment in seconds. Zero if the runtime's clock is ahead.
-pub(super) fn ago(now: WallTime, at: WallTime) -> f64 {
-    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
-    Duration::from_nanos(nanos).as_secs_f64()
+/// The state of a pod. Problems come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum PodState {
+    /// A call about it does not answer.
+    Hung,
+    /// Calls about it fail.
+    Failing,
+    /// The runtime lists an id, and its status call returns NotFound.
+    StatusMissing,
+    /// The runtime does not know the state of an id.
+    #[default]
+    Unknown,
+    /// Its newest sandbox is not ready.
+    NotReady,
+    /// All its containers have exited.
+    Exited,
+    /// A container exists and was not started.
+    Created,
+    /// Its sandbox is ready, and it has no container.
+    Ready,
+    Running,
+}
+
+impl PodState {
+    /// Returns true if the runtime does not answer calls about the pod as it must.
+    pub(crate) fn is_problem(self) -> bool {
+        self <= Self::Unknown
+    }
+}
+
+impl fmt::Display for PodState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A pod whose calls hang or fail.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(super) state: PodState,
+    /// Which call, about what, and its error.
+    pub(super) text: String,
+    pub(super) since: Instant,
+}
+
+impl From<&PodProblem> for Problem {
+    fn from(problem: &PodProblem) -> Self {
+        Self {
+            state: match problem.kind {
+                PodProblemKind::Hung => PodState::Hung,
+                PodProblemKind::StatusMissing => PodState::StatusMissing,
+                _ => PodState::Failing,
+            },
+            text: problem.to_string(),
+            since: problem.since,
+        }
+    }
+}
+
+/// The newest container of each name, by name. The containers of a pod are newest first.
+fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
+    let mut names = BTreeSet::new();
+    let containers = status.containers.iter();
+    let mut newest: Vec<_> = containers.filter(|c| names.insert(&*c.name)).collect();
+    newest.sort_by_key(|c| &*c.name);
+    newest
+}
+
+/// Returns true if it has exited with a code other than 0, or with an unknown one.
+fn has_failed(container: &ContainerStatus) -> bool {
+    container.state == ContainerState::Exited && container.details.exit_code != Some(0)
+}
+
+/// The state of a pod without a problem, of which these are the newest containers.
+fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
+    let sandbox = status.sandboxes.first().map(|s| s.state);
+    let any = |state: fn(&ContainerState) -> bool| newest.iter().any(|c| state(&c.state));
+    if any(|s| matches!(s, ContainerState::Unknown { .. }))
+        || matches!(sandbox, Some(SandboxState::Unknown { .. }))
+    {
+        PodState::Unknown
+    } else if sandbox != Some(SandboxState::Ready) {
+        PodState::NotReady
+    } else if newest.is_empty() {
+        PodState::Ready
+    } else if any(|s| *s == ContainerState::Running) {
+        PodState::Running
+    } else if any(|s| *s == ContainerState::Created) {
+        PodState::Created
+    } else {
+        PodState::Exited
+    }
+}
+
+/// The last change of a state, by the runtime's clock.
+fn changed(status: &PodStatus) -> Option<WallTime> {
+    let containers = status.containers.iter().map(state_since);
+    let sandboxes = status.sandboxes.iter().map(|s| s.created_at);
+    containers.chain(sandboxes).flatten().max()
+}
+
+/// Since when the container is in its state, by the runtime's clock.
+fn state_since(container: &ContainerStatus) -> Option<WallTime> {
+    let details = &container.details;
+    match container.state {
+        ContainerState::Created => container.created_at,
+        ContainerState::Running => details.started_at,
+        ContainerState::Exited => details.finished_at,
+        _ => None,
+    }
 }

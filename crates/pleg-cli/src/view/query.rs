@@ -1,8 +1,8 @@
 //! What of a node is asked for: which pods, in which order, and which page of them.
 
+use pleg::core::PodStatus;
 use serde::{Deserialize, Serialize};
 
-use super::state::Summary;
 use crate::filter::Selector;
 use crate::record::Record;
 
@@ -52,17 +52,20 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::State,
-        Self::Name,
-        Self::Restarts,
-        Self::Change,
-        Self::Freshness,
-    ];
-
     /// As in the parameters of a URL.
     pub(crate) fn text(self) -> String {
         format!("{self:?}").to_lowercase()
+    }
+
+    /// The order that follows this one when a user goes through all.
+    pub(crate) const fn next(self) -> Self {
+        match self {
+            Self::State => Self::Name,
+            Self::Name => Self::Restarts,
+            Self::Restarts => Self::Change,
+            Self::Change => Self::Freshness,
+            Self::Freshness => Self::State,
+        }
     }
 }
 
@@ -81,27 +84,16 @@ impl Query {
         Ok(query)
     }
 
-    /// Returns true if the pod is shown. `search` is in lower case.
-    pub(super) fn matches(&self, pod: &Summary<'_>, search: &str) -> bool {
-        let status = pod.status;
-        if !self.namespace.is_empty() && *self.namespace != *status.namespace {
-            return false;
-        }
+    /// Returns true if the pod is shown.
+    pub(super) fn matches(&self, status: &PodStatus) -> bool {
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
-        let selected =
-            |selector: &Selector| selector.matches(|key| labels.and_then(|labels| labels.get(key)));
-        if !self.labels.as_ref().is_none_or(selected) {
-            return false;
-        }
-        let contains = |text: &str| text.to_lowercase().contains(search);
-        search.is_empty()
-            || contains(&format!("{}/{}", status.namespace, status.name))
-            || contains(status.uid.as_str())
-            || status.sandboxes.iter().any(|s| contains(s.id.as_str()))
-            || status
-                .containers
-                .iter()
-                .any(|c| contains(&c.name) || contains(c.id.as_str()) || contains(&c.details.image))
+        let selected = |selector: &Selector| selector.matches(|key| labels?.get(key));
+        let sandboxes = status.sandboxes.iter().map(|s| s.id.as_str());
+        let containers = status.containers.iter();
+        let containers = containers.flat_map(|c| [&*c.name, c.id.as_str(), &*c.details.image]);
+        let texts = sandboxes.chain(containers).chain([status.uid.as_str()]);
+        self.labels.as_ref().is_none_or(selected)
+            && self.shows(&status.namespace, &status.name, texts)
     }
 
     /// Returns true if the record is shown. Records about the whole node are.
@@ -109,18 +101,24 @@ impl Query {
         let Some(pod) = &record.pod else {
             return true;
         };
-        if !self.namespace.is_empty() && self.namespace != pod.namespace {
-            return false;
-        }
+        let texts = [Some(&pod.uid), record.name.as_ref(), record.id.as_ref()];
+        let texts = texts.into_iter().flatten().map(String::as_str);
+        self.shows(&pod.namespace, &pod.name, texts)
+    }
+
+    /// Compares the namespace, and searches in the name and in other texts of a pod.
+    fn shows<'a>(
+        &self,
+        namespace: &str,
+        name: &str,
+        mut texts: impl Iterator<Item = &'a str>,
+    ) -> bool {
         let search = self.search.to_lowercase();
-        let contains = |text: &str| text.to_lowercase().contains(&search);
-        search.is_empty()
-            || contains(&format!("{}/{}", pod.namespace, pod.name))
-            || contains(&pod.uid)
-            || [&record.name, &record.id]
-                .into_iter()
-                .flatten()
-                .any(|text| contains(text))
+        let is_found = |text: &str| text.to_lowercase().contains(&search);
+        (self.namespace.is_empty() || self.namespace == namespace)
+            && (search.is_empty()
+                || is_found(&format!("{namespace}/{name}"))
+                || texts.any(is_found))
     }
 }
 

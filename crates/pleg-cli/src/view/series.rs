@@ -1,5 +1,6 @@
 //! Measured durations of the last quarter of an hour, in intervals.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg::core::Instant;
@@ -12,18 +13,17 @@ const INTERVALS: usize = 90;
 /// Totals leave out the start: reading all pods for the first time says nothing about the rate of calls.
 const START: Duration = Duration::from_secs(60);
 
-/// Durations, summed up by intervals. Its size is fixed.
+/// Durations, summed up by intervals. Its size is bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// By the number of the interval, modulo the number of intervals.
-    sums: Box<[Sum; INTERVALS]>,
+    /// By the number of the interval. An interval without durations has none.
+    sums: BTreeMap<u64, Sum>,
     /// Since when durations have been measured.
     began: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    interval: u64,
     count: u64,
     total: Duration,
     longest: Duration,
@@ -46,38 +46,34 @@ pub(super) const fn interval(at: Instant) -> u64 {
 }
 
 impl Series {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) const fn new(now: Instant) -> Self {
         Self {
-            sums: Box::new([Sum::default(); INTERVALS]),
+            sums: BTreeMap::new(),
             began: now,
         }
     }
 
     pub(crate) fn add(&mut self, at: Instant, duration: Duration) {
-        let number = interval(at);
-        let index = usize::try_from(number).unwrap_or(0) % INTERVALS;
-        let sum = &mut self.sums[index];
-        if sum.interval != number {
-            *sum = Sum {
-                interval: number,
-                ..Sum::default()
-            };
-        }
+        let sum = self.sums.entry(interval(at)).or_default();
         sum.count += 1;
         sum.total += duration;
         sum.longest = sum.longest.max(duration);
+        if self.sums.len() > INTERVALS {
+            self.sums.pop_first();
+        }
     }
 
     /// The intervals up to now, oldest first. None from before the start.
     pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
-        let all = self.kept(self.oldest(now), now);
-        all.map(Point::new).collect()
+        let numbers = self.oldest(now)..=interval(now);
+        let sums = numbers.map(|number| self.sums.get(&number).copied().unwrap_or_default());
+        sums.map(Point::new).collect()
     }
 
     /// The number of durations after the start, and their sum.
     pub(crate) fn total(&self, now: Instant) -> (u64, Duration) {
-        let kept = self.kept(self.settled(now), now);
-        kept.fold((0, Duration::ZERO), |(count, total), sum| {
+        let sums = self.sums.range(self.settled(now)..).map(|(_, sum)| sum);
+        sums.fold((0, Duration::ZERO), |(count, total), sum| {
             (count + sum.count, total + sum.total)
         })
     }
@@ -94,20 +90,8 @@ impl Series {
     }
 
     fn oldest(&self, now: Instant) -> u64 {
-        let kept = INTERVALS as u64 - 1;
-        interval(self.began).max(interval(now).saturating_sub(kept))
-    }
-
-    fn kept(&self, from: u64, now: Instant) -> impl Iterator<Item = Sum> + '_ {
-        (from..=interval(now)).map(|number| {
-            let index = usize::try_from(number).unwrap_or(0) % INTERVALS;
-            let sum = self.sums[index];
-            if sum.interval == number {
-                sum
-            } else {
-                Sum::default()
-            }
-        })
+        let before = INTERVALS as u64 - 1;
+        interval(self.began).max(interval(now).saturating_sub(before))
     }
 }
 
@@ -126,10 +110,7 @@ impl Point {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(seconds))
-    }
+    use crate::view::tests::at;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -137,6 +118,8 @@ mod tests {
     fn durations_are_summed_up_by_interval() {
         let mut series = Series::new(at(30));
         series.add(at(31), 7 * MS);
+        let empty = (0, Duration::ZERO);
+        assert_eq!((series.total(at(39)).0, series.span(at(39))), empty);
         series.add(at(101), 2 * MS);
         series.add(at(109), 4 * MS);
         series.add(at(125), 9 * MS);
@@ -153,10 +136,6 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert_eq!(series.total(at(126)), (3, 15 * MS), "without the start");
-        assert_eq!(
-            (series.total(at(39)).0, series.span(at(39))),
-            (0, Duration::ZERO)
-        );
         assert_eq!(series.span(at(126)), Duration::from_secs(26));
     }
 

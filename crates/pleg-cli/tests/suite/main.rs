@@ -11,5 +11,4 @@ mod bad_input;
 mod commands;
 mod config;
 mod generate;
-mod runbook;
 mod support;

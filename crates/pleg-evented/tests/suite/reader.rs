@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pleg_evented::ReconnectSettings;
-use pleg_runtime::core::{
-    CallErrorKind, EventType, HintMap, Id, Instant, RuntimeEvent, StreamChange, StreamEnd,
-};
+use pleg_runtime::core::{CallErrorKind, EventType, HintMap, Id, Instant, StreamChange, StreamEnd};
 use pleg_runtime::fake::{Dial, Step};
 
 use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, sends, silence, wait};

@@ -36,6 +36,7 @@ use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, UNKNOWN_EXIT_CODE};
 
+pub(crate) use types::Wanted;
 pub use types::{
     Actions, Desired, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
     WaitReason,
@@ -43,7 +44,7 @@ pub use types::{
 
 /// What the pod needs now. The history must have observed the view.
 pub(crate) fn pod_actions(
-    desired: &Desired<'_>,
+    desired: &Wanted<'_>,
     view: &PodView,
     history: &PodHistory,
     back_off: &BackOff,
@@ -70,9 +71,8 @@ pub(crate) fn pod_actions(
 /// The shortest grace period, as upstream, whatever the pod says.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
-/// A decision in progress.
 struct Decision<'a> {
-    desired: &'a Desired<'a>,
+    desired: &'a Wanted<'a>,
     view: &'a PodView,
     history: &'a PodHistory,
     back_off: &'a BackOff,

@@ -15,18 +15,14 @@ impl Decision<'_> {
         if has(actual, wanted) {
             return;
         }
-        if let Some(resized) = self.history.resized(&status.id).filter(|r| r.to == *wanted) {
-            let is_unread = self.view.details_as_of <= Some(resized.at);
-            if is_unread && !self.history.is_given_up(resized.at) {
+        if let Some((at, repeat_at)) = self.history.resized(&status.id, wanted) {
+            if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
                 // The status is from before the change.
-                self.inspect(Some(resized.at));
-                return;
+                return self.inspect(Some(at));
             }
             // The call failed, or the runtime rounds what it is given.
-            let repeat_at = resized.repeat_at();
             if repeat_at > self.now {
-                self.actions.due_by(repeat_at);
-                return;
+                return self.actions.due_by(repeat_at);
             }
         }
         self.actions.resize.push(ResizeContainer {

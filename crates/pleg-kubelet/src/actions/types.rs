@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-#[cfg(feature = "k8s-openapi")]
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pleg::core::Resources;
 use pleg::{Id, Instant};
 
 use crate::gc::Removal;
-#[cfg(feature = "k8s-openapi")]
 use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
 use crate::spec::PodSpec;
@@ -19,45 +17,47 @@ use crate::worker::Run;
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub struct Desired<'a> {
-    pub(crate) spec: Option<&'a PodSpec>,
+    pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
     /// Instead of that of the specification.
     pub(crate) grace: Option<Duration>,
-    pub(crate) probes: Option<&'a ProbeResults>,
 }
 
 impl<'a> Desired<'a> {
-    /// A pod that runs while the run has a specification, and is terminated otherwise. `spec` is
+    /// A pod that runs while the run has a specification, and is terminated otherwise. `pod` is
     /// made from [`Run::last_spec`].
-    pub const fn of<S>(run: &Run<S>, spec: Option<&'a PodSpec>) -> Self {
+    pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
         Self {
-            spec,
+            pod,
             terminating: run.spec.is_none(),
             grace: None,
-            probes: None,
         }
     }
 
     /// The same, but a pod whose `activeDeadlineSeconds` have passed is terminated. `status` is the one that was
     /// reported last.
-    #[cfg(feature = "k8s-openapi")]
-    pub fn until_deadline<S>(self, run: &Run<S>, pod: &Pod, status: Option<&PodStatus>) -> Self {
-        let left = status.and_then(|status| time_left(pod, status, run.clock().wall()));
-        Self {
-            terminating: self.terminating || left == Some(Duration::ZERO),
-            ..self
-        }
+    pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
+        let left = |status| time_left(self.pod?, status, run.clock().wall());
+        self.terminating |= status.and_then(left) == Some(Duration::ZERO);
+        self
     }
 
     /// A pod that is terminated although it has a specification. `grace` replaces the pod's grace period.
-    pub const fn terminate(spec: Option<&'a PodSpec>, grace: Option<Duration>) -> Self {
+    pub const fn terminate(pod: Option<&'a Pod>, grace: Option<Duration>) -> Self {
         Self {
-            spec,
+            pod,
             terminating: true,
             grace,
-            probes: None,
         }
     }
+}
+
+/// What a decision is made for: [`Desired`] without the API's types, and the results of probes.
+pub(crate) struct Wanted<'a> {
+    pub(crate) spec: Option<&'a PodSpec>,
+    pub(crate) terminating: bool,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) probes: Option<&'a ProbeResults>,
 }
 
 /// The calls that a pod needs now, made by [`Plan::begin`](crate::plan::Plan::begin). They are

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 /// Replaces each `$(NAME)` of a known variable. `$$` is a `$` that begins no reference; the reference
 /// to an unknown variable stays as it is.
-#[must_use]
-pub fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
+pub(crate) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {

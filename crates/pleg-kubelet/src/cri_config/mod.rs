@@ -6,6 +6,8 @@ mod env;
 mod resources;
 mod sandbox;
 mod security;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::net::IpAddr;
@@ -17,12 +19,11 @@ use pleg_cri::v1::DnsConfig;
 
 use crate::pod_name::PodName;
 use crate::removal::remove_directory;
-use crate::volumes::{FileName, PodDirectories, VolumeError, names_in};
+use crate::volumes::{PodDirectories, VolumeError, file_name, names_in};
 
-pub(crate) use container::with_sub_paths;
-pub use container::{ContainerInput, container_config};
-pub use env::expand;
-pub use resources::linux_resources;
+pub(crate) use container::ContainerInput;
+pub(crate) use env::expand;
+pub(crate) use resources::linux_resources;
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
@@ -114,22 +115,12 @@ impl NodeConfig {
     /// # Errors
     /// If that is not the name of a directory, for example because the namespace has a `/`.
     pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf, VolumeError> {
-        let PodName {
-            name,
-            namespace,
-            uid,
-        } = PodName::of(pod);
-        self.log_directory_of(namespace, name, uid)
+        self.logs_of(PodName::of(pod))
     }
 
-    fn log_directory_of(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<PathBuf, VolumeError> {
-        let directory = format!("{namespace}_{name}_{uid}");
-        Ok(self.logs.join(FileName::new(directory)?))
+    fn logs_of(&self, pod: PodName<'_>) -> Result<PathBuf, VolumeError> {
+        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        Ok(self.logs.join(file_name(&directory)?))
     }
 
     /// The log of a container that exists.
@@ -138,9 +129,13 @@ impl NodeConfig {
         pod: &PodStatus,
         container: &ContainerStatus,
     ) -> Result<PathBuf, VolumeError> {
-        let directory = self.log_directory_of(&pod.namespace, &pod.name, pod.uid.as_str())?;
-        FileName::new(&*container.name)?;
-        Ok(directory.join(log_path(&container.name, container.attempt)))
+        let (name, namespace, uid) = (&pod.name, &pod.namespace, pod.uid.as_str());
+        let directory = self.logs_of(PodName {
+            name,
+            namespace,
+            uid,
+        })?;
+        Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
     }
 
     /// Removes the logs of these pods. A directory that cannot be removed does not keep the others.
@@ -157,8 +152,7 @@ impl NodeConfig {
 }
 
 /// The path of a container's log in the pod's directory: `<container>/<attempt>.log`.
-#[must_use]
-pub fn log_path(container: &str, attempt: u32) -> String {
+fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 

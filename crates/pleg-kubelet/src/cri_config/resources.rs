@@ -17,8 +17,7 @@ const SHARES: (i64, i64) = (2, 262_144);
 
 /// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is
 /// the node's memory in bytes.
-#[must_use]
-pub fn linux_resources(
+pub(crate) fn linux_resources(
     spec: &PodSpec,
     resources: Option<&ResourceRequirements>,
     node_memory: u64,
@@ -78,48 +77,38 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::notation::rows;
 
-    const GI: u64 = 1 << 30;
-
-    fn converted(resources: Value) -> (i64, i64, i64, i64) {
-        let spec = json!({"containers": [{"name": "app", "resources": resources}]});
-        let spec: PodSpec = serde_json::from_value(spec).expect("a specification");
-        let linux = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 * GI);
-        assert_eq!(linux.cpu_period, 100_000);
-        let cpu = (linux.cpu_shares, linux.cpu_quota);
-        (
-            cpu.0,
-            cpu.1,
-            linux.memory_limit_in_bytes,
-            linux.oom_score_adj,
-        )
-    }
-
+    /// A row: the resources of the container, and its CPU shares and quota, limit of memory and adjustment of the score.
     #[test]
     fn resources_are_converted_as_upstream_converts_them() {
-        let gi = i64::try_from(GI).expect("it is small");
-        let cases = [
-            (json!({}), (2, 0, 0, 1000)),
-            (json!({"requests": {"cpu": "1"}}), (1024, 0, 0, 999)),
-            (json!({"requests": {"cpu": "1m"}}), (2, 0, 0, 999)),
-            (json!({"requests": {"cpu": "1000"}}), (262_144, 0, 0, 999)),
-            // Shares follow the limit if there is no request.
-            (json!({"limits": {"cpu": "500m"}}), (512, 50_000, 0, 999)),
-            (json!({"limits": {"cpu": "5m"}}), (5, 1_000, 0, 999)),
-            (
-                json!({"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}),
-                (2, 200_000, 0, 999),
-            ),
-            (json!({"requests": {"memory": "1Gi"}}), (2, 0, 0, 750)),
-            (json!({"requests": {"memory": "4Gi"}}), (2, 0, 0, 3)),
-            (json!({"limits": {"memory": "2Gi"}}), (2, 0, 2 * gi, 500)),
-            (
-                json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
-                (1024, 100_000, gi, -997),
-            ),
-        ];
-        for (resources, linux) in cases {
-            assert_eq!(converted(resources.clone()), linux, "{resources}");
+        let table = r#"
+            {}                                            | 2 0 0 1000
+            {"requests": {"cpu": "1"}}                    | 1024 0 0 999
+            {"requests": {"cpu": "1m"}}                   | 2 0 0 999
+            {"requests": {"cpu": "1000"}}                 | 262144 0 0 999
+            # Shares follow the limit if there is no request.
+            {"limits": {"cpu": "500m"}}                   | 512 50000 0 999
+            {"limits": {"cpu": "5m"}}                     | 5 1000 0 999
+            {"requests": {"cpu": "0"}, "limits": {"cpu": "2"}} | 2 200000 0 999
+            {"requests": {"memory": "1Gi"}}               | 2 0 0 750
+            {"requests": {"memory": "4Gi"}}               | 2 0 0 3
+            {"limits": {"memory": "2Gi"}}                 | 2 0 2147483648 500
+            {"limits": {"cpu": "1", "memory": "1Gi"}}     | 1024 100000 1073741824 -997
+        "#;
+        for row in rows(table) {
+            let resources: Value = serde_json::from_str(row[0]).unwrap();
+            let spec = json!({"containers": [{"name": "app", "resources": resources}]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let made = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 << 30);
+            let (shares, quota) = (made.cpu_shares, made.cpu_quota);
+            let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
+            assert_eq!(
+                format!("{shares} {quota} {memory} {score}"),
+                row[1],
+                "{row:?}"
+            );
+            assert_eq!(made.cpu_period, 100_000);
         }
     }
 
@@ -130,8 +119,8 @@ mod tests {
             ("system-cluster-critical", 1000),
         ] {
             let spec = json!({"containers": [{"name": "app"}], "priorityClassName": class});
-            let spec: PodSpec = serde_json::from_value(spec).expect("a specification");
-            let linux = linux_resources(&spec, None, 4 * GI);
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let linux = linux_resources(&spec, None, 4 << 30);
             assert_eq!(linux.oom_score_adj, score, "{class}");
         }
     }

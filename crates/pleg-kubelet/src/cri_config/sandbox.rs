@@ -5,12 +5,12 @@ use pleg_cri::v1::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
 
+use crate::from_pod::containers_in;
 use crate::pod_name::PodName;
 use crate::volumes::VolumeError;
 
 use super::{NodeConfig, security, text};
 
-/// The longest host name.
 const HOST_NAME_MAX: usize = 63;
 
 /// The configuration of the sandbox number `attempt` of a pod.
@@ -25,10 +25,14 @@ pub fn sandbox_config(
     let name = PodName::of(pod);
     let default = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&default);
-    let on_host_network = spec.host_network == Some(true);
+    let host_name = match spec.host_network {
+        Some(true) => String::new(),
+        _ => host_name_of(pod),
+    };
     let context = spec.security_context.iter();
     let sysctls = context.flat_map(|c| c.sysctls.iter().flatten());
     let metadata = pod.metadata.clone();
+    let labels = metadata.labels.into_iter().flatten();
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: name.name.to_owned(),
@@ -36,19 +40,11 @@ pub fn sandbox_config(
             namespace: name.namespace.to_owned(),
             attempt,
         }),
-        hostname: match on_host_network {
-            true => String::new(),
-            false => host_name_of(pod),
-        },
+        hostname: host_name,
         log_directory: text(&node.log_directory(pod)?),
         dns_config: Some(node.dns.clone()),
         port_mappings: port_mappings(spec),
-        labels: metadata
-            .labels
-            .into_iter()
-            .flatten()
-            .chain(name.labels())
-            .collect(),
+        labels: labels.chain(name.labels()).collect(),
         annotations: metadata.annotations.into_iter().flatten().collect(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: node.cgroup_parent.clone(),
@@ -71,9 +67,7 @@ pub(crate) fn host_name_of(pod: &Pod) -> String {
 }
 
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
-    let init = spec.init_containers.iter().flatten();
-    let containers = init.chain(&spec.containers);
-    let ports = containers.flat_map(|c| c.ports.iter().flatten());
+    let ports = containers_in(spec).flat_map(|c| c.ports.iter().flatten());
     let mapping = |port: &ContainerPort| PortMapping {
         protocol: match port.protocol.as_deref() {
             Some("UDP") => Protocol::Udp,

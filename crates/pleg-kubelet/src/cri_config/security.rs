@@ -10,31 +10,15 @@ use pleg_cri::v1::{
 };
 
 use super::FieldError;
+use crate::from_pod::containers_in;
 
 /// What a container must not see of the kernel, unless it is privileged.
-const MASKED: [&str; 12] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
+const MASKED: &str = "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats \
+                      /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware \
+                      /sys/devices/virtual/powercap";
 
 /// What a container must not change of the kernel, unless it is privileged.
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
 
 /// Which namespaces of the node or the pod are used.
 fn namespaces(spec: &PodSpec) -> NamespaceOption {
@@ -59,11 +43,12 @@ const fn number(value: i64) -> Int64Value {
 }
 
 fn supplemental_groups(context: Option<&PodSecurityContext>) -> Vec<i64> {
-    let Some(context) = context else {
-        return Vec::new();
-    };
-    let given = context.supplemental_groups.iter().flatten();
-    context.fs_group.iter().chain(given).copied().collect()
+    let group = context.and_then(|c| c.fs_group);
+    let given = context.and_then(|c| c.supplemental_groups.clone());
+    group
+        .into_iter()
+        .chain(given.into_iter().flatten())
+        .collect()
 }
 
 /// The runtime refuses a policy that it does not support.
@@ -102,8 +87,7 @@ fn selinux(options: Option<&SELinuxOptions>) -> Option<SeLinuxOption> {
 /// The security context of a pod's sandbox.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let context = spec.security_context.as_ref();
-    let init = spec.init_containers.iter().flatten();
-    let privileged = init.chain(&spec.containers).any(is_privileged);
+    let privileged = containers_in(spec).any(is_privileged);
     LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(spec)),
         run_as_user: context.and_then(|c| c.run_as_user).map(number),
@@ -166,9 +150,9 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let labels = labels.or_else(|| pod?.se_linux_options.as_ref());
     let privileged = is_privileged(container);
     let unmasked = own.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked") || privileged;
-    let paths = |paths: &[&str]| match unmasked {
-        true => Vec::new(),
-        false => paths.iter().map(|&path| path.to_owned()).collect(),
+    let paths = |paths: &str| {
+        let paths = paths.split(' ').filter(|_| !unmasked);
+        paths.map(str::to_owned).collect()
     };
     let capabilities = own.and_then(|c| c.capabilities.as_ref());
     LinuxContainerSecurityContext {
@@ -186,8 +170,8 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         supplemental_groups: supplemental_groups(pod),
         supplemental_groups_policy: groups_policy(pod),
         no_new_privs: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
-        masked_paths: paths(&MASKED),
-        readonly_paths: paths(&READ_ONLY),
+        masked_paths: paths(MASKED),
+        readonly_paths: paths(READ_ONLY),
         seccomp: Some(seccomp(profile, ProfileType::Unconfined)),
         ..LinuxContainerSecurityContext::default()
     }

@@ -3,7 +3,7 @@
 
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
-use pleg_cri::v1;
+use pleg_cri::{Written, v1};
 
 use super::prepare::Prepared;
 use super::{PerformError, Performing, container_of};
@@ -20,8 +20,8 @@ impl<S> Performing<'_, S> {
         // Pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
-        let id = run.written(created);
-        let id = id.map_err(failed(|| format!("start of sandbox {attempt}")))?;
+        let what = format!("start of sandbox {attempt}");
+        let id = run.written(created).map_err(PerformError::of(what))?;
         self.performer.names.created(&run.uid, ended);
         tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
         Ok(())
@@ -46,7 +46,7 @@ impl<S> Performing<'_, S> {
             if let Some(image) = container.and_then(|c| c.image.as_deref()) {
                 self.performer.images.forget_image(image);
             }
-            failed(|| format!("create of container {name}, attempt {attempt}"))(error)
+            PerformError::of(format!("create of container {name}, attempt {attempt}"))(error)
         });
         id.map(Some)
     }
@@ -60,8 +60,8 @@ impl<S> Performing<'_, S> {
         let StartContainer { name, attempt, .. } = start;
         let started = self.performer.client.start_container(&id).await;
         self.run.written(started).map_err(|error| {
-            let what = || format!("start of container {name} ({id})");
-            (failed(what)(error), "RunContainerError")
+            let error = PerformError::of(format!("start of container {name} ({id})"))(error);
+            (error, "RunContainerError")
         })?;
         tracing::info!(pod = %self.run.uid, container = name, %id, attempt, "started a container");
         let hook = self.post_start(name, &id).await;
@@ -79,8 +79,7 @@ impl<S> Performing<'_, S> {
             "stopping a container");
         let grace = self.pre_stop(name, id, stop.grace).await;
         let stopped = self.performer.client.stop_container(id, grace).await;
-        unless_gone(self.run.written(stopped))
-            .map_err(failed(|| format!("stop of container {name} ({id})")))
+        self.gone(stopped, || format!("stop of container {name} ({id})"))
     }
 
     pub(super) async fn resize(&self, resize: &ResizeContainer) -> Result<(), PerformError> {
@@ -101,42 +100,47 @@ impl<S> Performing<'_, S> {
         };
         let client = &self.performer.client;
         let updated = client.update_container_resources(request).await;
-        let what = || format!("change of the resources of {name} ({id})");
-        self.run.written(updated).map_err(failed(what))
+        let what = format!("change of the resources of {name} ({id})");
+        self.run.written(updated).map_err(PerformError::of(what))
     }
 
     pub(super) async fn stop_sandbox(&self, id: &Id) -> Result<(), PerformError> {
         let stopped = self.performer.client.stop_pod_sandbox(id).await;
-        unless_gone(self.run.written(stopped)).map_err(failed(|| format!("stop of sandbox {id}")))
+        self.gone(stopped, || format!("stop of sandbox {id}"))
     }
 
     pub(super) async fn remove_container(&self, id: &Id) -> Result<(), PerformError> {
         let removed = self.performer.client.remove_container(id).await;
-        unless_gone(self.run.written(removed))
-            .map_err(failed(|| format!("removal of container {id}")))?;
+        self.gone(removed, || format!("removal of container {id}"))?;
         tracing::info!(pod = %self.run.uid, %id, "removed a container");
         Ok(self.remove_log(id).await?)
     }
 
     /// Removes garbage.
     pub(super) async fn remove(&self, removal: &Removal) -> Result<(), PerformError> {
-        let (client, run) = (&self.performer.client, self.run);
+        let client = &self.performer.client;
         match removal {
             Removal::StopContainer(id) => {
                 let stopped = client.stop_container(id, MIN_GRACE).await;
-                unless_gone(run.written(stopped))
-                    .map_err(failed(|| format!("stop of container {id}")))
+                self.gone(stopped, || format!("stop of container {id}"))
             }
             Removal::Container(id) => self.remove_container(id).await,
             Removal::Sandbox(id) => {
                 self.stop_sandbox(id).await?;
                 let removed = client.remove_pod_sandbox(id).await;
-                unless_gone(run.written(removed))
-                    .map_err(failed(|| format!("removal of sandbox {id}")))?;
-                tracing::info!(pod = %run.uid, %id, "removed a sandbox");
+                self.gone(removed, || format!("removal of sandbox {id}"))?;
+                tracing::info!(pod = %self.run.uid, %id, "removed a sandbox");
                 Ok(())
             }
         }
+    }
+
+    fn gone(
+        &self,
+        written: Written<()>,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), PerformError> {
+        unless_gone(self.run.written(written)).map_err(|error| PerformError::of(what())(error))
     }
 }
 
@@ -146,13 +150,6 @@ fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
         CallErrorKind::NotFound => Ok(()),
         _ => Err(error),
     })
-}
-
-fn failed(what: impl FnOnce() -> String) -> impl FnOnce(CallError) -> PerformError {
-    move |error| PerformError::Call {
-        what: what(),
-        error,
-    }
 }
 
 #[cfg(test)]

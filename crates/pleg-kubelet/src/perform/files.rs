@@ -2,24 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 use pleg_cri::v1::ContainerConfig;
+use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
-use crate::cri_config::{ContainerInput, FieldError, with_sub_paths};
+use crate::cri_config::{ContainerInput, FieldError};
 use crate::hosts::hosts;
 use crate::lock;
 use crate::names;
 use crate::plan::Observed;
 use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::sub_path::SubPath;
-use crate::termination::Source;
-use crate::volumes::{FileName, VolumeError};
+use crate::termination::message;
+use crate::volumes::{VolumeError, file_name};
 use crate::worker::Run;
 
 use super::{PerformError, Performer, Performing};
@@ -83,7 +84,9 @@ impl Performer {
         let unread = containers.filter(|c| !known.contains_key(&c.id));
         let sources: Vec<_> = unread.filter_map(|c| self.message_of(status, c)).collect();
         if !sources.is_empty() {
-            let read = |(id, source): (Id, Source)| (id, source.read());
+            let read = |(id, file, log): (Id, PathBuf, Option<PathBuf>)| {
+                (id, message(&file, log.as_deref()))
+            };
             let work = move || Ok(sources.into_iter().map(read).collect::<Vec<_>>());
             match self.files.run(run.clock(), &run.uid, work).await {
                 Ok(messages) => known.extend(messages),
@@ -96,8 +99,12 @@ impl Performer {
         known
     }
 
-    /// Where the message of a container is, once it has ended and its exit code is known.
-    fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<(Id, Source)> {
+    /// The file with the message of a container, once it has ended and its exit code is known; and its log, if that counts.
+    fn message_of(
+        &self,
+        pod: &PodStatus,
+        container: &ContainerStatus,
+    ) -> Option<(Id, PathBuf, Option<PathBuf>)> {
         let code = container.details.exit_code?;
         if container.state != ContainerState::Exited {
             return None;
@@ -109,8 +116,7 @@ impl Performer {
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
         let log = is_log.then(|| self.node.log_of(pod, container).ok());
-        let log = log.flatten();
-        Some((container.id.clone(), Source { file, log }))
+        Some((container.id.clone(), file, log.flatten()))
     }
 }
 
@@ -136,7 +142,7 @@ impl<S> Performing<'_, S> {
         let mut log_directories = vec![logs.clone()];
         let mut messages = Vec::new();
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
-            log_directories.push(logs.join(FileName::new(&*start.name)?));
+            log_directories.push(logs.join(file_name(&start.name)?));
             let message = node.pods.termination_log(uid, &start.name, start.attempt);
             messages.push(message?);
         }
@@ -176,7 +182,7 @@ impl<S> Performing<'_, S> {
         &self,
         input: &ContainerInput<'_>,
     ) -> Result<ContainerConfig, FieldError> {
-        let (config, sub_paths) = with_sub_paths(input, &self.performer.node)?;
+        let (config, sub_paths) = input.config()?;
         if sub_paths.is_empty() {
             return Ok(config);
         }
@@ -210,18 +216,10 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Work on the file system, of each pod one piece at a time: one that hangs cannot be cancelled, and
+/// The last work on the file system of each pod, one piece at a time: one that hangs cannot be cancelled, and
 /// another one would hang as well.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    busy: Arc<Mutex<BTreeSet<PodUid>>>,
-}
-
-/// The pod is busy until this is dropped.
-struct Busy {
-    all: Arc<Mutex<BTreeSet<PodUid>>>,
-    uid: PodUid,
-}
+pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 
 impl Files {
     async fn run<T: Send + 'static>(
@@ -230,29 +228,22 @@ impl Files {
         uid: &PodUid,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        if !lock(&self.busy).insert(uid.clone()) {
-            return Err(VolumeError::Hangs);
-        }
-        let busy = Busy {
-            all: self.busy.clone(),
-            uid: uid.clone(),
+        let hangs =
+            || VolumeError("the file system does not respond: does a mount hang?".to_owned());
+        let task = {
+            let mut busy = lock(&self.0);
+            busy.retain(|_, task| !task.is_finished());
+            if busy.contains_key(uid) {
+                return Err(hangs());
+            }
+            let task = tokio::task::spawn_blocking(work);
+            busy.insert(uid.clone(), task.abort_handle());
+            task
         };
-        let task = tokio::task::spawn_blocking(move || {
-            let _busy = busy;
-            work()
-        });
         tokio::select! {
-            done = task => done.unwrap_or_else(|panic| {
-                Err(VolumeError::at("".as_ref())(std::io::Error::other(panic)))
-            }),
-            () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(VolumeError::Hangs),
+            done = task => done.unwrap_or_else(|panic| Err(VolumeError(panic.to_string()))),
+            () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(hangs()),
         }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        lock(&self.all).remove(&self.uid);
     }
 }
 
@@ -276,15 +267,14 @@ mod tests {
         };
         let pass = tokio::time::advance(2 * DEADLINE);
         let (first, ()) = tokio::join!(files.run(clock, &uid, work), pass);
-        assert!(matches!(first, Err(VolumeError::Hangs)), "{first:?}");
+        assert!(first.is_err());
         let second = files.run(clock, &uid, || Ok(())).await;
-        assert!(matches!(second, Err(VolumeError::Hangs)), "{second:?}");
+        assert!(second.is_err());
         let other = files.run(clock, &PodUid::from("q"), || Ok(())).await;
         assert!(other.is_ok(), "{other:?}");
         drop(release);
-        while lock(&files.busy).contains(&uid) {
+        while files.run(clock, &uid, || Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
-        assert!(files.run(clock, &uid, || Ok(())).await.is_ok());
     }
 }

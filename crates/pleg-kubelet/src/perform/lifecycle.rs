@@ -34,8 +34,8 @@ impl<S> Performing<'_, S> {
         if let Err(error) = run.written(stopped) {
             tracing::warn!(pod = %run.uid, container = name, %id, %error, "not stopped after its postStart hook failed");
         }
-        let container = name.to_owned();
-        Err(PerformError::Hook { container, error })
+        let what = format!("postStart hook of container {name}");
+        Err(PerformError::of(what)(error))
     }
 
     /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:

@@ -1,4 +1,4 @@
-//! Performs plans with calls to the runtime (feature `k8s-openapi`).
+//! Performs plans with calls to the runtime.
 
 mod calls;
 mod extend;
@@ -15,17 +15,16 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodStatus};
-use pleg::core::CallError;
 use pleg::{Id, InvalidSetting, PodUid};
 use pleg_cri::CriClient;
 
 use crate::actions::{Actions, StartContainer};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::cri_config::{FieldError, NodeConfig};
+use crate::cri_config::NodeConfig;
+use crate::from_pod::containers_in;
 use crate::lock;
 use crate::plan::{Observed, Plan};
 use crate::pod_status::{PodState, pod_status, time_left, waiting};
-use crate::probe::CheckError;
 use crate::volumes::VolumeError;
 use crate::worker::{Action, Run};
 
@@ -64,43 +63,33 @@ impl fmt::Debug for Performer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerformError {
-    /// A call failed.
-    #[error("{what}: {error}")]
-    Call {
-        /// What it was to do.
+    /// A call to the runtime or a hook failed, or a field of a container cannot be used.
+    #[error("{what}: {source}")]
+    Failed {
+        /// What was tried.
         what: String,
-        /// Its error.
-        #[source]
-        error: CallError,
+        /// Why it failed: the [`CallError`](pleg::core::CallError) of a call.
+        source: BoxError,
     },
     /// A volume or a directory cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The `postStart` hook of a container failed.
-    #[error("postStart hook of container {container}: {error}")]
-    Hook {
-        /// The container.
-        container: String,
-        /// Its error.
-        #[source]
-        error: CheckError,
-    },
-    /// A volume or a variable cannot be provided, or a last change was refused.
-    #[error("{0}")]
-    Extension(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A field of the pod cannot be used.
+    /// The pod cannot be run: a field that cannot be used, or an error of [`Sources`] or [`LastChanges`].
     #[error(transparent)]
-    Pod(#[from] FieldError),
-    /// A field of a container cannot be used.
-    #[error("container {container}: {error}")]
-    Field {
-        /// The container.
-        container: String,
-        /// Its field.
-        #[source]
-        error: FieldError,
-    },
+    Pod(#[from] BoxError),
 }
+
+impl PerformError {
+    fn of<E: Into<BoxError>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |error| Self::Failed {
+            what,
+            source: error.into(),
+        }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The outcome of a plan.
 #[must_use = "return `into_action()` from the reconcile function: an error is repeated"]
@@ -139,7 +128,7 @@ impl Performed {
     }
 
     fn containers_wait(&mut self, pod: &Pod, message: &str) {
-        for container in containers_of(pod) {
+        for container in pod.spec.iter().flat_map(containers_in) {
             let reason = waiting(not_created(pod), message.to_owned());
             self.waiting.insert(container.name.clone(), reason);
         }
@@ -340,14 +329,7 @@ pub(crate) fn not_created(pod: &Pod) -> &'static str {
     }
 }
 
-/// The init containers of a pod, then the others.
-pub(crate) fn containers_of(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        init.chain(&spec.containers)
-    })
-}
-
 pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    containers_of(pod).find(|c| c.name == name)
+    let mut containers = pod.spec.iter().flat_map(containers_in);
+    containers.find(|c| c.name == name)
 }

@@ -10,6 +10,7 @@ use pleg_cri::v1;
 use super::{PerformError, Performed, Performing, container_of};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, sandbox_config};
+use crate::downward::Fields;
 use crate::plan::Plan;
 use crate::pod_name::PodName;
 use crate::pod_status::crash_loop_back_off;
@@ -76,13 +77,12 @@ impl<S> Performing<'_, S> {
         plan: &Plan<'_, S>,
     ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
         let sources = &self.performer.sources;
-        let with_volumes = sources.with_volumes(pod).await;
-        let pod = with_volumes.map_err(PerformError::Extension)?;
+        let pod = sources.with_volumes(pod).await?;
         // The variables of a container are checked when its sources have been asked.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
-            return Err(error.into());
+            return Err(PerformError::Pod(error.into()));
         }
         self.make_directories(&pod, &plan.actions).await?;
         let used = plan.actions.sandbox.as_ref();
@@ -91,8 +91,7 @@ impl<S> Performing<'_, S> {
             Some(sandboxes.find(|s| Some(&s.id) == used)?.attempt)
         });
         let mut config = sandbox_config(&pod, &self.performer.node, attempt.unwrap_or(0))?;
-        let changed = self.performer.last_changes.sandbox(&pod, &mut config);
-        changed.map_err(PerformError::Extension)?;
+        self.performer.last_changes.sandbox(&pod, &mut config)?;
         Ok((pod, config))
     }
 
@@ -144,23 +143,22 @@ impl<S> Performing<'_, S> {
         start: &StartContainer,
         image: &str,
     ) -> Result<v1::ContainerConfig, PerformError> {
-        let with_environment = self.performer.sources.with_environment(pod, container);
-        let container = &with_environment.await.map_err(PerformError::Extension)?;
+        let sources = &self.performer.sources;
+        let container = &sources.with_environment(pod, container).await?;
         let input = ContainerInput {
-            pod,
+            of: Fields {
+                pod,
+                node: &self.performer.node,
+                pod_ips: &self.performer.pod_ips(self.run, pod),
+            },
             container,
             attempt: start.attempt,
             restart_count: start.restart_count,
             image_ref: image,
-            pod_ips: &self.performer.pod_ips(self.run, pod),
         };
         let config = self.config_with_paths(&input).await;
-        let mut config = config.map_err(|error| PerformError::Field {
-            container: start.name.clone(),
-            error,
-        })?;
-        let changed = self.performer.last_changes.container(pod, &mut config);
-        changed.map_err(PerformError::Extension)?;
+        let mut config = config.map_err(PerformError::of(format!("container {}", start.name)))?;
+        self.performer.last_changes.container(pod, &mut config)?;
         Ok(config)
     }
 }

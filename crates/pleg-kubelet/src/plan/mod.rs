@@ -11,12 +11,13 @@ use pleg::{
     Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
 };
 
-use crate::actions::{Actions, Desired, PodPhase, WaitReason, pod_actions};
+use crate::actions::{Actions, Desired, PodPhase, WaitReason, Wanted, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
-use crate::gc::{Gc, GcPolicy, Removal};
+use crate::gc::{Removal, removals};
 use crate::history::{Call, PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
+use crate::spec::PodSpec;
 use crate::worker::Run;
 
 use memory::Memory;
@@ -35,7 +36,6 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 #[derive(Debug)]
 pub struct Planner {
     consumer: Option<Consumer>,
-    policy: GcPolicy,
     memory: Mutex<Memory>,
 }
 
@@ -47,7 +47,6 @@ impl Planner {
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         Ok(Self {
             consumer: None,
-            policy: GcPolicy::default(),
             memory: Mutex::new(Memory::new(BackOff::new(back_off)?)),
         })
     }
@@ -58,12 +57,6 @@ impl Planner {
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumer = Some(consumer);
-        self
-    }
-
-    /// Keeps dead containers by this policy instead of the default one.
-    pub const fn garbage(mut self, policy: GcPolicy) -> Self {
-        self.policy = policy;
         self
     }
 
@@ -88,7 +81,9 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Result<Plan<'a, S>, WaitError> {
         lock(&self.memory).forget_ended(run);
-        let mut plan = self.plan_from(run, desired, run.view.clone(), probes);
+        let spec = desired.pod.map(PodSpec::from_pod);
+        let plan_from = |view| self.plan_from(run, desired, spec.as_ref(), view, probes);
+        let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.missing_since() {
             let listed = run.pleg().get(&run.uid).as_of;
             let inspected = run.details_newer_than(after, INSPECT_WITHIN).await;
@@ -101,7 +96,7 @@ impl Planner {
             }
             let failed = inspected.is_err();
             let view = inspected.unwrap_or(plan.observed.view);
-            plan = self.plan_from(run, desired, view, probes);
+            plan = plan_from(view);
             if let Some(since) = plan.missing_since().filter(|_| failed) {
                 run.due_by(inspect_again(since, run.now()));
             }
@@ -116,15 +111,16 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
+        spec: Option<&PodSpec>,
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
-        let desired = Desired {
-            probes: probes.as_ref(),
+        let wanted = Wanted {
+            spec,
             terminating: desired.terminating || run.spec.is_none(),
             grace: desired.grace.or(run.grace),
-            ..desired
+            probes: probes.as_ref(),
         };
         let memory = &mut *lock(&self.memory);
         let records = run.exits();
@@ -140,7 +136,7 @@ impl Planner {
         let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
         let unread: BTreeSet<_> = unread.collect();
         exits.retain(|exit| !unread.contains(&exit.id));
-        let actions = pod_actions(&desired, &view, history, back_off, run.now());
+        let actions = pod_actions(&wanted, &view, history, back_off, run.now());
         Plan {
             observed: Observed {
                 view,
@@ -199,7 +195,7 @@ pub struct Observed {
 
 /// What a pod needs now. It makes no call itself.
 ///
-/// `Performer::perform` (feature `k8s-openapi`) performs it. With a client of your own,
+/// [`Performer::perform`](crate::perform::Performer::perform) performs it. With a client of your own,
 /// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
 /// a create that times out may still take effect, so its attempt must not be used again. The calls
 /// cannot be had otherwise, and a plan is performed once:
@@ -265,7 +261,6 @@ impl<S> Plan<'_, S> {
     }
 
     /// Neither creates the sandbox nor starts a container now.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) fn postpone_all(&mut self) {
         self.actions.start.clear();
         self.actions.create_sandbox = None;
@@ -275,7 +270,7 @@ impl<S> Plan<'_, S> {
     /// do. Make all its calls.
     ///
     /// Exited containers and sandboxes wait for their acknowledgement: of each name the newest
-    /// [`GcPolicy::max_unacknowledged`], and for 10 min at most if the pod is deleted
+    /// three, and for 10 min at most if the pod is deleted
     /// ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged and counted
     /// (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect
     /// is repeated after 10 s, 20 s, and so on up to 5 min.
@@ -290,7 +285,7 @@ impl<S> Plan<'_, S> {
             }
         }
         let unacknowledged = self.unacknowledged().await;
-        let garbage = self.garbage(planner.policy, &unacknowledged);
+        let garbage = self.garbage(&unacknowledged);
         let mut actions = self.actions;
         let memory = &mut *lock(&planner.memory);
         for exit in &self.exits {
@@ -326,20 +321,15 @@ impl<S> Plan<'_, S> {
         unacknowledged
     }
 
-    fn garbage(&self, policy: GcPolicy, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
+    fn garbage(&self, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
         let run = self.run;
         let is_deleted = run.spec.is_none() && self.actions.terminated;
         let is_old = |id: &Id| {
             let exit = self.all_exits.iter().find(|exit| exit.id == *id);
             exit.is_some_and(|e| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN)
         };
-        let gc = Gc {
-            policy,
-            now: run.clock().wall(),
-            is_deleted,
-            is_acknowledged: &|id| !unacknowledged.contains(id) || is_deleted && is_old(id),
-        };
-        gc.removals(&self.observed.view.status)
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || is_deleted && is_old(id);
+        removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
     /// Since when something is missing that an inspection may show.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 use pleg::core::SandboxState;
 
-use crate::api_time::api_time;
+use super::api_time;
 
 use super::containers::{is_running, terminated};
 use super::phase::{FAILED, SUCCEEDED};
@@ -19,30 +19,8 @@ const OWN: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// The status of a condition, and its reason and message.
-#[derive(Clone, Default)]
-struct Verdict {
-    holds: bool,
-    reason: &'static str,
-    message: String,
-}
-
-impl Verdict {
-    fn no(reason: &'static str, message: String) -> Self {
-        Self {
-            holds: false,
-            reason,
-            message,
-        }
-    }
-
-    fn yes() -> Self {
-        Self {
-            holds: true,
-            ..Self::default()
-        }
-    }
-}
+/// The reason of a condition that holds; the reason and the message of one that does not.
+type Verdict = Result<&'static str, (&'static str, String)>;
 
 /// All conditions: first those of others, then the kubelet's. The time of transition changes with
 /// the status only.
@@ -58,19 +36,16 @@ pub(super) fn conditions(
     let mut conditions = given.unwrap_or_default();
     conditions.retain(|c| !OWN.contains(&&*c.type_));
     let containers_ready = containers_ready(spec, statuses, phase);
-    let ready = match containers_ready.holds {
-        true => readiness_gates(spec, &conditions),
-        false => containers_ready.clone(),
-    };
+    let ready = containers_ready.clone();
+    let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
     let verdicts = [
-        Verdict {
-            holds: has_sandbox(state, spec),
-            ..Verdict::default()
-        },
+        has_sandbox(state, spec)
+            .then_some("")
+            .ok_or_else(Default::default),
         initialized(spec, statuses, phase),
         ready,
         containers_ready,
-        Verdict::yes(),
+        Ok(""),
     ];
     for (kind, verdict) in OWN.into_iter().zip(verdicts) {
         let before = before.iter().flatten().find(|c| c.type_ == kind);
@@ -85,15 +60,18 @@ fn condition(
     verdict: Verdict,
     before: Option<&PodCondition>,
 ) -> PodCondition {
-    let status = if verdict.holds { "True" } else { "False" };
+    let (status, (reason, message)) = match verdict {
+        Ok(reason) => ("True", (reason, String::new())),
+        Err(failed) => ("False", failed),
+    };
     let kept = before.filter(|b| b.status == status);
     let kept_time = kept.and_then(|b| b.last_transition_time.clone());
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
-        reason: text(verdict.reason),
-        message: text(&verdict.message),
+        reason: text(reason),
+        message: text(&message),
         last_transition_time: kept_time.or_else(|| Some(api_time(state.now))),
         last_probe_time: None,
         observed_generation: state.pod.metadata.generation,
@@ -123,13 +101,13 @@ fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -
         }
     }
     match phase {
-        SUCCEEDED if unknown.is_empty() => return Verdict::no("PodCompleted", String::new()),
-        FAILED => return Verdict::no("PodFailed", String::new()),
+        SUCCEEDED if unknown.is_empty() => return Err(("PodCompleted", String::new())),
+        FAILED => return Err(("PodFailed", String::new())),
         _ => {}
     }
     match listed([("unknown", unknown), ("unready", unready)]) {
-        Some(message) => Verdict::no("ContainersNotReady", message),
-        None => Verdict::yes(),
+        Some(message) => Err(("ContainersNotReady", message)),
+        None => Ok(""),
     }
 }
 
@@ -145,10 +123,7 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
         }
     }
     if phase == SUCCEEDED && unknown.is_empty() {
-        return Verdict {
-            reason: "PodCompleted",
-            ..Verdict::yes()
-        };
+        return Ok("PodCompleted");
     }
     // Sidecars may be restarting.
     let has_been = spec.containers.iter().any(|c| {
@@ -156,8 +131,8 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
         status.is_some_and(|s| is_running(s) || terminated(s).is_some())
     });
     match listed([("unknown", unknown), ("incomplete", incomplete)]) {
-        Some(message) if !has_been => Verdict::no("ContainersNotInitialized", message),
-        _ => Verdict::yes(),
+        Some(message) if !has_been => Err(("ContainersNotInitialized", message)),
+        _ => Ok(""),
     }
 }
 
@@ -187,7 +162,7 @@ fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {
         }
     }
     match messages.is_empty() {
-        true => Verdict::yes(),
-        false => Verdict::no("ReadinessGatesNotReady", messages.join(", ")),
+        true => Ok(""),
+        false => Err(("ReadinessGatesNotReady", messages.join(", "))),
     }
 }

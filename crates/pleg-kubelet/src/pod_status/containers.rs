@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::{
 use pleg::Exit;
 use pleg::core;
 
-use crate::api_time::api_time;
+use super::api_time;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;
 use crate::spec::UNKNOWN_EXIT_CODE;
 
 use super::{PodState, ended, find, resources};
-use crate::from_pod::{is_sidecar, restarts};
+use crate::from_pod::{containers_in, is_sidecar, restarts};
 
 /// The statuses of the init containers in their order, or of the others by name.
 pub(super) fn statuses(
@@ -142,7 +142,7 @@ impl<'a> One<'a> {
         };
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
         if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
-            status.state = Some(ended::state(ended::not_located()));
+            status.state = Some(ended::state(ended::unknown(ended::NOT_LOCATED)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
         if self.code_may_come(newest) {
@@ -197,14 +197,8 @@ impl<'a> One<'a> {
         let left = self.state.messages.get(id).filter(|text| !text.is_empty());
         let parts = ended.message.iter().chain(left);
         let mut message = parts.cloned().collect::<Vec<_>>().join(": ");
-        let init = self.spec.init_containers.as_ref().map_or(0, Vec::len);
-        let mut most = OF_POD / (init + self.spec.containers.len()).max(1);
-        if message.len() > most {
-            while !message.is_char_boundary(most) {
-                most -= 1;
-            }
-            message.truncate(most);
-        }
+        let most = OF_POD / containers_in(self.spec).count().max(1);
+        message.truncate(message.floor_char_boundary(most));
         ended.message = (!message.is_empty()).then_some(message);
         ended
     }
@@ -235,7 +229,7 @@ impl<'a> One<'a> {
         }
         let was_running = self.previous.is_some_and(is_running);
         if was_running && last_terminated(status).is_none() {
-            status.last_state = Some(ended::state(ended::vanished()));
+            status.last_state = Some(ended::state(ended::unknown(ended::VANISHED)));
             if self.state.pod.metadata.deletion_timestamp.is_none() {
                 status.restart_count = status.restart_count.saturating_add(1);
             }

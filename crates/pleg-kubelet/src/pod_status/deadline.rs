@@ -2,32 +2,24 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pleg::WallTime;
 
 use super::phase::{FAILED, SUCCEEDED};
 
 /// The time until the pod reaches its deadline, zero after it. `None` if it has none, or has not started.
 pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
-    of_spec(pod.spec.as_ref()?, status.start_time.as_ref(), now)
-}
-
-fn of_spec(spec: &PodSpec, start: Option<&Time>, now: WallTime) -> Option<Duration> {
-    let end = start?
-        .0
-        .as_second()
-        .saturating_add(spec.active_deadline_seconds?);
-    let left = end
-        .saturating_mul(1_000_000_000)
-        .saturating_sub(now.as_nanos());
+    let deadline = pod.spec.as_ref()?.active_deadline_seconds?;
+    let start = status.start_time.as_ref()?.0.as_second();
+    let end = start.saturating_add(deadline).saturating_mul(1_000_000_000);
+    let left = end.saturating_sub(now.as_nanos());
     Some(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
 }
 
 /// The phase of a pod that has reached its deadline before it ended: sets reason and message as well.
 pub(super) fn failed(
     status: &mut PodStatus,
-    spec: &PodSpec,
+    pod: &Pod,
     previous: Option<&PodStatus>,
     now: WallTime,
 ) -> Option<&'static str> {
@@ -35,12 +27,12 @@ pub(super) fn failed(
     let phase = previous.and_then(|p| p.phase.as_deref());
     let had_ended = matches!(phase, Some(FAILED | SUCCEEDED));
     let by_deadline = previous.and_then(|p| p.reason.as_deref()) == Some(REASON);
-    let left = of_spec(spec, status.start_time.as_ref(), now)?;
+    let left = time_left(pod, status, now)?;
     if !left.is_zero() || had_ended && !by_deadline {
         return None;
     }
     status.reason = Some(REASON.to_owned());
-    status.message =
-        Some("Pod was active on the node longer than the specified deadline".to_owned());
+    let message = "Pod was active on the node longer than the specified deadline";
+    status.message = Some(message.to_owned());
     Some(FAILED)
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
 use pleg::core::ContainerStatus;
 use pleg::{Exit, WallTime};
 
-use crate::api_time::api_time;
+use super::api_time;
 
 /// Upstream's reason if a container's end is not known.
 const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
@@ -35,18 +35,14 @@ pub(super) fn from_record(record: &Exit, id: String) -> ContainerStateTerminated
     }
 }
 
-/// The container was running when it was last reported, and neither it nor a record of its end
+/// The message for a container that was running when it was last reported, if neither it nor a record of its end
 /// exists.
-pub(super) fn vanished() -> ContainerStateTerminated {
-    unknown(
-        "The container could not be located when the pod was deleted.  The container used to be Running",
-    )
-}
+pub(super) const VANISHED: &str = "The container could not be located when the pod was deleted.  \
+                                   The container used to be Running";
 
-/// The container was running when it was last reported, and the runtime does not know its state.
-pub(super) fn not_located() -> ContainerStateTerminated {
-    unknown("The container could not be located when the pod was terminated")
-}
+/// The same, if the runtime does not know its state.
+pub(super) const NOT_LOCATED: &str =
+    "The container could not be located when the pod was terminated";
 
 /// The container is gone, and a regular container exists, so it must have succeeded.
 pub(super) fn inferred_success() -> ContainerStateTerminated {
@@ -71,7 +67,7 @@ fn with_code(exit_code: Option<i32>, reason: &str) -> ContainerStateTerminated {
     }
 }
 
-fn unknown(message: &str) -> ContainerStateTerminated {
+pub(super) fn unknown(message: &str) -> ContainerStateTerminated {
     ContainerStateTerminated {
         message: text(message),
         exit_code: UNKNOWN_EXIT_CODE,

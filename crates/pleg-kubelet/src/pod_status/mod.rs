@@ -7,6 +7,8 @@ mod ended;
 mod phase;
 mod qos;
 mod resources;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,9 +17,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use pleg::{Exit, Id, PodView, WallTime};
 
-use crate::api_time::api_time;
 use crate::pod_name::PodName;
 use crate::probe::ProbeResults;
 
@@ -25,9 +28,20 @@ pub(crate) use deadline::time_left;
 pub use qos::qos_class;
 pub use resources::with_default_requests;
 
-/// `CrashLoopBackOff`: the container is restarted when the back-off is over.
+/// A time as the API has it, in whole seconds.
 #[must_use]
-pub fn crash_loop_back_off(delay: Duration, container: &str, pod: &Pod) -> ContainerStateWaiting {
+pub fn api_time(at: WallTime) -> Time {
+    let seconds = at.as_nanos().div_euclid(1_000_000_000);
+    // Every number of nanoseconds is a valid time.
+    Time(Timestamp::from_second(seconds).unwrap_or_default())
+}
+
+/// `CrashLoopBackOff`: the container is restarted when the back-off is over.
+pub(crate) fn crash_loop_back_off(
+    delay: Duration,
+    container: &str,
+    pod: &Pod,
+) -> ContainerStateWaiting {
     let (delay, pod) = (pleg::core::GoDuration(delay), PodName::of(pod));
     let message = format!(
         "back-off {delay} restarting failed container={container} pod={}_{}({})",
@@ -37,8 +51,7 @@ pub fn crash_loop_back_off(delay: Duration, container: &str, pod: &Pod) -> Conta
 }
 
 /// `ImagePullBackOff`: the image is pulled again when the back-off is over.
-#[must_use]
-pub fn image_pull_back_off(image: &str) -> ContainerStateWaiting {
+pub(crate) fn image_pull_back_off(image: &str) -> ContainerStateWaiting {
     let message = format!("Back-off pulling image \"{image}\"");
     waiting("ImagePullBackOff", message)
 }
@@ -53,53 +66,31 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// The status of a pod that failed before any of its containers was created, for example because the node does not
-/// admit it.
-#[must_use]
-pub fn failed_status(pod: &Pod, reason: &str, message: &str) -> PodStatus {
-    let class = pod.spec.as_ref().map(qos_class);
-    PodStatus {
-        phase: Some(phase::FAILED.to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        qos_class: class.map(str::to_owned),
-        observed_generation: pod.metadata.generation,
-        ..PodStatus::default()
-    }
-}
-
-/// What a pod's status is made from. [`Performer::status`](crate::perform::Performer::status) makes it from what a plan
-/// has observed.
-#[derive(Clone, Copy, Debug)]
-pub struct PodState<'a> {
-    /// The pod.
-    pub pod: &'a Pod,
-    /// What exists.
-    pub view: &'a PodView,
-    /// How containers of the pod ended, those that are removed too.
-    pub ended: &'a [Exit],
-    /// The containers that have ended and whose exit code may still become known: those of
-    /// [`Observed::unread`](crate::plan::Observed::unread).
-    pub unread: &'a BTreeSet<Id>,
+/// What a pod's status is made from: mostly [`Observed`](crate::plan::Observed).
+pub(crate) struct PodState<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) view: &'a PodView,
+    /// How containers of the pod ended, including removed ones.
+    pub(crate) ended: &'a [Exit],
+    /// The containers that have ended and whose exit code may still become known.
+    pub(crate) unread: &'a BTreeSet<Id>,
     /// The status that was reported last.
-    pub previous: Option<&'a PodStatus>,
+    pub(crate) previous: Option<&'a PodStatus>,
     /// The termination messages of containers, by id.
-    pub messages: &'a BTreeMap<Id, String>,
+    pub(crate) messages: &'a BTreeMap<Id, String>,
     /// Why containers wait, by name.
-    pub waiting: &'a BTreeMap<String, ContainerStateWaiting>,
-    /// The names of containers that have ended and run again, however they ended: those of
-    /// [`Observed::replaced`](crate::plan::Observed::replaced).
-    pub replaced: &'a BTreeSet<String>,
+    pub(crate) waiting: &'a BTreeMap<String, ContainerStateWaiting>,
+    /// The names of containers that have ended and run again, however they ended.
+    pub(crate) replaced: &'a BTreeSet<String>,
     /// The results of its probes; `None` if there are none yet.
-    pub probes: Option<&'a ProbeResults>,
+    pub(crate) probes: Option<&'a ProbeResults>,
     /// The runtime's name: `containerd` in `containerd://…`.
-    pub runtime: &'a str,
+    pub(crate) runtime: &'a str,
     /// The addresses of the node: one, or one of each family, the preferred family first.
-    pub host_ips: &'a [IpAddr],
+    pub(crate) host_ips: &'a [IpAddr],
     /// True if the pod is terminal: its containers are not restarted, whatever its policy says.
-    pub terminal: bool,
-    /// The wall clock.
-    pub now: WallTime,
+    pub(crate) terminal: bool,
+    pub(crate) now: WallTime,
 }
 
 /// The status of a pod.
@@ -110,8 +101,7 @@ pub struct PodState<'a> {
 /// a container that is gone; upstream has the code that the runtime happens to send. While it may still become
 /// known, the container has the state of the previous status; upstream does not report one then. Probes are taken
 /// into account before the phase is determined, not after.
-#[must_use]
-pub fn pod_status(state: &PodState<'_>) -> PodStatus {
+pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     let Some(spec) = &state.pod.spec else {
         return PodStatus::default();
     };
@@ -132,7 +122,7 @@ pub fn pod_status(state: &PodState<'_>) -> PodStatus {
     if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
         (status.reason, status.message) = (before.reason.clone(), before.message.clone());
     }
-    let phase = deadline::failed(&mut status, spec, previous, state.now).unwrap_or(phase);
+    let phase = deadline::failed(&mut status, state.pod, previous, state.now).unwrap_or(phase);
     status.phase = Some(phase.to_owned());
     let conditions = conditions::conditions(state, spec, &all, phase, previous);
     status.conditions = Some(conditions);

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::PodSpec;
 
+use crate::from_pod::containers_in;
 use crate::quantity;
 
 /// The class of a pod: from its own resources if it has them, else from those of its containers. A
@@ -13,14 +14,9 @@ use crate::quantity;
 pub fn qos_class(spec: &PodSpec) -> &'static str {
     let of_pod = spec.resources.as_ref();
     let of_pod = of_pod.filter(|r| r.requests.is_some() || r.limits.is_some());
-    let all = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
     let each: Vec<_> = match of_pod {
         Some(_) => vec![of_pod],
-        None => all.map(|c| c.resources.as_ref()).collect(),
+        None => containers_in(spec).map(|c| c.resources.as_ref()).collect(),
     };
     let amount = |of, name| quantity::amount(of, name).filter(|amount| !amount.is_zero());
     let (mut any, mut guaranteed) = (false, true);

@@ -13,7 +13,6 @@ use pleg_cri::CriClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::state::Outcome;
 use super::{grpc, tls};
 
 /// The largest response body that is read. Upstream's limit.
@@ -21,72 +20,47 @@ const MAX_BODY: usize = 10 << 10;
 
 pub(super) const USER_AGENT: &str = "kube-probe/1.37";
 
-/// What a check does.
+/// What a check does. An empty host is the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Check {
+pub(crate) enum Check {
     /// Opens a connection.
-    Tcp {
-        /// The host; the pod's address if empty.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// Sends a GET request. A status from 200 to 399 is a success.
+    Tcp { host: String, port: u16 },
+    /// Sends a GET request. A status from 200 to 399 is a success. The certificate of a server with TLS is not
+    /// verified, as upstream does not.
     Http {
-        /// Over TLS. The certificate of the server is not verified, as upstream does not.
         tls: bool,
-        /// The host; the pod's address if empty.
         host: String,
-        /// The port.
         port: u16,
-        /// The path, with its query.
         path: String,
-        /// Further headers.
         headers: Vec<(String, String)>,
     },
-    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success.
-    Grpc {
-        /// The port.
-        port: u16,
-        /// The service; the server as a whole if empty.
-        service: String,
-    },
+    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success; no service is the server as a
+    /// whole.
+    Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
-    Exec {
-        /// The command and its arguments.
-        command: Vec<String>,
-    },
+    Exec { command: Vec<String> },
 }
 
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// No response within the time-out.
+pub(crate) enum CheckError {
     #[error("no response within {0:?}")]
     TimedOut(Duration),
-    /// The connection, the request or the gRPC call failed.
+    /// The connection, the request or the gRPC call failed. `what`: with which server.
     #[error("{what}: {source}")]
     Failed {
-        /// What was tried, and with which server.
         what: String,
-        /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The response has another status.
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    /// The gRPC service has another status than `SERVING`.
     #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
     NotServing(i32),
-    /// The command ended with another exit code than 0.
     #[error("the command ended with exit code {0}")]
     ExitCode(i32),
     /// The command could not be run.
     #[error(transparent)]
     Exec(#[from] CallError),
-    /// The request is not valid.
     #[error("{0}")]
     Invalid(String),
 }
@@ -101,13 +75,13 @@ impl CheckError {
         }
     }
 
-    /// What it means for the probe. A check that could not be performed changes nothing, as upstream;
-    /// a command that took too long has failed.
-    pub(super) fn outcome(&self) -> Outcome {
+    /// Returns false if the check could not be performed, which changes nothing, as upstream. A command that took too long
+    /// has failed.
+    pub(super) fn is_failure(&self) -> bool {
         match self {
-            Self::Exec(error) if error.kind != CallErrorKind::DeadlineExceeded => Outcome::Unknown,
-            Self::Invalid(_) => Outcome::Unknown,
-            _ => Outcome::Failure,
+            Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
+            Self::Invalid(_) => false,
+            _ => true,
         }
     }
 }
@@ -187,12 +161,8 @@ fn request(
     path: &str,
     headers: &[(String, String)],
 ) -> Result<Request<Empty<Bytes>>, CheckError> {
-    let path = if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        format!("/{path}")
-    };
-    let mut request = Request::get(path)
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut request = Request::get(format!("{slash}{path}"))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
@@ -283,5 +253,17 @@ fn host_and_port(host: &str, port: u16) -> String {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_could_not_be_run_is_no_failure() {
+        let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
+        assert!(!is_failure(CallErrorKind::Unavailable));
+        assert!(is_failure(CallErrorKind::DeadlineExceeded));
     }
 }

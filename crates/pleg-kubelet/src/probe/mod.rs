@@ -9,6 +9,36 @@ mod prober;
 mod state;
 mod tls;
 
-pub use check::{Check, CheckError, Exec};
-pub use prober::{Probe, ProbeResults, Prober};
-pub use state::{ProbeKind, ProbeTiming};
+use std::collections::{BTreeMap, BTreeSet};
+
+use pleg::Id;
+
+pub use check::Exec;
+pub(crate) use check::{Check, CheckError};
+pub(crate) use prober::Probe;
+pub use prober::Prober;
+pub(crate) use state::ProbeTiming;
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProbeKind {
+    /// Whether the container has started. Until it has, its other probes do not run.
+    Startup,
+    /// Whether the container is to be restarted.
+    Liveness,
+    /// Whether the container takes requests.
+    Readiness,
+}
+
+/// What the probes of a pod say of its running containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeResults {
+    /// The names of the running containers that have started: their startup probe has succeeded, or
+    /// they have none.
+    pub started: BTreeSet<String>,
+    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
+    pub ready: BTreeSet<String>,
+    /// The running containers that are to be stopped, because their startup or liveness probe has
+    /// failed.
+    pub failed: BTreeMap<Id, ProbeKind>,
+}

@@ -1,51 +1,37 @@
 //! Runs the probes of all pods: one task a probe, so that a slow check delays no other.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod as ApiPod;
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, ContainerStatus, Id, InvalidSetting, Pleg, PodStatus, PodUid};
+use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::check::{Check, Exec};
-use super::state::{Outcome, ProbeKind, ProbeState, ProbeTiming};
+use super::check::{Check, CheckError, Exec};
+use super::state::{ProbeState, ProbeTiming};
+use super::{ProbeKind, ProbeResults};
+use crate::from_pod::probes_of;
 use crate::lock;
 
-/// A probe of a container of a pod.
+/// A probe of a container of a pod. A container has at most one of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// The name of the container.
-    pub container: String,
-    /// What it is for. A container has at most one probe of a kind.
-    pub kind: ProbeKind,
-    /// When it runs.
-    pub timing: ProbeTiming,
-    /// What it does.
-    pub check: Check,
+pub(crate) struct Probe {
+    pub(crate) container: String,
+    pub(crate) kind: ProbeKind,
+    pub(crate) timing: ProbeTiming,
+    pub(crate) check: Check,
 }
 
 impl Probe {
     fn key(&self) -> (String, ProbeKind) {
         (self.container.clone(), self.kind)
     }
-}
-
-/// What the probes of a pod say of its running containers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProbeResults {
-    /// The names of the running containers that have started: their startup probe has succeeded, or
-    /// they have none.
-    pub started: BTreeSet<String>,
-    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
-    pub ready: BTreeSet<String>,
-    /// The running containers that are to be stopped, because their startup or liveness probe has
-    /// failed.
-    pub failed: BTreeMap<Id, ProbeKind>,
 }
 
 /// Runs probes and keeps their results.
@@ -65,7 +51,6 @@ impl<E> fmt::Debug for Prober<E> {
 struct Shared<E> {
     pleg: Pleg,
     exec: E,
-    clock: Clock,
     /// Of pods on the host network.
     host_address: String,
 }
@@ -90,7 +75,6 @@ impl<E: Exec> Prober<E> {
     #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
-            clock: pleg.clock(),
             pleg: pleg.clone(),
             exec,
             host_address: host_address.to_owned(),
@@ -101,29 +85,17 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Runs these probes of a pod, instead of those it had. If they are the same, only containers
+    /// Runs the probes of a pod, instead of those it had. If they are the same, only containers
     /// that are new are looked at: call it whenever the pod has changed. Needs a tokio runtime.
     ///
     /// `changed` is called when a result has changed, and must not block. It is for example a
     /// [`waker`](crate::worker::Run::waker). If the probes are the same, the earlier one is kept.
-    ///
-    /// # Errors
-    /// If the timing of a probe is invalid. Then the earlier probes stay.
-    pub fn set(
-        &self,
-        uid: &PodUid,
-        probes: &[Probe],
-        changed: impl Fn() + Send + Sync + 'static,
-    ) -> Result<(), InvalidSetting> {
-        for probe in probes {
-            probe.timing.validate()?;
-        }
+    pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
+        let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some(pod) = pods.get(uid)
-            && pod.probes == probes
-        {
+        if let Some(pod) = pods.get(uid).filter(|pod| pod.probes == probes) {
             pod.states.recheck.send_replace(());
-            return Ok(());
+            return;
         }
         let states = Arc::new(States {
             by_container: Mutex::default(),
@@ -131,21 +103,20 @@ impl<E: Exec> Prober<E> {
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for probe in probes {
+        for probe in &probes {
             let state = ProbeState::new(probe.kind, probe.timing);
             lock(&states.by_container).insert(probe.key(), state);
         }
-        for probe in probes {
+        for probe in &probes {
             let (shared, states) = (self.shared.clone(), states.clone());
             tasks.spawn(supervise(shared, uid.clone(), probe.clone(), states));
         }
         let pod = Pod {
-            probes: probes.to_vec(),
+            probes,
             states,
             tasks,
         };
         pods.insert(uid.clone(), pod);
-        Ok(())
     }
 
     /// Ends the probes of a pod.
@@ -214,8 +185,10 @@ async fn supervise<E: Exec>(
             Err(panic) if panic.is_panic() => {
                 tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
                     %panic, "a probe panicked; it is started again");
-                let next = shared.clock.now().after(probe.timing.period);
-                shared.clock.sleep_until(next).await;
+                let clock = shared.pleg.clock();
+                clock
+                    .sleep_until(clock.now().after(probe.timing.period))
+                    .await;
             }
             _ => return,
         }
@@ -234,21 +207,21 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
         };
         let status = shared.pleg.get(&uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
-        let (mut changed, due) = states.observe(&probe, container, &shared.clock, is_recheck);
+        let (mut changed, due) =
+            states.observe(&probe, container, &shared.pleg.clock(), is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;
             let checked = probe.check.perform(&shared.exec, &id, address, timeout);
-            let outcome = match checked.await {
-                Ok(()) => Outcome::Success,
-                Err(error) => {
-                    tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
-                        %error, "a probe failed");
-                    error.outcome()
-                }
-            };
-            if let Some(state) = lock(&states.by_container).get_mut(&probe.key()) {
-                changed |= state.checked(&id, outcome);
+            let result = checked.await;
+            if let Err(error) = &result {
+                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                    %error, "a probe failed");
+            }
+            if result.as_ref().err().is_none_or(CheckError::is_failure)
+                && let Some(state) = lock(&states.by_container).get_mut(&probe.key())
+            {
+                changed |= state.checked(&id, result.is_ok());
             }
         }
         if changed {
@@ -281,10 +254,8 @@ impl States {
             return (false, None);
         };
         let (now, before) = (clock.now(), state.container().cloned());
-        let changed = match container {
-            Some(container) => state.running(&container.id, now, age(container, clock)),
-            None => state.not_running(),
-        };
+        let running = container.map(|container| (&container.id, age(container, clock)));
+        let changed = state.observe(running, now);
         let is_new = before.as_ref() != state.container();
         let due = state.due(now).filter(|_| !is_recheck || is_new);
         (changed, due.cloned())

@@ -3,85 +3,23 @@
 
 use std::time::Duration;
 
-use pleg::{Id, Instant, InvalidSetting};
+use pleg::{Id, Instant};
 
-/// What a probe is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProbeKind {
-    /// Whether the container has started. Until it has, its other probes do not run.
-    Startup,
-    /// Whether the container is to be restarted.
-    Liveness,
-    /// Whether the container takes requests.
-    Readiness,
-}
+use super::ProbeKind;
 
-/// When a probe runs, and how many outcomes make a result. The defaults are those of the
-/// Kubernetes API.
+/// When a probe runs, and how many outcomes make a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbeTiming {
-    /// How long after the start of the container the first check runs. Default: 0.
-    pub initial_delay: Duration,
-    /// The time between two checks. Default: 10 s. At least 1 ms.
-    pub period: Duration,
-    /// How long a check may take. Default: 1 s. At least 1 ms.
-    pub timeout: Duration,
-    /// How many successes in a row make a failed probe succeed. Default: 1. At least 1.
-    pub success_threshold: u32,
-    /// How many failures in a row make a probe fail. Default: 3. At least 1.
-    pub failure_threshold: u32,
-}
-
-impl Default for ProbeTiming {
-    fn default() -> Self {
-        Self {
-            initial_delay: Duration::ZERO,
-            period: Duration::from_secs(10),
-            timeout: Duration::from_secs(1),
-            success_threshold: 1,
-            failure_threshold: 3,
-        }
-    }
-}
-
-impl ProbeTiming {
-    /// Checks the timing. [`Prober::set`](super::Prober::set) does it, too.
-    ///
-    /// # Errors
-    /// The first setting that is invalid.
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let least = Duration::from_millis(1);
-        for (setting, given) in [("period", self.period), ("timeout", self.timeout)] {
-            InvalidSetting::unless(given >= least, setting, given, "it must be at least 1ms")?;
-        }
-        for (setting, given) in [
-            ("initial_delay", self.initial_delay),
-            ("period", self.period),
-            ("timeout", self.timeout),
-        ] {
-            // The API has seconds as 32-bit numbers.
-            let most = Duration::from_secs(i32::MAX.unsigned_abs().into());
-            InvalidSetting::unless(given <= most, setting, given, "it must be at most 68 years")?;
-        }
-        for (setting, given) in [
-            ("success_threshold", self.success_threshold),
-            ("failure_threshold", self.failure_threshold),
-        ] {
-            InvalidSetting::unless(given > 0, setting, given, "it must be at least 1")?;
-        }
-        Ok(())
-    }
-}
-
-/// The outcome of one check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It succeeded.
-    Success,
-    /// It failed, or took longer than its time-out.
-    Failure,
-    /// It could not be performed. It changes nothing.
-    Unknown,
+pub(crate) struct ProbeTiming {
+    /// How long after the start of the container the first check runs.
+    pub(crate) initial_delay: Duration,
+    /// The time between two checks, not zero.
+    pub(crate) period: Duration,
+    /// How long a check may take.
+    pub(crate) timeout: Duration,
+    /// How many successes in a row make a failed probe succeed, at least 1.
+    pub(crate) success_threshold: u32,
+    /// How many failures in a row make a probe fail, at least 1.
+    pub(crate) failure_threshold: u32,
 }
 
 /// The probe of the present container: its result and what counts towards the next one.
@@ -97,8 +35,8 @@ struct Observed {
     id: Id,
     first_check: Instant,
     succeeds: bool,
-    /// The last outcome, and how often in a row it came.
-    last: Outcome,
+    /// The last outcome, and how often in a row it came. A check that could not be performed has none.
+    last: Option<bool>,
     in_a_row: u32,
     /// The probe failed, and the container is to be restarted: no further checks.
     on_hold: bool,
@@ -114,28 +52,21 @@ impl ProbeState {
         }
     }
 
-    /// The container with this id runs, and has run for `age`. If it is another one than before, the
+    /// The container with this id runs, and has run for that time; or none runs. If it is another one than before, the
     /// probe begins anew. Returns true if that changed the result.
-    pub(super) fn running(&mut self, id: &Id, now: Instant, age: Duration) -> bool {
-        if self.container.as_ref().is_some_and(|c| c.id == *id) {
+    pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
+        if self.container() == running.map(|(id, _)| id) {
             return false;
         }
         let before = self.succeeds();
-        self.container = Some(Observed {
+        self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
             first_check: now.after(self.timing.initial_delay.saturating_sub(age)),
             succeeds: self.kind == ProbeKind::Liveness,
-            last: Outcome::Unknown,
+            last: None,
             in_a_row: 0,
             on_hold: false,
         });
-        before != self.succeeds()
-    }
-
-    /// No container of that name runs. Returns true if that changed the result.
-    pub(super) fn not_running(&mut self) -> bool {
-        let before = self.succeeds();
-        self.container = None;
         before != self.succeeds()
     }
 
@@ -148,22 +79,18 @@ impl ProbeState {
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// A check of that container has ended. Returns true if that changed the result.
-    pub(super) fn checked(&mut self, id: &Id, outcome: Outcome) -> bool {
+    /// A check of that container has succeeded or failed. Returns true if that changed the result.
+    pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
         };
-        if outcome == Outcome::Unknown {
-            return false;
+        if container.last.replace(succeeds) != Some(succeeds) {
+            container.in_a_row = 0;
         }
-        if container.last == outcome {
-            container.in_a_row = container.in_a_row.saturating_add(1);
-        } else {
-            (container.last, container.in_a_row) = (outcome, 1);
-        }
-        let (succeeds, enough) = match outcome {
-            Outcome::Success => (true, self.timing.success_threshold),
-            Outcome::Failure | Outcome::Unknown => (false, self.timing.failure_threshold),
+        container.in_a_row = container.in_a_row.saturating_add(1);
+        let enough = match succeeds {
+            true => self.timing.success_threshold,
+            false => self.timing.failure_threshold,
         };
         if container.in_a_row < enough {
             return false;
@@ -187,11 +114,10 @@ impl ProbeState {
 
     /// Returns true if the probe succeeds for that container.
     pub(super) fn succeeds_for(&self, id: &Id) -> bool {
-        self.container
-            .as_ref()
-            .map_or(self.kind == ProbeKind::Liveness, |c| {
-                c.id == *id && c.succeeds
-            })
+        match &self.container {
+            Some(container) => container.id == *id && container.succeeds,
+            None => self.kind == ProbeKind::Liveness,
+        }
     }
 
     /// The container that is checked.
@@ -222,15 +148,16 @@ mod tests {
             success_threshold: success,
             failure_threshold: failure,
             initial_delay: Duration::from_secs(5),
-            ..ProbeTiming::default()
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
         };
         let mut state = ProbeState::new(kind, timing);
         let id = Id::from("a");
-        state.running(&id, at(0), Duration::ZERO);
+        state.observe(Some((&id, Duration::ZERO)), at(0));
         (state, id)
     }
 
-    /// The outcomes of checks: s, f or u (success, failure, unknown), in upper case if the state changes with it. Then whether the
+    /// The outcomes of checks: s or f (success, failure), in upper case if the state changes with it. Then whether the
     /// probe succeeds, and the container has failed.
     #[test]
     fn state_changes_at_the_thresholds() {
@@ -238,8 +165,6 @@ mod tests {
             (Liveness, (1, 3), "", true, false),
             (Liveness, (1, 3), "fsff", true, false),
             (Liveness, (1, 3), "fsffF", false, true),
-            // A check that could not be performed does not count.
-            (Liveness, (1, 3), "ffuF", false, true),
             (Readiness, (2, 1), "", false, false),
             (Readiness, (2, 1), "sS", true, false),
             (Readiness, (2, 1), "sSF", false, false),
@@ -248,14 +173,10 @@ mod tests {
         ] {
             let (mut state, id) = running(kind, thresholds);
             for outcome in outcomes.chars() {
-                let checked = match outcome.to_ascii_lowercase() {
-                    's' => Outcome::Success,
-                    'f' => Outcome::Failure,
-                    _ => Outcome::Unknown,
-                };
-                let changes = outcome.is_ascii_uppercase();
+                let (is_success, changes) =
+                    (outcome.eq_ignore_ascii_case(&'s'), outcome.is_uppercase());
                 assert_eq!(
-                    state.checked(&id, checked),
+                    state.checked(&id, is_success),
                     changes,
                     "{outcome} of {outcomes}"
                 );
@@ -272,9 +193,10 @@ mod tests {
     #[test]
     fn late_outcome_of_an_earlier_container_does_not_count() {
         let (mut state, id) = running(Liveness, (1, 1));
-        assert!(state.checked(&id, Outcome::Failure));
-        assert!(state.running(&Id::from("b"), at(10), Duration::ZERO));
-        assert!(!state.checked(&id, Outcome::Failure) && state.succeeds());
+        assert!(state.checked(&id, false));
+        let next = Id::from("b");
+        assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
+        assert!(!state.checked(&id, false) && state.succeeds());
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }

@@ -1,31 +1,26 @@
 //! The task that wakes the workers, and starts one for each pod that has none.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures::FutureExt as _;
-use oorandom::Rand64;
 use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::pod_worker::Worker;
-use super::{Reconcile, Run, Shared, Stop, WorkerSettings};
+use super::{CONCURRENCY, Reconcile, Run, Shared, Stop};
 
 pub(super) struct Driver<R: Reconcile> {
     pleg: Pleg,
     reconciler: Arc<R>,
     shared: Arc<Shared<R::Spec>>,
-    settings: WorkerSettings,
     subscription: Subscription,
     permits: Arc<Semaphore>,
     stop: watch::Receiver<Stop>,
     /// What wakes each worker.
     pub(super) workers: BTreeMap<PodUid, Arc<Notify>>,
     tasks: JoinSet<PodUid>,
-    random: Rand64,
 }
 
 impl<R: Reconcile> Driver<R> {
@@ -33,24 +28,17 @@ impl<R: Reconcile> Driver<R> {
         pleg: Pleg,
         reconciler: Arc<R>,
         shared: Arc<Shared<R::Spec>>,
-        settings: WorkerSettings,
         stop: watch::Receiver<Stop>,
     ) -> Self {
-        let seed = settings.seed;
-        let seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         Self {
             subscription: pleg.subscribe(),
             pleg,
             reconciler,
             shared,
-            permits: Arc::new(Semaphore::new(
-                settings.concurrency.min(Semaphore::MAX_PERMITS),
-            )),
-            settings,
+            permits: Arc::new(Semaphore::new(CONCURRENCY)),
             stop,
             workers: BTreeMap::new(),
             tasks: JoinSet::new(),
-            random: Rand64::new(seed.into()),
         }
     }
 
@@ -116,10 +104,8 @@ impl<R: Reconcile> Driver<R> {
             run,
             reconciler: self.reconciler.clone(),
             shared: self.shared.clone(),
-            settings: self.settings.clone(),
             permits: self.permits.clone(),
             stop: self.stop.clone(),
-            random: Rand64::new(self.random.rand_u64().into()),
             is_deleted: false,
             is_ours: false,
             error: String::new(),
@@ -146,14 +132,12 @@ impl<R: Reconcile> Driver<R> {
             () = ends => {}
             () = clock.sleep_until(deadline) => {}
         }
-        let aborted = self.tasks.len();
-        self.shared.aborted.store(aborted, Ordering::Release);
         self.tasks.shutdown().await;
     }
 }
 
-/// Completes when the workers must end, or every handle was dropped.
+/// Completes when the workers must end, or their handle was dropped.
 pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    // An error says that every handle was dropped.
+    // An error says that the handle was dropped.
     let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }

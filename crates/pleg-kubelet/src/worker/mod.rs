@@ -21,17 +21,15 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use pleg::{Instant, InvalidSetting, Pleg, PodStatus, PodUid};
+use pleg::{Instant, Pleg, PodStatus, PodUid};
 use tokio::sync::{Notify, watch};
 
 use crate::lock;
 
 pub(crate) use run::LastChange;
-#[cfg(feature = "k8s-openapi")]
 pub(crate) use run::may_run;
 pub use run::{Run, RunError};
 
@@ -82,33 +80,6 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
-impl<R: Reconcile> Reconcile for Arc<R> {
-    type Spec = R::Spec;
-    type Error = R::Error;
-
-    fn reconcile(
-        &self,
-        run: &Run<Self::Spec>,
-    ) -> impl Future<Output = Result<Action, Self::Error>> + Send {
-        (**self).reconcile(run)
-    }
-
-    fn finish(
-        &self,
-        run: &Run<Self::Spec>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        (**self).finish(run)
-    }
-
-    fn owns(&self, pod: &PodStatus) -> bool {
-        (**self).owns(pod)
-    }
-
-    fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
-        (**self).error_policy(uid, error, failures)
-    }
-}
-
 fn default_delay(failures: u32) -> Duration {
     let doubled = 1u64 << failures.saturating_sub(1).min(4);
     Duration::from_secs(doubled.min(10))
@@ -134,82 +105,22 @@ impl Action {
     }
 }
 
-/// Settings of the workers.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct WorkerSettings {
-    /// How many pods are run at once: 512, and at least 1. A run that waits for a container to stop takes its whole
-    /// grace period, so this should exceed the number of pods of the node.
-    pub concurrency: usize,
-    /// How long after a run the pod is run again even if nothing changed: 1 min, and at least 10 ms.
-    pub resync_period: Duration,
-    /// The greatest part of a period or delay that is added at random: 0.5, and at most 1.
-    pub jitter: f64,
-    /// How long a run waits for its view: 30 s, and at least 10 ms.
-    pub view_deadline: Duration,
-    /// The seed of the jitter; by default a random one.
-    pub seed: Option<u64>,
-}
+/// How many pods are run at once. A run that waits for a container to stop takes its whole grace period, so this
+/// exceeds the number of pods of a node.
+const CONCURRENCY: usize = 512;
+/// How long after a run the pod is run again even if nothing changed.
+const RESYNC_PERIOD: Duration = Duration::from_secs(60);
+/// The greatest part of a period or delay that is added at random.
+const JITTER: f64 = 0.5;
+/// How long a run waits for its view.
+const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-impl Default for WorkerSettings {
-    fn default() -> Self {
-        Self {
-            concurrency: 512,
-            resync_period: Duration::from_secs(60),
-            jitter: 0.5,
-            view_deadline: Duration::from_secs(30),
-            seed: None,
-        }
-    }
-}
-
-impl WorkerSettings {
-    /// Checks the settings, as [`PodWorkers::spawn`] does.
-    ///
-    /// # Errors
-    /// The first setting that is invalid.
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        InvalidSetting::unless(
-            self.concurrency > 0,
-            "concurrency",
-            self.concurrency,
-            "it must be at least 1",
-        )?;
-        InvalidSetting::unless(
-            (0.0..=1.0).contains(&self.jitter),
-            "jitter",
-            self.jitter,
-            "it must be between 0 and 1",
-        )?;
-        let between = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
-        for (setting, given) in [
-            ("resync_period", self.resync_period),
-            ("view_deadline", self.view_deadline),
-        ] {
-            let rule = "it must be between 10ms and one day";
-            InvalidSetting::unless(between.contains(&given), setting, given, rule)?;
-        }
-        Ok(())
-    }
-}
-
-/// The workers of all pods.
-///
-/// Cheap to clone. They are aborted when the last handle is dropped.
-#[must_use = "the workers are aborted when the last handle is dropped"]
+/// The workers of all pods. They are aborted when it is dropped.
+#[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
-    stop: Arc<watch::Sender<Stop>>,
-}
-
-impl<S> Clone for PodWorkers<S> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-            stop: self.stop.clone(),
-        }
-    }
+    stop: watch::Sender<Stop>,
 }
 
 /// The request to end the workers.
@@ -226,7 +137,6 @@ struct Shared<S> {
     specs: Mutex<Specs<S>>,
     /// Tells the driver that pods were woken.
     notify: Notify,
-    aborted: AtomicUsize,
     /// Announces changes of `specs`.
     changes: watch::Sender<()>,
 }
@@ -254,17 +164,15 @@ impl<S> Specs<S> {
 
 impl<S> Shared<S> {
     fn new(pods: BTreeMap<PodUid, Arc<S>>) -> Self {
-        let specs = Specs {
-            pods,
-            woken: BTreeSet::new(),
-            deleted: BTreeMap::new(),
-            newest: BTreeMap::new(),
-            graces: BTreeMap::new(),
-        };
         Self {
-            specs: Mutex::new(specs),
+            specs: Mutex::new(Specs {
+                pods,
+                woken: BTreeSet::new(),
+                deleted: BTreeMap::new(),
+                newest: BTreeMap::new(),
+                graces: BTreeMap::new(),
+            }),
             notify: Notify::new(),
-            aborted: AtomicUsize::new(0),
             changes: watch::Sender::new(()),
         }
     }
@@ -295,28 +203,16 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// They wait until the generator is synced, and then run each pod that exists or has a
     /// specification: so they adopt what runs. A pod that is not among `specs` is left alone, unless
     /// [`Reconcile::owns`] claims it: then it is terminated, so pass all specifications that exist.
-    ///
-    /// # Errors
-    /// If a setting is invalid.
-    pub fn spawn<R>(
+    pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
-        reconciler: R,
-        settings: WorkerSettings,
+        reconciler: Arc<R>,
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
-    ) -> Result<Self, InvalidSetting>
-    where
-        R: Reconcile<Spec = S>,
-    {
-        settings.validate()?;
+    ) -> Self {
         let shared = Arc::new(Shared::new(specs.into_iter().collect()));
         let (stop, stopped) = watch::channel(Stop::No);
-        let (reconciler, shared_with) = (Arc::new(reconciler), shared.clone());
-        let driver = driver::Driver::new(pleg, reconciler, shared_with, settings, stopped);
+        let driver = driver::Driver::new(pleg, reconciler, shared.clone(), stopped);
         drop(tokio::spawn(driver.run()));
-        Ok(Self {
-            shared,
-            stop: Arc::new(stop),
-        })
+        Self { shared, stop }
     }
 
     /// Sets the specification of a pod and runs it.
@@ -366,14 +262,12 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     }
 
     /// Begins no further run, waits until `deadline` for those in progress, and then aborts them.
-    /// Returns the number of aborted runs.
     ///
     /// # Cancel safety
     /// Dropping the future does not revoke the shutdown; it goes on until the deadline.
-    pub async fn shutdown(&self, deadline: Instant) -> usize {
+    pub async fn shutdown(&self, deadline: Instant) {
         self.stop.send_replace(Stop::By(deadline));
         self.ended().await;
-        self.shared.aborted.load(Ordering::Acquire)
     }
 
     /// Completes when the workers have ended: after [`shutdown`](Self::shutdown), or because the

@@ -1,27 +1,25 @@
 //! The worker of one pod: runs it whenever it was woken or is due.
 
 use std::any::Any;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use oorandom::Rand64;
 use pleg::{Instant, PodUid};
 use tokio::sync::{Semaphore, watch};
 
 use super::driver::stopped;
-use super::run::{Run, RunError};
-use super::{Reconcile, Shared, Stop, WorkerSettings, default_delay};
+use super::run::{Run, RunError, may_run};
+use super::{JITTER, RESYNC_PERIOD, Reconcile, Shared, Stop, default_delay};
 
 pub(super) struct Worker<R: Reconcile> {
     pub(super) run: Run<R::Spec>,
     pub(super) reconciler: Arc<R>,
     pub(super) shared: Arc<Shared<R::Spec>>,
-    pub(super) settings: WorkerSettings,
     pub(super) permits: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<Stop>,
-    pub(super) random: Rand64,
     /// A run without a specification has begun. The pod ends before it begins anew.
     pub(super) is_deleted: bool,
     /// The pod had a specification, or the reconciler claimed it.
@@ -88,7 +86,7 @@ impl<R: Reconcile> Worker<R> {
             Ok(Ok(Outcome::Due(due))) => {
                 self.log(String::new());
                 self.run.failures = 0;
-                let resync = self.jittered(self.settings.resync_period);
+                let resync = self.jittered(RESYNC_PERIOD);
                 return Outcome::Due(due.into_iter().chain([resync]).min());
             }
             Ok(Err(error)) => error,
@@ -109,7 +107,7 @@ impl<R: Reconcile> Worker<R> {
     }
 
     async fn reconcile(&mut self) -> Result<Outcome, RunError<R::Error>> {
-        let refreshed = self.run.refresh(self.settings.view_deadline).await;
+        let refreshed = self.run.refresh().await;
         refreshed.map_err(RunError::View)?;
         let run = &self.run;
         let status = &run.view.status;
@@ -120,7 +118,7 @@ impl<R: Reconcile> Worker<R> {
         }
         // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
         let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
-        let has_ended = !status.exists() || !run.may_run() && comes_back();
+        let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
             let finished = self.reconciler.finish(run).await;
             return finished.map(|()| Outcome::End).map_err(RunError::Reconcile);
@@ -131,10 +129,9 @@ impl<R: Reconcile> Worker<R> {
         ))
     }
 
-    fn jittered(&mut self, pause: Duration) -> Instant {
-        let random = self.random.rand_float();
-        let pause = jitter(pause, self.settings.jitter, random);
-        self.run.now().after(pause)
+    fn jittered(&self, pause: Duration) -> Instant {
+        let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+        self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
     }
 
     /// Logs an error when it comes, and when it is over.
@@ -158,12 +155,6 @@ fn is_logged(last: &str, error: &str, failures: u32) -> bool {
         true => !last.is_empty(),
         false => failures.is_power_of_two() && error != last,
     }
-}
-
-/// A time between `base` and `base * (1 + factor)`. `random` is between 0 and 1.
-fn jitter(base: Duration, factor: f64, random: f64) -> Duration {
-    let spread = base.as_secs_f64() * factor * random;
-    base.saturating_add(Duration::try_from_secs_f64(spread).unwrap_or(Duration::ZERO))
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {

@@ -10,11 +10,8 @@ use pleg_cri::Written;
 
 use tokio::sync::Notify;
 
-use super::{Action, Shared, default_delay};
+use super::{Action, Shared, VIEW_DEADLINE, default_delay};
 use crate::lock;
-
-/// How long [`Run::next`] waits for a view before it tries again.
-const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The input of a reconcile function, and a record of what it changed.
 ///
@@ -104,7 +101,7 @@ impl<S> Run<S> {
         };
         loop {
             self.wait(due).await?;
-            match self.refresh(VIEW_DEADLINE).await {
+            match self.refresh().await {
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(_) => due = Some(self.failed()),
                 Ok(()) => return Ok(()),
@@ -153,7 +150,7 @@ impl<S> Run<S> {
     }
 
     /// Begins a run: takes a view that is newer than the worker's own last change.
-    pub(super) async fn refresh(&mut self, within: Duration) -> Result<(), WaitError> {
+    pub(super) async fn refresh(&mut self) -> Result<(), WaitError> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
         self.view = match changed {
@@ -161,7 +158,9 @@ impl<S> Run<S> {
             None if cached.as_of.is_some() => cached,
             after => {
                 let after = after.unwrap_or(Instant::ORIGIN);
-                self.pleg.newer_than(&self.uid, after, within).await?
+                self.pleg
+                    .newer_than(&self.uid, after, VIEW_DEADLINE)
+                    .await?
             }
         };
         Ok(())
@@ -185,7 +184,6 @@ impl<S> Run<S> {
     }
 
     /// Completes when the pod has been deleted since the run began. Never, in a loop without `PodWorkers`.
-    #[cfg(feature = "k8s-openapi")]
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
             let is_deleted = |(): &()| !shared.specs().pods.contains_key(&self.uid);
@@ -208,27 +206,13 @@ impl<S> Run<S> {
         *lock(&self.due)
     }
 
-    /// Returns true if anything of the pod runs or may start. A container that was created cannot
-    /// start when its sandbox has ended.
-    #[must_use]
-    pub fn may_run(&self) -> bool {
-        may_run(&self.view.status)
-    }
-
     /// How the containers of the pod ended, including removed ones.
-    #[must_use]
-    pub fn exits(&self) -> Arc<[Exit]> {
+    pub(crate) fn exits(&self) -> Arc<[Exit]> {
         self.pleg.exits(&self.uid)
     }
 
     /// A view whose details, exit codes among them, were read after `after`.
-    ///
-    /// # Errors
-    /// Those of [`Pleg::details_newer_than`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait; the read that it caused goes on.
-    pub async fn details_newer_than(
+    pub(crate) async fn details_newer_than(
         &self,
         after: Instant,
         within: Duration,
@@ -251,14 +235,11 @@ impl<S> Run<S> {
         self.pleg.now()
     }
 
-    /// The generator.
-    pub const fn pleg(&self) -> &Pleg {
+    pub(crate) const fn pleg(&self) -> &Pleg {
         &self.pleg
     }
 
-    /// The generator's clock.
-    #[must_use]
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         self.pleg.clock()
     }
 
@@ -271,7 +252,8 @@ impl<S> Run<S> {
 /// When the worker of a pod last changed something. Its address identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
-/// See [`Run::may_run`].
+/// Returns true if anything of the pod runs or may start. A container that was created cannot
+/// start when its sandbox has ended.
 pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut sandboxes = status.sandboxes.iter();
     let mut containers = status.containers.iter();

@@ -34,8 +34,7 @@ async fn lagged_subscription_runs_every_known_pod() {
     let specs = BTreeMap::from([("specified".into(), Arc::new(()))]);
     let shared = Arc::new(Shared::new(specs));
     let (_stop, stopped) = watch::channel(Stop::No);
-    let settings = WorkerSettings::default();
-    let mut driver = driver::Driver::new(pleg, Arc::new(Nothing), shared, settings, stopped);
+    let mut driver = driver::Driver::new(pleg, Arc::new(Nothing), shared, stopped);
     let known = Arc::new(Notify::new());
     driver.workers.insert("known".into(), known.clone());
     driver.deliver(Delivery::Synced);

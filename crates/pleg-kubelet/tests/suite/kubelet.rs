@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallErrorKind, EventType, Kind, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
 use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
@@ -11,10 +12,9 @@ use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::gc::Removal;
 use pleg_kubelet::plan::Planner;
-use pleg_kubelet::spec::{ContainerSpec, PodSpec};
-use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run};
 
-use crate::{SECOND, pass, until};
+use crate::{SECOND, pass, pod, until};
 
 const POD: &str = "p";
 
@@ -39,10 +39,10 @@ fn attempt(id: &Id) -> u32 {
 }
 
 impl Reconcile for Kubelet {
-    type Spec = PodSpec;
+    type Spec = Pod;
     type Error = WaitError;
 
-    async fn reconcile(&self, run: &Run<PodSpec>) -> Result<Action, WaitError> {
+    async fn reconcile(&self, run: &Run<Pod>) -> Result<Action, WaitError> {
         let desired = Desired::of(run, run.last_spec.as_deref());
         let plan = self.planner.plan(run, desired, None).await?;
         let inspected = plan.observed.view.details_as_of;
@@ -81,7 +81,7 @@ impl Reconcile for Kubelet {
         Ok(Action::await_change())
     }
 
-    async fn finish(&self, _: &Run<PodSpec>) -> Result<(), WaitError> {
+    async fn finish(&self, _: &Run<Pod>) -> Result<(), WaitError> {
         self.finished.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -118,7 +118,7 @@ fn exited(name: &str, attempt: u32, code: i32) -> Report {
 struct Node {
     runtime: FakeRuntime,
     pleg: Pleg,
-    workers: PodWorkers<PodSpec>,
+    workers: PodWorkers<Pod>,
     /// How many workers have ended.
     finished: Arc<AtomicUsize>,
     planned: Planned,
@@ -141,20 +141,16 @@ impl Node {
         let pleg = builder.spawn().unwrap();
         let (finished, planned) = (Arc::<AtomicUsize>::default(), Planned::default());
         let planner = Planner::new(BackOffSettings::default()).unwrap();
-        let kubelet = Kubelet {
+        let kubelet = Arc::new(Kubelet {
             runtime: runtime.clone(),
             planner: planner.consumer(consumer),
             finished: finished.clone(),
             planned: planned.clone(),
             is_orphaned: names.is_empty(),
-        };
-        let containers = names.iter().map(|name| ContainerSpec::new(*name));
-        let mut spec = PodSpec::new(containers.collect());
-        spec.termination_grace_period = SECOND;
-        let specs = [(POD.into(), Arc::new(spec))];
+        });
+        let specs = [(POD.into(), Arc::new(pod(names)))];
         let specs = specs.into_iter().filter(|_| !names.is_empty());
-        let workers = PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), specs);
-        let workers = workers.unwrap();
+        let workers = PodWorkers::spawn(pleg.clone(), kubelet, specs);
         pleg.wait_until_synced().await.unwrap();
         Self {
             runtime,

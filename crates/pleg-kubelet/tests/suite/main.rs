@@ -7,21 +7,26 @@
     reason = "tests"
 )]
 
-mod cri_config;
 mod guide;
 mod kubelet;
-mod notation;
 mod plan;
-mod pod_status;
 mod probes;
-mod settings;
 mod workers;
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::Pleg;
+use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A pod with these containers.
+fn pod(names: &[&str]) -> Pod {
+    let containers: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+    let spec = json!({"terminationGracePeriodSeconds": 1, "containers": containers});
+    serde_json::from_value(json!({"spec": spec})).unwrap()
+}
 
 async fn pass(pleg: &Pleg, time: Duration) {
     pleg.clock().sleep_until(pleg.now().after(time)).await;

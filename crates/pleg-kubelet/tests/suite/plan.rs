@@ -1,17 +1,15 @@
 //! Plans of one pod: what is recorded, and when.
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{Exited, Running};
 use pleg::runtime::fake::{self, FakeRuntime};
 use pleg::{Consumer, Pleg};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::plan::{Plan, Planner};
-use pleg_kubelet::spec::{ContainerSpec, PodSpec};
 use pleg_kubelet::worker::Run;
 
-use crate::{SECOND, pass};
-
-type Spec = PodSpec;
+use crate::{SECOND, pass, pod};
 
 /// A pod `p` whose sandbox is ready, and a registered consumer.
 async fn start(runtime: &FakeRuntime) -> (Pleg, Consumer) {
@@ -27,11 +25,11 @@ fn planner() -> Planner {
     Planner::new(BackOffSettings::default()).unwrap()
 }
 
-fn run(pleg: &Pleg) -> Run<Spec> {
-    Run::new(pleg, "p", PodSpec::new(vec![ContainerSpec::new("c")]))
+fn run(pleg: &Pleg) -> Run<Pod> {
+    Run::new(pleg, "p", pod(&["c"]))
 }
 
-async fn plan<'a>(planner: &'a Planner, run: &'a Run<Spec>) -> Plan<'a, Spec> {
+async fn plan<'a>(planner: &'a Planner, run: &'a Run<Pod>) -> Plan<'a, Pod> {
     let desired = Desired::of(run, run.last_spec.as_deref());
     planner.plan(run, desired, None).await.unwrap()
 }
@@ -76,11 +74,8 @@ async fn run_without_specification_stops_within_its_grace_period() {
     let (pleg, _consumer) = start(&runtime).await;
     let (planner, mut run) = (planner(), run(&pleg));
     (run.spec, run.grace) = (None, Some(7 * SECOND));
-    let spec = PodSpec::new(vec![ContainerSpec::new("c")]);
-    let actions = planner
-        .plan(&run, Desired::of(&run, Some(&spec)), None)
-        .await;
-    assert_eq!(actions.unwrap().begin().await.stop[0].grace, 7 * SECOND);
+    let actions = plan(&planner, &run).await.begin().await;
+    assert_eq!(actions.stop[0].grace, 7 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pleg::core::{CallError, ContainerDetails, EventType, ReportedState};
+use pleg::core::{CallError, CallErrorKind, ContainerDetails, EventType, ReportedState};
 use pleg::runtime::fake::{FakeRuntime, container, sandbox, with_ips};
 use pleg::{Id, Pleg, PodUid};
-use pleg_kubelet::probe::{Check, Exec, Probe, ProbeKind, ProbeTiming, Prober};
+use pleg_kubelet::probe::{Exec, ProbeKind, Prober};
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::{SECOND, pass, until};
+
+/// The code of commands that cannot be run.
+const UNAVAILABLE: i32 = -1;
 
 /// Commands end with this code.
 #[derive(Clone, Default)]
@@ -29,6 +33,7 @@ impl Exec for Command {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match self.code.load(Ordering::Relaxed) {
             i32::MAX => panic!("a test panic"),
+            UNAVAILABLE => Err(CallError::new("ExecSync", CallErrorKind::Unavailable, "")),
             i32::MIN => {
                 self.release.notified().await;
                 Ok(0)
@@ -66,12 +71,22 @@ async fn node() -> Node {
 }
 
 impl Node {
-    fn set(&self, probes: &[Probe]) {
+    /// Sets these probes of the container. Those that check nothing run a command.
+    fn set(&self, probes: &Value) {
+        let mut container = probes.clone();
+        for probe in container.as_object_mut().unwrap().values_mut() {
+            if probe["httpGet"].is_null() && probe["tcpSocket"].is_null() {
+                probe["exec"] = json!({"command": ["check"]});
+            }
+        }
+        container["name"] = json!("c");
+        let pod = json!({"spec": {"containers": [container]}});
+        let pod = serde_json::from_value(pod).unwrap();
         let changes = self.changes.clone();
         let changed = move || {
             changes.fetch_add(1, Ordering::Relaxed);
         };
-        self.prober.set(&self.uid, probes, changed).unwrap();
+        self.prober.set(&self.uid, &pod, changed);
     }
 
     fn ready(&self) -> bool {
@@ -125,22 +140,11 @@ impl Node {
     }
 }
 
-fn command(kind: ProbeKind) -> Probe {
-    Probe {
-        container: "c".to_owned(),
-        kind,
-        timing: ProbeTiming::default(),
-        check: Check::Exec {
-            command: vec!["check".to_owned()],
-        },
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn failing_readiness_is_reported_and_recovers() {
     let node = node().await;
     assert!(node.ready(), "it has no probe");
-    node.set(&[command(ProbeKind::Readiness)]);
+    node.set(&json!({"readinessProbe": {}}));
     assert!(!node.ready(), "not before its first success");
     assert!(node.until_ready().await < SECOND);
     node.ends_with(1);
@@ -156,7 +160,10 @@ async fn failing_readiness_is_reported_and_recovers() {
 #[tokio::test(start_paused = true)]
 async fn failing_liveness_names_the_container_until_another_runs() {
     let node = node().await;
-    node.set(&[command(ProbeKind::Liveness)]);
+    node.ends_with(UNAVAILABLE);
+    node.set(&json!({"livenessProbe": {}}));
+    node.pass(100 * SECOND).await;
+    assert_eq!(node.failed(), None, "it was not performed");
     node.ends_with(1);
     node.until_liveness_fails().await;
     let runs = node.runs();
@@ -164,7 +171,7 @@ async fn failing_liveness_names_the_container_until_another_runs() {
     assert_eq!(node.runs(), runs, "it waits");
     node.replace().await;
     assert_eq!(node.failed(), None);
-    node.set(&[command(ProbeKind::Liveness)]);
+    node.set(&json!({"livenessProbe": {}}));
     node.until_liveness_fails().await;
 }
 
@@ -172,9 +179,7 @@ async fn failing_liveness_names_the_container_until_another_runs() {
 async fn other_probes_wait_for_the_startup_probe() {
     let node = node().await;
     node.ends_with(1);
-    let mut startup = command(ProbeKind::Startup);
-    startup.timing.failure_threshold = 30;
-    node.set(&[startup, command(ProbeKind::Liveness)]);
+    node.set(&json!({"startupProbe": {"failureThreshold": 30}, "livenessProbe": {}}));
     node.pass(200 * SECOND).await;
     assert_eq!(node.failed(), None, "liveness is not checked yet");
     node.ends_with(0);
@@ -187,7 +192,7 @@ async fn other_probes_wait_for_the_startup_probe() {
 async fn probe_that_panics_is_started_again() {
     let node = node().await;
     node.ends_with(i32::MAX);
-    node.set(&[command(ProbeKind::Readiness)]);
+    node.set(&json!({"readinessProbe": {}}));
     node.until(|| node.runs() >= 2).await;
     node.ends_with(0);
     node.until_ready().await;
@@ -197,11 +202,11 @@ async fn probe_that_panics_is_started_again() {
 async fn container_replaced_during_a_check_is_checked_at_once() {
     let node = node().await;
     node.ends_with(i32::MIN);
-    node.set(&[command(ProbeKind::Readiness)]);
+    node.set(&json!({"readinessProbe": {}}));
     node.until(|| node.runs() == 1).await;
     node.ends_with(0);
     node.replace().await;
-    node.set(&[command(ProbeKind::Readiness)]);
+    node.set(&json!({"readinessProbe": {}}));
     node.command.release.notify_one();
     assert!(node.until_ready().await < SECOND);
 }
@@ -215,9 +220,7 @@ async fn initial_delay_counts_from_the_start_of_the_container() {
     running.details = details.into();
     node.runtime.put(running);
     node.pleg.request_reinspect(&node.uid).await.unwrap();
-    let mut probe = command(ProbeKind::Readiness);
-    probe.timing.initial_delay = 60 * SECOND;
-    node.set(&[probe]);
+    node.set(&json!({"readinessProbe": {"initialDelaySeconds": 60}}));
     let took = node.until_ready().await;
     assert!(took >= 10 * SECOND && took <= 20 * SECOND, "{took:?}");
 }
@@ -225,7 +228,7 @@ async fn initial_delay_counts_from_the_start_of_the_container() {
 #[tokio::test(start_paused = true)]
 async fn removed_pod_is_not_probed() {
     let node = node().await;
-    node.set(&[command(ProbeKind::Readiness)]);
+    node.set(&json!({"readinessProbe": {}}));
     node.until_ready().await;
     node.prober.remove(&node.uid);
     let runs = node.runs();
@@ -288,28 +291,20 @@ async fn checks_over_the_network_succeed_or_fail() {
         ("tcp", "nothing", false),
     ] {
         let (node, port) = (node().await, serve(served).await);
-        let host = String::new();
-        let check = match kind {
-            "tcp" => Check::Tcp { host, port },
-            _ => Check::Http {
-                tls: kind == "https",
-                host,
-                port,
-                path: "healthz?x=1".to_owned(),
-                headers: vec![("X-Test".to_owned(), "1".to_owned())],
-            },
+        let mut probe = match kind {
+            "tcp" => json!({"tcpSocket": {"port": port}}),
+            _ => json!({"httpGet": {
+                "scheme": kind.to_uppercase(), "port": port, "path": "healthz?x=1",
+                "httpHeaders": [{"name": "X-Test", "value": "1"}],
+            }}),
         };
+        probe["failureThreshold"] = json!(1);
         if kind == "tcp" {
             // The pod's own address is used where the probe names no host.
             let sandbox = sandbox("u", "s", ReportedState::Running);
             node.runtime.put(with_ips(sandbox, &["127.0.0.1"]));
         }
-        let mut probes = [ProbeKind::Readiness, ProbeKind::Liveness].map(command);
-        for probe in &mut probes {
-            probe.check = check.clone();
-            probe.timing.period = Duration::from_millis(20);
-        }
-        node.set(&probes);
+        node.set(&json!({"readinessProbe": probe, "livenessProbe": probe}));
         if succeeds {
             node.until_ready().await;
         } else {

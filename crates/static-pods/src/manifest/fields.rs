@@ -1,9 +1,9 @@
 //! Fields that are not known, and fields that need an API server.
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
+use pleg_kubelet::fields_at;
 
 /// Quantities may be written as numbers.
 pub(super) fn quantities_as_text(given: &mut Value) {
@@ -60,26 +60,19 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
 ///
 /// # Errors
 /// The field that does.
-pub(super) fn no_references(pod: &Pod) -> Result<(), FieldError> {
-    let Some(spec) = &pod.spec else { return Ok(()) };
-    let set = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
+pub(super) fn no_references(pod: &Value) -> Result<(), FieldError> {
     let account = "static pods have no service account: remove it";
-    let gates = spec.readiness_gates.iter().flatten().count();
-    let refused = [
-        ("serviceAccount", set(&spec.service_account), account),
-        (
-            "serviceAccountName",
-            set(&spec.service_account_name),
-            account,
-        ),
-        (
-            "readinessGates",
-            gates > 0,
-            "nobody sets their conditions: remove them",
-        ),
-    ];
-    match refused.into_iter().find(|(_, is_set, _)| *is_set) {
-        Some((name, _, problem)) => Err(FieldError::new(format!("spec.{name}"), problem)),
-        None => Ok(()),
+    let gates = "nobody sets their conditions: remove them";
+    for (field, problem) in [
+        ("spec.serviceAccount", account),
+        ("spec.serviceAccountName", account),
+        ("spec.readinessGates.[]", gates),
+    ] {
+        let is_set = |(_, value): &(String, &Value)| **value != "";
+        if fields_at(pod, field).iter().any(is_set) {
+            let field = field.trim_end_matches(".[]");
+            return Err(FieldError::new(field, problem));
+        }
     }
+    Ok(())
 }

@@ -6,7 +6,6 @@ mod source;
 mod yaml;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
@@ -16,11 +15,16 @@ use crate::validation::validate;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::names;
 use pleg_kubelet::pod_status::qos_class;
-use pleg_kubelet::spec::PodSpec;
 use pleg_kubelet::unsupported;
 
 pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
+
+/// Annotation: the hash of a static pod's manifest, which is its uid.
+const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+/// Annotation of a pod that was made from a manifest here, and of its sandbox: the name of the node.
+/// Static pods of other kubelets do not have it.
+pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
 
 /// A static pod that this kubelet can run.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,20 +34,8 @@ pub struct Manifest {
     pub file: PathBuf,
     /// The pod, with its uid, its name with the name of the node, and its namespace.
     pub pod: Pod,
-    /// What pod workers use.
-    pub spec: PodSpec,
-    /// Paths of fields in the file that the API does not have. Only with [`UnknownFields::Ignore`].
+    /// Paths of fields in the file that the API does not have. Only with [`ParseOptions::ignores_unknown_fields`].
     pub ignored: Vec<String>,
-}
-
-/// What to do with a field that the API does not have, for example because it is misspelt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownFields {
-    /// The manifest is an error.
-    #[default]
-    Refuse,
-    /// The field has no effect, as in upstream's kubelet. It is in [`Manifest::ignored`].
-    Ignore,
 }
 
 /// How manifests are read. The name of a node alone is enough: `"node1".into()`.
@@ -51,22 +43,24 @@ pub enum UnknownFields {
 pub struct ParseOptions {
     /// The name of the node.
     pub node: String,
-    /// What to do with fields that the API does not have.
-    pub unknown_fields: UnknownFields,
+    /// Fields that the API does not have, for example because they are misspelt, have no effect, as in upstream's kubelet, and
+    /// are in [`Manifest::ignored`]. By default they are an error.
+    pub ignores_unknown_fields: bool,
 }
 
 impl From<&str> for ParseOptions {
     fn from(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            ..Self::default()
+            ignores_unknown_fields: false,
         }
     }
 }
 
 /// A manifest that cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[error("{}: {}{problem}", file.display(), field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default())]
 pub struct ManifestError {
     /// The file.
     pub file: PathBuf,
@@ -75,18 +69,6 @@ pub struct ManifestError {
     /// What is wrong, and what to do.
     pub problem: String,
 }
-
-impl fmt::Display for ManifestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.file.display())?;
-        if let Some(field) = &self.field {
-            write!(f, "{field}: ")?;
-        }
-        f.write_str(&self.problem)
-    }
-}
-
-impl std::error::Error for ManifestError {}
 
 impl ManifestError {
     fn of_file(file: &Path, problem: impl Into<String>) -> Self {
@@ -115,8 +97,7 @@ impl Manifest {
     /// pod that follows from them: they can be changed while the pod runs.
     ///
     /// # Errors
-    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown (see
-    /// [`UnknownFields`]), [`validate`] rejects a value, or the pod needs what is [`unsupported`].
+    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown, [`validate`] rejects a value, or the pod needs what is [`unsupported`].
     pub fn parse(
         file: &Path,
         contents: &str,
@@ -162,29 +143,23 @@ impl Manifest {
         mut given: Value,
         options: &ParseOptions,
     ) -> Result<Self, ManifestError> {
-        let ParseOptions {
-            node,
-            unknown_fields,
-        } = options;
         fields::quantities_as_text(&mut given);
         let of_field = |error| ManifestError::of_field(file, error);
         let mut pod = yaml::pod(&given).map_err(of_field)?;
         let understood = serde_json::to_value(&pod).unwrap_or_default();
         let ignored = fields::unknown(&given, &understood);
-        if let (Some(field), UnknownFields::Refuse) = (ignored.first(), unknown_fields) {
+        if let Some(field) = ignored.first().filter(|_| !options.ignores_unknown_fields) {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
-        fields::no_references(&pod).map_err(of_field)?;
+        fields::no_references(&understood).map_err(of_field)?;
         let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
-        complete(&mut pod, file, node);
+        complete(&mut pod, file, &options.node);
         full_name_fits(&pod).map_err(of_field)?;
-        let spec = PodSpec::from_pod(&pod);
         Ok(Self {
             file: file.to_owned(),
             pod,
-            spec,
             ignored,
         })
     }
@@ -215,8 +190,8 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
     pod.metadata.namespace = Some(namespace.unwrap_or_else(|| "default".to_owned()));
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(names::CONFIG_SOURCE.to_owned(), "file".to_owned());
-    annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
-    annotations.insert(names::MANIFEST_NODE.to_owned(), node.to_owned());
+    annotations.insert(CONFIG_HASH.to_owned(), uid.clone());
+    annotations.insert(MANIFEST_NODE.to_owned(), node.to_owned());
     pod.metadata.uid = Some(uid);
     if let Some(spec) = &mut pod.spec {
         spec.node_name = Some(node.to_owned());

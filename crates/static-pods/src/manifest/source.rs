@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     Changes, DirectoryError, Manifest, ManifestError, Manifests, ParseOptions, ReadManifests,
-    UnknownFields, read_directory,
+    read_directory,
 };
 use pleg_kubelet::worker::PodWorkers;
 
@@ -35,18 +35,10 @@ pub struct ManifestSource {
 
 impl ManifestSource {
     /// The manifests in `directory`, for the node with that name, read every `period`.
-    pub fn new(
-        directory: impl Into<PathBuf>,
-        node: impl Into<String>,
-        period: Duration,
-        clock: Clock,
-    ) -> Self {
+    pub fn new(directory: impl Into<PathBuf>, node: &str, period: Duration, clock: Clock) -> Self {
         Self {
             directory: directory.into(),
-            options: ParseOptions {
-                node: node.into(),
-                unknown_fields: UnknownFields::Refuse,
-            },
+            options: ParseOptions::from(node),
             period,
             clock,
             manifests: Manifests::default(),
@@ -60,7 +52,7 @@ impl ManifestSource {
     /// for a file, and again when they change.
     #[must_use]
     pub const fn ignore_unknown_fields(mut self) -> Self {
-        self.options.unknown_fields = UnknownFields::Ignore;
+        self.options.ignores_unknown_fields = true;
         self
     }
 

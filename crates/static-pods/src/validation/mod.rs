@@ -7,63 +7,18 @@
 //! are absolute, a mount path has no colon, a `hostIP` is an address, and init
 //! containers do not use a host port of another container.
 
-// Each file is about one subject: first a table of patterns of paths and what is allowed there, then
-// rules about several fields.
-
-mod containers;
-mod env;
-mod metadata;
-mod pod;
-mod ports;
-mod probes;
 mod resources;
-mod rules;
-mod security;
+mod several;
+mod table;
 mod texts;
-mod volumes;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use k8s_openapi::serde_json;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::serde_json::{self, Value};
 
 pub use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
-use rules::{Allowed, Rule};
-
-const TABLES: [&[Rule]; 9] = [
-    metadata::RULES,
-    pod::RULES,
-    volumes::RULES,
-    containers::RULES,
-    env::RULES,
-    ports::RULES,
-    probes::RULES,
-    resources::RULES,
-    security::RULES,
-];
-
-/// Rules about several fields of the pod.
-const OF_POD: [fn(&PodSpec, &mut Errors); 6] = [
-    pod::check,
-    pod::check_tolerations,
-    volumes::check,
-    containers::check_names,
-    ports::check_host_ports,
-    security::check_pod,
-];
-
-/// Rules about several fields of a container.
-const OF_CONTAINER: [fn(&Each<'_>, &mut Errors); 8] = [
-    containers::check,
-    env::check,
-    ports::check,
-    probes::check,
-    probes::check_lifecycle,
-    resources::check,
-    security::check_container,
-    volumes::check_mounts,
-];
 
 /// Finds all values of a pod that upstream's API server rejects. A valid pod has none.
 ///
@@ -75,86 +30,140 @@ const OF_CONTAINER: [fn(&Each<'_>, &mut Errors); 8] = [
 #[must_use]
 pub fn validate(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
-    let mut errors = Errors::default();
-    for (pattern, allowed) in TABLES.into_iter().flatten() {
-        for (field, value) in fields_at(&value, pattern) {
-            for problem in allowed.problems(value) {
-                errors.add(&*field, problem);
-            }
+    let mut errors = Vec::new();
+    for (path, check) in table::RULES
+        .lines()
+        .filter_map(|rule| rule.split_once(": "))
+    {
+        for path in with_containers(path) {
+            rule(&value, &path, check, &mut errors);
         }
     }
-    metadata::check(pod, &mut errors);
-    if let Some(spec) = &pod.spec {
-        OF_POD.iter().for_each(|check| check(spec, &mut errors));
-        for each in containers(spec) {
-            OF_CONTAINER
-                .iter()
-                .for_each(|check| check(&each, &mut errors));
-        }
+    for (path, problem) in table::UNIQUE
+        .lines()
+        .filter_map(|rule| rule.split_once(": "))
+    {
+        unique(&value, path, problem, &mut errors);
     }
-    errors.0.sort_by_cached_key(|error| order(&error.field));
-    errors.0
+    several::check(&value, &mut errors);
+    resources::check(&value, &mut errors);
+    errors.sort_by_cached_key(|error| order(&error.field));
+    errors.dedup();
+    errors
+}
+
+/// In a path of the table, `spec~` is the pod and each of its containers.
+fn with_containers(path: &str) -> Vec<String> {
+    match path.contains('~') {
+        true => vec![path.replace('~', ""), path.replace('~', ".@")],
+        false => vec![path.to_owned()],
+    }
 }
 
 /// The sort key of a path: indices are compared as numbers.
 fn order(path: &str) -> Vec<(Option<u64>, String)> {
     let parts = path.split(['[', ']']);
-    parts
-        .map(|part| (part.parse().ok(), part.to_owned()))
-        .collect()
+    let key = |part: &str| (part.parse().ok(), part.to_owned());
+    parts.map(key).collect()
 }
 
-#[derive(Debug, Default)]
-struct Errors(Vec<FieldError>);
+/// The objects at a path; of lists, their elements.
+fn each<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
+    let found = fields_at(value, path).into_iter();
+    let elements = found.flat_map(|(at, found)| match found {
+        Value::Array(list) => (0..)
+            .zip(list)
+            .map(|(n, one)| (format!("{at}[{n}]"), one))
+            .collect(),
+        one => vec![(at, one)],
+    });
+    elements.collect()
+}
 
-impl Errors {
-    fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(FieldError::new(field, problem));
-    }
-
-    /// Adds the problem of each key that an earlier field has as well.
-    fn unique<K: Ord>(
-        &mut self,
-        keys: impl IntoIterator<Item = (String, K)>,
-        problem: impl Fn(&K) -> String,
-    ) {
-        let mut seen = BTreeSet::new();
-        for (field, key) in keys {
-            if seen.contains(&key) {
-                self.add(field, problem(&key));
+/// Checks one rule of the table.
+fn rule(pod: &Value, path: &str, check: &str, errors: &mut Vec<FieldError>) {
+    if let Some(rule) = check.strip_prefix("if ") {
+        let (parent, field) = path.split_once(' ').unwrap_or(("", path));
+        for (at, parent) in each(pod, parent) {
+            if let Some(problem) = conditional(pod, parent, field, rule) {
+                let names = [&*at, field].into_iter();
+                let names = names.filter(|name| !matches!(*name, "" | "."));
+                let field = names.collect::<Vec<_>>().join(".");
+                errors.push(FieldError::new(field, problem));
             }
-            seen.insert(key);
+        }
+        return;
+    }
+    for (field, value) in fields_at(pod, path) {
+        let problems = texts::problems(value, check).into_iter();
+        errors.extend(problems.map(|problem| FieldError::new(&*field, problem)));
+    }
+}
+
+/// The problem of a rule `CONDITION CONDITION: PROBLEM` if all conditions hold. `{NAME}` in the problem is the value of
+/// that field, and `{}` that of the field which the rule is about.
+fn conditional(pod: &Value, parent: &Value, field: &str, rule: &str) -> Option<String> {
+    let (conditions, problem) = rule.split_once(": ")?;
+    if !conditions.split(' ').all(|c| holds(pod, parent, c)) {
+        return None;
+    }
+    let Some((before, rest)) = problem.split_once('{') else {
+        return Some(problem.to_owned());
+    };
+    let (name, after) = rest.split_once('}')?;
+    let value = parent.get(if name.is_empty() { field } else { name })?;
+    Some(format!("{before}{value}{after}"))
+}
+
+/// Returns true if a condition holds: `FIELD` is given, `!FIELD` is not, `FIELD=VALUE`, or `FIELD!=VALUE`. A value is
+/// one of several with `|` between them, and may end with `*`.
+fn holds(pod: &Value, parent: &Value, condition: &str) -> bool {
+    let find = |path: &str| match path.starts_with("spec.") {
+        true => fields_at(pod, path),
+        false => fields_at(parent, path),
+    };
+    let is_given = |path| {
+        let mut found = find(path).into_iter();
+        found.any(|(_, value)| !value.is_null() && *value != "" && *value != Value::Array(vec![]))
+    };
+    let is_one = |path, values: &str| {
+        let mut found = find(path).into_iter();
+        found.any(|(_, value)| values.split('|').any(|wanted| is(value, wanted)))
+    };
+    match (condition.split_once("!="), condition.split_once('=')) {
+        (Some((path, values)), _) => !is_one(path, values),
+        (None, Some((path, values))) => is_one(path, values),
+        (None, None) => match condition.strip_prefix('!') {
+            Some(path) => !is_given(path),
+            None => is_given(condition),
+        },
+    }
+}
+
+fn is(value: &Value, wanted: &str) -> bool {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    match wanted.strip_suffix('*') {
+        Some(start) => text.starts_with(start),
+        None => text == wanted,
+    }
+}
+
+/// Adds an error for each value at a path `WITHIN PATH` that an earlier one has as well.
+fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
+    let (within, path) = path.split_once(' ').unwrap_or(("", path));
+    for (at, within) in each(pod, within) {
+        let mut seen = BTreeSet::new();
+        for (field, value) in fields_at(within, path) {
+            if *value != "" && !seen.insert(value.to_string()) {
+                let separator = if at.is_empty() { "" } else { "." };
+                let field = format!("{at}{separator}{field}");
+                errors.push(FieldError::new(
+                    field,
+                    problem.replace("{}", &value.to_string()),
+                ));
+            }
         }
     }
-}
-
-/// A container of a pod.
-struct Each<'a> {
-    path: String,
-    pod: &'a PodSpec,
-    container: &'a Container,
-    /// An init container that runs until it exits, in contrast to a sidecar.
-    plain_init: bool,
-}
-
-fn containers(pod: &PodSpec) -> impl Iterator<Item = Each<'_>> {
-    let each = move |list: &str, at: usize, container, plain_init| Each {
-        path: format!("spec.{list}[{at}]"),
-        pod,
-        container,
-        plain_init,
-    };
-    let init = pod.init_containers.iter().flatten().enumerate();
-    let init = init.map(move |(at, container)| {
-        let sidecar = container.restart_policy.as_deref() == Some("Always");
-        each("initContainers", at, container, !sidecar)
-    });
-    let regular = pod.containers.iter().enumerate();
-    init.chain(regular.map(move |(at, container)| each("containers", at, container, false)))
-}
-
-/// Returns the names of the alternatives that are given.
-fn given<'a>(alternatives: &[(&'a str, bool)]) -> Vec<&'a str> {
-    let given = alternatives.iter().filter(|(_, given)| *given);
-    given.map(|(name, _)| *name).collect()
 }

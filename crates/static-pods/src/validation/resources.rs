@@ -1,94 +1,74 @@
 //! Requests and limits.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::serde_json::Value;
 
-use super::texts::{Text, is_key_with_domain};
-use super::{Allowed, Each, Errors, Rule};
+use super::FieldError;
+use super::texts::is_key;
+use pleg_kubelet::fields_at;
 use pleg_kubelet::quantity::Amount;
-
-pub(super) const RULES: &[Rule] = &[
-    ("spec.@.resources.limits", Allowed::Keys(&RESOURCE)),
-    ("spec.@.resources.limits.*", Allowed::Amount),
-    ("spec.@.resources.requests", Allowed::Keys(&RESOURCE)),
-    ("spec.@.resources.requests.*", Allowed::Amount),
-];
-
-const RESOURCE: Text = Text::new(
-    "a resource",
-    "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as \
-     example.com/gpu",
-    |name| {
-        let basic = matches!(name, "cpu" | "memory" | "ephemeral-storage");
-        basic || is_huge_pages(name) || is_extended(name)
-    },
-);
 
 /// Returns true for resources that are not Kubernetes' own, such as devices. They are whole, and not
 /// shared.
-fn is_extended(name: &str) -> bool {
-    let domain = name.split_once('/').map_or("", |(domain, _)| domain);
-    let own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    !own && !domain.starts_with("requests.") && is_key_with_domain(name)
-}
-
-fn is_huge_pages(name: &str) -> bool {
-    name.strip_prefix("hugepages-")
-        .is_some_and(|size| Amount::try_from(&Quantity(size.to_owned())).is_ok())
-}
-
-pub(super) fn check(each: &Each<'_>, errors: &mut Errors) {
-    let Some(resources) = &each.container.resources else {
-        return;
+pub(super) fn is_extended(name: &str) -> bool {
+    let Some((domain, _)) = name.split_once('/') else {
+        return false;
     };
-    let path = format!("{}.resources", each.path);
-    let none = BTreeMap::new();
-    let limits = resources.limits.as_ref().unwrap_or(&none);
-    let requests = resources.requests.as_ref().unwrap_or(&none);
-    for (kind, amounts) in [("limits", limits), ("requests", requests)] {
-        for (name, quantity) in amounts.iter().filter(|(name, _)| is_extended(name)) {
-            let whole = |amount: Amount| Amount::whole(amount.value()) == amount;
-            if Amount::try_from(quantity).is_ok_and(|amount| !whole(amount)) {
-                let problem = format!("{} is not a whole number: write one", quantity.0);
-                errors.add(format!("{path}.{kind}.{name}"), problem);
+    let is_own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    !is_own && !domain.starts_with("requests.") && is_key(name)
+}
+
+pub(super) fn is_huge_pages(name: &str) -> bool {
+    let size = name.strip_prefix("hugepages-");
+    size.is_some_and(|size| amount(size).is_some())
+}
+
+fn amount(text: &str) -> Option<Amount> {
+    Amount::try_from(&Quantity(text.to_owned())).ok()
+}
+
+pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
+    for (path, resources) in fields_at(pod, "spec.@.resources") {
+        let mut names = Vec::new();
+        for (field, given) in fields_at(resources, "*.*") {
+            let (Some((kind, name)), Some(given)) = (field.split_once('.'), given.as_str()) else {
+                continue;
+            };
+            names.push(name.to_owned());
+            let limit = || resources.get("limits")?.get(name)?.as_str();
+            let is_part = |amount: Amount| Amount::whole(amount.value()) != amount;
+            let mut add =
+                |problem| errors.push(FieldError::new(format!("{path}.{field}"), problem));
+            if is_extended(name) && amount(given).is_some_and(is_part) {
+                add(format!("{given} is not a whole number: write one"));
+            }
+            if let Some(problem) = above_limit(name, given, limit()).filter(|_| kind == "requests")
+            {
+                add(problem);
             }
         }
-    }
-    for (name, request) in requests {
-        if let Some(problem) = above_limit(name, request, limits.get(name)) {
-            errors.add(format!("{path}.requests.{name}"), problem);
+        let huge_pages = names.iter().filter(|name| is_huge_pages(name)).min();
+        let is_basic = |name: &String| name == "cpu" || name == "memory";
+        if let Some(name) = huge_pages.filter(|_| !names.iter().any(is_basic)) {
+            let problem = format!("{name} needs cpu or memory: write one as well");
+            errors.push(FieldError::new(path, problem));
         }
-    }
-    let given = |name: &str| limits.contains_key(name) || requests.contains_key(name);
-    let huge_pages = limits.keys().chain(requests.keys());
-    if let Some(name) = huge_pages.filter(|name| is_huge_pages(name)).min()
-        && !given("cpu")
-        && !given("memory")
-    {
-        let problem = format!("{name} needs cpu or memory: write one as well");
-        errors.add(path, problem);
     }
 }
 
 /// Returns what is wrong with a request. Those that cannot be shared must be equal to their limits.
-fn above_limit(name: &str, request: &Quantity, limit: Option<&Quantity>) -> Option<String> {
-    let shared = !is_extended(name) && !is_huge_pages(name);
+fn above_limit(name: &str, request: &str, limit: Option<&str>) -> Option<String> {
+    let is_shared = !is_extended(name) && !is_huge_pages(name);
     let Some(limit) = limit else {
-        return (!shared).then(|| format!("{} has no limit: write the same limit", request.0));
+        return (!is_shared).then(|| format!("{request} has no limit: write the same limit"));
     };
-    let amounts = (
-        Amount::try_from(request).ok()?,
-        Amount::try_from(limit).ok()?,
-    );
-    match shared {
-        true if amounts.0 > amounts.1 => Some(format!(
-            "{} is greater than the limit {}: lower it, or raise the limit",
-            request.0, limit.0
+    let (of_request, of_limit) = (amount(request)?, amount(limit)?);
+    match is_shared {
+        true if of_request > of_limit => Some(format!(
+            "{request} is greater than the limit {limit}: lower it, or raise the limit"
         )),
-        false if amounts.0 != amounts.1 => Some(format!(
-            "{} is not the limit {}: write the same amount",
-            request.0, limit.0
+        false if of_request != of_limit => Some(format!(
+            "{request} is not the limit {limit}: write the same amount"
         )),
         _ => None,
     }

@@ -1,143 +1,192 @@
-//! Kinds of texts: names, keys, paths.
+//! What is allowed in one field: a choice, a range, or a kind of text such as a name, a key or a path.
 
 use std::net::IpAddr;
 
-/// A kind of text.
-pub(super) struct Text {
-    /// What it is, with its article.
-    what: &'static str,
-    /// How to write one.
-    rule: &'static str,
-    allows: fn(&str) -> bool,
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::serde_json::Value;
+
+use super::resources::{is_extended, is_huge_pages};
+use pleg_kubelet::quantity::Amount;
+
+/// The kinds of texts: what each is, and how to write one.
+const KINDS: &str = "\
+absolute path: an absolute path: begin it with /
+annotation key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
+field of a pod: a field that a variable can have: use one of metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP and status.podIPs
+header: the name of a header: use letters, digits and -
+image: an image: remove the spaces at its start and end
+ip: an IP address: write one such as 10.0.0.1
+key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
+label value: the value of a label: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends
+label: a name: use at most 63 lower-case letters, digits and -, with a letter or digit at both ends
+medium: a medium: use Memory, HugePages or HugePages-SIZE, or remove it
+mount path: a path in a container: write a path without a colon
+node path: an absolute path without ..: begin it with /, and leave out ..
+port name: the name of a port: use at most 15 lower-case letters, digits and single -, with at least one letter, and a letter or digit at both ends
+relative path: a relative path without ..: do not begin it with /, and leave out ..
+resource field: a resource that a variable can have: use cpu, memory, ephemeral-storage or hugepages-SIZE after limits. or requests.
+resource: a resource: use cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu
+subdomain: a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
+sysctl: the name of a sysctl: use parts of lower-case letters, digits, - and _ with . or / between them, such as kernel.shm_rmid_forced
+variable: the name of a variable: use printable ASCII characters except =";
+
+/// Returns true if a text is of that kind.
+fn is(kind: &str, text: &str) -> bool {
+    match kind {
+        "absolute path" => text.starts_with('/'),
+        "annotation key" => is_key(&text.to_ascii_lowercase()),
+        "field of a pod" => is_field(text),
+        "header" => !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
+        "image" => text.trim() == text,
+        "ip" => text.parse::<IpAddr>().is_ok(),
+        "key" => is_key(text),
+        "label" => text.len() <= 63 && is_label(text),
+        "label value" => text.is_empty() || is_key_name(text),
+        "medium" => matches!(text, "Memory" | "HugePages") || text.starts_with("HugePages-"),
+        "mount path" => !text.is_empty() && !text.contains(':'),
+        "node path" => text.starts_with('/') && text.split('/').all(|part| part != ".."),
+        "port name" => is_port_name(text),
+        "relative path" => !text.starts_with('/') && text.split('/').all(|part| part != ".."),
+        "resource" => is_basic(text) || is_huge_pages(text) || is_extended(text),
+        "resource field" => {
+            let name = text
+                .strip_prefix("limits.")
+                .or(text.strip_prefix("requests."));
+            name.is_some_and(|name| is_basic(name) || name.starts_with("hugepages-"))
+        }
+        "subdomain" => is_subdomain(text),
+        "sysctl" => {
+            let is_part = |part: &str| is_label(&part.replace('_', "-"));
+            text.len() <= 253 && text.split(['.', '/']).all(is_part)
+        }
+        "variable" => {
+            !text.is_empty() && text.chars().all(|c| (' '..='~').contains(&c) && c != '=')
+        }
+        // No rule names another kind.
+        _ => false,
+    }
 }
 
-impl Text {
-    pub(super) const fn new(
-        what: &'static str,
-        rule: &'static str,
-        allows: fn(&str) -> bool,
-    ) -> Self {
-        Self { what, rule, allows }
-    }
+/// What is wrong with a value, and what to do. `check` is one of these, or a kind of text:
+///
+/// * `keys KIND`: all keys of an object are of this kind,
+/// * `empty or KIND`: a text of this kind, or an empty one,
+/// * `one of A, B`: one of these texts, or an empty one,
+/// * `from A to B`, `at least A`, `1 in a FIELD`: a number; `at most A elements`: a list,
+/// * `one field of A, B`, `one field except A`: an object that has at most one of these fields, or of the others,
+/// * `amount`: a quantity that is not negative,
+/// * `port`: a number, or the name of a port.
+pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
+    let Some(kind) = check.strip_prefix("keys ") else {
+        return problem(value, check).into_iter().collect();
+    };
+    let object = value.as_object();
+    let keys = object.into_iter().flat_map(|object| object.keys());
+    keys.filter_map(|key| of_text(key, kind)).collect()
+}
 
-    /// Returns what is wrong with a text, and what to do.
-    pub(super) fn problem(&self, text: &str) -> Option<String> {
-        let Self { what, rule, allows } = self;
-        (!allows(text)).then(|| format!("{text:?} is not {what}: {rule}"))
+fn problem(value: &Value, check: &str) -> Option<String> {
+    let text = value.as_str().unwrap_or_default();
+    let words: Vec<&str> = check.split(' ').collect();
+    match words[..] {
+        ["empty", "or", ..] if text.is_empty() => None,
+        ["empty", "or", ..] => of_text(text, check.trim_start_matches("empty or ")),
+        ["one", "of", ..] => {
+            let allowed = check.trim_start_matches("one of ");
+            let is_allowed = text.is_empty() || allowed.split(", ").any(|allowed| allowed == text);
+            (!is_allowed).then(|| format!("{text:?} is none of {allowed}"))
+        }
+        ["from", least, "to", most] => {
+            let (number, range) = (value.as_i64()?, least.parse().ok()?..=most.parse().ok()?);
+            let rule = format!("write a number from {least} to {most}");
+            (!range.contains(&number)).then(|| format!("{number} is not allowed: {rule}"))
+        }
+        ["at", "least", least] => {
+            let number = value.as_i64().filter(|n| Some(*n) < least.parse().ok())?;
+            Some(format!("{number} is not allowed: write {least} or more"))
+        }
+        ["1", "in", "a", field] => {
+            let number = value.as_i64().filter(|number| *number > 1)?;
+            Some(format!("{number} is not allowed in a {field}: write 1"))
+        }
+        ["at", "most", most, "elements"] => {
+            let given = value.as_array()?.len();
+            let is_wrong = Some(given) > most.parse().ok();
+            is_wrong.then(|| format!("{given} are too many: write at most {most}"))
+        }
+        ["one", "field", "of", ..] => {
+            let names: Vec<&str> = check
+                .trim_start_matches("one field of ")
+                .split(", ")
+                .collect();
+            several(value, |name| names.contains(&name))
+        }
+        ["one", "field", "except", other] => several(value, |name| name != other),
+        ["amount"] => amount(text),
+        ["port"] if value.is_number() => problem(value, "from 1 to 65535"),
+        ["port"] if text.parse::<u16>().is_ok() => Some(format!(
+            "{text:?} is a text: write the number without quotes"
+        )),
+        ["port"] => of_text(text, "port name"),
+        _ => of_text(text, check),
     }
 }
 
-/// A DNS label.
-pub(super) const LABEL: Text = Text::new(
-    "a name",
-    "use at most 63 lower-case letters, digits and -, with a letter or digit at both ends",
-    |text| text.len() <= 63 && is_label(text, '-'),
-);
+/// The problem of an object that has several of the fields which are counted.
+fn several(object: &Value, is_counted: impl Fn(&str) -> bool) -> Option<String> {
+    let names = object.as_object()?.keys().map(|name| &**name);
+    let given: Vec<&str> = names.filter(|name| is_counted(name)).collect();
+    (given.len() > 1).then(|| format!("{} are given: keep one", given.join(" and ")))
+}
 
-/// A DNS subdomain: labels with dots between them.
-pub(super) const SUBDOMAIN: Text = Text::new(
-    "a name",
-    "use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends",
-    is_subdomain,
-);
+fn of_text(text: &str, kind: &str) -> Option<String> {
+    (!is(kind, text)).then(|| format!("{text:?} is not {}", described(kind).unwrap_or(kind)))
+}
 
-/// The key of a label and of other things: a name, or a domain, `/` and a name.
-pub(super) const KEY: Text = Text::new(
-    "a key",
-    "use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / \
-     may come before",
-    is_key,
-);
+fn described(kind: &str) -> Option<&'static str> {
+    let mut kinds = KINDS.lines().filter_map(|line| line.split_once(": "));
+    kinds.find(|(name, _)| *name == kind).map(|(_, what)| what)
+}
 
-/// The key of an annotation. Upstream compares domains in lower case.
-pub(super) const ANNOTATION_KEY: Text = Text::new(KEY.what, KEY.rule, |text| {
-    is_key(&text.to_ascii_lowercase())
-});
+fn amount(text: &str) -> Option<String> {
+    match Amount::try_from(&Quantity(text.to_owned())) {
+        Err(error) => Some(error.to_string()),
+        Ok(amount) if amount.is_negative() => Some(format!("{text} is negative: write 0 or more")),
+        Ok(_) => None,
+    }
+}
 
-pub(super) const LABEL_VALUE: Text = Text::new(
-    "the value of a label",
-    "use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends",
-    |text| text.is_empty() || is_key_name(text),
-);
+fn is_basic(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+}
 
-/// The name of a port, as the registry of services has them.
-pub(super) const PORT_NAME: Text = Text::new(
-    "the name of a port",
-    "use at most 15 lower-case letters, digits and single -, with at least one letter, and a letter \
-     or digit at both ends",
-    is_port_name,
-);
+/// A field of the pod that a variable can have.
+fn is_field(text: &str) -> bool {
+    let maps = ["metadata.labels['", "metadata.annotations['"];
+    let key = maps.iter().find_map(|map| text.strip_prefix(map));
+    let key = key.and_then(|key| key.strip_suffix("']"));
+    let is_plain = match text.split_once('.') {
+        Some(("metadata", name)) => matches!(name, "name" | "namespace" | "uid"),
+        Some(("spec", name)) => matches!(name, "nodeName" | "serviceAccountName"),
+        Some(("status", name)) => matches!(name, "hostIP" | "hostIPs" | "podIP" | "podIPs"),
+        _ => false,
+    };
+    is_plain || key.is_some_and(is_key)
+}
 
-pub(super) const VARIABLE: Text = Text::new(
-    "the name of a variable",
-    "use printable ASCII characters except =",
-    |text| {
-        let allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
-        !text.is_empty() && text.bytes().all(allowed)
-    },
-);
-
-pub(super) const HEADER: Text = Text::new(
-    "the name of a header",
-    "use letters, digits and -",
-    |text| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
-);
-
-pub(super) const SYSCTL: Text = Text::new(
-    "the name of a sysctl",
-    "use parts of lower-case letters, digits, - and _ with . or / between them, such as \
-     kernel.shm_rmid_forced",
-    |text| {
-        let part = |part: &str| is_label(&part.replace('_', "-"), '-');
-        text.len() <= 253 && text.split(['.', '/']).all(part)
-    },
-);
-
-pub(super) const IP: Text = Text::new("an IP address", "write one such as 10.0.0.1", |text| {
-    text.parse::<IpAddr>().is_ok()
-});
-
-pub(super) const IMAGE: Text = Text::new(
-    "an image",
-    "remove the spaces at its start and end",
-    |text| text.trim() == text,
-);
-
-pub(super) const ABSOLUTE: Text = Text::new("an absolute path", "begin it with /", |text| {
-    text.starts_with('/')
-});
-
-pub(super) const NODE_PATH: Text = Text::new(
-    "an absolute path without ..",
-    "begin it with /, and leave out ..",
-    |text| text.starts_with('/') && no_backsteps(text),
-);
-
-pub(super) const MOUNT_PATH: Text = Text::new(
-    "a path in a container",
-    "write a path without a colon",
-    |text| !text.is_empty() && !text.contains(':'),
-);
-
-/// A path below another one.
-pub(super) const RELATIVE: Text = Text::new(
-    "a relative path without ..",
-    "do not begin it with /, and leave out ..",
-    |text| !text.starts_with('/') && no_backsteps(text),
-);
-
-/// Returns true for letters, digits and the separator, with a letter or digit at both ends.
-fn is_label(text: &str, separator: char) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == separator;
-    let ends = !text.starts_with(separator) && !text.ends_with(separator);
-    !text.is_empty() && ends && text.chars().all(inner)
+/// Lower-case letters, digits and `-`, with a letter or digit at both ends: a DNS label, of any length.
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_outer = !text.is_empty() && !text.starts_with('-') && !text.ends_with('-');
+    is_outer && text.chars().all(is_inner)
 }
 
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(|label| is_label(label, '-'))
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
-fn is_key(text: &str) -> bool {
+/// The key of a label and of other things: a name, or a domain, `/` and a name.
+pub(super) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_key_name(name),
         None => is_key_name(text),
@@ -145,21 +194,40 @@ fn is_key(text: &str) -> bool {
 }
 
 fn is_key_name(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let ends = outer(text.chars().next()) && outer(text.chars().next_back());
-    text.len() <= 63 && ends && text.chars().all(inner)
-}
-
-pub(super) fn is_key_with_domain(text: &str) -> bool {
-    text.contains('/') && is_key(text)
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_outer = is_end(text.chars().next()) && is_end(text.chars().next_back());
+    text.len() <= 63 && is_outer && text.chars().all(is_inner)
 }
 
 fn is_port_name(text: &str) -> bool {
-    let letter = text.chars().any(|c| c.is_ascii_lowercase());
-    text.len() <= 15 && letter && is_label(text, '-') && !text.contains("--")
+    let has_letter = text.chars().any(|c| c.is_ascii_lowercase());
+    text.len() <= 15 && has_letter && is_label(text) && !text.contains("--")
 }
 
-fn no_backsteps(path: &str) -> bool {
-    path.split('/').all(|part| part != "..")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_a_known_check() {
+        let rules = super::super::table::RULES.lines();
+        for (path, check) in rules.filter_map(|rule| rule.split_once(": ")) {
+            let kind = check
+                .trim_start_matches("keys ")
+                .trim_start_matches("empty or ");
+            let starts = [
+                "if ",
+                "one of ",
+                "one field ",
+                "from ",
+                "at ",
+                "1 in ",
+                "amount",
+                "port",
+            ];
+            let is_known = starts.iter().any(|start| check.starts_with(start));
+            assert!(is_known || described(kind).is_some(), "{path}: {check}");
+        }
+    }
 }

@@ -8,6 +8,5 @@
 )]
 
 mod manifests;
-mod node_condition;
 mod running;
 mod validation;

@@ -1,19 +1,10 @@
 //! What can be found on the host: code, layer, severity, and which findings it explains where both are found.
 
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Codes;
+pub(super) use crate::picture::finding::Kind;
+use crate::picture::finding::{Layer, Severity};
 use Layer::{Host, Kubelet, Pod, Runtime};
 use Severity::{Critical, Info, Warning};
-
-/// One line of the table.
-pub(super) struct Kind(&'static str, Layer, Severity, Codes);
-type Codes = &'static [&'static str];
-
-impl Kind {
-    /// A finding of this kind.
-    pub(super) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding::new(self.0, self.1, self.2, summary, next).explains(self.3)
-    }
-}
 
 const NOTHING: Codes = &[];
 /// The findings about calls that a cause on the host may explain.

@@ -78,11 +78,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Changes the path of each mount.
-    pub(crate) fn for_each_mount(&mut self, mut change: impl FnMut(&mut String)) {
+    /// The path of each mount, to change it.
+    pub(crate) fn mount_paths(&mut self) -> impl Iterator<Item = &mut String> {
         let mounts = &mut self.mounts;
         let all = mounts.hanging.iter_mut().chain(&mut mounts.slow);
-        all.for_each(|mount| change(&mut mount.path));
+        all.map(|mount| &mut mount.path)
     }
 }
 
@@ -318,7 +318,7 @@ pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
     findings.extend(pod_findings::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
     // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
-    let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys;
+    let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
     findings.extend(host.kubelet.iter().flat_map(kubelet::check));

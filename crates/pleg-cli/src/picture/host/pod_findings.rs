@@ -171,7 +171,7 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
     });
     let summary = "the sandbox of {} is listed as Ready, but has no shim";
     let next = "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again";
-    found(&SHIM_MISSING, summary, next, rows.collect()).map(Finding::destroys)
+    found(&SHIM_MISSING, summary, next, rows.collect())
 }
 
 /// Shims whose sandbox no list contains, and that keep no process.
@@ -207,7 +207,7 @@ fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
     });
     let summary = "the shim of {} does not reap an ended process";
     let next = "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`";
-    found(&SHIM_ZOMBIE, summary, next, rows).map(Finding::destroys)
+    found(&SHIM_ZOMBIE, summary, next, rows)
 }
 
 /// Containers that both lists show as Running and whose process is gone.
@@ -220,5 +220,5 @@ fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
     });
     let summary = "{} is listed as Running, but its process has ended";
     let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";
-    found(&INIT_GONE, summary, next, rows.collect()).map(Finding::destroys)
+    found(&INIT_GONE, summary, next, rows.collect())
 }

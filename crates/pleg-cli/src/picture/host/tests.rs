@@ -3,7 +3,7 @@ mod processes;
 
 use self::fake::FakeHost;
 use super::*;
-use crate::picture::finding::{Layer, Severity, arrange};
+use crate::picture::finding::{Kind, Layer, Severity, arrange};
 
 fn calls() -> Calls {
     Calls {
@@ -114,8 +114,7 @@ fn host(evidence: &str) -> Host {
 /// The findings, as they are shown, if calls are slow and this is found too.
 fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
     let mut findings = check(&host(evidence), &calls());
-    let (layer, severity) = (Layer::Runtime, Severity::Critical);
-    findings.push(Finding::new(code, layer, severity, "", ""));
+    findings.push(Kind(code, Layer::Runtime, Severity::Critical, &[]).found("", ""));
     arrange(findings)
 }
 

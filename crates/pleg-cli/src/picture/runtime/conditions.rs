@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use pleg::core::{CallError, Instant};
+use pleg::core::Instant;
 use pleg_cri::v1::StatusResponse;
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
-use crate::picture::finding::{Finding, Layer, Severity};
+use super::Failure;
+use crate::picture::finding::{Finding, Kind};
+use crate::picture::kinds::{NETWORK_NOT_READY, RUNTIME_NOT_READY};
 use crate::text::clip;
 
 /// How many conditions are kept, and how many characters of each text. containerd has three.
@@ -36,9 +37,9 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Whether a kubelet would work without this condition.
+    /// Returns true if a kubelet does not work without this condition.
     pub(crate) fn is_needed(&self) -> bool {
-        ["RuntimeReady", "NetworkReady"].contains(&&*self.name)
+        NEEDED.iter().any(|(name, ..)| *name == self.name)
     }
 }
 
@@ -46,13 +47,9 @@ impl Condition {
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.status.fmt(f)?;
-        if !self.reason.is_empty() {
-            write!(f, " ({})", self.reason)?;
-        }
-        if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
-        }
-        Ok(())
+        let texts = [(" (", &self.reason, ")"), (": ", &self.message, "")];
+        let mut texts = texts.into_iter().filter(|(_, text, _)| !text.is_empty());
+        texts.try_for_each(|(begin, text, end)| write!(f, "{begin}{text}{end}"))
     }
 }
 
@@ -66,20 +63,13 @@ impl Conditions {
         }
         self
     }
-
-    /// Those that a kubelet needs.
-    pub(crate) fn needed(&self) -> impl Iterator<Item = &Condition> {
-        self.conditions
-            .iter()
-            .filter(|condition| condition.is_needed())
-    }
 }
 
 impl From<StatusResponse> for Conditions {
     fn from(answer: StatusResponse) -> Self {
         let text = |text: String| clip(&text, MOST_TEXT).into_owned();
         let conditions = answer.status.unwrap_or_default().conditions.into_iter();
-        let kept = conditions.take(MOST).map(|condition| Condition {
+        let conditions = conditions.take(MOST).map(|condition| Condition {
             name: text(condition.r#type),
             status: condition.status,
             reason: text(condition.reason),
@@ -87,48 +77,35 @@ impl From<StatusResponse> for Conditions {
             since: None,
         });
         Self {
-            conditions: kept.collect(),
+            conditions: conditions.collect(),
             failure: None,
         }
     }
 }
 
-impl From<Result<StatusResponse, CallError>> for Conditions {
-    fn from(answer: Result<StatusResponse, CallError>) -> Self {
-        let failed = |error: CallError| Self {
-            conditions: Vec::new(),
-            failure: Some(Failure::from(&error)),
-        };
-        answer.map_or_else(failed, Self::from)
-    }
-}
+/// What a kubelet needs, and what is found without it.
+const NEEDED: [(&str, Kind, &str, &str); 2] = [
+    (
+        "NetworkReady",
+        NETWORK_NOT_READY,
+        "the runtime's network is not ready: the kubelet starts no pod that needs it",
+        "Install or repair the network plugin: its configuration (/etc/cni/net.d) and its pods.",
+    ),
+    (
+        "RuntimeReady",
+        RUNTIME_NOT_READY,
+        "the runtime says that it is not ready: the kubelet starts no pod",
+        "Read the runtime's log.",
+    ),
+];
 
-pub(crate) fn check(conditions: &Conditions) -> Vec<Finding> {
-    conditions.conditions.iter().filter_map(not_met).collect()
-}
-
-fn not_met(condition: &Condition) -> Option<Finding> {
-    let (code, layer, summary, next) = match &*condition.name {
-        "NetworkReady" => (
-            "network_not_ready",
-            Layer::Network,
-            "the runtime's network is not ready: the kubelet starts no pod that needs it",
-            "Install or repair the network plugin: its configuration (/etc/cni/net.d) and its pods.",
-        ),
-        "RuntimeReady" => (
-            "runtime_not_ready",
-            Layer::Runtime,
-            "the runtime says that it is not ready: the kubelet starts no pod",
-            "Read the runtime's log.",
-        ),
-        _ => return None,
-    };
-    if condition.status {
-        return None;
-    }
-    let finding = Finding::new(code, layer, Severity::Critical, summary, next);
-    let evidence = format!("Status: {} is {condition}", condition.name);
-    Some(finding.because(evidence))
+pub(crate) fn check(conditions: &Conditions) -> impl Iterator<Item = Finding> {
+    NEEDED.iter().filter_map(|(name, kind, summary, next)| {
+        let mut unmet = conditions.conditions.iter().filter(|c| !c.status);
+        let condition = unmet.find(|condition| condition.name == *name)?;
+        let evidence = format!("Status: {name} is {condition}");
+        Some(kind.found(*summary, *next).because(evidence))
+    })
 }
 
 #[cfg(test)]
@@ -139,17 +116,16 @@ mod tests {
 
     use super::*;
 
-    fn answer(conditions: Vec<(&str, bool, &str)>) -> Conditions {
-        let condition = |(name, status, message): (&str, bool, &str)| RuntimeCondition {
+    fn answer(name: &str, status: bool, message: &str, times: usize) -> Conditions {
+        let condition = RuntimeCondition {
             r#type: name.to_owned(),
             status,
-            reason: String::new(),
             message: message.to_owned(),
+            ..RuntimeCondition::default()
         };
+        let conditions = vec![condition; times];
         Conditions::from(StatusResponse {
-            status: Some(RuntimeStatus {
-                conditions: conditions.into_iter().map(condition).collect(),
-            }),
+            status: Some(RuntimeStatus { conditions }),
             ..StatusResponse::default()
         })
     }
@@ -163,20 +139,17 @@ mod tests {
             (31, false, "not initialized", "false: not initialized", 1),
             (61, true, "", "true", 61),
         ] {
-            last = answer(vec![("NetworkReady", status, message)]).since(&last, at(now));
+            last = answer("NetworkReady", status, message, 1).since(&last, at(now));
             let condition = &last.conditions[0];
-            assert_eq!(
-                (&*condition.to_string(), condition.since),
-                (shown, Some(at(since)))
-            );
+            assert_eq!(condition.to_string(), shown);
+            assert_eq!(condition.since, Some(at(since)), "{shown}");
         }
     }
 
     #[test]
     fn kept_conditions_are_bounded() {
-        let long = "x".repeat(10_000);
-        let kept = answer((0..1_000).map(|_| ("a", false, &*long)).collect()).conditions;
-        assert_eq!(kept.len(), MOST);
-        assert!(kept[0].message.chars().count() <= MOST_TEXT);
+        let all = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
+        assert_eq!(all.len(), MOST);
+        assert!(all[0].message.chars().count() <= MOST_TEXT);
     }
 }

@@ -4,7 +4,6 @@
 //! kubelet are made ([`lists`]). What is collected is plain data, so [`check`] finds the same in a recording.
 
 mod conditions;
-mod failure;
 mod lists;
 mod oddities;
 mod pods;
@@ -12,23 +11,26 @@ mod session;
 mod statuses;
 mod wall_clock;
 
+use std::fmt;
+
+use pleg::core::CallError;
 use pleg_cri::ConnectError;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::conditions::Conditions;
-pub(crate) use self::conditions::check as check_conditions;
-pub(crate) use self::failure::Failure;
+pub(crate) use self::conditions::{Conditions, check as check_conditions};
 pub(crate) use self::lists::Lists;
-pub(crate) use self::pods::Pods;
-pub(crate) use self::pods::check as check_pods;
-pub(crate) use self::session::Session;
-#[cfg(test)]
-pub(crate) use self::statuses::Problem;
-pub(crate) use self::statuses::{Problems, Statuses};
-pub(crate) use self::wall_clock::{Reading, WallClock};
-use super::finding::{Finding, Layer, Severity};
+pub(crate) use self::pods::{Pods, check as check_pods};
+pub(crate) use self::session::collect;
+pub(crate) use self::statuses::{Problem, Statuses, check_problems};
+pub(crate) use self::wall_clock::WallClock;
+use super::finding::Finding;
 use super::generator::{self, Generator};
 use super::host::Calls;
+use super::kinds;
+use crate::text::clip;
+
+/// How many characters of an error's message are recorded.
+const MOST_MESSAGE: usize = 300;
 
 /// What the runtime shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,99 +64,101 @@ pub(crate) struct Unusable {
 
 impl From<ConnectError> for Unusable {
     fn from(error: ConnectError) -> Self {
-        let silent = matches!(
-            error,
-            ConnectError::Silent { .. } | ConnectError::Unresponsive { .. }
-        );
+        use ConnectError::{PermissionDenied, Silent, Unresponsive};
         Self {
-            silent,
-            denied: matches!(error, ConnectError::PermissionDenied { .. }),
+            silent: matches!(error, Silent { .. } | Unresponsive { .. }),
+            denied: matches!(error, PermissionDenied { .. }),
             why: error.to_string(),
         }
     }
 }
 
+/// An error of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Failure {
+    /// As `CallErrorKind::as_str`.
+    pub(crate) kind: String,
+    /// The runtime's own words. Empty in a redacted recording.
+    pub(crate) message: String,
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        Self {
+            kind: error.kind.as_str().to_owned(),
+            message: clip(&error.message, MOST_MESSAGE).into_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kind, &*self.message) {
+            (kind, "") => f.write_str(kind),
+            (kind, message) => write!(f, "{kind}: {message}"),
+        }
+    }
+}
+
 impl Evidence {
-    /// What the calls showed, as far as it decides what the host's evidence means.
+    /// The results of the calls, as far as they decide what the host's evidence means.
     pub(crate) fn calls(&self) -> Calls {
         let silent = match &self.unusable {
             Some(unusable) => unusable.silent,
-            None => self.stream.reason("runtime_silent").is_some(),
+            None => self.stream.has(kinds::RUNTIME_SILENT.0),
         };
-        let mut calls = Calls {
-            slow: silent || self.lists.are_slow() || self.statuses.are_slow(),
-            ..Calls::default()
-        };
-        self.pods.name_in(&mut calls);
-        if self.unusable.is_none() && self.lists.succeeded() {
-            calls.listed = Some(self.pods.listed.clone());
-        }
-        calls
+        let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
+        let listed = self.unusable.is_none() && self.lists.succeeded();
+        self.pods.calls(slow, listed)
     }
 }
 
 /// The findings about the runtime.
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {
+        // What failed because of that says nothing of the node.
+        return unusable;
+    }
+    // What is examined here more closely than by the generator.
+    let is_examined = |code| match code {
+        "list_slow" | "list_failed" => true,
+        "runtime_silent" => !unusable.is_empty(),
+        _ => false,
+    };
+    let mut findings = generator::check(&evidence.stream);
+    findings.retain(|finding| !is_examined(finding.code));
+    findings.splice(0..0, unusable);
     findings.extend(conditions::check(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));
     findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
     findings.extend(pods::check(&evidence.pods));
-    // What this examines more closely than the generator does.
-    let examined = ["list_slow", "list_failed"];
-    let said = generator::check(&evidence.stream).into_iter();
-    findings.extend(said.filter(|finding| !examined.contains(&finding.code)));
     findings.extend(wall_clock::check(&evidence.wall_clock));
-    // What the probes say later of the runtime as a whole, the diagnosis has said.
-    if let Some(unusable) = &evidence.unusable {
-        let mut keep = unusable.silent;
-        findings.retain(|finding| finding.code != RUNTIME_SILENT || std::mem::take(&mut keep));
-        if unusable.denied {
-            // What failed because of that says nothing of the node.
-            findings.retain(|finding| finding.code == NOT_EXAMINED);
-        }
-    }
     findings
 }
 
-const RUNTIME_SILENT: &str = "runtime_silent";
-const RUNTIME_UNREACHABLE: &str = "runtime_unreachable";
-/// The findings that are over when the runtime answers.
-pub(crate) const UNUSABLE: [&str; 3] = [RUNTIME_SILENT, RUNTIME_UNREACHABLE, NOT_EXAMINED];
-
 /// The finding that there is nothing to say of the node.
-pub(crate) const NOT_EXAMINED: &str = "not_examined";
+pub(crate) const NOT_EXAMINED: &str = kinds::NOT_EXAMINED.0;
+/// The findings that are over when the runtime answers.
+pub(super) const UNUSABLE: [&str; 3] =
+    [kinds::RUNTIME_SILENT.0, kinds::UNREACHABLE.0, NOT_EXAMINED];
 
 pub(crate) fn unusable(unusable: &Unusable) -> Finding {
-    if unusable.denied {
-        let summary = "the runtime was not examined: this user may not ask it";
-        let next = "Run pleg doctor as root.";
-        let finding = Finding::new(
-            NOT_EXAMINED,
-            Layer::Runtime,
-            Severity::Warning,
-            summary,
-            next,
-        );
-        return finding
-            .because(unusable.why.clone())
-            .explains(generator::EXPLAINED_BY_SILENCE);
-    }
-    let (code, summary, next) = match unusable.silent {
-        true => (
-            RUNTIME_SILENT,
-            "the runtime does not answer",
-            generator::SILENT_NEXT,
+    let found = match (unusable.denied, unusable.silent) {
+        (true, _) => kinds::NOT_EXAMINED.found(
+            "the runtime was not examined: this user may not ask it",
+            "Run pleg doctor as root.",
         ),
-        false => (
-            RUNTIME_UNREACHABLE,
+        (false, true) => {
+            kinds::RUNTIME_SILENT.found("the runtime does not answer", generator::SILENT_NEXT)
+        }
+        (false, false) => kinds::UNREACHABLE.found(
             "the runtime cannot be reached",
             "Start the runtime, or correct the endpoint (-r unix:///path).",
         ),
     };
-    Finding::new(code, Layer::Runtime, Severity::Critical, summary, next)
-        .because(unusable.why.clone())
-        .explains(generator::EXPLAINED_BY_SILENCE)
+    found.because(&unusable.why)
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg::core::{ContainerState, Id, PodUid, PodView, SandboxState, SandboxStatus, WallTime};
+use pleg::core::{
+    ContainerState, ContainerStatus, Id, PodView, SandboxState, SandboxStatus, WallTime,
+};
 use serde::{Deserialize, Serialize};
 
 use super::oddities::{self, Oddity};
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Finding;
 use crate::picture::host::Calls;
+use crate::picture::kinds::{DEAD_CONTAINERS, DEAD_SANDBOXES, NO_ADDRESS};
+use crate::record;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
@@ -37,7 +41,6 @@ pub(crate) struct Pods {
     pub(crate) listed: BTreeMap<String, bool>,
 }
 
-/// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pod {
@@ -54,41 +57,29 @@ pub(crate) struct Pod {
 impl Pods {
     /// Both snapshots of the cache, the second as of `now`.
     pub(crate) fn new(before: &[PodView], after: &[PodView], now: WallTime) -> Self {
-        let ready: BTreeSet<&Id> = before.iter().flat_map(ready).collect();
-        let running: BTreeSet<&Id> = before
-            .iter()
-            .flat_map(|view| running(view).map(|(id, _)| id))
-            .collect();
-        let (oddities, restarted) = oddities::find(before, after, now);
         let mut pods = Self {
-            oddities,
-            restarted,
+            oddities: oddities::find(before, after, now),
+            restarted: oddities::restarted(after, now),
             ..Self::default()
         };
-        for view in before.iter().chain(after) {
-            let sandboxes = view.status.sandboxes.iter();
-            let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady));
-            let containers = view.status.containers.iter();
-            let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited));
-            for (id, lives) in sandboxes.chain(containers) {
-                *pods.listed.entry(id.to_string()).or_default() |= lives;
-            }
+        for (id, lives, _) in before.iter().chain(after).flat_map(objects) {
+            *pods.listed.entry(id.to_string()).or_default() |= lives;
         }
+        let ready_before = before.iter().flat_map(ready).map(|s| &s.id);
+        let running_before = before.iter().flat_map(running).map(|c| &c.id);
+        let before: BTreeSet<&Id> = ready_before.chain(running_before).collect();
         for view in after {
             pods.count(view);
             let status = &view.status;
-            let name = pod_name(&status.namespace, &status.name, &status.uid);
-            let sandboxes = status.sandboxes.iter().map(|s| s.id.to_string());
-            let still_ready = self::ready(view).filter(|id| ready.contains(id));
-            let still_running = self::running(view).filter(|(id, _)| running.contains(id));
+            let ready = ready(view).filter(|s| before.contains(&s.id));
+            let running = running(view).filter(|c| before.contains(&c.id));
+            let running = running.map(|c| (c.id.to_string(), c.name.to_string()));
             pods.pods.push(Pod {
                 uid: status.uid.to_string(),
-                name,
-                sandboxes: sandboxes.collect(),
-                ready: still_ready.map(ToString::to_string).collect(),
-                running: still_running
-                    .map(|(id, name)| (id.to_string(), name.to_owned()))
-                    .collect(),
+                name: record::Pod::from(&**status).shown(),
+                sandboxes: status.sandboxes.iter().map(|s| s.id.to_string()).collect(),
+                ready: ready.map(|s| s.id.to_string()).collect(),
+                running: running.collect(),
             });
         }
         pods
@@ -116,129 +107,91 @@ impl Pods {
         self.superfluous_sandboxes += sandboxes.skip(1).filter(dead).count();
     }
 
-    pub(crate) const fn total(&self) -> usize {
-        self.pods.len()
-    }
-
     /// The name of a pod, or its uid.
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
-        let mut pods = self.pods.iter();
-        pods.find(|pod| pod.uid == uid).map_or(uid, |pod| &pod.name)
-    }
-
-    /// The names by which findings about the host name pods.
-    pub(crate) fn name_in(&self, calls: &mut Calls) {
-        for pod in &self.pods {
-            let name = || pod.name.clone();
-            calls.pods.insert(pod.uid.clone(), name());
-            let ids = pod.sandboxes.iter().chain(pod.running.keys());
-            calls.sandboxes.extend(ids.map(|id| (id.clone(), name())));
-            calls
-                .ready
-                .extend(pod.ready.iter().map(|id| (id.clone(), name())));
-            let running = pod.running.iter();
-            let running =
-                running.map(|(id, container)| (id.clone(), format!("{} {container}", pod.name)));
-            calls.running.extend(running);
+        match self.pods.iter().find(|pod| pod.uid == uid) {
+            Some(pod) => &pod.name,
+            None if uid.is_empty() => "a pod that is gone",
+            None => uid,
         }
     }
-}
 
-/// `namespace/name`, or the uid of a pod whose name is not known.
-pub(super) fn pod_name(namespace: &str, name: &str, uid: &PodUid) -> String {
-    match name {
-        "" => uid.to_string(),
-        _ => format!("{namespace}/{name}"),
+    /// The results of the calls, as far as they decide what the host's evidence means. If the last lists failed, only names: pods may
+    /// have changed since.
+    pub(crate) fn calls(&self, slow: bool, listed: bool) -> Calls {
+        let mut calls = Calls {
+            slow,
+            listed: listed.then(|| self.listed.clone()),
+            ..Calls::default()
+        };
+        for pod in &self.pods {
+            let named = |id: &String| (id.clone(), pod.name.clone());
+            calls.pods.extend([named(&pod.uid)]);
+            let ids = pod.sandboxes.iter().chain(pod.running.keys());
+            calls.sandboxes.extend(ids.map(named));
+            if listed {
+                calls.ready.extend(pod.ready.iter().map(named));
+                let name = |container| format!("{} {container}", pod.name);
+                let running = pod.running.iter().map(|(id, c)| (id.clone(), name(c)));
+                calls.running.extend(running);
+            }
+        }
+        calls
     }
 }
 
-fn ready(view: &PodView) -> impl Iterator<Item = &Id> {
+/// The sandboxes and containers of a pod: id, whether it has not ended, and when it was created.
+pub(super) fn objects(view: &PodView) -> impl Iterator<Item = (&Id, bool, Option<WallTime>)> {
     let sandboxes = view.status.sandboxes.iter();
-    let ready = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready);
-    ready.map(|sandbox| &sandbox.id)
-}
-
-fn running(view: &PodView) -> impl Iterator<Item = (&Id, &str)> {
+    let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady, s.created_at));
     let containers = view.status.containers.iter();
-    let running = containers.filter(|container| container.state == ContainerState::Running);
-    running.map(|container| (&container.id, &*container.name))
+    let containers = containers.map(|c| (&c.id, c.state != ContainerState::Exited, c.created_at));
+    sandboxes.chain(containers)
 }
 
-pub(crate) fn check(pods: &Pods) -> Vec<Finding> {
-    let mut findings = oddities::check(pods);
-    findings.extend(dead(pods));
-    findings.extend(dead_sandboxes(pods));
-    findings.extend(without_address(pods));
-    findings
+pub(super) fn ready(view: &PodView) -> impl Iterator<Item = &SandboxStatus> {
+    let sandboxes = view.status.sandboxes.iter();
+    sandboxes.filter(|sandbox| sandbox.state == SandboxState::Ready)
+}
+
+pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> {
+    let containers = view.status.containers.iter();
+    containers.filter(|container| container.state == ContainerState::Running)
+}
+
+pub(crate) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
+    let others = [dead(pods), dead_sandboxes(pods), without_address(pods)];
+    oddities::check(pods).chain(others.into_iter().flatten())
 }
 
 fn dead(pods: &Pods) -> Option<Finding> {
-    if pods.dead < MANY_DEAD && pods.superfluous < MANY_SUPERFLUOUS {
-        return None;
-    }
-    let finding = Finding::new(
-        "dead_containers",
-        Layer::Calls,
-        Severity::Warning,
-        format!(
-            "{} dead containers make every list slower and larger",
-            pods.dead
-        ),
-        "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
-         remove them (crictl rm).",
-    )
-    .destroys();
-    let finding = finding.because(format!(
-        "{} running, {} dead; {} of them beyond the newest of their name; {} dead sandboxes",
-        pods.running, pods.dead, pods.superfluous, pods.dead_sandboxes
-    ));
-    Some(finding.explains(&["list_slow", "list_large"]))
+    let (dead, superfluous, sandboxes) = (pods.dead, pods.superfluous, pods.dead_sandboxes);
+    let summary = format!("{dead} dead containers make every list slower and larger");
+    let next = "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
+                remove them (crictl rm).";
+    let evidence = format!(
+        "{} running, {dead} dead; {superfluous} of them beyond the newest of their name; {sandboxes} dead sandboxes",
+        pods.running
+    );
+    let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
+    are_many.then(|| DEAD_CONTAINERS.found(summary, next).because(evidence))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
-    if pods.superfluous_sandboxes < MANY_SUPERFLUOUS {
-        return None;
-    }
-    let finding = Finding::new(
-        "dead_sandboxes",
-        Layer::Calls,
-        Severity::Warning,
-        format!("{} dead sandboxes make every list slower and larger", pods.dead_sandboxes),
-        "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).",
-    )
-    .destroys();
-    let finding = finding.because(format!(
-        "{} of them are not the newest of their pod",
-        pods.superfluous_sandboxes
-    ));
-    Some(finding.explains(&["list_slow", "list_large"]))
+    let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
+    let summary = format!("{dead} dead sandboxes make every list slower and larger");
+    let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
+    let evidence = format!("{superfluous} of them are not the newest of their pod");
+    let are_many = superfluous >= MANY_SUPERFLUOUS;
+    are_many.then(|| DEAD_SANDBOXES.found(summary, next).because(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {
-    let names: Vec<&str> = pods
-        .without_address
-        .iter()
-        .map(|uid| pods.name(uid))
-        .collect();
-    let summary = match names.as_slice() {
-        [] => return None,
-        [name] => format!("the sandbox of {name} is ready, but has no address"),
-        [first, rest @ ..] => format!(
-            "the sandboxes of {first} and {} more are ready, but have no address",
-            rest.len()
-        ),
-    };
-    let finding = Finding::new(
-        "sandbox_without_address",
-        Layer::Network,
-        Severity::Warning,
-        summary,
+    let line = "PodSandboxStatus has no address, and not the host's network";
+    let line = |uid: &String| (pods.name(uid).to_owned(), line.to_owned());
+    NO_ADDRESS.about(
+        pods.without_address.iter().map(line),
+        "{}: the sandbox is ready, but has no address",
         "Read the log of the network plugin; see whether it has addresses left; delete the pods.",
-    );
-    let shown = names.iter().take(10);
-    Some(shown.fold(finding, |finding, name| {
-        finding.because(format!(
-            "{name}: PodSandboxStatus has no address, and not the host's network"
-        ))
-    }))
+    )
 }

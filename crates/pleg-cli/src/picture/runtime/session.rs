@@ -1,27 +1,25 @@
 //! Reads the node for some time, as an agent does.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use pleg::core::{Id, Instant, Kind, PodView, SandboxState, Settings};
-use pleg::runtime::clock::Clock;
+use pleg::core::{CallError, Id, Instant, PodView, SandboxState, Settings, WallTime};
 use pleg::runtime::{Runtime as _, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
-use pleg_cri::{CriClient, CriConfig, CriRuntime, diagnose};
+use pleg_cri::{CriClient, CriConfig, CriRuntime};
 
-use super::lists::{self, RECEIVED};
+use super::lists::{self, DEADLINE, RECEIVED};
 use super::pods::Pods;
 use super::statuses::{Problem, Statuses, is_slow};
-use super::wall_clock::{Reading, WallClock};
-use super::{Conditions, Evidence, Unusable};
+use super::wall_clock::WallClock;
+use super::{Conditions, Evidence, Failure, Unusable};
 use crate::args::EventsPolicy;
 use crate::connect::Target;
-use crate::meter::{Key, Meter, Subject, Timing};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
 use crate::picture::generator::Generator;
-use crate::runtime_calls::LIST_SANDBOXES;
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -34,186 +32,132 @@ const PROBE: Duration = Duration::from_secs(5);
 /// How many pods are read at once, or asked whether they are on the host's network.
 const PARALLEL: usize = 4;
 
-/// A generator that reads the node.
-pub(crate) struct Session {
-    pleg: Pleg,
-    clock: Clock,
-    events: Subscription,
-    meter: Meter,
-    runtime: CriRuntime,
-    client: CriClient,
-    began: Reading,
-    before: Vec<PodView>,
-    evidence: Evidence,
+/// Reads the whole node, watches it for this time, and reads it once more. The host is examined while the node is watched.
+/// `origin` is what the wall clock showed at the origin of instants, as it was set at the start.
+pub(crate) async fn collect<T>(
+    target: &Target,
+    events: EventsPolicy,
+    duration: Duration,
+    origin: WallTime,
+    host: impl Future<Output = T>,
+) -> anyhow::Result<(Evidence, T)> {
+    let mut settings = Settings::default();
+    settings.relist_period_max = RELIST;
+    settings.relist_period_unproven = RELIST;
+    settings.probe_period = PROBE;
+    let (meter, client, endpoint) = (target.meter(), target.client(DEADLINE)?, target.endpoint()?);
+    meter.keep_each();
+    let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
+    let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
+    let mut builder = target.builder(events, settings)?;
+    let events = builder.subscribe();
+    let pleg = builder.spawn()?;
+    // If it fails, there is nothing to compare with.
+    let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
+    let (clock, before) = (pleg.clock(), pleg.snapshot());
+    let until = clock.now().after(duration);
+    let (host, found, conditions, lists, mut stream, ()) = tokio::join!(
+        host,
+        runtime.diagnose(),
+        client.status(),
+        lists::collect(&runtime, until),
+        watch(&pleg, events, until),
+        read_statuses(&pleg, &before, until),
+    );
+    // If it fails, what is known is old, and health says so.
+    let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
+    let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
+    let problems = Problem::all(&health.pod_problems(), clock.now());
+    stream.end(&health.current(), &counters, clock.now());
+    // This ends the calls that hang, so that they are measured.
+    pleg.shutdown().await;
+    let mut calls = meter.each();
+    repeat_slow(&runtime, &mut calls).await;
+    let mut pods = Pods::new(&before, &views, clock.wall());
+    pods.without_address = without_address(&client, &views).await;
+    let step = clock.wall_at(Instant::ORIGIN).nanos_since(origin);
+    let mut evidence = Evidence {
+        endpoint: endpoint.to_string(),
+        simulated: target.is_embedded(),
+        lists,
+        statuses: Statuses::new(&calls, &views, problems),
+        stream,
+        pods,
+        wall_clock: WallClock::new(step, clock.wall(), &views),
+        ..Evidence::default()
+    };
+    match found {
+        Ok(found) => (evidence.name, evidence.version) = (found.name, found.version),
+        Err(error) => evidence.unusable = Some(Unusable::from(error)),
+    }
+    match conditions {
+        Ok(answer) => evidence.conditions = Conditions::from(answer),
+        Err(error) => evidence.conditions.failure = Some(Failure::from(&error)),
+    }
+    Ok((evidence, host))
 }
 
-impl Session {
-    /// Starts to read the node. Returns when all of it has been read, or some seconds later.
-    pub(crate) async fn start(
-        target: &Target,
-        events: EventsPolicy,
-        began: Reading,
-    ) -> anyhow::Result<Self> {
-        let mut settings = Settings::default();
-        settings.relist_period_max = RELIST;
-        settings.relist_period_unproven = RELIST;
-        settings.probe_period = PROBE;
-        let meter = target.meter();
-        meter.keep_each();
-        let mut builder = target.builder(events, settings)?;
-        let events = builder.subscribe();
-        let pleg = builder.spawn()?;
-        let endpoint = target.endpoint()?;
-        let config = CriConfig::new(endpoint.clone())
-            .with_message_limit(RECEIVED)
-            .with_unary_lists();
-        let session = Self {
-            runtime: CriRuntime::new(config.with_call_deadline(lists::DEADLINE))?,
-            client: target.client(lists::DEADLINE)?,
-            clock: pleg.clock(),
-            pleg,
-            events,
-            meter,
-            began,
-            before: Vec::new(),
-            evidence: Evidence {
-                endpoint: endpoint.to_string(),
-                simulated: target.is_embedded(),
-                ..Evidence::default()
-            },
-        };
-        Ok(session.read().await)
-    }
-
-    async fn read(mut self) -> Self {
-        // If it fails, there is nothing to compare with.
-        let _late = tokio::time::timeout(READ, self.pleg.wait_until_synced()).await;
-        self.before = self.pleg.snapshot();
-        self
-    }
-
-    /// Reads the node for this time.
-    pub(crate) async fn watch(&mut self, duration: Duration) {
-        let until = self.clock.now().after(duration);
-        let endpoint = self.runtime.config().endpoint.clone();
-        let (pleg, clock) = (&self.pleg, self.clock);
-        let stream = &mut self.evidence.stream;
-        let (found, conditions, lists, (), ()) = tokio::join!(
-            diagnose(&endpoint),
-            self.client.status(),
-            lists::collect(&self.runtime, clock, until),
-            watch(pleg, &mut self.events, stream, until),
-            read_statuses(pleg, &self.before, until),
-        );
-        match found {
-            Ok(version) => {
-                self.evidence.name = version.name;
-                self.evidence.version = version.version;
+/// Makes the slowest calls about single pods once more, one after the other. What is fast then was slow only
+/// because the whole node was read at once.
+async fn repeat_slow(runtime: &CriRuntime, calls: &mut BTreeMap<Key, Timing>) {
+    let clock = runtime.clock();
+    let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
+    let mut slow: Vec<(&Key, &mut Timing)> = slow.collect();
+    slow.sort_by_key(|(_, timing)| Reverse(timing.longest));
+    let repeat = async {
+        for (key, timing) in slow {
+            let began = clock.now();
+            if repeat(runtime, key).await.is_ok() {
+                timing.longest = timing.longest.min(clock.now().since(began));
             }
-            Err(error) => self.evidence.unusable = Some(Unusable::from(error)),
         }
-        self.evidence.conditions = Conditions::from(conditions);
-        self.evidence.lists = lists;
-    }
-
-    /// Reads the node once more, and returns what was found.
-    pub(crate) async fn end(mut self) -> Evidence {
-        // If it fails, what is known is old, and health says so.
-        let _late = tokio::time::timeout(READ, self.pleg.relist_now()).await;
-        let (now, views) = (self.clock.now(), self.pleg.snapshot());
-        let health = self.pleg.health();
-        let problems = health.pod_problems();
-        let problems = problems.iter().map(|p| Problem::new(p, now)).collect();
-        let mut evidence = std::mem::take(&mut self.evidence);
-        let mut calls = self.meter.each();
-        self.repeat_slow(&mut calls).await;
-        evidence.statuses = Statuses::new(&calls, &views, problems);
-        evidence
-            .stream
-            .end(&health.current(), &self.pleg.counters(), now);
-        evidence.wall_clock = WallClock::new(self.began, &views);
-        evidence.pods = Pods::new(&self.before, &views, self.clock.wall());
-        evidence.pods.without_address = self.without_address(&views).await;
-        self.pleg.shutdown().await;
-        evidence
-    }
-
-    /// Makes the slowest calls about single pods once more, one after the other. What is fast then was slow only
-    /// because the whole node was read at once.
-    async fn repeat_slow(&self, calls: &mut BTreeMap<Key, Timing>) {
-        let mut slow: Vec<_> = calls
-            .iter_mut()
-            .filter(|(_, timing)| is_slow(timing))
-            .collect();
-        slow.sort_by_key(|(_, timing)| Reverse(timing.longest));
-        let repeat = async {
-            for (key, timing) in slow {
-                let began = self.clock.now();
-                let answered = read(&self.runtime, key).await;
-                if answered {
-                    timing.longest = timing.longest.min(self.clock.now().since(began));
-                }
-            }
-        };
-        let _late = tokio::time::timeout(READ, repeat).await;
-    }
-
-    /// The pods with a ready sandbox that has no address and is not on the host's network.
-    async fn without_address(&self, views: &[PodView]) -> Vec<String> {
-        let ready = |view: &&PodView| {
-            let sandbox = view.status.sandboxes.first();
-            sandbox.is_some_and(|s| s.state == SandboxState::Ready && s.details.ips.is_empty())
-        };
-        let asked = views.iter().filter(ready).filter_map(|view| {
-            let sandbox = view.status.sandboxes.first()?;
-            Some(async {
-                let lacks = self.lacks_address(&sandbox.id).await;
-                lacks.then(|| view.status.uid.to_string())
-            })
-        });
-        let mut answers = futures::stream::iter(asked).buffer_unordered(PARALLEL);
-        let mut pods = Vec::new();
-        let collect = async {
-            while let Some(pod) = answers.next().await {
-                pods.extend(pod);
-            }
-        };
-        let _late = tokio::time::timeout(READ, collect).await;
-        pods.sort();
-        pods
-    }
-
-    async fn lacks_address(&self, id: &Id) -> bool {
-        let request = PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_string(),
-            verbose: false,
-        };
-        let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
-        let answer = self.client.call(path, request).await;
-        let status = answer.ok().and_then(|a: PodSandboxStatusResponse| a.status);
-        let Some(status) = status else { return false };
-        let options = status.linux.and_then(|linux| linux.namespaces?.options);
-        let on_host = options.is_some_and(|options| options.network() == NamespaceMode::Node);
-        let has_address = status.network.is_some_and(|network| !network.ip.is_empty());
-        !on_host && !has_address
-    }
+    };
+    let _late = tokio::time::timeout(READ, repeat).await;
 }
 
-/// Makes a call of the log again. Returns whether it was answered.
-async fn read(runtime: &CriRuntime, (operation, subject): &Key) -> bool {
-    match subject {
-        Subject::Node | Subject::Runtime => false,
-        Subject::Id(id) if *operation == Kind::Sandbox.status_operation() => {
-            runtime.sandbox_status(id).await.is_ok()
-        }
-        Subject::Id(id) => runtime.container_status(id).await.is_ok(),
-        Subject::Pod(uid) => {
-            let scope = Scope::Pod(uid.clone());
-            match *operation {
-                LIST_SANDBOXES => runtime.list_sandboxes(&scope, &mut |_| ()).await.is_ok(),
-                _ => runtime.list_containers(&scope, &mut |_| ()).await.is_ok(),
-            }
-        }
+/// The pods with a ready sandbox that has no address and is not on the host's network.
+async fn without_address(client: &CriClient, views: &[PodView]) -> Vec<String> {
+    let mut pods = BTreeSet::new();
+    let reads = views.iter().filter_map(|view| {
+        let sandbox = view.status.sandboxes.first()?;
+        let is_read = sandbox.state == SandboxState::Ready && sandbox.details.ips.is_empty();
+        is_read.then_some(async {
+            let lacks = lacks_address(client, &sandbox.id).await;
+            lacks.then(|| view.status.uid.to_string())
+        })
+    });
+    let answers = futures::stream::iter(reads).buffer_unordered(PARALLEL);
+    let collect = answers.for_each(|pod| {
+        pods.extend(pod);
+        std::future::ready(())
+    });
+    let _late = tokio::time::timeout(READ, collect).await;
+    pods.into_iter().collect()
+}
+
+async fn lacks_address(client: &CriClient, id: &Id) -> bool {
+    let request = PodSandboxStatusRequest {
+        pod_sandbox_id: id.to_string(),
+        verbose: false,
+    };
+    let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
+    let answer = client.call(path, request).await;
+    let status = answer.ok().and_then(|a: PodSandboxStatusResponse| a.status);
+    let Some(status) = status else { return false };
+    let options = status.linux.and_then(|linux| linux.namespaces?.options);
+    let on_host = options.is_some_and(|options| options.network() == NamespaceMode::Node);
+    let has_address = status.network.is_some_and(|network| !network.ip.is_empty());
+    !on_host && !has_address
+}
+
+/// Makes a call again.
+async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallError> {
+    let (scope, id) = (Scope::Pod(id.as_str().into()), Id::from(id.as_str()));
+    match *operation {
+        LIST_SANDBOXES => runtime.list_sandboxes(&scope, &mut |_| ()).await,
+        LIST_CONTAINERS => runtime.list_containers(&scope, &mut |_| ()).await,
+        SANDBOX_STATUS => runtime.sandbox_status(&id).await.map(drop),
+        _ => runtime.container_status(&id).await.map(drop),
     }
 }
 
@@ -229,19 +173,18 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
 }
 
 /// Looks at health again and again, and counts what changes.
-async fn watch(pleg: &Pleg, events: &mut Subscription, stream: &mut Generator, until: Instant) {
-    let (clock, health) = (pleg.clock(), pleg.health());
+async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
+    let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);
-    let end = clock.sleep_until(until);
-    tokio::pin!(end);
+    let mut end = Box::pin(clock.sleep_until(until));
     loop {
         tokio::select! {
-            () = &mut end => return,
+            () = &mut end => return stream,
             _ = looks.tick() => stream.watch(&health.current(), clock.now()),
-            Some(delivery) = events.next() => match delivery {
-                Delivery::Event(event) if !event.initial => stream.changes += 1,
-                _ => {}
-            },
+            Some(delivery) = events.next() => {
+                let is_change = matches!(delivery, Delivery::Event(event) if !event.initial);
+                stream.changes += u64::from(is_change);
+            }
         }
     }
 }

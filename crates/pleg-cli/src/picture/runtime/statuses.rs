@@ -1,17 +1,19 @@
 //! How long the calls about single pods take, and which of them hang or fail.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::PodProblem;
-use pleg::core::{Instant, PodView};
+use pleg::core::{Id, Instant, PodView};
+use pleg::{PodProblem, PodProblemKind};
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
-use super::pods::{Pod, Pods, pod_name};
+use super::Failure;
+use super::pods::{Pods, objects};
 use crate::figures::{median, millis, quantile, span};
-use crate::meter::{Key, Subject, Timing};
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Timing};
+use crate::picture::finding::Finding;
+use crate::picture::kinds::{PODS_FAILING, PODS_HUNG, STATUS_SLOW};
+use crate::record;
 use crate::text::short;
 
 /// A call that is not answered for longer hangs.
@@ -20,8 +22,6 @@ const HANGS: Duration = Duration::from_secs(2);
 const SLOW: f64 = 1000.0;
 /// How many calls and pods are recorded by name.
 const MOST: usize = 100;
-/// How many lines of evidence a finding has.
-const SHOWN: usize = 10;
 
 /// The calls about single pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,6 +68,9 @@ pub(crate) struct SlowPod {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Problem {
     pub(crate) pod: String,
+    /// Recorded with the other names of pods.
+    #[serde(skip)]
+    pub(crate) name: String,
     /// As `PodProblemKind::as_str`.
     pub(crate) kind: String,
     pub(crate) operation: String,
@@ -78,70 +81,55 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(problem: &PodProblem, now: Instant) -> Self {
-        let id = problem.id.as_ref();
-        Self {
+    /// The problems that a generator names.
+    pub(crate) fn all(problems: &[PodProblem], now: Instant) -> Vec<Self> {
+        let problem = |problem: &PodProblem| Self {
             pod: problem.pod.uid.to_string(),
+            name: record::Pod::from(&problem.pod).shown(),
             kind: problem.kind.as_str().to_owned(),
             operation: problem.operation.to_owned(),
-            id: id.map(ToString::to_string).unwrap_or_default(),
+            id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
             container: problem.container.to_string(),
             seconds: now.since(problem.since).as_secs_f64().round(),
             failure: problem.error.as_deref().map(Failure::from),
-        }
+        };
+        problems.iter().map(problem).collect()
     }
 
     fn hangs(&self) -> bool {
-        self.kind == pleg::PodProblemKind::Hung.as_str()
+        self.kind == PodProblemKind::Hung.as_str()
     }
 
-    fn shown(&self, pods: &Pods) -> String {
-        let mut text = format!("{}: {}", pods.name(&self.pod), self.operation);
-        if !self.container.is_empty() {
-            text = format!("{text} of {}", self.container);
-        }
-        if !self.id.is_empty() {
-            text = format!("{text} ({})", short(&self.id));
-        }
+    fn shown(&self) -> String {
+        let of = match &*self.container {
+            "" => String::new(),
+            container => format!(" of {container}"),
+        };
+        let call = format!("{}{of}{}", self.operation, with_id(&self.id));
         match &self.failure {
-            _ if self.hangs() => format!("{text}: no answer for {} s", self.seconds),
-            Some(failure) => format!("{text}: {failure}"),
-            None => format!("{text}: listed, but its status is NotFound"),
+            _ if self.hangs() => format!("{call}: no answer for {} s", self.seconds),
+            Some(failure) => format!("{call}: {failure}"),
+            None => format!("{call}: listed, but its status is NotFound"),
         }
     }
 }
 
-/// The problems of pods that a generator names, with their names.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Problems {
-    statuses: Statuses,
-    pods: Pods,
+impl PodCall {
+    fn is_late(&self) -> bool {
+        self.hangs || self.millis >= SLOW
+    }
+
+    fn shown(&self) -> String {
+        let hangs = if self.hangs { "no answer for " } else { "" };
+        let (id, time) = (with_id(&self.id), span(self.millis));
+        format!("{}{id}: {hangs}{time}", self.operation)
+    }
 }
 
-impl Problems {
-    pub(crate) fn new(problems: &[PodProblem], now: Instant) -> Self {
-        let mut all = Self::default();
-        for problem in problems {
-            let name = &problem.pod;
-            all.add(
-                Problem::new(problem, now),
-                pod_name(&name.namespace, &name.name, &name.uid),
-            );
-        }
-        all
-    }
-
-    pub(crate) fn add(&mut self, problem: Problem, name: String) {
-        self.pods.pods.push(Pod {
-            uid: problem.pod.clone(),
-            name,
-            ..Pod::default()
-        });
-        self.statuses.problems.push(problem);
-    }
-
-    pub(crate) fn check(&self) -> Vec<Finding> {
-        check(&self.statuses, &self.pods)
+fn with_id(id: &str) -> String {
+    match id {
+        "" => String::new(),
+        id => format!(" ({})", short(id)),
     }
 }
 
@@ -151,217 +139,103 @@ impl Statuses {
         views: &[PodView],
         problems: Vec<Problem>,
     ) -> Self {
-        let pods = pods_by_id(views);
-        let mut all: Vec<PodCall> = Vec::new();
-        let mut of_pods: BTreeMap<&str, f64> = BTreeMap::new();
-        for ((operation, subject), timing) in calls {
-            let (pod, id) = match subject {
-                Subject::Node | Subject::Runtime => continue,
-                Subject::Pod(uid) => (uid.as_str(), ""),
-                Subject::Id(id) => (
-                    pods.get(id.as_str()).copied().unwrap_or_default(),
-                    id.as_str(),
-                ),
+        let ids = |view| objects(view).map(move |(id, ..)| (id.as_str(), view.status.uid.as_str()));
+        let pods: BTreeMap<&str, &str> = views.iter().flat_map(ids).collect();
+        let call = |((operation, id), timing): (&Key, &Timing)| {
+            let (pod, id) = match *operation {
+                LIST_SANDBOXES | LIST_CONTAINERS => (id.as_str(), ""),
+                _ => (*pods.get(id.as_str()).unwrap_or(&""), id.as_str()),
             };
-            let longest = millis(timing.longest);
-            if !id.is_empty() {
-                *of_pods.entry(pod).or_default() += longest;
-            }
-            all.push(PodCall {
+            PodCall {
                 operation: (*operation).to_owned(),
                 pod: pod.to_owned(),
                 id: id.to_owned(),
-                millis: longest,
+                millis: millis(timing.longest),
                 hangs: timing.unanswered.is_some_and(|time| time >= HANGS),
-            });
-        }
-        let statuses = || {
-            all.iter()
-                .filter(|call| !call.id.is_empty())
-                .map(|call| call.millis)
+            }
         };
-        let mut slowest_pods: Vec<SlowPod> = of_pods
-            .into_iter()
-            .map(|(pod, millis)| SlowPod {
-                pod: pod.to_owned(),
-                millis,
-            })
-            .collect();
+        let mut slowest: Vec<PodCall> = calls.iter().map(call).collect();
+        let mut times = Vec::new();
+        let mut of_pods: BTreeMap<&str, f64> = BTreeMap::new();
+        for call in slowest.iter().filter(|call| !call.id.is_empty()) {
+            times.push(call.millis);
+            *of_pods.entry(&call.pod).or_default() += call.millis;
+        }
+        let slow_pod = |(pod, millis): (&str, f64)| SlowPod {
+            pod: pod.to_owned(),
+            millis,
+        };
+        let mut slowest_pods: Vec<SlowPod> = of_pods.into_iter().map(slow_pod).collect();
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
-        let (ids, total) = (statuses().count(), statuses().sum());
-        let (middle, p99) = (median(statuses()), quantile(statuses(), 0.99));
-        all.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
-        all.truncate(MOST);
+        slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
+        slowest.truncate(MOST);
         Self {
-            ids,
-            median_millis: middle,
-            p99_millis: p99,
-            total_millis: total,
-            slowest: all,
+            ids: times.len(),
+            total_millis: times.iter().sum(),
+            p99_millis: quantile(times.iter().copied(), 0.99),
+            median_millis: median(times),
+            slowest,
             slowest_pods,
             problems,
         }
     }
 
-    fn hanging(&self) -> impl Iterator<Item = &PodCall> {
-        self.slowest.iter().filter(|call| call.hangs)
-    }
-
-    fn slow(&self) -> impl Iterator<Item = &PodCall> {
-        let slow = self.slowest.iter().filter(|call| !call.hangs);
-        slow.filter(|call| call.millis >= SLOW)
-    }
-
     pub(crate) fn are_slow(&self) -> bool {
-        self.hanging().chain(self.slow()).next().is_some()
+        self.slowest.iter().any(PodCall::is_late)
     }
 }
 
-/// Whether a call was answered, but late.
+/// Returns true if a call was answered, but late.
 pub(super) fn is_slow(timing: &Timing) -> bool {
     timing.unanswered.is_none() && millis(timing.longest) >= SLOW
 }
 
-/// The uid of the pod of each id.
-fn pods_by_id(views: &[PodView]) -> BTreeMap<&str, &str> {
-    let ids = views.iter().flat_map(|view| {
-        let sandboxes = view.status.sandboxes.iter().map(|s| &s.id);
-        let containers = view.status.containers.iter().map(|c| &c.id);
-        let uid = view.status.uid.as_str();
-        sandboxes
-            .chain(containers)
-            .map(move |id| (id.as_str(), uid))
-    });
-    ids.collect()
-}
-
-impl PodCall {
-    fn shown(&self, pods: &Pods) -> String {
-        let pod = name_of(&self.pod, pods);
-        let of = match self.id.as_str() {
-            "" => String::new(),
-            id => format!(" ({})", short(id)),
+pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Finding> {
+    let late = statuses.slowest.iter().filter(|call| call.is_late());
+    let (hanging, slow): (Vec<&PodCall>, Vec<_>) = late.partition(|call| call.hangs);
+    let problems = statuses.problems.iter();
+    let (hung, failing): (Vec<&Problem>, Vec<_>) = problems.partition(|problem| problem.hangs());
+    let of_call = |call: &PodCall| (pods.name(&call.pod).to_owned(), call.shown());
+    let of_problem = |problem: &Problem| {
+        let name = match &*problem.name {
+            // A pod that was never read has no name yet.
+            name if name.is_empty() || name == problem.pod => pods.name(&problem.pod),
+            name => name,
         };
-        let time = span(self.millis);
-        match self.hangs {
-            true => format!("{pod}: {}{of}: no answer for {time}", self.operation),
-            false => format!("{pod}: {}{of}: {time}", self.operation),
-        }
-    }
-}
-
-/// The name of a pod of which perhaps nothing exists any more.
-fn name_of<'a>(uid: &'a str, pods: &'a Pods) -> &'a str {
-    match uid {
-        "" => "a pod that is gone",
-        uid => pods.name(uid),
-    }
-}
-
-pub(super) fn check(statuses: &Statuses, pods: &Pods) -> Vec<Finding> {
-    let findings = [
-        hung(statuses, pods),
-        failing(statuses, pods),
-        slow(statuses, pods),
-    ];
-    findings.into_iter().flatten().collect()
-}
-
-fn hung(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
-    let mut lines: Vec<Line<'_>> = statuses.hanging().map(Line::Call).collect();
-    let known: BTreeSet<&str> = lines.iter().map(Line::pod).collect();
-    let problems = statuses.problems.iter().filter(|problem| problem.hangs());
-    let problems = problems.filter(|problem| !known.contains(&*problem.pod));
-    lines.extend(problems.map(Line::Problem));
-    about_pods(&lines, pods, |names| {
-        Finding::new(
-            "pods_hung",
-            Layer::Pod,
-            Severity::Critical,
-            format!("calls about {names} do not answer"),
-            "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's \
-             shim.",
-        )
-        .lasting(longest(statuses, true))
-        .destroys()
-    })
-}
-
-fn failing(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
-    let failing = statuses.problems.iter().filter(|problem| !problem.hangs());
-    let lines: Vec<Line<'_>> = failing.map(Line::Problem).collect();
-    about_pods(&lines, pods, |names| {
-        Finding::new(
-            "pods_failing",
-            Layer::Pod,
-            Severity::Warning,
-            format!("{names} cannot be read"),
-            "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
-        )
-        .lasting(longest(statuses, false))
-        .destroys()
-    })
-}
-
-fn slow(statuses: &Statuses, pods: &Pods) -> Option<Finding> {
-    let lines: Vec<Line<'_>> = statuses.slow().map(Line::Call).collect();
-    about_pods(&lines, pods, |names| {
-        Finding::new(
-            "status_slow",
-            Layer::Pod,
-            Severity::Warning,
-            format!("calls about {names} take longer than a second"),
-            "See the findings about the host, shims and mounts.",
-        )
-    })
-}
-
-/// How long the oldest of the problems has lasted.
-fn longest(statuses: &Statuses, hangs: bool) -> Option<f64> {
-    let problems = statuses.problems.iter().filter(|p| p.hangs() == hangs);
-    problems.map(|p| p.seconds).max_by(f64::total_cmp)
-}
-
-/// A line of evidence about a pod.
-enum Line<'a> {
-    Call(&'a PodCall),
-    Problem(&'a Problem),
-}
-
-impl<'a> Line<'a> {
-    fn pod(&self) -> &'a str {
-        match self {
-            Self::Call(call) => &call.pod,
-            Self::Problem(problem) => &problem.pod,
-        }
-    }
-
-    fn shown(&self, pods: &Pods) -> String {
-        match self {
-            Self::Call(call) => call.shown(pods),
-            Self::Problem(problem) => problem.shown(pods),
-        }
-    }
-}
-
-/// A finding about pods, with a line for each of the first calls. It names the first pod, and counts the others.
-fn about_pods(
-    lines: &[Line<'_>],
-    pods: &Pods,
-    finding: impl FnOnce(String) -> Finding,
-) -> Option<Finding> {
-    let first = name_of(lines.first()?.pod(), pods);
-    let all: BTreeSet<&str> = lines.iter().map(Line::pod).collect();
-    let names = match all.len() {
-        1 => first.to_owned(),
-        pods => format!("{first} and {} more", pods - 1),
+        (name.to_owned(), problem.shown())
     };
-    let mut finding = finding(names);
-    let shown = lines.iter().take(SHOWN);
-    finding.evidence.extend(shown.map(|line| line.shown(pods)));
-    match lines.len().checked_sub(SHOWN) {
-        Some(more @ 1..) => Some(finding.because(format!("and {more} more"))),
-        _ => Some(finding),
-    }
+    let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
+    let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
+    let new = hung
+        .iter()
+        .filter(is_new)
+        .map(|problem| of_problem(problem));
+    let hung_pods = PODS_HUNG.about(
+        hanging.iter().map(|call| of_call(call)).chain(new),
+        "calls about {} do not answer",
+        "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
+    );
+    let failing_pods = PODS_FAILING.about(
+        failing.iter().map(|problem| of_problem(problem)),
+        "{} cannot be read",
+        "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
+    );
+    let slow_pods = STATUS_SLOW.about(
+        slow.into_iter().map(of_call),
+        "calls about {} take longer than a second",
+        "See the findings about the host, shims and mounts.",
+    );
+    let hung_pods = hung_pods.map(|found| found.lasting(oldest(&hung)));
+    let failing_pods = failing_pods.map(|found| found.lasting(oldest(&failing)));
+    [hung_pods, failing_pods, slow_pods].into_iter().flatten()
+}
+
+/// The findings about pods whose calls hang or fail.
+pub(crate) fn check_problems(problems: Vec<Problem>) -> Vec<Finding> {
+    let statuses = Statuses {
+        problems,
+        ..Statuses::default()
+    };
+    check(&statuses, &Pods::default()).collect()
 }

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::finding::{Layer, Severity};
 use super::*;
 
 /// Everything that can be wrong with a runtime that answers, but what excludes each other.
@@ -7,14 +8,12 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let failed = json!({ "millis": 5.0, "failure": { "kind": "failed", "message": "no" } });
     let slow = json!({ "millis": 2000.0 });
     let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
-    let odd = [
-        "runsTwice",
-        "twoReadySandboxes",
-        "emptySandbox",
-        "unstarted",
-        "restarts",
-    ];
-    let odd = odd.map(|kind| json!({ "kind": kind, "pod": "u1" }));
+    let odd =
+        "container_runs_twice sandbox_twice sandbox_empty container_not_started containers_restart";
+    let odd = odd
+        .split(' ')
+        .map(|code| json!({ "code": code, "pod": "u1" }));
+    let odd: Vec<_> = odd.collect();
     let mut evidence = json!({
         "name": "containerd",
         "conditions": { "conditions": [
@@ -77,10 +76,8 @@ fn runbook_explains_every_finding() {
     found.dedup();
     assert_eq!(found.len(), 26, "{found:?}");
     for code in found {
-        assert!(
-            runbook.contains(&format!("\n### {code}\n")),
-            "{code} is missing"
-        );
+        let heading = format!("\n### {code}\n");
+        assert!(runbook.contains(&heading), "{code} is missing");
     }
 }
 
@@ -100,47 +97,38 @@ fn healthy_runtime_has_no_finding() {
 
 #[test]
 fn stream_that_is_not_examined_is_information() {
-    let found = check(&stream(
-        json!({ "state": "notOffered", "notSubscribed": "why" }),
-    ));
-    let found: Vec<_> = found.iter().filter(|f| f.layer == Layer::Stream).collect();
-    assert_eq!(
-        (found.len(), found[0].code, found[0].severity),
-        (1, "stream_not_examined", Severity::Info)
-    );
+    let declined = json!({ "state": "notOffered", "notSubscribed": "why" });
+    let found = check(&stream(declined)).into_iter();
+    let found = found.filter(|f| f.layer == Layer::Stream);
+    let found: Vec<_> = found.map(|f| (f.code, f.severity)).collect();
+    assert_eq!(found, [("stream_not_examined", Severity::Info)]);
 }
 
 #[test]
 fn runtime_that_cannot_be_reached_is_not_silent() {
-    let unreachable = recorded(|evidence| evidence["unusable"] = json!({ "why": "no socket" }));
-    let found = codes(&unreachable);
-    assert!(found.contains(&"runtime_unreachable") && !found.contains(&"runtime_silent"));
-    let silent = recorded(|evidence| evidence["unusable"] = json!({ "silent": true }));
-    let silent = codes(&silent);
-    assert_eq!(
-        silent
-            .iter()
-            .filter(|code| **code == "runtime_silent")
-            .count(),
-        1
-    );
+    for (unusable, expected) in [
+        (json!({ "why": "no socket" }), (1, 0)),
+        (json!({ "silent": true }), (0, 1)),
+    ] {
+        let found = codes(&recorded(|evidence| evidence["unusable"] = unusable));
+        let count = |code| found.iter().filter(|found| **found == code).count();
+        let counts = (count("runtime_unreachable"), count("runtime_silent"));
+        assert_eq!(counts, expected, "{found:?}");
+    }
 }
 
 #[test]
 fn list_that_times_out_is_slow_and_does_not_fail() {
     let timed_out = json!({ "millis": 10000.0, "failure": { "kind": "deadline_exceeded" } });
-    let lists: Lists =
-        serde_json::from_value(json!({ "rounds": [{ "sandboxes": timed_out }] })).unwrap();
-    let found = lists::check(&lists, &Pods::default());
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (found[0].code, found[0].severity),
-        ("list_slow", Severity::Critical)
-    );
-    assert_eq!(
-        found[0].evidence,
-        ["attempt 1: ListPodSandbox: no answer for 10 s"]
-    );
+    let lists = json!({ "rounds": [{ "sandboxes": timed_out }] });
+    let lists: Lists = serde_json::from_value(lists).unwrap();
+    let found: Vec<_> = lists::check(&lists, &Pods::default()).collect();
+    let found: Vec<_> = found
+        .iter()
+        .map(|f| (f.code, f.severity, &f.evidence[0][..]))
+        .collect();
+    let evidence = "attempt 1: ListPodSandbox: no answer for 10 s";
+    assert_eq!(found, [("list_slow", Severity::Critical, evidence)]);
 }
 
 #[test]
@@ -148,11 +136,40 @@ fn pods_at_which_a_relist_is_too_slow_follow_from_time_per_pod() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
     // 10 ms for 100 pods, beside 2 ms that do not depend on them.
-    let marks: Vec<f64> = lists
-        .marks(100)
-        .into_iter()
-        .map(|(_, pods)| pods.round())
-        .collect();
+    let marks = lists.marks(100).into_iter();
+    let marks: Vec<f64> = marks.map(|(_, pods)| pods.round()).collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
     assert_eq!(lists.marks(4), [], "too few");
+}
+
+#[test]
+fn old_lists_say_nothing_of_what_exists() {
+    let pods = json!({
+        "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"], "running": { "c": "app" } }],
+        "listed": { "s": true },
+    });
+    let pods: Pods = serde_json::from_value(pods).unwrap();
+    for listed in [true, false] {
+        let calls = pods.calls(false, listed);
+        let known = [
+            calls.listed.is_some(),
+            !calls.ready.is_empty(),
+            !calls.running.is_empty(),
+        ];
+        assert_eq!(known, [listed; 3]);
+        assert_eq!(calls.sandboxes["s"], "shop/cart");
+    }
+}
+
+#[test]
+fn pod_that_was_never_read_is_named_by_lists() {
+    let problem = json!({ "problems": [{ "pod": "u1" }] });
+    let mut statuses: Statuses = serde_json::from_value(problem).unwrap();
+    let pods = json!({ "pods": [{ "uid": "u1", "name": "shop/cart" }] });
+    let pods: Pods = serde_json::from_value(pods).unwrap();
+    for name in ["", "u1"] {
+        statuses.problems[0].name = name.to_owned();
+        let found = statuses::check(&statuses, &pods).next().unwrap();
+        assert_eq!(found.summary, "shop/cart cannot be read");
+    }
 }

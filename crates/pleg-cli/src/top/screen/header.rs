@@ -2,9 +2,8 @@
 
 use pleg::core::Instant;
 use ratatui::layout::Rect;
-use ratatui::text::Line;
 
-use super::text::{Theme, Tone, lasting, seconds, tone_of, wrapped};
+use super::text::{Lines, Tone, counted, lasting, seconds, sentence, tone_of, wrapped_within};
 use crate::text::{duration, latency, time_of_day};
 use crate::top::app::{App, Page};
 use crate::view::{Point, Reason, View};
@@ -20,32 +19,32 @@ const STORM: f64 = 100.0;
 /// A screen with as many columns shows latencies and the socket.
 const WIDE: usize = 100;
 
-pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Vec<Line<'static>> {
-    let width = usize::from(area.width);
-    // The node's page has everything.
-    let is_low = area.height < LOW || app.page == Page::Node;
+pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
+    let mut lines = Lines::new(area.width);
     let mut reasons = view.health.reasons.clone();
     if let (Some(error), Some(silence)) = (&app.error, app.silence(now)) {
         reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
     }
-    let mut lines = worst(app, view, &reasons, width, is_low);
+    // The node's page has everything.
+    let is_short = area.height < LOW || app.page == Page::Node;
+    worst(
+        &mut lines,
+        app,
+        view,
+        &reasons,
+        if is_short { 1 } else { 3 },
+    );
     if app.page == Page::Pods {
-        lines.extend(others(app.theme, &reasons, width, area.height));
+        others(&mut lines, &reasons, area.height);
     }
-    lines.extend(old(app, view, now, width));
-    lines.push(figures(app.theme, view, width));
-    lines.push(sources(app.theme, view, width));
+    old(&mut lines, app, view, now);
+    figures(&mut lines, view);
+    sources(&mut lines, view);
     lines
 }
 
-/// The state of the node, the worst finding and its next step.
-fn worst(
-    app: &App,
-    view: &View,
-    reasons: &[Reason],
-    width: usize,
-    is_low: bool,
-) -> Vec<Line<'static>> {
+/// The state of the node, the worst finding and its next step, each in at most this many lines.
+fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: usize) {
     let (word, tone) = match (view.health.ready, reasons.first()) {
         (false, _) => ("NOT READY", Tone::Bad),
         (true, Some(_)) => ("DEGRADED", Tone::Warning),
@@ -62,101 +61,67 @@ fn worst(
     }
     texts.extend([(word, tone), ("  ", Tone::Plain)]);
     let Some(reason) = reasons.first() else {
-        let unknown = match view.health.not_examined.len() {
-            0 => String::new(),
-            n => format!("; {} not examined, see h", counted(n, "thing")),
-        };
-        let text = format!("no problem is known{unknown}");
+        let mut text = "no problem is known".to_owned();
+        if !view.health.not_examined.is_empty() {
+            let things = counted(view.health.not_examined.len(), "thing");
+            text.push_str(&format!("; {things} not examined, see h"));
+        }
         texts.push((&text, Tone::Dim));
-        return vec![app.theme.texts(&texts, width)];
+        return lines.spans(&texts);
     };
     let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
-    let (most, tone) = (if is_low { 1 } else { 3 }, tone_of(reason));
     // A word of this width stands for what the first line has already.
     let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
-    let parts = cut_after(wrapped(&text, width), most);
+    let parts = wrapped_within(most, &text, lines.width);
+    let tone = tone_of(reason);
     texts.push((parts[0].get(used..).unwrap_or_default(), tone));
-    let mut lines = vec![app.theme.texts(&texts, width)];
-    let rest = parts[1..].iter();
-    lines.extend(rest.map(|part| app.theme.line(part, tone, width)));
-    if app.page == Page::Node {
-        return lines;
+    lines.spans(&texts);
+    parts[1..].iter().for_each(|part| lines.line(part, tone));
+    if app.page != Page::Node {
+        let mut action = format!("do: {}", reason.action);
+        if !reason.runbook.is_empty() {
+            action.push_str(&format!(" See {}", reason.runbook));
+        }
+        lines.text_within(most, &action, Tone::Plain);
     }
-    let mut action = format!("do: {}", reason.action);
-    if !reason.runbook.is_empty() {
-        action.push_str(&format!(" See {}", reason.runbook));
-    }
-    lines.extend(indented(app.theme, &action, Tone::Plain, width, most));
-    lines
 }
 
 /// The findings after the first one: those that another one explains are below it and dim.
-fn others(theme: Theme, reasons: &[Reason], width: usize, height: u16) -> Vec<Line<'static>> {
+fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
     let most = match height {
         TALL.. => MANY,
         LOW.. => FEW,
         _ => 0,
     };
-    let line = |reason: &Reason| match &reason.cause {
-        Some(_) => theme.line(&format!("  └ {}", sentence(reason)), Tone::Dim, width),
-        None => theme.line(&format!("! {}", sentence(reason)), tone_of(reason), width),
-    };
     let rest = reasons.get(1..).unwrap_or_default();
-    let mut lines: Vec<_> = rest.iter().take(most).map(line).collect();
-    if rest.len() > most {
-        lines.truncate(most.saturating_sub(1));
-        let more = counted(rest.len() - lines.len(), "more finding");
-        lines.push(theme.line(&format!("  and {more}: h"), Tone::Dim, width));
-    }
-    lines
-}
-
-pub(super) fn sentence(reason: &Reason) -> String {
-    format!(
-        "{}{}: {}",
-        reason.code,
-        lasting(reason.seconds),
-        reason.message
-    )
-}
-
-/// At most this many lines; an ellipsis says that there are more.
-fn cut_after(mut lines: Vec<String>, most: usize) -> Vec<String> {
-    if lines.len() > most {
-        lines.truncate(most);
-        if let Some(last) = lines.last_mut() {
-            last.pop();
-            last.push('…');
+    let shown = match rest.len() > most {
+        true => most.saturating_sub(1),
+        false => rest.len(),
+    };
+    for reason in &rest[..shown] {
+        match &reason.cause {
+            Some(_) => lines.line(&format!("  └ {}", sentence(reason)), Tone::Dim),
+            None => lines.line(&format!("! {}", sentence(reason)), tone_of(reason)),
         }
     }
-    lines
-}
-
-/// A text in at most this many lines, two columns from the left.
-pub(super) fn indented(
-    theme: Theme,
-    text: &str,
-    tone: Tone,
-    width: usize,
-    most: usize,
-) -> Vec<Line<'static>> {
-    let lines = cut_after(wrapped(text, width.saturating_sub(2)), most);
-    let line = |text: &String| theme.line(&format!("  {text}"), tone, width);
-    lines.iter().map(line).collect()
+    if rest.len() > shown {
+        let more = counted(rest.len() - shown, "more finding");
+        lines.line(&format!("  and {more}: h"), Tone::Dim);
+    }
 }
 
 /// A banner if what is shown is old.
-fn old(app: &App, view: &View, now: Instant, width: usize) -> Option<Line<'static>> {
+fn old(lines: &mut Lines, app: &App, view: &View, now: Instant) {
     let (of, lasts) = match (app.silence(now), view.health.no_answer_seconds) {
         (Some(silence), _) => ("agent", duration(silence)),
         (None, Some(lasts)) => ("runtime", seconds(lasts)),
-        (None, None) => return None,
+        (None, None) => return,
     };
     let text = format!(" NO ANSWER of the {of} for {lasts}: what is shown is old ");
-    Some(app.theme.line(&text, Tone::Banner, width))
+    lines.line(&text, Tone::Banner);
 }
 
-fn figures(theme: Theme, view: &View, width: usize) -> Line<'static> {
+fn figures(lines: &mut Lines, view: &View) {
     let pods = &view.pods;
     let counts = match view.relist.last_seconds {
         None => "pods are not known yet".to_owned(),
@@ -171,26 +136,19 @@ fn figures(theme: Theme, view: &View, width: usize) -> Line<'static> {
         rate @ STORM.. => (format!("! many events: {rate:.0}/s"), Tone::Bad),
         rate => (format!("{rate:.1} events/s"), Tone::Plain),
     };
+    let counts = format!("  {counts}  ");
     let time = time_of_day(&view.time, "%H:%M:%S UTC");
-    let texts = [
-        (&*view.node, Tone::Title),
+    lines.spans(&[
+        (&view.node, Tone::Title),
         ("  ", Tone::Plain),
-        (&*rate, tone),
-        ("  ", Tone::Plain),
-        (&*counts, Tone::Plain),
-        ("  ", Tone::Plain),
-        (&*time, Tone::Dim),
-    ];
-    theme.texts(&texts, width)
-}
-
-fn counted(n: usize, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {what}{plural}")
+        (&rate, tone),
+        (&counts, Tone::Plain),
+        (&time, Tone::Dim),
+    ]);
 }
 
 /// The stream, the lists and the last latencies.
-fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
+fn sources(lines: &mut Lines, view: &View) {
     let relist = &view.relist;
     let last = match (relist.in_flight_seconds, relist.last_seconds) {
         (Some(running), _) if running >= 1.0 => format!("in flight for {}", seconds(running)),
@@ -199,19 +157,16 @@ fn sources(theme: Theme, view: &View, width: usize) -> Line<'static> {
     };
     let (stream, tone) = stream(view);
     let mut text = format!("; list every {}, {last}", seconds(relist.period_seconds));
-    if width >= WIDE {
-        let latencies = [
-            &view.latency.lists,
-            &view.latency.reads,
-            &view.latency.events,
-        ];
+    if lines.width >= WIDE {
+        let latency = &view.latency;
+        let latencies = [&latency.lists, &latency.reads, &latency.events];
         let [lists, reads, events] = latencies.map(|points| last_latency(points));
         text.push_str(&format!(
             "; latency: lists {lists}, reads {reads}, events {events}; {}",
             view.runtime
         ));
     }
-    theme.texts(&[(&stream, tone), (&text, Tone::Dim)], width)
+    lines.spans(&[(&stream, tone), (&text, Tone::Dim)]);
 }
 
 fn stream(view: &View) -> (String, Tone) {
@@ -219,13 +174,11 @@ fn stream(view: &View) -> (String, Tone) {
         0 => String::new(),
         n => format!(", {n} of {} lost in 10m", view.stream.recently_expected),
     };
+    let down = format!("stream down{}", lasting(view.stream.seconds));
     match &*view.stream.state {
         "losing" => (format!("stream loses events{missed}"), Tone::Bad),
         "silent" => ("stream unknown".to_owned(), Tone::Bad),
-        "down" => (
-            format!("stream down{}", lasting(view.stream.seconds)),
-            Tone::Bad,
-        ),
+        "down" => (down, Tone::Bad),
         "polling" => ("polling, no stream".to_owned(), Tone::Dim),
         state => (format!("stream {state}{missed}"), Tone::Dim),
     }

@@ -2,13 +2,13 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Stylize as _;
 use ratatui::text::Text;
-use ratatui::widgets::{Cell, Row, Table};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::text::{Tone, ago, cut, seconds};
+use super::text::{Lines, Tone, ago, cut, seconds};
 use crate::top::app::App;
-use crate::view::{ContainerRow, ExitRow, PodRow, PodState, View};
+use crate::view::{ContainerRow, ExitRow, PodRow, View};
 
 /// An exit is pointed out for this long.
 const RECENT_EXIT: f64 = 600.0;
@@ -29,9 +29,11 @@ struct Column {
     container: fn(&ContainerRow) -> String,
 }
 
+const STATE: &str = "STATE";
+
 const COLUMNS: [Column; 6] = [
     Column {
-        title: "STATE",
+        title: STATE,
         width: 9,
         from: 0,
         is_number: false,
@@ -62,18 +64,15 @@ const COLUMNS: [Column; 6] = [
         width: 7,
         from: 94,
         is_number: true,
-        pod: |row| age(row.changed_seconds),
-        container: |container| age(container.seconds),
+        pod: |row| age_or(row.changed_seconds, "–"),
+        container: |container| age_or(container.seconds, "–"),
     },
     Column {
         title: "FRESH",
         width: 7,
         from: 110,
         is_number: true,
-        pod: |row| {
-            let fresh = row.fresh_seconds;
-            fresh.map_or_else(|| "events".to_owned(), seconds)
-        },
+        pod: |row| age_or(row.fresh_seconds, "events"),
         container: |_| String::new(),
     },
     Column {
@@ -81,26 +80,23 @@ const COLUMNS: [Column; 6] = [
         width: 0,
         from: 50,
         is_number: false,
-        pod: |row| {
-            let exit = row.last_exit.as_ref().map(named_exit);
-            row.problem.clone().or(exit).unwrap_or_default()
-        },
-        container: |container| {
-            let exit = container.last_exit.as_ref().map(exited);
-            container.problem.clone().or(exit).unwrap_or_default()
-        },
+        pod: |row| problem_or(&row.problem, row.last_exit.as_ref().map(named_exit)),
+        container: |c| problem_or(&c.problem, c.last_exit.as_ref().map(exited)),
     },
 ];
 
-fn age(lasts: Option<f64>) -> String {
-    lasts.map_or_else(|| "–".to_owned(), seconds)
+fn problem_or(problem: &Option<String>, exit: Option<String>) -> String {
+    problem.clone().or(exit).unwrap_or_default()
+}
+
+fn age_or(age: Option<f64>, unknown: &str) -> String {
+    age.map_or_else(|| unknown.to_owned(), seconds)
 }
 
 /// The end of a container, for example `1 Error`.
 pub(super) fn exited(exit: &ExitRow) -> String {
-    let code = exit
-        .exit_code
-        .map_or_else(|| "?".to_owned(), |code| code.to_string());
+    let code = exit.exit_code.map(|code| code.to_string());
+    let code = code.as_deref().unwrap_or("?");
     let reason = exit.reason.as_deref().unwrap_or_default();
     format!("{code} {reason}").trim().to_owned()
 }
@@ -117,67 +113,106 @@ pub(super) fn height(app: &App, view: &View) -> usize {
     2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
 }
 
-/// The columns that fit, and their widths; the first one is that of the name.
-struct Shown {
-    columns: Vec<&'static Column>,
+/// The columns that fit, and their widths; the first width is that of the name.
+struct Columns<'a> {
+    view: &'a View,
+    shown: Vec<&'static Column>,
     widths: Vec<u16>,
-    /// The states are those of the runtime's last answer.
-    is_old: bool,
 }
 
-impl Shown {
-    fn new(view: &View, width: u16) -> Self {
+impl<'a> Columns<'a> {
+    fn new(view: &'a View, width: u16) -> Self {
         let longest = |text: &dyn Fn(&PodRow) -> String| {
-            let widths = view
-                .pods
-                .rows
-                .iter()
-                .map(|row| crate::text::width(&text(row)));
+            let rows = view.pods.rows.iter();
+            let widths = rows.map(|row| crate::text::width(&text(row)));
             u16::try_from(widths.max().unwrap_or(0)).unwrap_or(u16::MAX)
         };
         let fits = COLUMNS.iter().filter(|column| column.from <= width);
-        let columns: Vec<_> = fits.collect();
-        let mut widths: Vec<_> = columns
-            .iter()
-            .map(|column| match column.width {
-                0 => 0,
-                least => longest(&column.pod).clamp(least, MOST_WIDTH),
-            })
-            .collect();
+        let shown: Vec<_> = fits.collect();
+        let widths = shown.iter().map(|column| match column.width {
+            0 => 0,
+            least => longest(&column.pod).clamp(least, MOST_WIDTH),
+        });
+        let mut widths: Vec<_> = widths.collect();
         let fixed: u16 = widths.iter().map(|width| width + GAP).sum();
         let rest = width.saturating_sub(fixed);
-        let name = (2 + longest(&|row| row.pod.shown())).clamp(22, 60);
+        let name = 2 + longest(&|row| row.pod.shown());
+        let mut name = name.clamp(22, 60).min(rest);
         // The last column gets what the names leave, and at least two fifths.
-        let name = match widths.last_mut() {
-            Some(last @ 0) => {
-                let name = name.min(rest * 3 / 5);
-                *last = rest - name;
-                name
-            }
-            _ => name.min(rest),
-        };
+        if let Some(last @ 0) = widths.last_mut() {
+            name = name.min(rest * 3 / 5);
+            *last = rest - name;
+        }
         widths.insert(0, name);
         Self {
-            columns,
+            view,
+            shown,
             widths,
-            is_old: view.health.no_answer_seconds.is_some(),
         }
     }
 
-    fn row(&self, cells: impl Iterator<Item = (String, Style)>) -> Row<'static> {
-        let cells = cells
-            .zip(&self.widths)
-            .enumerate()
-            .map(|(n, ((text, style), width))| {
-                let text = Text::styled(cut(&text, usize::from(*width)), style);
-                let is_number = n.checked_sub(1).is_some_and(|n| self.columns[n].is_number);
-                Cell::from(if is_number {
-                    text.right_aligned()
-                } else {
-                    text
-                })
-            });
-        Row::new(cells.collect::<Vec<_>>())
+    /// A row of texts: the name, and what `cell` returns for each other column.
+    fn row(
+        &self,
+        (name, tone): (String, Tone),
+        mut cell: impl FnMut(&Column) -> (String, Tone),
+    ) -> Row<'static> {
+        let name = Text::styled(cut(&name, usize::from(self.widths[0])), tone);
+        let cells = self.shown.iter().zip(&self.widths[1..]);
+        let cells = cells.map(|(column, width)| {
+            let (text, tone) = cell(column);
+            let text = Text::styled(cut(&text, usize::from(*width)), tone);
+            Cell::from(match column.is_number {
+                true => text.right_aligned(),
+                false => text,
+            })
+        });
+        Row::new(std::iter::once(Cell::from(name)).chain(cells))
+    }
+
+    fn pod(&self, row: &PodRow, at_cursor: bool) -> Row<'static> {
+        // The mark shows a problem without colours too.
+        let (mark, tone) = match row.state {
+            state if state.is_problem() => ('!', Tone::Bad),
+            _ if row.failed => ('x', Tone::Bad),
+            _ => (' ', Tone::Dim),
+        };
+        let exit = row.last_exit.as_ref().filter(|e| e.exit_code != Some(0));
+        let ago = exit.and_then(|exit| exit.seconds);
+        let is_recent = ago.is_some_and(|ago| ago < RECENT_EXIT);
+        let (name_tone, note_tone) = match tone {
+            Tone::Dim if is_recent => (Tone::Plain, Tone::Warning),
+            Tone::Dim => (Tone::Plain, Tone::Dim),
+            tone => (tone, tone),
+        };
+        let cursor = if at_cursor { '>' } else { ' ' };
+        let name = format!("{cursor}{mark}{}", row.pod.shown());
+        // The states are those of the runtime's last answer.
+        let is_old = self.view.health.no_answer_seconds.is_some();
+        let line = self.row((name, name_tone), |column| {
+            let mut text = (column.pod)(row);
+            if is_old && column.title == STATE {
+                text.push('?');
+            }
+            (text, if column.width == 0 { note_tone } else { tone })
+        });
+        if at_cursor { line.reversed() } else { line }
+    }
+
+    fn containers(&self, row: &PodRow) -> Vec<Row<'static>> {
+        let mut lines = Vec::new();
+        for (n, container) in row.containers.iter().enumerate() {
+            let is_last = n + 1 == row.containers.len() && row.more_containers == 0;
+            let branch = if is_last { '└' } else { '├' };
+            let (name, tone) = (&container.name, tone_of(container));
+            let name = (format!("  {branch} {name}"), tone);
+            lines.push(self.row(name, |column| ((column.container)(container), tone)));
+        }
+        if row.more_containers > 0 {
+            let text = format!("  └ {} more: Enter", row.more_containers);
+            lines.push(self.row((text, Tone::Dim), |_| (String::new(), Tone::Dim)));
+        }
+        lines
     }
 }
 
@@ -185,28 +220,27 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     let [top, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let height = usize::from(body.height).saturating_sub(1).max(1);
     app.scroll_to_cursor(height);
-    let shown = Shown::new(view, body.width);
+    let columns = Columns::new(view, body.width);
     let first = app.top.saturating_sub(view.pods.offset);
     let (mut rows, mut last) = (Vec::new(), app.top);
-    for (n, row) in view.pods.rows.iter().enumerate().skip(first) {
+    for (at, row) in (view.pods.offset..).zip(&view.pods.rows).skip(first) {
         if rows.len() >= height {
             break;
         }
-        last = view.pods.offset + n + 1;
-        rows.push(pod(app, &shown, row, view.pods.offset + n == app.cursor));
+        last = at + 1;
+        rows.push(columns.pod(row, at == app.cursor));
         if app.is_expanded(row) {
-            rows.extend(containers(app, &shown, row));
+            rows.extend(columns.containers(row));
         }
     }
-    let dim = app.theme.style(Tone::Dim);
-    let titles = shown.columns.iter().map(|column| column.title);
-    let titles = std::iter::once("  POD").chain(titles);
-    let titles = shown.row(titles.map(|title| (title.to_owned(), dim)));
-    let width = usize::from(area.width);
-    frame.render_widget(app.theme.heading(&filters(app, view, last), width), top);
-    let widths = shown.widths.iter().map(|width| Constraint::Length(*width));
-    let table = Table::new(rows, widths).column_spacing(GAP).header(titles);
-    frame.render_widget(table, body);
+    let mut lines = Lines::new(area.width);
+    lines.heading(&filters(app, view, last));
+    frame.render_widget(Paragraph::new(lines.all), top);
+    let titles = columns.row(("  POD".to_owned(), Tone::Dim), |column| {
+        (column.title.to_owned(), Tone::Dim)
+    });
+    let table = Table::new(rows, columns.widths.clone()).column_spacing(GAP);
+    frame.render_widget(table.header(titles), body);
     if view.pods.matching == 0 {
         let text = match (view.pods.total, view.relist.last_seconds) {
             (_, None) => "  not known yet: no list of the pods has succeeded",
@@ -214,7 +248,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
             _ => "  no pod matches; c clears the filters",
         };
         let [_, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(body);
-        frame.render_widget(app.theme.line(text, Tone::Plain, width), below);
+        let mut lines = Lines::new(area.width);
+        lines.line(text, Tone::Plain);
+        frame.render_widget(Paragraph::new(lines.all), below);
     }
 }
 
@@ -233,7 +269,7 @@ fn filters(app: &App, view: &View, last: usize) -> String {
         text.push_str(&format!(", namespace {}", query.namespace));
     }
     if let Some(labels) = &query.labels {
-        text.push_str(&format!(", labels {}", labels));
+        text.push_str(&format!(", labels {labels}"));
     }
     let order = if app.query.reverse { ", reversed" } else { "" };
     text.push_str(&format!(", by {}{order}", app.query.sort.text()));
@@ -241,60 +277,6 @@ fn filters(app: &App, view: &View, last: usize) -> String {
         text.push_str(&format!(" ── {} to {last} of {all}", app.top + 1));
     }
     text
-}
-
-fn pod(app: &App, shown: &Shown, row: &PodRow, at_cursor: bool) -> Row<'static> {
-    // The mark shows a problem without colours too.
-    let (mark, tone) = match row.state {
-        PodState::Hung | PodState::Failing | PodState::StatusMissing | PodState::Unknown => {
-            ('!', Tone::Bad)
-        }
-        _ if row.failed => ('x', Tone::Bad),
-        _ => (' ', Tone::Dim),
-    };
-    let exit = row.last_exit.as_ref().filter(|e| e.exit_code != Some(0));
-    let ago = exit.and_then(|exit| exit.seconds);
-    let (name_tone, note_tone) = match tone {
-        Tone::Dim if ago.is_some_and(|ago| ago < RECENT_EXIT) => (Tone::Plain, Tone::Warning),
-        Tone::Dim => (Tone::Plain, Tone::Dim),
-        tone => (tone, tone),
-    };
-    let cursor = if at_cursor { '>' } else { ' ' };
-    let name = (
-        format!("{cursor}{mark}{}", row.pod.shown()),
-        app.theme.style(name_tone),
-    );
-    let cells = shown.columns.iter().enumerate().map(|(n, column)| {
-        let tone = if column.width == 0 { note_tone } else { tone };
-        // The first column is the state.
-        let mark = if n == 0 && shown.is_old { "?" } else { "" };
-        ((column.pod)(row) + mark, app.theme.style(tone))
-    });
-    let line = shown.row(std::iter::once(name).chain(cells));
-    match at_cursor {
-        true => line.style(Modifier::REVERSED),
-        false => line,
-    }
-}
-
-fn containers(app: &App, shown: &Shown, row: &PodRow) -> Vec<Row<'static>> {
-    let more = (row.more_containers > 0).then(|| {
-        let text = format!("  └ {} more: Enter", row.more_containers);
-        shown.row(std::iter::once((text, app.theme.style(Tone::Dim))))
-    });
-    let line = |(n, container): (usize, &ContainerRow)| {
-        let is_last = n + 1 == row.containers.len() && more.is_none();
-        let branch = if is_last { '└' } else { '├' };
-        let style = app.theme.style(tone_of(container));
-        let name = (format!("  {branch} {}", container.name), style);
-        let cells = shown
-            .columns
-            .iter()
-            .map(|column| ((column.container)(container), style));
-        shown.row(std::iter::once(name).chain(cells))
-    };
-    let lines: Vec<_> = row.containers.iter().enumerate().map(line).collect();
-    lines.into_iter().chain(more).collect()
 }
 
 /// The look of a container.

@@ -10,14 +10,13 @@ mod text;
 use pleg::core::Instant;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::text::Line;
+use ratatui::style::Color;
 use ratatui::widgets::Paragraph;
 
-use super::app::{App, Field, Page};
+use super::app::{App, Page};
 use super::keys;
 use crate::view::View;
-pub(super) use text::Theme;
-use text::{Tone, padded};
+use text::{Lines, Tone};
 
 /// The least lines of the pods, and those of the feed with its heading.
 const LEAST_PODS: u16 = 6;
@@ -25,20 +24,26 @@ const LEAST_FEED: u16 = 4;
 /// With as many columns, the selected pod is beside the list.
 const TWO_HALVES: u16 = 160;
 
-/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
+    draw_coloured(frame, app, now);
+    if !app.colour {
+        for cell in &mut frame.buffer_mut().content {
+            (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
+        }
+    }
+}
+
+fn draw_coloured(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
     let area = frame.area();
-    let width = usize::from(area.width);
     app.has_halves = area.width >= TWO_HALVES;
+    let mut footer = Lines::new(area.width);
     let Some(view) = app.view.clone() else {
-        let text = match &app.error {
-            Some(error) => format!("waiting for the first answer: {error}"),
-            None => "waiting for the first answer".to_owned(),
-        };
-        frame.render_widget(app.theme.line(&text, Tone::Plain, width), area);
-        return;
+        let error = app.error.as_ref().map(|error| format!(": {error}"));
+        let text = "waiting for the first answer".to_owned() + &error.unwrap_or_default();
+        footer.line(&text, Tone::Plain);
+        return frame.render_widget(Paragraph::new(footer.all), area);
     };
-    let header = header::lines(app, &view, now, area);
+    let header = header::lines(app, &view, now, area).all;
     let [top, body, bottom] = Layout::vertical([
         Constraint::Length(u16::try_from(header.len()).unwrap_or(u16::MAX)),
         Constraint::Min(1),
@@ -46,16 +51,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(header), top);
-    frame.render_widget(footer(app, width), bottom);
-    let lines = match app.page {
+    keys_or_prompt(&mut footer, app);
+    frame.render_widget(Paragraph::new(footer.all), bottom);
+    let mut lines = match app.page {
         Page::Pods => return pods(frame, body, app, &view),
-        Page::Pod => detail::lines(app, &view, width),
-        Page::Node => node::lines(app.theme, &view, width),
-        Page::Help => help(app.theme, width),
-    };
+        Page::Pod => detail::lines(app, &view, area.width),
+        Page::Node => node::lines(&view, area.width),
+        Page::Help => help(area.width),
+    }
+    .all;
     app.height = usize::from(body.height);
     app.scroll = app.scroll.min(lines.len().saturating_sub(app.height));
-    frame.render_widget(Paragraph::new(lines[app.scroll..].to_vec()), body);
+    frame.render_widget(Paragraph::new(lines.split_off(app.scroll)), body);
 }
 
 /// The pods, below them the events, and on a wide screen the selected pod beside them.
@@ -63,8 +70,8 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
     if app.has_halves {
         let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]);
         let [left, right] = halves.spacing(2).areas(area);
-        let lines = detail::lines(app, view, usize::from(right.width));
-        frame.render_widget(Paragraph::new(lines), right);
+        let lines = detail::lines(app, view, right.width);
+        frame.render_widget(Paragraph::new(lines.all), right);
         area = left;
     }
     let feed = if app.feed_only {
@@ -82,38 +89,36 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
     if !app.feed_only {
         list::draw(frame, top, app, view);
     }
-    frame.render_widget(Paragraph::new(feed::lines(app.theme, view, bottom)), bottom);
+    frame.render_widget(Paragraph::new(feed::lines(view, bottom).all), bottom);
 }
 
 /// The text that is being typed, or the most important keys.
-fn footer(app: &App, width: usize) -> Line<'static> {
-    let Some(prompt) = &app.prompt else {
-        let keys = match app.page {
-            Page::Pods => "? help  h node  Enter pod  / search  s sort  f events  p pause  q quit",
-            _ => "? help  h node  Esc back  ↑↓ scroll  p pause  q quit",
-        };
-        return app.theme.line(keys, Tone::Dim, width);
+fn keys_or_prompt(line: &mut Lines, app: &App) {
+    let keys = match app.page {
+        Page::Pods => "? help  h node  Enter pod  / search  s sort  f events  p pause  q quit",
+        _ => "? help  h node  Esc back  ↑↓ scroll  p pause  q quit",
     };
-    let field = match prompt.field {
-        Field::Search => "search",
-        Field::Namespace => "namespace",
-        Field::Labels => "labels",
-    };
-    match &prompt.error {
-        Some(error) => app.theme.line(error, Tone::Bad, width),
-        None => {
-            let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
-            app.theme.line(&text, Tone::Title, width)
-        }
+    match &app.prompt {
+        None => line.line(keys, Tone::Dim),
+        Some(prompt) => match &prompt.error {
+            Some(error) => line.line(error, Tone::Bad),
+            None => {
+                let field = format!("{:?}", prompt.field).to_lowercase();
+                let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
+                line.line(&text, Tone::Title);
+            }
+        },
     }
 }
 
-fn help(theme: Theme, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![theme.heading("keys", width)];
-    lines.extend(keys::HELP.map(|(key, does)| {
-        let key = padded(key, 12);
-        theme.texts(&[(&key, Tone::Title), (does, Tone::Plain)], width)
-    }));
+fn help(width: u16) -> Lines {
+    let mut lines = Lines::new(width);
+    lines.heading("keys");
+    for line in keys::HELP.lines() {
+        let column = line.char_indices().nth(12).map_or(line.len(), |(at, _)| at);
+        let (key, does) = line.split_at(column);
+        lines.spans(&[(key, Tone::Title), (does, Tone::Plain)]);
+    }
     lines
 }
 

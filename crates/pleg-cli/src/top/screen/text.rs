@@ -1,21 +1,14 @@
-//! Text on the screen: escaped, cut, padded, and styled with or without colours.
+//! Text on the screen: escaped, cut by the columns that it needs, and styled by what it means.
 
 use std::time::Duration;
 
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-pub(super) use crate::text::wrapped;
-use crate::text::{duration, fit, safe, width};
+use crate::text::{duration, fit, safe, width, wrapped};
 use crate::view::Reason;
 
-/// How text looks. Without colours, all meanings but the dim one are still told apart or said in words.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::top) struct Theme {
-    pub(in crate::top) colour: bool,
-}
-
-/// What a text means.
+/// What a text means. Without colours, all meanings but the dim one are still told apart or said in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -29,49 +22,83 @@ pub(super) enum Tone {
     Banner,
 }
 
-impl Theme {
-    pub(super) fn style(self, tone: Tone) -> Style {
-        let style = Style::new();
-        let coloured = |colour: Color| match self.colour {
-            true => style.fg(colour),
-            false => style,
-        };
+impl From<Tone> for Style {
+    fn from(tone: Tone) -> Self {
+        let style = Self::new();
         match tone {
             Tone::Plain => style,
-            Tone::Dim => style.add_modifier(Modifier::DIM),
-            Tone::Title => style.add_modifier(Modifier::BOLD),
-            Tone::Good => coloured(Color::Green),
-            Tone::Warning => coloured(Color::Yellow),
-            Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
-            Tone::Banner => {
-                coloured(Color::Yellow).add_modifier(Modifier::REVERSED | Modifier::BOLD)
-            }
+            Tone::Dim => style.dim(),
+            Tone::Title => style.bold(),
+            Tone::Good => style.green(),
+            Tone::Warning => style.yellow(),
+            Tone::Bad => style.red().bold(),
+            Tone::Banner => style.yellow().reversed().bold(),
+        }
+    }
+}
+
+/// Lines of at most `width` columns.
+pub(super) struct Lines {
+    pub(super) width: usize,
+    pub(super) all: Vec<Line<'static>>,
+}
+
+impl Lines {
+    pub(super) fn new(width: u16) -> Self {
+        Self {
+            width: width.into(),
+            all: Vec::new(),
         }
     }
 
-    /// A heading, with a rule up to this width.
-    pub(super) fn heading(self, text: &str, columns: usize) -> Line<'static> {
-        let text = cut(&format!("── {text} "), columns);
-        let rest = columns.saturating_sub(width(&text));
-        self.line(&(text + &"─".repeat(rest)), Tone::Dim, columns)
+    /// A heading, with a rule up to the width.
+    pub(super) fn heading(&mut self, text: &str) {
+        let text = cut(&format!("── {text} "), self.width);
+        let rule = "─".repeat(self.width - width(&text));
+        self.line(&(text + &rule), Tone::Dim);
     }
 
-    /// One line, cut to this width.
-    pub(super) fn line(self, text: &str, tone: Tone, width: usize) -> Line<'static> {
-        Line::from(Span::styled(cut(text, width), self.style(tone)))
+    /// One line, cut to the width.
+    pub(super) fn line(&mut self, text: &str, tone: Tone) {
+        self.spans(&[(text, tone)]);
     }
 
-    /// Several texts on one line, cut to this width.
-    pub(super) fn texts(self, texts: &[(&str, Tone)], columns: usize) -> Line<'static> {
-        let mut left = columns;
-        let mut spans = Vec::new();
+    /// Several texts on one line, cut to the width.
+    pub(super) fn spans(&mut self, texts: &[(&str, Tone)]) {
+        let mut left = self.width;
+        let mut line = Line::default();
         for (text, tone) in texts {
             let text = cut(text, left);
             left -= width(&text);
-            spans.push(Span::styled(text, self.style(*tone)));
+            line.push_span(Span::styled(text, *tone));
         }
-        Line::from(spans)
+        self.all.push(line);
     }
+
+    /// A text in as many lines as it needs, two columns from the left.
+    pub(super) fn text(&mut self, text: &str, tone: Tone) {
+        self.text_within(usize::MAX, text, tone);
+    }
+
+    /// The same in at most this many lines.
+    pub(super) fn text_within(&mut self, most: usize, text: &str, tone: Tone) {
+        for part in wrapped_within(most, text, self.width.saturating_sub(2)) {
+            self.line(&format!("  {part}"), tone);
+        }
+    }
+}
+
+/// The text in at most this many lines. An ellipsis says that there are more.
+pub(super) fn wrapped_within(most: usize, text: &str, columns: usize) -> Vec<String> {
+    let mut lines = wrapped(text, columns);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            last.pop();
+            last.push('…');
+        }
+    }
+    lines
 }
 
 /// Escaped, and cut to this width.
@@ -94,6 +121,18 @@ pub(super) fn lasting(lasts: Option<f64>) -> String {
 /// The age of something: `, 9s ago`, or nothing.
 pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", seconds(lasts)))
+}
+
+/// Some things and their number.
+pub(super) fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}
+
+/// What is wrong and for how long, as one sentence.
+pub(super) fn sentence(reason: &Reason) -> String {
+    let lasting = lasting(reason.seconds);
+    format!("{}{lasting}: {}", reason.code, reason.message)
 }
 
 /// The look of a finding.

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as Blocking};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::agent::Agent;
+use super::agent::{Agent, ask};
 use super::agent_http::probes;
 use super::run::{Sim, TIMEOUT, arg, remove_pod, run_job, serve};
-use crate::support::{TestDir, pleg};
+use crate::support::{TestDir, program};
 
 /// What a hostile client does after its first bytes. When the connection is closed, it connects again.
 #[derive(Clone, Copy)]
@@ -68,9 +69,8 @@ async fn connect(to: SocketAddr, first: &[u8], then: Then) -> io::Result<()> {
 
 /// Until this is dropped.
 fn start_clients(to: SocketAddr) -> JoinSet<()> {
-    let all = CLIENTS
-        .iter()
-        .flat_map(|(first, then, n)| vec![(*first, *then); *n]);
+    let all = CLIENTS.iter();
+    let all = all.flat_map(|(first, then, n)| vec![(*first, *then); *n]);
     let endless = |(first, then)| async move {
         loop {
             let _ = connect(to, first, then).await;
@@ -150,16 +150,14 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         let name = format!("pleg_notifications_received_total{{type=\"{kind}\"}}");
         agent.until_metric(&name, number).await;
     }
-    let (_, _, page) = agent.get("/metrics").await;
-    let mut missed = page
-        .lines()
-        .filter(|l| l.starts_with("pleg_missed_events_total"));
-    assert!(missed.all(|line| line.ends_with(" 0")), "{page}");
-    let returned = || async { (resident() <= before + 8 * 1024).then_some(()) };
-    until(TIMEOUT, "the memory", returned)
-        .await
-        .unwrap_or_else(|_| panic!("{} KiB, {before} KiB before", resident()));
-    let after = resident();
+    let mut series = agent.scrape().await.into_iter();
+    let is_missed = |name: &str| name.starts_with("pleg_missed_events_total");
+    let missed = series.find(|(name, value)| is_missed(name) && value != "0");
+    assert_eq!(missed, None);
+    let most = before + 8 * 1024;
+    let returned = || async { Some(resident()).filter(|now| *now <= most) };
+    let after = until(TIMEOUT, "the memory", returned).await;
+    let after = after.unwrap_or_else(|_| panic!("{} KiB, {before} KiB before", resident()));
     println!("RSS {before} KiB before, at most {peak} KiB, {after} KiB after");
     agent.stop().await;
 
@@ -193,21 +191,14 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     let sim = serve(&socket).await;
-    let listen = [
-        "agent",
-        "--listen",
-        "127.0.0.1:0",
-        "--health-listen",
-        "127.0.0.1:0",
-    ];
-    let agent = pleg(&[&listen[..], &["-r", arg(&socket)]].concat());
+    let listen = "--listen 127.0.0.1:0 --health-listen 127.0.0.1:0";
+    let agent = format!(
+        "ulimit -n 400; exec \"$0\" agent {listen} -r {}",
+        arg(&socket)
+    );
     let mut command = std::process::Command::new("sh");
-    command
-        .args(["-c", "ulimit -n 400; exec \"$@\"", "sh"])
-        .arg(agent.get_program())
-        .args(agent.get_args())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
+    command.args(["-c", &agent]).arg(program());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut agent = Agent::spawn(command).await;
     let probe_address = probes(&mut agent).await;
     agent.until_confirmed().await;
@@ -219,17 +210,15 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
         }
     }
     let clock = Clock::start();
-    for (address, path) in [
-        (&agent.address, "/healthz"),
-        (&agent.address, "/readyz"),
-        (&probe_address, "/healthz"),
-        (&probe_address, "/readyz"),
-    ] {
+    for (address, path) in [&agent.address, &probe_address]
+        .into_iter()
+        .flat_map(|address| [(address, "/healthz"), (address, "/readyz")])
+    {
         let mut took = Vec::new();
         for _ in 0..9 {
             let began = clock.now();
             let stream = TcpStream::connect(address).await.expect("connected");
-            assert_eq!(Agent::get_on(stream, path, "").await.0, 200);
+            assert_eq!(ask(stream, path, "").await.0, 200);
             took.push(clock.now().since(began));
         }
         took.sort();
@@ -239,9 +228,8 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     // The runtime restarts, so new connections to it are needed.
     sim.signal("TERM").await;
     assert_eq!(sim.end().await.code(), Some(0));
-    agent
-        .until_metric("pleg_stream_state{state=\"confirmed\"}", 0.0)
-        .await;
+    let confirmed = "pleg_stream_state{state=\"confirmed\"}";
+    agent.until_metric(confirmed, 0.0).await;
     let _sim = serve(&socket).await;
     agent.until_confirmed().await;
     drop(idle);

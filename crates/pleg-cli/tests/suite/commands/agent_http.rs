@@ -1,12 +1,13 @@
 //! The HTTP server of `pleg agent`: who may read what, and how the commands read it.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use pleg_tests::wait::until;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::agent::Agent;
+use super::agent::{Agent, ask};
 use super::run::{Running, TIMEOUT, arg};
 use crate::support::{TestDir, pleg};
 
@@ -17,9 +18,8 @@ const SECOND: &str = "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c556
 /// The address of the listener for probes.
 pub(super) async fn probes(agent: &mut Agent) -> String {
     let message = agent.running.message().await.expect("a second address");
-    let address = message.strip_prefix("http://").expect("an address");
-    let address = address.strip_suffix(" serves /healthz and /readyz");
-    address.expect("nothing else").to_owned()
+    let address = message.strip_suffix(" serves /healthz and /readyz");
+    address.expect("an address").replace("http://", "")
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn slow_and_large_requests_are_ended() {
         ),
     ];
     let ended = requests.map(async |(request, expected)| {
-        let mut stream = TcpStream::connect(&agent.address).await.expect("connected");
+        let mut stream = agent.connect().await;
         // The agent may close the connection before everything is written, or before everything is read.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut response = String::new();
@@ -60,8 +60,8 @@ async fn request_needs_a_token_whose_digest_was_read_last() {
     std::fs::write(&file, format!("{FIRST} prometheus\n")).expect("written");
     let mut agent = Agent::start(&["--sim", "--token-file", arg(&file)]).await;
     let metrics = async |agent: &Agent, token: &str| {
-        let header = format!("Authorization: Bearer {token}\r\n");
-        agent.get_with("/metrics", &header).await.0
+        let header = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+        ask(agent.connect().await, "/metrics", &header).await.0
     };
     assert_eq!(metrics(&agent, "first").await, 200);
     for _ in 0..20 {
@@ -82,20 +82,17 @@ async fn request_needs_a_token_whose_digest_was_read_last() {
 
     std::fs::write(&file, format!("{SECOND}  -\n")).expect("written");
     agent.running.signal("HUP").await;
-    until(TIMEOUT, "the new token", || async {
+    let reread = until(TIMEOUT, "the new token", || async {
         (metrics(&agent, "second").await == 200).then_some(())
-    })
-    .await
-    .expect("read again");
+    });
+    reread.await.expect("read again");
     assert_eq!(metrics(&agent, "first").await, 401);
     std::fs::write(&file, "third\n").expect("written");
     agent.running.signal("HUP").await;
     let line = agent.running.message().await.expect("an error");
     assert!(line.contains("printf %s TOKEN | sha256sum"), "{line}");
-    assert!(
-        line.ends_with("; the last token and certificates stay in use"),
-        "{line}"
-    );
+    let kept = "; the last token and certificates stay in use";
+    assert!(line.ends_with(kept), "{line}");
     assert_eq!(metrics(&agent, "second").await, 200);
     agent.stop().await;
 }
@@ -109,12 +106,10 @@ async fn unix_socket_is_served_and_removed() {
     drop(stale);
     let mut running = Running::start(&["agent", "--sim", "--listen", &address]);
     let message = running.message().await.expect("the address");
-    assert!(
-        message.contains(&format!("; {address} serves")),
-        "{message}"
-    );
+    let serves = format!("; {address} serves");
+    assert!(message.contains(&serves), "{message}");
     let stream = UnixStream::connect(&socket).await.expect("connected");
-    let (code, _, body) = Agent::get_on(stream, "/healthz", "").await;
+    let (code, _, body) = ask(stream, "/healthz", "").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let second = Running::start(&["agent", "--sim", "--listen", &address]);
     let end = second.end().await;
@@ -158,50 +153,41 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let probes = probes(&mut agent).await;
     let probe = async |path| {
         let stream = TcpStream::connect(&probes).await.expect("connected");
-        let (code, _, body) = Agent::get_on(stream, path, "").await;
-        (code, body)
+        ask(stream, path, "").await
     };
-    until(TIMEOUT, "ready", || async {
-        (probe("/readyz").await == (200, "ok (brief)\n".to_owned())).then_some(())
-    })
-    .await
-    .expect("ready");
+    let ready = until(TIMEOUT, "ready", || async {
+        let (code, _, body) = probe("/readyz").await;
+        (code == 200 && body == "ok (brief)\n").then_some(())
+    });
+    ready.await.expect("ready");
     assert_eq!(probe("/metrics").await.0, 404);
 
     let url = format!("https://{}", agent.address);
     let own = "--ca server.pem --cert client.pem --key client.key";
+    let stranger = "--ca server.pem --cert stranger.pem --key stranger.key";
+    let with_token = format!("{own} --token-file token");
     for (args, out, log) in [
+        (&*with_token, "ok\n", ""),
+        (own, "401 Unauthorized: it needs a token", "no token"),
         (
-            &*format!("check --agent URL {own} --token-file token"),
-            "ok\n",
-            "",
-        ),
-        (
-            &*format!("check --agent URL {own}"),
-            "401 Unauthorized: it needs a token",
-            "no token",
-        ),
-        (
-            "check --agent URL --ca server.pem",
+            "--ca server.pem",
             "it needs --cert and --key",
             "no certificate",
         ),
         (
-            "check --agent URL --ca server.pem --cert stranger.pem --key stranger.key",
+            stranger,
             "it rejects the certificate",
             "invalid certificate",
         ),
         (
-            "check --agent URL --ca client.pem",
+            "--ca client.pem",
             "invalid peer certificate",
             "no TLS handshake",
         ),
-        ("check --agent URL", "needs --ca", ""),
-        ("check --ca server.pem", "--ca needs an agent", ""),
+        ("", "needs --ca", ""),
     ] {
-        let end = Running::spawn(command(&args.replace("URL", &url)))
-            .end()
-            .await;
+        let check = command(&format!("check --agent {url} {args}"));
+        let end = Running::spawn(check).end().await;
         let shown = end.out + &end.err;
         assert!(shown.contains(out), "{args}: {shown}");
         if !log.is_empty() {
@@ -210,8 +196,52 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
             assert!(line.contains(&log), "{args}: {line}");
         }
     }
-    let args = format!("watch -o json --agent {url} {own} --token-file token");
+    let args = format!("watch -o json --agent {url} {with_token}");
     assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
+    let end = Running::spawn(command("check --ca server.pem")).end().await;
+    assert!(end.out.contains("--ca needs an agent"), "{}", end.out);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn page_of_another_site_cannot_read() {
+    let agent = Agent::start(&["--sim"]).await;
+    agent.until_ready().await;
+    for (host, code) in [
+        ("127.0.0.1:9394", 200),
+        ("[::1]:9394", 200),
+        ("LOCALHOST", 200),
+        ("evil.example:9394", 421),
+        ("127.0.0.1.evil.example", 421),
+    ] {
+        // What names no pod is for everybody on this host, also through a proxy that passes the header on.
+        for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
+            let expected = if path == "/debug/view" { code } else { 200 };
+            let header = format!("Host: {host}\r\n");
+            let reply = ask(agent.connect().await, path, &header).await;
+            assert_eq!(reply.0, expected, "{host}: {reply:?}");
+        }
+    }
+    for (path, code, shown) in [
+        (
+            "/",
+            200,
+            "content-security-policy: default-src 'none'; script-src 'sha256-",
+        ),
+        ("/debug/view?limit=5", 200, "content-type: application/json"),
+        ("/debug/view?limit=x", 400, ""),
+        (
+            "/debug/events?after=5",
+            200,
+            "content-type: application/x-ndjson",
+        ),
+        ("/debug/events?after=x", 400, ""),
+        ("/nothing", 404, ""),
+    ] {
+        let (status, head, _) = agent.get(path).await;
+        assert_eq!(status, code, "{path}");
+        assert!(head.contains(shown), "{path}: {head}");
+    }
     agent.stop().await;
 }
 
@@ -225,30 +255,19 @@ async fn shared_events_are_left_to_a_kubelet() {
     sim.message().await.expect("the socket");
     let program = dir.path("kubelet");
     std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
-    let mut kubelet = tokio::process::Command::new(&program);
-    kubelet
-        .args([
-            "-c",
-            "echo runs; read line",
-            "kubelet",
-            "--feature-gates=EventedPLEG=true",
-        ])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .kill_on_drop(true);
-    let mut kubelet = kubelet.spawn().expect("bash runs");
-    let out = kubelet.stdout.take().expect("piped");
-    let line = BufReader::new(out).lines().next_line().await;
-    assert_eq!(line.expect("a line").as_deref(), Some("runs"));
+    let mut kubelet = std::process::Command::new(&program);
+    kubelet.args(["-c", "echo runs; read line", "kubelet"]);
+    kubelet.arg("--feature-gates=EventedPLEG=true");
+    kubelet.stdin(Stdio::piped()).stdout(Stdio::piped());
+    kubelet.stderr(Stdio::piped());
+    let mut kubelet = Running::spawn(kubelet);
+    assert_eq!(kubelet.line().await.as_deref(), Some("runs"));
 
     let agent = Agent::start(&["-r", arg(&socket)]).await;
-    let page = agent
-        .until_shows("/readyz", "polling: containerd 1.7.")
-        .await;
-    assert!(
-        page.contains("subscribes to them (--feature-gates"),
-        "{page}"
-    );
+    let polls = "polling: containerd 1.7.";
+    let page = agent.until_shows("/readyz", polls).await;
+    let why = "subscribes to them (--feature-gates";
+    assert!(page.contains(why), "{page}");
     assert_eq!(subscribers(&socket).await, "0");
     agent.stop().await;
 
@@ -262,10 +281,7 @@ async fn shared_events_are_left_to_a_kubelet() {
 async fn subscribers(socket: &Path) -> String {
     let shown = Running::start(&["sim", "ctl", "--socket", arg(socket)]);
     let shown = shown.end().await.out;
-    let (number, _) = shown.split_once(" subscriber").expect("shown");
-    number
-        .split_whitespace()
-        .last()
-        .unwrap_or_default()
-        .to_owned()
+    let (before, _) = shown.split_once(" subscriber").expect("shown");
+    let number = before.split_whitespace().last();
+    number.unwrap_or_default().to_owned()
 }

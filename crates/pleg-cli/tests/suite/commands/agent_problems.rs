@@ -37,25 +37,21 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
         "[+]writer ok\n",
         "[!]pods degraded (pods_hung) for ",
         "readyz check passed\n",
+        "Status does not answer (",
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
-    assert!(page.contains("Status does not answer ("), "{page}");
     let page = until_shown(&agent, "/readyz", "pod test/cart failing for ").await;
     assert!(page.starts_with("ok\ndegraded ("), "{page}");
     assert!(page.contains("\ndegraded (pods_failing) for "), "{page}");
     let (_, _, page) = agent.get("/debug/pods").await;
     let page: Value = serde_json::from_str(&page).expect("JSON");
     let problem = &page["problems"][0];
-    assert_eq!(
-        (&page["total"], &problem["pod"]["name"]),
-        (&1.into(), &"cart".into())
-    );
+    let (total, name) = (&page["total"], &problem["pod"]["name"]);
+    assert_eq!((total, name), (&1.into(), &"cart".into()));
     let call = problem["call"].as_str().expect("a call");
-    assert!(
-        ["PodSandboxStatus", "ContainerStatus"].contains(&call),
-        "{problem}"
-    );
+    let calls = ["PodSandboxStatus", "ContainerStatus"];
+    assert!(calls.contains(&call), "{problem}");
     assert!(problem["seconds"].as_f64() >= Some(2.0), "{problem}");
     let since = problem["since"].as_str().expect("a time");
     since.parse::<jiff::Timestamp>().expect("RFC 3339");
@@ -64,10 +60,8 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     // While the call is repeated, it hangs again.
     let begins = ["test/cart failing for ", "test/cart hung for "];
     assert!(begins.iter().any(|text| line.starts_with(text)), "{line}");
-    assert!(
-        line.chars().count() <= 81 && line.lines().count() == 1,
-        "{line}"
-    );
+    let is_short = line.chars().count() <= 81 && line.lines().count() == 1;
+    assert!(is_short, "{line}");
 
     control(&sim.socket, &["reset"]).await;
     until_shown(&agent, "/readyz?verbose", "[+]pods ok\n").await;
@@ -98,16 +92,12 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
         let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
         agent.until_metric(&metric, value).await;
     }
-    assert_eq!(
-        agent.metric("pleg_runtime_status_answered").await,
-        Some(1.0)
-    );
+    let answered = agent.metric("pleg_runtime_status_answered").await;
+    assert_eq!(answered, Some(1.0));
     let line = agent.running.message().await.expect("an error");
-    let said = [
-        "ERROR the runtime's network is not ready",
-        "code=\"network_not_ready\"",
-    ];
-    assert!(said.iter().all(|text| line.contains(text)), "{line}");
+    let is_said = line.contains("ERROR the runtime's network is not ready")
+        && line.contains("code=\"network_not_ready\"");
+    assert!(is_said, "{line}");
     let view: Value = serde_json::from_str(&agent.get("/debug/view").await.2).expect("JSON");
     assert_eq!(view["health"]["reasons"][0]["code"], "network_not_ready");
     let (code, line) = check(&agent).await;
@@ -122,10 +112,7 @@ async fn check_without_an_agent_is_unknown() {
     let socket = format!("unix://{}", arg(&dir.path("none.sock")));
     let end = Running::start(&["check", "--agent", &socket]).end().await;
     assert_eq!(end.code(), Some(2), "{}", end.err);
-    assert!(
-        end.out.starts_with("no answer of an agent at unix://"),
-        "{}",
-        end.out
-    );
+    let begin = "no answer of an agent at unix://";
+    assert!(end.out.starts_with(begin), "{}", end.out);
     assert_eq!(end.out.lines().count(), 1);
 }

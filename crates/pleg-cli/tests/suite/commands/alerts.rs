@@ -33,12 +33,9 @@ fn has_promtool() -> bool {
 type Scrape = BTreeMap<String, String>;
 
 async fn scrape(agent: &Agent) -> Scrape {
-    let (code, _, page) = agent.get("/metrics").await;
-    assert_eq!(code, 200);
-    let lines = page.lines().filter(|line| !line.starts_with('#'));
-    let series = lines.filter_map(|line| line.rsplit_once(' '));
-    let series = series.map(|(series, value)| (series.to_owned(), value.to_owned()));
-    series.chain([("up".to_owned(), "1".to_owned())]).collect()
+    let mut scrape = agent.scrape().await;
+    scrape.insert("up".to_owned(), "1".to_owned());
+    scrape
 }
 
 /// The scrapes of a node as input series, with the labels that Prometheus adds.
@@ -58,21 +55,30 @@ fn input<'a>(node: u32, scrapes: &'a [Scrape]) -> impl Iterator<Item = Value> + 
 
 /// A scrape of a node with each trouble that has an alert. The agent must have the series already.
 fn troubled(mut scrape: Scrape) -> Scrape {
-    let reasons =
-        pleg::core::Degraded::CODES.map(|code| format!("pleg_degraded{{reason=\"{code}\"}}"));
-    for series in reasons
-        .into_iter()
-        .chain(["pleg_not_ready{reason=\"stale\"}".to_owned()])
-    {
-        assert_eq!(scrape.insert(series, "1".to_owned()).as_deref(), Some("0"));
+    let mut set = |series: &str, value: &str| scrape.insert(series.to_owned(), value.to_owned());
+    for code in pleg::core::Degraded::CODES {
+        let series = format!("pleg_degraded{{reason=\"{code}\"}}");
+        assert_eq!(set(&series, "1").as_deref(), Some("0"), "{code}");
     }
-    let network = "pleg_runtime_condition{condition=\"NetworkReady\"}".to_owned();
-    assert_eq!(scrape.insert(network, "0".to_owned()).as_deref(), Some("1"));
-    let list = "pleg_list_message_bytes{operation_type=\"list_containers\"}".to_owned();
-    assert!(scrape.insert(list, "15e6".to_owned()).is_some());
-    let errors = "pleg_runtime_operations_errors_total{operation_type=\"version\"}";
-    let finding = "pleg_finding{code=\"disk_full\",severity=\"critical\"}";
-    scrape.extend([errors, finding].map(|series| (series.to_owned(), "1".to_owned())));
+    for (series, value) in [
+        ("pleg_not_ready{reason=\"stale\"}", "1"),
+        ("pleg_runtime_condition{condition=\"NetworkReady\"}", "0"),
+        (
+            "pleg_list_message_bytes{operation_type=\"list_containers\"}",
+            "15e6",
+        ),
+    ] {
+        assert!(set(series, value).is_some(), "{series}");
+    }
+    // They exist only after the trouble.
+    set(
+        "pleg_runtime_operations_errors_total{operation_type=\"version\"}",
+        "1",
+    );
+    set(
+        "pleg_finding{code=\"disk_full\",severity=\"critical\"}",
+        "1",
+    );
     scrape
 }
 
@@ -88,8 +94,7 @@ fn evaluate(scrapes: &[Scrape], expressions: &[Value]) {
         env!("CARGO_MANIFEST_DIR"),
         "/../../deploy/prometheus/pleg.rules.yaml"
     );
-    let nodes = 0..20;
-    let series: Vec<Value> = nodes.flat_map(|node| input(node, scrapes)).collect();
+    let series: Vec<Value> = (0..20).flat_map(|node| input(node, scrapes)).collect();
     let all = json!({"rule_files": [rules], "evaluation_interval": "15s", "tests": [
         {"interval": "15s", "input_series": series, "promql_expr_test": expressions}
     ]});
@@ -99,12 +104,7 @@ fn evaluate(scrapes: &[Scrape], expressions: &[Value]) {
     let mut promtool = Command::new("promtool");
     let output = promtool.args(["test", "rules"]).arg(&file).output();
     let output = output.expect("promtool runs");
-    let text = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&text)
-    );
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Churn fires no alert; troubles fire each alert of a node that has an agent. Each panel has between one line and a
@@ -120,9 +120,8 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     sim.message().await.expect("the socket");
     let args = ["-r", arg(&socket), "--relist-period-max", "2s"];
     let agent = Agent::start(&args).await;
-    agent
-        .until_metric("pleg_runtime_condition{condition=\"NetworkReady\"}", 1.0)
-        .await;
+    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
+    agent.until_metric(condition, 1.0).await;
     agent.until_confirmed().await;
     let mut scrapes = Vec::new();
     for _ in 0..CALM {
@@ -140,13 +139,9 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     // Without those of an agent that is down or absent.
     let alerts = rules.matches("- alert: ").count() - 3;
     let firing = "ALERTS{alertstate=\"firing\"}";
-    let mut expressions = vec![
-        is_true(&format!("absent(sum({firing}))"), CALM - 1),
-        is_true(
-            &format!("count(count by (alertname) ({firing})) == bool {alerts}"),
-            end - 1,
-        ),
-    ];
+    let none = format!("absent(sum({firing}))");
+    let all = format!("count(count by (alertname) ({firing})) == bool {alerts}");
+    let mut expressions = vec![is_true(&none, CALM - 1), is_true(&all, end - 1)];
     for panel in board["panels"].as_array().expect("panels") {
         let most = if panel["type"] == "table" { 50 } else { 12 };
         for target in panel["targets"].as_array().expect("targets") {

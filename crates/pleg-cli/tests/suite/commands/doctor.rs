@@ -34,144 +34,71 @@ async fn run(args: &[&str]) -> End {
 }
 
 /// The findings, the first cause first.
-pub(super) fn findings(report: &Value) -> &[Value] {
+fn findings(report: &Value) -> &[Value] {
     report["findings"].as_array().expect("findings")
 }
 
-fn code(finding: &Value) -> &str {
-    finding["code"].as_str().expect("a code")
+fn text<'a>(finding: &'a Value, field: &str) -> &'a str {
+    finding[field].as_str().expect("a text")
 }
 
 /// The codes of all findings.
 pub(super) fn codes(report: &Value) -> Vec<&str> {
-    findings(report).iter().map(code).collect()
+    findings(report).iter().map(|f| text(f, "code")).collect()
 }
 
-/// The first finding, but for the load of a machine on which other tests run.
+/// Code and summary of the first finding, but for the load of a machine on which other tests run.
 pub(super) fn first(report: &Value) -> (&str, &str) {
     let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
-    let first = findings(report).iter().find(|f| !is_load(code(f)));
-    let Some(first) = first else {
-        return ("none", "");
-    };
-    (code(first), first["summary"].as_str().expect("a text"))
+    let first = findings(report).iter().find(|f| !is_load(text(f, "code")));
+    first.map_or(("none", ""), |f| (text(f, "code"), text(f, "summary")))
 }
 
-/// The findings, a line each.
 pub(super) fn shown(report: &Value) -> String {
-    let lines = findings(report).iter().map(|f| {
-        format!(
-            "{} {}: {} {}\n",
-            f["severity"], f["code"], f["summary"], f["evidence"]
-        )
-    });
-    lines.collect()
+    report["findings"].to_string()
 }
 
-/// A simulated runtime with a trouble.
-struct Planted {
-    /// The code of the finding that must be the first.
-    code: &'static str,
-    /// The exit code.
-    exit: i32,
-    sim: &'static [&'static str],
-    doctor: &'static [&'static str],
+/// Requires this first finding and this exit code.
+#[track_caller]
+fn assert_found((report, exit): &(Value, Option<i32>), code: &str, expected: i32) {
+    let found = (first(report).0, *exit);
+    assert_eq!(found, (code, Some(expected)), "{}", shown(report));
 }
 
-const fn planted(
-    code: &'static str,
-    exit: i32,
-    sim: &'static [&'static str],
-    doctor: &'static [&'static str],
-) -> Planted {
-    Planted {
-        code,
-        exit,
-        sim,
-        doctor,
-    }
-}
-
-/// Calls are timed from the begin.
+/// Calls are timed from the start.
 const SHORT: &[&str] = &["--for", "4s"];
 /// An event is missed 10 s after a read has shown the change, and nothing is expected in the first 10 s.
 const WHOLE: &[&str] = &["--for", "26s", "--events", "always"];
 
-const PLANTED: [Planted; 10] = [
-    planted(
-        "list_slow",
-        1,
-        &["--pods", "20", "--chaos", "list_containers.latency=1200ms"],
-        SHORT,
-    ),
-    planted(
-        "list_large",
-        1,
-        &["--pods", "90", "--chaos", "list.pad=85000"],
-        SHORT,
-    ),
-    planted(
-        "list_large",
-        2,
-        &["--pods", "90", "--chaos", "list.pad=150000"],
-        SHORT,
-    ),
-    planted(
-        "list_failed",
-        2,
-        &["--pods", "5", "--chaos", "list_pod_sandbox.fail=internal"],
-        SHORT,
-    ),
-    planted(
-        "network_not_ready",
-        2,
-        &["--pods", "5", "--chaos", "network.not_ready=on"],
-        SHORT,
-    ),
-    planted(
-        "stream_disabled",
-        0,
-        &["--pods", "5", "--mode", "crio-disabled"],
-        SHORT,
-    ),
-    planted("runtime_silent", 2, &["--mode", "silent"], SHORT),
-    planted("stream_lossy", 1, &["--chaos", "drop=80%"], WHOLE),
-    planted("stream_silent", 1, &["--chaos", "drop=on"], WHOLE),
-    planted(
-        "stream_lossy",
-        1,
-        &[
-            "--mode",
-            "containerd-1.7",
-            "--chaos",
-            "second_subscriber=80%",
-        ],
-        WHOLE,
-    ),
+/// The first finding, the exit code, and the arguments of a simulated runtime with this trouble.
+const PLANTED: [&str; 10] = [
+    "list_slow 1 --pods 20 --chaos list_containers.latency=1200ms",
+    "list_large 1 --pods 90 --chaos list.pad=85000",
+    "list_large 2 --pods 90 --chaos list.pad=150000",
+    "list_failed 2 --pods 5 --chaos list_pod_sandbox.fail=internal",
+    "network_not_ready 2 --pods 5 --chaos network.not_ready=on",
+    "stream_disabled 0 --pods 5 --mode crio-disabled",
+    "runtime_silent 2 --mode silent",
+    "stream_lossy 1 --chaos drop=80%",
+    "stream_silent 1 --chaos drop=on",
+    "stream_lossy 1 --mode containerd-1.7 --chaos second_subscriber=80%",
 ];
 
 #[tokio::test]
 async fn planted_trouble_is_the_first_finding() {
     // Not all at once: their load would be a finding.
-    let examined = futures::stream::iter(&PLANTED).map(async |planted| {
+    let examined = futures::stream::iter(PLANTED).map(async |planted| {
+        let words: Vec<&str> = planted.split(' ').collect();
         let dir = TestDir::new();
         let socket = dir.path("cri.sock");
-        let mut sim = Running::start(&[&["sim", "--socket", arg(&socket)], planted.sim].concat());
+        let mut sim = Running::start(&[&["sim", "--socket", arg(&socket)], &words[2..]].concat());
         sim.message().await.expect("it listens");
-        let (report, exit) = examine(&socket, planted.doctor).await;
-        (planted, report, exit)
+        let (code, exit) = (words[0], words[1].parse().expect("a number"));
+        let misses_events = ["stream_lossy", "stream_silent"].contains(&code);
+        let args = if misses_events { WHOLE } else { SHORT };
+        assert_found(&examine(&socket, args).await, code, exit);
     });
-    let mut examined = examined.buffered(5);
-    while let Some((planted, report, exit)) = examined.next().await {
-        assert_eq!(
-            first(&report).0,
-            planted.code,
-            "{:?}: {}",
-            planted.sim,
-            shown(&report)
-        );
-        assert_eq!(exit, Some(planted.exit), "{:?}", planted.sim);
-    }
+    examined.buffered(5).collect::<()>().await;
 }
 
 #[tokio::test]
@@ -179,11 +106,10 @@ async fn hung_pod_is_named_while_the_stream_is_silent() {
     let sim = Sim::start().await;
     run_pod(&sim.kubelet, "cart").await;
     control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(first(&report).0, "pods_hung", "{}", shown(&report));
-    let (_, summary) = first(&report);
+    let examined = examine(&sim.socket, SHORT).await;
+    assert_found(&examined, "pods_hung", 2);
+    let (_, summary) = first(&examined.0);
     assert!(summary.contains("test/cart"), "{summary}");
-    assert_eq!(exit, Some(2));
 }
 
 #[tokio::test]
@@ -194,24 +120,20 @@ async fn dead_containers_are_counted() {
         let pod = sim.kubelet.run_pod(&format!("pod-{n}")).await;
         let pod = pod.expect("run");
         for attempt in 0..20 {
-            let id = sim
-                .kubelet
-                .run(&pod, "app", attempt, Life::UntilStopped)
-                .await
-                .expect("started");
+            let id = sim.kubelet.run(&pod, "app", attempt, Life::UntilStopped);
+            let id = id.await.expect("started");
             sim.kubelet.stop(&id).await.expect("stopped");
         }
     });
     join_all(dead).await;
-    let (report, exit) = examine(&sim.socket, SHORT).await;
-    assert_eq!(first(&report).0, "containers_restart", "{}", shown(&report));
-    let dead = report["findings"].as_array().expect("findings");
-    let dead = dead.iter().find(|found| found["code"] == "dead_containers");
+    let examined = examine(&sim.socket, SHORT).await;
+    assert_found(&examined, "containers_restart", 1);
+    let mut found = findings(&examined.0).iter();
+    let dead = found.find(|found| found["code"] == "dead_containers");
     let dead = dead.expect("it is found");
-    let summary = dead["summary"].as_str().expect("a sentence");
+    let summary = text(dead, "summary");
     assert!(summary.starts_with("400 dead containers"), "{summary}");
     assert_eq!(dead["cause"], "containers_restart");
-    assert_eq!(exit, Some(1));
 }
 
 #[tokio::test]
@@ -219,115 +141,90 @@ async fn ignored_filters_are_found() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     serve(Unfiltered::new(50), &socket);
-    let (report, exit) = examine(&socket, SHORT).await;
-    assert_eq!(first(&report).0, "filters_ignored", "{}", shown(&report));
-    assert_eq!(exit, Some(1));
+    assert_found(&examine(&socket, SHORT).await, "filters_ignored", 1);
 }
 
 #[tokio::test]
 async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("secret-pod").await.expect("run");
-    sim.kubelet
-        .run(&pod, "secret-app", 0, Life::UntilStopped)
-        .await
-        .expect("started");
-    control(
-        &sim.socket,
-        &["pod.uid-secret-pod.fail=internal", "network.not_ready=on"],
-    )
-    .await;
+    let app = sim.kubelet.run(&pod, "secret-app", 0, Life::UntilStopped);
+    app.await.expect("started");
+    let trouble = ["pod.uid-secret-pod.fail=internal", "network.not_ready=on"];
+    control(&sim.socket, &trouble).await;
     let file = sim.dir().path("node.json");
     // Events with statuses would make it needless to read these.
     let record = ["--for", "3s", "--events", "never", "--record", arg(&file)];
     let (report, exit) = examine(&sim.socket, &record).await;
-    let recording = fs::read_to_string(&file).expect("a recording");
-    for name in [
-        "secret-app",
-        "test/secret-pod",
-        "annotation",
-        "label",
-        "environ",
-    ] {
-        assert!(!recording.contains(name), "{name} is in {recording}");
-    }
-    let end = run(&["doctor", "-o", "json", "--replay", arg(&file)]).await;
-    let replayed: Value = serde_json::from_str(&end.out).expect("JSON");
-    let severities = |report: &Value| -> Vec<String> {
-        findings(report)
-            .iter()
-            .map(|f| format!("{} {}", f["code"], f["severity"]))
-            .collect()
-    };
     assert!(
         codes(&report).contains(&"pods_failing"),
         "{}",
         shown(&report)
     );
+    let recording = fs::read_to_string(&file).expect("a recording");
+    let names = [
+        "secret-app",
+        "test/secret-pod",
+        "annotation",
+        "label",
+        "environ",
+    ];
+    for name in names {
+        assert!(!recording.contains(name), "{name} is in {recording}");
+    }
+    let end = run(&["doctor", "-o", "json", "--replay", arg(&file)]).await;
+    let replayed: Value = serde_json::from_str(&end.out).expect("JSON");
+    let severities = |report: &Value| -> Vec<(Value, Value)> {
+        let findings = findings(report).iter();
+        findings
+            .map(|f| (f["code"].clone(), f["severity"].clone()))
+            .collect()
+    };
     assert_eq!(severities(&replayed), severities(&report));
     assert_eq!(end.code(), exit);
     let named = ["--for", "3s", "--names", "--record", arg(&file)];
     examine(&sim.socket, &named).await;
-    assert!(
-        fs::read_to_string(&file)
-            .unwrap()
-            .contains("test/secret-pod")
-    );
+    let recording = fs::read_to_string(&file).unwrap();
+    assert!(recording.contains("test/secret-pod"));
+}
+
+/// The end of `pleg doctor --replay` of a file with this text.
+async fn replay(text: &str) -> End {
+    let dir = TestDir::new();
+    let file = dir.path("node.json");
+    fs::write(&file, text).unwrap();
+    run(&["doctor", "--replay", arg(&file)]).await
 }
 
 #[tokio::test]
 async fn unusable_input_is_one_clear_line_and_exit_code_3() {
-    let dir = TestDir::new();
-    let file = dir.path("node.json");
-    let replay = ["doctor", "--replay", arg(&file)];
-    let missing = run(&replay).await;
-    assert_eq!(missing.code(), Some(3));
-    assert!(
-        missing.err.contains("node.json: No such file"),
-        "{}",
-        missing.err
-    );
-    for (text, why) in [
-        ("{", "it is not a recording of pleg doctor"),
-        (
-            r#"{"format":9,"version":"7.0.0","redacted":true,"examination":{}}"#,
-            "has format 9, and this version reads 1: use pleg 7.0.0",
-        ),
+    let missing = run(&["doctor", "--replay", "/node.json"]).await;
+    let newer = r#"{"format":9,"version":"7.0.0","redacted":true,"examination":{}}"#;
+    let reads = "has format 9, and this version reads 1: use pleg 7.0.0";
+    for (end, why) in [
+        (missing, "node.json: No such file"),
+        (replay("{").await, "it is not a recording of pleg doctor"),
+        (replay(newer).await, reads),
     ] {
-        fs::write(&file, text).unwrap();
-        let end = run(&replay).await;
-        assert_eq!(
-            (end.code(), end.err.lines().count()),
-            (Some(3), 1),
-            "{}",
-            end.err
-        );
+        let lines = end.err.lines().count();
+        assert_eq!((end.code(), lines), (Some(3), 1), "{}", end.err);
         assert!(end.err.contains(why), "{}", end.err);
     }
 }
 
 #[tokio::test]
 async fn verdict_and_exit_code_follow_from_the_recording() {
-    let dir = TestDir::new();
-    let file = dir.path("node.json");
+    let denied = json!({"unusable": {"denied": true, "why": "permission denied"}});
     let no_network = json!({"conditions": [{"name": "NetworkReady", "status": false}]});
+    let no_network = json!({"conditions": no_network});
     for (runtime, verdict, code) in [
-        (
-            json!({"unusable": {"denied": true, "why": "permission denied"}}),
-            "the runtime was not examined: this user may not ask it",
-            3,
-        ),
-        (
-            json!({"conditions": no_network}),
-            "PLEG is healthy, but: the runtime's network is not ready",
-            2,
-        ),
+        (denied, "the runtime was not examined: this user", 3),
+        (no_network, "PLEG is healthy, but: the runtime's network", 2),
     ] {
         let recording = json!({
             "format": 1, "version": "0", "redacted": true, "examination": {"runtime": runtime},
         });
-        fs::write(&file, recording.to_string()).unwrap();
-        let end = run(&["doctor", "--replay", arg(&file)]).await;
+        let end = replay(&recording.to_string()).await;
         assert!(end.out.starts_with(verdict), "{}", end.out);
         assert_eq!(end.code(), Some(code), "{}", end.out);
     }
@@ -337,14 +234,8 @@ async fn verdict_and_exit_code_follow_from_the_recording() {
 async fn missing_runtime_is_unreachable() {
     let dir = TestDir::new();
     let socket = dir.path("nothing.sock");
-    let (report, exit) = examine(&socket, &["--for", "1s"]).await;
-    assert_eq!(
-        first(&report).0,
-        "runtime_unreachable",
-        "{}",
-        shown(&report)
-    );
-    assert_eq!(exit, Some(2));
+    let examined = examine(&socket, &["--for", "1s"]).await;
+    assert_found(&examined, "runtime_unreachable", 2);
 }
 
 #[tokio::test]
@@ -354,21 +245,13 @@ async fn healthy_node_has_no_finding_above_information() {
     let mut sim = Running::start(&["sim", "--socket", arg(&socket), "--pods", "80"]);
     sim.message().await.expect("it listens");
     let root = TestDir::new();
-    let host = ["--root", arg(root.root())];
-    let end = run(&[&["doctor", "-r", arg(&socket), "--for", "8s"], &host[..]].concat()).await;
+    let place = ["--root", arg(root.root()), "-r", arg(&socket)];
+    let end = run(&[&["doctor", "--for", "8s"], &place[..]].concat()).await;
     assert_eq!(end.code(), Some(0), "{}", end.out);
-    assert!(
-        end.out.starts_with("PLEG is healthy; nothing was found"),
-        "{}",
-        end.out
-    );
-    for figure in [
-        "\nrelist ",
-        "\nlists ",
-        "\nstatuses ",
-        "\nevents ",
-        "\nconditions ",
-    ] {
-        assert!(end.out.contains(figure), "{figure} is not in {}", end.out);
+    let begin = "PLEG is healthy; nothing was found";
+    assert!(end.out.starts_with(begin), "{}", end.out);
+    for figure in ["relist", "lists", "statuses", "events", "conditions"] {
+        let figure = format!("\n{figure} ");
+        assert!(end.out.contains(&figure), "{figure} is not in {}", end.out);
     }
 }

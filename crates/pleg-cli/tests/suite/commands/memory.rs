@@ -31,17 +31,10 @@ type Pairs = BTreeMap<String, String>;
 
 const CREATED: i64 = 1_700_000_000_000_000_000;
 
-fn pair(key: &str, value: &str) -> (String, String) {
-    (key.to_owned(), value.to_owned())
-}
-
 fn labels(id: &str) -> Pairs {
-    [
-        pair("io.kubernetes.pod.uid", id),
-        pair("io.kubernetes.pod.name", id),
-        pair("io.kubernetes.pod.namespace", "test"),
-    ]
-    .into()
+    let labels = [("uid", id), ("name", id), ("namespace", "test")];
+    let label = |(key, value): (&str, &str)| (format!("io.kubernetes.pod.{key}"), value.to_owned());
+    labels.map(label).into()
 }
 
 fn metadata() -> Option<v1::ContainerMetadata> {
@@ -70,7 +63,7 @@ impl Unfiltered {
     /// Annotations that fill a response of so many rows.
     fn padding(&self, rows: usize) -> Pairs {
         let bytes = self.padding.load(Ordering::Relaxed) / rows.max(1);
-        [pair("padding", &"x".repeat(bytes))].into()
+        [("padding".to_owned(), "x".repeat(bytes))].into()
     }
 
     /// Sandboxes have the id of their pod, and containers that one with a prefix.
@@ -96,7 +89,7 @@ impl RuntimeService for Unfiltered {
             labels: labels(&id),
             annotations: annotations.clone(),
             id,
-            ..v1::PodSandbox::default()
+            ..Default::default()
         });
         let items = items.collect();
         Ok(Response::new(v1::ListPodSandboxResponse { items }))
@@ -115,11 +108,11 @@ impl RuntimeService for Unfiltered {
             labels: labels(&id),
             annotations: annotations.clone(),
             pod_sandbox_id: id,
-            ..v1::Container::default()
+            ..Default::default()
         });
         let small_rows = (0..self.small_rows).map(|n| v1::Container {
             id: n.to_string(),
-            ..v1::Container::default()
+            ..Default::default()
         });
         let containers = containers.chain(small_rows).collect();
         Ok(Response::new(v1::ListContainersResponse { containers }))
@@ -137,11 +130,11 @@ impl RuntimeService for Unfiltered {
             labels: labels(&id),
             annotations: self.padding(1),
             id,
-            ..v1::PodSandboxStatus::default()
+            ..Default::default()
         };
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status: Some(status),
-            ..v1::PodSandboxStatusResponse::default()
+            ..Default::default()
         }))
     }
 
@@ -159,11 +152,11 @@ impl RuntimeService for Unfiltered {
             labels: labels(id.trim_start_matches("app-")),
             annotations: self.padding(1),
             id,
-            ..v1::ContainerStatus::default()
+            ..Default::default()
         };
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
-            ..v1::ContainerStatusResponse::default()
+            ..Default::default()
         }))
     }
 }
@@ -190,9 +183,8 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     // Annotations of a plausible size are kept until their status is read again: 15 MiB of all
     // containers, and as much of the last list.
     let returned = || async { (memory(pid, "VmRSS:") <= 90).then_some(()) };
-    until(TIMEOUT, "less memory", returned)
-        .await
-        .unwrap_or_else(|_| panic!("{} MiB are in use", memory(pid, "VmRSS:")));
+    let returned = until(TIMEOUT, "less memory", returned).await;
+    assert!(returned.is_ok(), "{} MiB are in use", memory(pid, "VmRSS:"));
     let peak = memory(pid, "VmHWM:");
     println!("the peak was {peak} MiB");
     assert!(peak <= 150, "{peak} MiB");

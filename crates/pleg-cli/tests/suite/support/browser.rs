@@ -7,21 +7,24 @@ use std::sync::mpsc::{Receiver, channel};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use pleg_tests::wait::until;
+use pleg_tests::wait::pass_time;
 use serde_json::{Value, json};
 
 use super::TestDir;
 use crate::commands::run::TIMEOUT;
 
-/// Debian's package chromium-headless-shell.
-const PROGRAM: &str = "chromium-headless-shell";
+/// Debian's package chromium-headless-shell. It reads from the first pipe and writes to the second one.
+const COMMAND: &str = "exec chromium-headless-shell --no-sandbox --disable-gpu \
+     --remote-debugging-pipe --user-data-dir=\"$3\" about:blank 3<\"$1\" 4>\"$2\"";
+/// How often a condition is evaluated.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A browser with one page. It is killed when this is dropped.
 pub(crate) struct Browser {
     child: Child,
     to: File,
     messages: Receiver<Value>,
-    session: String,
+    session: Value,
     last_call: u64,
     /// What the page or the browser has complained about.
     complaints: Vec<String>,
@@ -32,49 +35,33 @@ pub(crate) struct Browser {
 impl Browser {
     pub(crate) fn start() -> Self {
         let dir = TestDir::new();
-        let [to, from] = ["to", "from"].map(|name| dir.path(name));
-        let made = Command::new("mkfifo").args([&to, &from]).status();
+        let paths = ["to", "from", "profile"].map(|name| dir.path(name));
+        let made = Command::new("mkfifo").args(&paths[..2]).status();
         assert!(made.is_ok_and(|status| status.success()), "pipes");
-        let script = format!(
-            "exec {PROGRAM} --no-sandbox --disable-gpu --remote-debugging-pipe --user-data-dir=\"$3\" about:blank 3<\"$1\" 4>\"$2\""
-        );
-        let child = Command::new("sh")
-            .args(["-c", &script, "sh"])
-            .args([&to, &from, &dir.path("profile")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a shell");
-        let to = File::options().write(true).open(to).expect("its input");
-        let from = File::open(from).expect("its output");
+        let mut command = Command::new("sh");
+        command.args(["-c", COMMAND, "sh"]).args(&paths);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn().expect("a shell");
+        let to = File::options().write(true).open(&paths[0]);
+        let from = BufReader::new(File::open(&paths[1]).expect("its output"));
         let (send, messages) = channel();
         std::thread::spawn(move || {
-            for message in BufReader::new(from).split(0).map_while(Result::ok) {
-                let Ok(message) = serde_json::from_slice(&message) else {
-                    continue;
-                };
-                if send.send(message).is_err() {
-                    return;
-                }
-            }
+            let texts = from.split(0).map_while(Result::ok);
+            let mut parsed = texts.filter_map(|text| serde_json::from_slice(&text).ok());
+            parsed.try_for_each(|message: Value| send.send(message))
         });
         let mut browser = Self {
             child,
-            to,
+            to: to.expect("its input"),
             messages,
-            session: String::new(),
+            session: Value::Null,
             last_call: 0,
             complaints: Vec::new(),
             _dir: dir,
         };
         let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": page["targetId"], "flatten": true });
-        let attached = browser.call("Target.attachToTarget", attach);
-        browser.session = attached["sessionId"]
-            .as_str()
-            .expect("a session")
-            .to_owned();
+        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].take();
         for domain in ["Page", "Runtime", "Log", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
@@ -85,8 +72,8 @@ impl Browser {
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_call += 1;
         let mut call = json!({ "id": self.last_call, "method": method, "params": params });
-        if !self.session.is_empty() {
-            call["sessionId"] = self.session.clone().into();
+        if self.session.is_string() {
+            call["sessionId"] = self.session.clone();
         }
         write!(self.to, "{call}\0").expect("the browser runs");
         loop {
@@ -106,18 +93,16 @@ impl Browser {
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
         let scheme = if is_dark { "dark" } else { "light" };
-        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        self.call(
-            "Emulation.setEmulatedMedia",
-            json!({ "features": features }),
-        );
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", media);
     }
 
-    /// Loads a page, and waits until its document is complete.
-    pub(crate) async fn open(&mut self, url: &str) {
+    /// Loads the page of the agent at this address, and waits until its document is complete.
+    pub(crate) async fn open(&mut self, address: &str) {
+        let url = format!("http://{address}/");
         let opened = self.call("Page.navigate", json!({ "url": url }));
         assert!(opened["errorText"].is_null(), "{opened}");
-        self.wait_until("document.readyState === 'complete'").await;
+        self.until("document.readyState === 'complete'").await;
     }
 
     /// The value of an expression in the page; promises are awaited. `byId` finds an element.
@@ -125,54 +110,63 @@ impl Browser {
         let body = format!("(byId => ({expression}))(id => document.getElementById(id))");
         let call = json!({ "expression": body, "returnByValue": true, "awaitPromise": true });
         let mut result = self.call("Runtime.evaluate", call);
-        assert!(
-            result["exceptionDetails"].is_null(),
-            "{expression}: {result}"
-        );
+        let failed = &result["exceptionDetails"];
+        assert!(failed.is_null(), "{expression}: {result}");
         result["result"]["value"].take()
     }
 
+    /// The numbers that an expression returns.
+    pub(crate) fn numbers(&mut self, expression: &str) -> Vec<f64> {
+        serde_json::from_value(self.eval(expression)).expect("numbers")
+    }
+
     /// Waits until the expression is true.
-    pub(crate) async fn wait_until(&mut self, expression: &str) {
-        let waited = {
-            let this = std::sync::Mutex::new(&mut *self);
-            let is = || {
-                let value = this.lock().expect("one at a time").eval(expression);
-                async move { (value == true).then_some(()) }
-            };
-            until(TIMEOUT, expression, is).await
+    pub(crate) async fn until(&mut self, expression: &str) {
+        let waiting = async {
+            while self.eval(expression) != true {
+                pass_time(LOOK).await;
+            }
         };
-        assert!(waited.is_ok(), "not {expression}:\n{}", self.text());
-    }
-
-    /// Waits until the page shows a text.
-    pub(crate) async fn wait_for(&mut self, text: &str) {
-        let text = Value::from(text);
-        self.wait_until(&format!("document.body.innerText.includes({text})"))
-            .await;
-    }
-
-    /// What the page shows.
-    pub(crate) fn text(&mut self) -> String {
-        self.eval("document.body.innerText")
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    }
-
-    /// Presses a key, such as `Enter`, `ArrowDown` or `p`.
-    pub(crate) fn key(&mut self, key: &str) {
-        let text = if key.chars().count() == 1 { key } else { "" };
-        for kind in ["keyDown", "keyUp"] {
-            let text = if kind == "keyDown" { text } else { "" };
-            let event = json!({ "type": kind, "key": key, "text": text });
-            self.call("Input.dispatchKeyEvent", event);
+        if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
+            panic!("not {expression}:\n{}", self.text("content"));
         }
     }
 
+    /// Waits until an element shows a text.
+    pub(crate) async fn until_in(&mut self, id: &str, text: &str) {
+        let text = Value::from(text);
+        let expression = format!("byId('{id}').innerText.includes({text})");
+        self.until(&expression).await;
+    }
+
+    /// Waits until the page shows a text.
+    pub(crate) async fn until_shows(&mut self, text: &str) {
+        let text = Value::from(text);
+        let expression = format!("document.body.innerText.includes({text})");
+        self.until(&expression).await;
+    }
+
+    /// The text that an element shows.
+    pub(crate) fn text(&mut self, id: &str) -> String {
+        let text = self.eval(&format!("byId('{id}').innerText"));
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Types a search.
+    pub(crate) fn search(&mut self, text: &str) {
+        self.eval(&format!(
+            "(byId('search').value = '{text}', byId('search').dispatchEvent(new Event('input')))"
+        ));
+    }
+
+    /// Presses keys, such as `Enter`, `ArrowDown` or `p`.
     pub(crate) fn press(&mut self, keys: &[&str]) {
         for key in keys {
-            self.key(key);
+            let text = if key.chars().count() == 1 { key } else { "" };
+            for (kind, text) in [("keyDown", text), ("keyUp", "")] {
+                let event = json!({ "type": kind, "key": key, "text": text });
+                self.call("Input.dispatchKeyEvent", event);
+            }
         }
     }
 
@@ -190,11 +184,11 @@ impl Browser {
         BASE64_STANDARD.decode(data).expect("base64")
     }
 
-    /// What the page or the browser has complained about so far.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    /// Fails if the page or the browser has complained about anything.
+    pub(crate) fn assert_no_complaints(&mut self) {
         // Events that precede the response are read with it.
         self.eval("0");
-        std::mem::take(&mut self.complaints)
+        assert!(self.complaints.is_empty(), "{:#?}", self.complaints);
     }
 }
 
@@ -207,19 +201,12 @@ impl Drop for Browser {
 
 fn complaint(message: &Value) -> Option<String> {
     let params = &message["params"];
-    match message["method"].as_str()? {
-        "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
-        "Runtime.consoleAPICalled"
-            if matches!(
-                params["type"].as_str(),
-                Some("error" | "warning" | "assert")
-            ) =>
-        {
-            Some(params["args"].to_string())
-        }
-        "Log.entryAdded" if params["entry"]["level"] != "verbose" => {
-            Some(params["entry"].to_string())
-        }
-        _ => None,
-    }
+    let is_bad = |kind: &Value| ["error", "warning", "assert"].iter().any(|bad| kind == bad);
+    let complaint = match message["method"].as_str()? {
+        "Runtime.exceptionThrown" => &params["exceptionDetails"],
+        "Runtime.consoleAPICalled" if is_bad(&params["type"]) => &params["args"],
+        "Log.entryAdded" if params["entry"]["level"] != "verbose" => &params["entry"],
+        _ => return None,
+    };
+    Some(complaint.to_string())
 }

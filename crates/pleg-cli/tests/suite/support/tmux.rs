@@ -15,22 +15,17 @@ pub(crate) struct Tmux {
 }
 
 impl Tmux {
-    pub(crate) fn start((width, height): (u16, u16)) -> Self {
+    /// A terminal of 80 columns and 24 lines, without the user's configuration.
+    pub(crate) fn start() -> Self {
         let dir = TestDir::new();
-        let terminal = Self {
-            socket: dir.path("tmux"),
-            dir,
-        };
-        let (width, height) = (width.to_string(), height.to_string());
-        // Without the user's configuration.
+        let socket = dir.path("tmux");
+        let terminal = Self { socket, dir };
         let mut command = terminal.command(&["-f", "/dev/null", "new-session", "-d"]);
-        command
-            .args(["-x", &width, "-y", &height, "sh"])
-            .env("LC_ALL", "C.UTF-8")
-            .env("RUST_BACKTRACE", "0")
-            .env_remove("CONTAINER_RUNTIME_ENDPOINT")
-            .env_remove("NO_COLOR")
-            .env_remove("ENV");
+        command.args(["-x", "80", "-y", "24", "sh"]);
+        command.env("LC_ALL", "C.UTF-8").env("RUST_BACKTRACE", "0");
+        for variable in ["CONTAINER_RUNTIME_ENDPOINT", "NO_COLOR", "ENV"] {
+            command.env_remove(variable);
+        }
         let started = command.output().expect("tmux is installed");
         assert!(started.status.success(), "{started:?}");
         terminal
@@ -64,18 +59,15 @@ impl Tmux {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen is as it must be. What a probe finds takes 18 s: 15 until it is made, and three
-    /// until it is reported.
-    pub(crate) async fn wait_until(&self, what: &str, is: impl Fn(&str) -> bool) {
-        let shown = until(TIMEOUT * 3, what, || async {
-            is(&self.screen()).then_some(())
-        })
-        .await;
+    /// Waits until the screen is as it must be.
+    pub(crate) async fn until(&self, what: &str, is: impl Fn(&str) -> bool) {
+        let looks = || async { is(&self.screen()).then_some(()) };
+        let shown = until(TIMEOUT, what, looks).await;
         assert!(shown.is_ok(), "not {what}:\n{}", self.screen());
     }
 
-    pub(crate) async fn wait_for(&self, text: &str) {
-        self.wait_until(text, |screen| screen.contains(text)).await;
+    pub(crate) async fn until_shows(&self, text: &str) {
+        self.until(text, |screen| screen.contains(text)).await;
     }
 
     /// The settings of the terminal, without its size; whether the alternate screen is shown, and
@@ -83,10 +75,8 @@ impl Tmux {
     pub(crate) async fn settings(&self) -> String {
         let file = self.dir.path("stty");
         let _ = std::fs::remove_file(&file);
-        self.line(&format!(
-            "stty -a > {0}.new; mv {0}.new {0}",
-            file.display()
-        ));
+        let path = file.display();
+        self.line(&format!("stty -a > {path}.new; mv {path}.new {path}"));
         let read = || async { std::fs::read_to_string(&file).ok() };
         let settings = until(TIMEOUT, "stty", read).await.expect("the shell works");
         let settings: Vec<&str> = settings.lines().skip(1).collect();

@@ -3,20 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod history;
-#[path = "../../../tests/suite/notation.rs"]
-mod notation;
 mod random;
 mod support;
 
+use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
+
 use crate::probe::ProbeResults;
-use crate::spec::ExitCodes;
 use crate::spec::RestartPolicy::{Always, Never, OnFailure};
 
 use support::{Worker, check, view};
 
 #[test]
 fn own_restart_policy_and_exit_codes_of_a_container_decide() {
-    let (in_42, not_in_42) = (ExitCodes::In(vec![42]), ExitCodes::NotIn(vec![42]));
+    let [in_42, not_in_42] = ["In", "NotIn"].map(|operator| ContainerRestartRuleOnExitCodes {
+        operator: operator.to_owned(),
+        values: Some(vec![42]),
+    });
     for (of_pod, own, codes, code, is_restarted) in [
         ("Always a", Some(Never), None, 1, false),
         ("Never a", Some(Always), None, 0, true),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actions::{Actions, Desired, WaitReason, pod_actions};
+use crate::actions::{Actions, WaitReason, Wanted, pod_actions};
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
 use crate::probe::{ProbeKind, ProbeResults};
@@ -11,7 +11,7 @@ use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 use pleg::core::Resources;
 use pleg::{Exit, Instant, PodView};
 
-use super::notation::{pod, rows};
+use crate::notation::{pod, rows};
 
 pub(super) fn at(seconds: u32) -> Instant {
     Instant::from_origin(Duration::from_secs(1) * seconds)
@@ -20,24 +20,32 @@ pub(super) fn at(seconds: u32) -> Instant {
 /// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
 fn spec(words: &str) -> PodSpec {
     let container = |name: &str| {
-        let mut container = ContainerSpec::new(name);
-        container.hash = "h".to_owned();
-        container.role = match name.as_bytes().first() {
+        let role = match name.as_bytes().first() {
             Some(b'i') => ContainerRole::Init,
             Some(b's') => ContainerRole::Sidecar,
             _ => ContainerRole::Regular,
         };
-        container
+        ContainerSpec {
+            name: name.to_owned(),
+            role,
+            hash: "h".to_owned(),
+            resources: None,
+            restart_policy: None,
+            restart_on: Vec::new(),
+        }
     };
     let mut words = words.split(' ');
-    let policy = match words.next() {
+    let restart_policy = match words.next() {
         Some("Always") => RestartPolicy::Always,
         Some("OnFailure") => RestartPolicy::OnFailure,
         _ => RestartPolicy::Never,
     };
-    let mut spec = PodSpec::new(words.map(container).collect());
-    spec.restart_policy = policy;
-    spec
+    PodSpec {
+        restart_policy,
+        containers: words.map(container).collect(),
+        termination_grace_period: Duration::from_secs(30),
+        host_network: false,
+    }
 }
 
 /// A view that was inspected at that second.
@@ -76,7 +84,7 @@ impl Worker {
 
     /// Observes the view, decides, and records the decision.
     pub(super) fn run(&mut self, seconds: u32, view: &PodView) {
-        let desired = Desired {
+        let desired = Wanted {
             spec: (!self.is_unknown).then_some(&self.spec),
             terminating: self.terminating,
             grace: None,

@@ -7,8 +7,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{PerformError, Performer};
 use pleg_kubelet::plan::Planner;
-use pleg_kubelet::spec::PodSpec;
-use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, WorkerSettings};
+use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run};
 
 pub(crate) struct Kubelet {
     pub(crate) planner: Planner,
@@ -28,9 +27,7 @@ impl Reconcile for Kubelet {
     type Error = Error;
     async fn reconcile(&self, run: &Run<Pod>) -> Result<Action, Error> {
         let pod = run.last_spec.as_deref();
-        let spec = pod.map(PodSpec::from_pod);
-        let desired = Desired::of(run, spec.as_ref());
-        let plan = self.planner.plan(run, desired, None).await?;
+        let plan = self.planner.plan(run, Desired::of(run, pod), None).await?;
         report(plan.exits()); // Before `perform`, which acknowledges them.
         Ok(self.performer.perform(pod, plan).await.into_action()?)
     }
@@ -54,6 +51,6 @@ pub(crate) fn start(
 ) -> Result<PodWorkers<Pod>, InvalidSetting> {
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
-    let kubelet = Kubelet { planner, performer };
-    PodWorkers::spawn(pleg.clone(), kubelet, WorkerSettings::default(), pods)
+    let kubelet = Arc::new(Kubelet { planner, performer });
+    Ok(PodWorkers::spawn(pleg.clone(), kubelet, pods))
 }

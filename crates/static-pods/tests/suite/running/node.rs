@@ -11,7 +11,7 @@ use pleg::{Pleg, PodStatus, PodUid};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::worker::{PodWorkers, WorkerSettings};
+use pleg_kubelet::worker::PodWorkers;
 use pleg_sim::{Mode, Serving, Sim};
 use serde_json::Value;
 use static_pods::admission::NodeFacts;
@@ -73,8 +73,7 @@ impl Node {
         // Without it, the runtime counts as down after 30 s.
         let watched = kubelet.clone();
         tokio::spawn(async move { watched.node.watch().await });
-        let settings = WorkerSettings::default();
-        let workers = PodWorkers::spawn(pleg, kubelet.clone(), settings, []).unwrap();
+        let workers = PodWorkers::spawn(pleg, kubelet.clone(), []);
         Self {
             sim,
             kubelet,

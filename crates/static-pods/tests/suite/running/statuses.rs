@@ -1,8 +1,8 @@
 //! The status of each pod as `/pods` shows it, over the pod's life, beside what upstream's kubelet reports.
 //!
 //! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` is an action. The lines between
-//! are what the status has, all at the same time, when that has happened: a field, its value, and where upstream has it
-//! from. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
+//! are what the status has, all at the same time, when that has happened: fields with their values, and where upstream has
+//! them from, if that is not the usual place. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
 //! `-` none, `~` begins a part of the value. Times and addresses of the simulated runtime are not compared.
 
 use futures::StreamExt as _;
@@ -12,7 +12,7 @@ use pleg_sim::Mode;
 use serde_json::Value;
 
 use super::node::Node;
-use super::statuses_table::{FILES, TABLE};
+use super::statuses_table::{FILES, OF_CONTAINERS, SOURCES, TABLE};
 
 /// How many lives go on at a time.
 const AT_ONCE: usize = 8;
@@ -44,11 +44,26 @@ fn lives() -> Vec<Life> {
             life.steps.push((action, Vec::new()));
             continue;
         }
-        let (field, value) = cells[0].split_once(' ').unwrap_or((cells[0], ""));
         let (_, expected) = life.steps.last_mut().unwrap();
-        expected.push([field, value.trim(), cells[1]]);
+        expected.extend(cells[0].split("; ").map(|row| {
+            let (field, value) = row.split_once(' ').unwrap_or((row, ""));
+            [
+                field,
+                value.trim(),
+                cells.get(1).copied().unwrap_or_else(|| source_of(field)),
+            ]
+        }));
     }
     lives
+}
+
+/// Where upstream has a field from, in most lives.
+fn source_of(field: &str) -> &'static str {
+    let name = field.split_once('.').map_or(field, |(_, field)| field);
+    let name = name.split('/').next().unwrap_or_default();
+    let mut sources = SOURCES.lines().filter_map(|line| line.split_once(": "));
+    let found = sources.find(|(_, fields)| fields.split(' ').any(|field| field == name));
+    found.map_or(OF_CONTAINERS, |(source, _)| source)
 }
 
 /// A field of a pod's status.
@@ -153,7 +168,9 @@ fn every_row_names_a_file_and_a_function_of_upstream() {
     for life in lives() {
         for [field, _, source] in life.steps.iter().flat_map(|(_, rows)| rows) {
             let (file, function) = source.split_once(' ').unwrap_or_default();
-            let is_known = FILES.iter().any(|path| path.ends_with(&format!("/{file}")));
+            let is_known = FILES
+                .split(' ')
+                .any(|path| path.ends_with(&format!("/{file}")));
             assert!(is_known && !function.is_empty(), "{}: {field}", life.name);
         }
     }

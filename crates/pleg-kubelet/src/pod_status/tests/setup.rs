@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pod_status::{PodState, pod_status};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
-use pleg_kubelet::pod_status::{PodState, pod_status};
 use serde_json::{Value, json};
 
 use crate::notation;

@@ -4,6 +4,8 @@
 //! status is not found), `failing` (its status call fails), `in=1` (its sandbox, else `sandbox-0`), `hash=`, `count=`, `grace=`
 //! (annotations) and `memory=` (its limit). `sandbox-0` is ready, unless the words name a sandbox or `no sandbox`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 use std::sync::Arc;
 
 use pleg::core::{

@@ -1,5 +1,7 @@
 //! What the runtime is told of a pod.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -8,14 +10,13 @@ use pleg_cri::v1::{
     ContainerConfig, DnsConfig, LinuxContainerSecurityContext, NamespaceMode, Signal,
     SupplementalGroupsPolicy,
 };
-use pleg_kubelet::container_hash;
-use pleg_kubelet::cri_config::{
-    ContainerInput, FieldError, NodeConfig, container_config, log_path, sandbox_config,
-};
-use pleg_kubelet::volumes::PodDirectories;
 use serde_json::{Value, json};
 
+use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
+use crate::container_hash;
+use crate::downward::Fields;
 use crate::notation::rows;
+use crate::volumes::PodDirectories;
 
 fn node() -> NodeConfig {
     NodeConfig {
@@ -56,15 +57,19 @@ fn app(mut container: Value) -> Result<ContainerConfig, FieldError> {
 
 /// The configuration of the container at that index.
 fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
-    let input = ContainerInput {
+    let of = Fields {
         pod,
+        node: &node(),
+        pod_ips: &[IpAddr::from([10, 0, 0, 7])],
+    };
+    let input = ContainerInput {
+        of,
         container: &pod.spec.as_ref().unwrap().containers[at],
         attempt: 3,
         restart_count: 3,
         image_ref: "sha256:9",
-        pod_ips: &[IpAddr::from([10, 0, 0, 7])],
     };
-    container_config(&input, &node())
+    input.config().map(|(config, _)| config)
 }
 
 /// The labels of a pod.
@@ -146,7 +151,7 @@ fn container_has_upstreams_labels_and_annotations() {
     let config = app(container).unwrap();
     let metadata = config.metadata.unwrap_or_default();
     assert_eq!((&*metadata.name, metadata.attempt), ("app", 3));
-    assert_eq!([config.log_path, log_path("app", 3)], ["app/3.log"; 2]);
+    assert_eq!(config.log_path, "app/3.log");
     let image = config.image.unwrap_or_default();
     let image = [image.image, image.user_specified_image];
     assert_eq!(image, ["sha256:9", "shop:1"]);

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use pleg::core::{CallError, CallErrorKind, Resources};
 use pleg::{Exit, Id, Instant};
-use pleg_kubelet::pod_status::{crash_loop_back_off, image_pull_back_off};
 use serde_json::{Value, json};
 
 use super::setup::{Node, ago, in_detail};
@@ -101,23 +99,6 @@ fn vanished_container_keeps_its_last_state_and_count() {
 }
 
 #[test]
-fn messages_of_back_offs_are_upstreams() {
-    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u-1"}});
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    for (seconds, shown) in [(10, "10s"), (160, "2m40s"), (300, "5m0s")] {
-        let crash = crash_loop_back_off(Duration::from_secs(seconds), "app", &pod);
-        assert_eq!(crash.reason.as_deref(), Some("CrashLoopBackOff"));
-        assert_eq!(crash.message, Some(CRASHED.replace("10s", shown)));
-    }
-    let pull = image_pull_back_off("shop:1");
-    assert_eq!(pull.reason.as_deref(), Some("ImagePullBackOff"));
-    assert_eq!(
-        pull.message.as_deref(),
-        Some("Back-off pulling image \"shop:1\"")
-    );
-}
-
-#[test]
 fn container_that_is_not_restarted_does_not_wait() {
     let state = |node: Node| node.waits("app", "CrashLoopBackOff", CRASHED).app()["state"].clone();
     for (policy, code) in [("Never", 1), ("Never", 0), ("OnFailure", 0)] {
@@ -207,43 +188,35 @@ fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
     assert_eq!(init[1]["state"]["waiting"]["reason"], "PodInitializing");
 }
 
+/// A row: the state; CPU quota, shares and memory in effect; the request and the limit of CPU, and the limit of memory.
 #[test]
 fn resources_are_those_in_effect() {
     let spec = json!({"containers": [{"name": "app", "resources": {
         "requests": {"cpu": "300m", "memory": "64Mi"},
         "limits": {"cpu": "0.5", "memory": "128Mi", "example.com/gpu": "1"},
     }}]});
-    for (state, quota, shares, memory, [cpu_request, cpu, limit]) in [
-        (
-            "running",
-            50_000,
-            307,
-            134_217_728,
-            ["300m", "500m", "128Mi"],
-        ),
-        // While a resize is in progress.
-        ("running", 200_000, 1024, 268_435_456, ["1", "2", "256Mi"]),
-        // Not reported, or not running.
-        ("running", 0, 0, 0, ["300m", "500m", "128Mi"]),
-        (
-            "exited 0",
-            200_000,
-            1024,
-            268_435_456,
-            ["300m", "500m", "128Mi"],
-        ),
-    ] {
+    let table = "
+        running  | 50000 307 134217728   | 300m 500m 128Mi
+        # While a resize is in progress.
+        running  | 200000 1024 268435456 | 1 2 256Mi
+        # Not reported, or not running.
+        running  | 0 0 0                 | 300m 500m 128Mi
+        exited 0 | 200000 1024 268435456 | 300m 500m 128Mi
+    ";
+    for row in rows(table) {
+        let numbers: Vec<i64> = row[1].split(' ').map(|n| n.parse().unwrap()).collect();
+        let amounts: Vec<_> = row[2].split(' ').collect();
         let mut resources = Resources::default();
-        (resources.cpu_period, resources.cpu_quota) = (100_000, quota);
-        (resources.cpu_shares, resources.memory_limit) = (shares, memory);
-        let mut node = Node::new(spec.clone(), &format!("app {state}"));
+        (resources.cpu_period, resources.cpu_quota) = (100_000, numbers[0]);
+        (resources.cpu_shares, resources.memory_limit) = (numbers[1], numbers[2]);
+        let mut node = Node::new(spec.clone(), &format!("app {}", row[0]));
         node.details().resources = Some(Arc::new(resources));
         let app = node.app();
         let expected = json!({
-            "requests": {"cpu": cpu_request, "memory": "64Mi", "example.com/gpu": "1"},
-            "limits": {"cpu": cpu, "memory": limit, "example.com/gpu": "1"},
+            "requests": {"cpu": amounts[0], "memory": "64Mi", "example.com/gpu": "1"},
+            "limits": {"cpu": amounts[1], "memory": amounts[2], "example.com/gpu": "1"},
         });
-        assert_eq!(app["resources"], expected, "{state} {quota}");
+        assert_eq!(app["resources"], expected, "{row:?}");
         let allocated = json!({"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"});
         assert_eq!(app["allocatedResources"], allocated);
     }

@@ -1,4 +1,4 @@
-//! Writes the tables of `docs/metrics.md` from the descriptions in the code, and checks that they are current.
+//! Tests of `/metrics`. One writes the tables of `docs/metrics.md` from the descriptions in the code, and checks that they are current.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,6 +8,8 @@ use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     with_local_recorder,
 };
+
+use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 
@@ -58,10 +60,10 @@ impl Recorder for Descriptions {
 /// The rows of the two tables: what is always shown, and what `--kubelet-names` adds.
 fn rows() -> [String; 2] {
     let described = Descriptions::default();
-    with_local_recorder(&described, super::metrics::describe);
+    with_local_recorder(&described, describe);
     let (mut always, mut added) = (BTreeMap::new(), BTreeMap::new());
     for (name, (kind, text)) in described.0.into_inner().unwrap() {
-        let own = super::metrics::own_name(&name);
+        let own = own_name(&name);
         let is_histogram = kind == "histogram";
         if is_histogram || own.as_ref() != Some(&name) {
             added.insert(name, (kind, text.clone()));
@@ -89,6 +91,38 @@ fn tables_of_metrics_are_current() {
     }
     assert!(
         fs::read_to_string(PAGE).unwrap() == page,
-        "docs/metrics.md is not current; run PLEG_BLESS=1 cargo test -p pleg-cli metrics_page"
+        "docs/metrics.md is not current; run PLEG_BLESS=1 cargo test -p pleg-cli agent::metrics"
+    );
+}
+
+#[test]
+fn kubelet_names_become_own_names_and_histograms_sums() {
+    let recorded = "\
+# HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
+# TYPE kubelet_pleg_relist_duration_seconds histogram
+kubelet_pleg_relist_duration_seconds_bucket{le=\"+Inf\"} 2
+kubelet_pleg_relist_duration_seconds_sum 0.5
+kubelet_pleg_relist_duration_seconds_count 2
+
+# TYPE kubelet_runtime_operations_total counter
+kubelet_runtime_operations_total{operation_type=\"kubelet_ histogram\"} 3
+
+# TYPE kubelet_running_pods gauge
+kubelet_running_pods 7
+pleg_finding{code=\"a\"} 0
+pleg_finding{code=\"b\"} 1
+";
+    let renamed = "\
+# HELP pleg_relist_duration_seconds Duration of a full list.
+# TYPE pleg_relist_duration_seconds summary
+pleg_relist_duration_seconds_sum 0.5
+pleg_relist_duration_seconds_count 2
+# TYPE pleg_running_pods gauge
+pleg_running_pods 7
+";
+    assert_eq!(own_names(recorded, KUBELET), renamed);
+    assert_eq!(
+        own_names(recorded, ""),
+        format!("{renamed}pleg_finding{{code=\"b\"}} 1\n")
     );
 }

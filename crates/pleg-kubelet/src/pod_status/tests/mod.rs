@@ -1,5 +1,7 @@
 //! Statuses of pods, letter by letter.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 mod containers;
 mod pods;
 mod setup;

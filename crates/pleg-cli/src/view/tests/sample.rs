@@ -1,59 +1,57 @@
 //! A small node, for tests of views and of what shows them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::Exit;
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Counters, Health, Instant, PodStatus,
-    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, WallTime,
+    PodUid, PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings,
+    StreamState, WallTime,
 };
 
-use super::cost::{About, Calls};
-use super::model::{Inputs, Model};
-use super::state::{PodState, Problem};
-use super::{Query, View};
+use crate::meter::About;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
-use crate::picture::runtime::{Problem as CallProblem, Problems};
+use crate::picture::runtime::Problem as CallProblem;
 use crate::record::{Pod, Record};
+use crate::view::pods::{PodState, Problem};
+use crate::view::{Calls, Inputs, Model, Query, View};
 
 /// A node, 100 s after the start.
 pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
     pub(crate) facts: Facts,
-    pub(crate) pods_in_trouble: Problems,
+    pub(crate) pods_in_trouble: Vec<CallProblem>,
     pub(crate) health: Health,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: HashMap<PodUid, Problem>,
     pub(crate) pods: Vec<PodView>,
-    pub(crate) ends: Vec<Exit>,
     pub(crate) model: Model,
     pub(crate) calls: Calls,
     pub(crate) simulated: bool,
 }
 
-fn instant(seconds: u64) -> Instant {
+/// This many seconds after the start.
+pub(crate) fn at(seconds: u64) -> Instant {
     Instant::from_origin(Duration::from_secs(seconds))
 }
 
-fn ago(wall: WallTime, seconds: u64) -> WallTime {
-    wall.before(Duration::from_secs(seconds))
+/// The same by the clock: the start is on 2023-11-14 at 22:13:20 UTC.
+pub(crate) fn wall(seconds: u64) -> WallTime {
+    WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
 }
 
 impl Sample {
     /// A node without pods.
     pub(crate) fn empty() -> Self {
-        let (now, begin) = (instant(100), instant(0));
-        // 2023-11-14, 22:15:00 UTC.
-        let wall = WallTime::from_nanos(1_700_000_100_000_000_000);
-        let mut health = Reconciler::new(Settings::default(), begin)
-            .expect("valid settings")
-            .health(now);
-        (health.last_list, health.list_in_flight) = (Some(instant(97)), None);
-        health.due = instant(1_000);
-        health.stream = pleg::core::StreamState::Subscribed {
-            since: instant(10),
+        let (now, begin) = (at(100), at(0));
+        let reconciler = Reconciler::new(Settings::default(), begin);
+        let mut health = reconciler.expect("valid settings").health(now);
+        (health.last_list, health.list_in_flight) = (Some(at(97)), None);
+        health.due = at(1_000);
+        health.stream = StreamState::Subscribed {
+            since: at(10),
             confirmed: true,
             proven: true,
         };
@@ -62,14 +60,13 @@ impl Sample {
         calls.ended(About::Node, now, now.after(took), true);
         Self {
             now,
-            wall,
+            wall: wall(100),
             facts: Facts::default(),
-            pods_in_trouble: Problems::default(),
+            pods_in_trouble: Vec::new(),
             health,
-            problems: Vec::new(),
+            problems: HashMap::new(),
             pods: Vec::new(),
-            ends: Vec::new(),
-            model: Model::new(begin, ago(wall, 100)),
+            model: Model::new(begin, wall(0)),
             calls,
             simulated: false,
         }
@@ -82,15 +79,14 @@ impl Sample {
         sample.add("shop", "cart-7f9", &["app", "proxy"]);
         sample.add("shop", "web-1", &["app"]);
         sample.add("system", "dns", &["dns"]);
-        let wall = sample.wall;
         sample.change("web-1", |status| {
             let mut containers = status.containers.to_vec();
             containers[0].attempt = 1;
-            containers.push(exited("web-1-app-0", "app", 3, ago(wall, 40)));
+            containers.push(exited("web-1-app-0", "app", 3, wall(60)));
             status.containers = containers.into();
         });
         sample.change("dns", |status| {
-            status.containers = [exited("dns-dns-0", "dns", 137, ago(wall, 5))].into();
+            status.containers = [exited("dns-dns-0", "dns", 137, wall(95))].into();
         });
         sample
     }
@@ -100,7 +96,7 @@ impl Sample {
         let mut status = PodStatus::nothing(format!("uid-{name}").into());
         (status.namespace, status.name) = (namespace.into(), name.into());
         let mut sandbox = SandboxStatus::new(format!("{name}-sandbox"), SandboxState::Ready);
-        sandbox.created_at = Some(ago(self.wall, 60));
+        sandbox.created_at = Some(wall(40));
         let mut details = SandboxDetails::default();
         let app = name.split('-').next().unwrap_or(name);
         details.labels = [("app", app)].into();
@@ -110,15 +106,15 @@ impl Sample {
             let id = format!("{name}-{container}-0");
             let mut running = ContainerStatus::new(id, *container, ContainerState::Running);
             let mut details = ContainerDetails::default();
-            details.started_at = Some(ago(self.wall, 30));
+            details.started_at = Some(wall(70));
             details.image = "example.com/image:1".into();
             running.details = Arc::new(details);
             running
         };
         status.containers = containers.iter().map(running).collect();
-        let as_of = Some(instant(97));
-        self.pods
-            .push(PodView::new(Arc::new(status), as_of, Some(instant(90))));
+        let (read, inspected) = (Some(at(97)), Some(at(90)));
+        let pod = PodView::new(Arc::new(status), read, inspected);
+        self.pods.push(pod);
     }
 
     /// Changes the status of the pod with this name.
@@ -130,20 +126,22 @@ impl Sample {
 
     /// A status call about the pod hangs for 14 s.
     pub(crate) fn hang(&mut self, name: &str) {
-        self.problems.push(Problem {
-            uid: format!("uid-{name}").as_str().into(),
+        let hung = Problem {
             state: PodState::Hung,
             text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
-            since: instant(86),
-        });
+            since: at(86),
+        };
+        let uid = format!("uid-{name}");
+        self.problems.insert(uid.as_str().into(), hung);
         let problem = CallProblem {
-            pod: format!("uid-{name}"),
+            pod: uid,
+            name: format!("shop/{name}"),
             kind: "hung".to_owned(),
             operation: "ContainerStatus".to_owned(),
             seconds: 14.0,
             ..CallProblem::default()
         };
-        self.pods_in_trouble.add(problem, format!("shop/{name}"));
+        self.pods_in_trouble.push(problem);
     }
 
     /// The container of the pod dies with this code, by the event stream.
@@ -167,7 +165,7 @@ impl Sample {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
-        let (health, problems) = (&self.health, &self.pods_in_trouble);
+        let (health, problems) = (&self.health, self.pods_in_trouble.clone());
         let mut counters = Counters::default();
         counters.events.started = 1;
         let picture = Picture::of(health, &counters, problems, &self.facts, self.now);
@@ -176,10 +174,10 @@ impl Sample {
             wall: self.wall,
             picture: &picture,
             facts: &self.facts,
-            health: &self.health,
+            health,
             problems: &self.problems,
             pods: &self.pods,
-            ends: &self.ends,
+            ends: &[],
             calls: &self.calls,
             node: "node-7",
             runtime: "unix:///run/containerd/containerd.sock",
