@@ -14,27 +14,23 @@ use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCE
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Only pods in this namespace; may be repeated
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Vec<String>,
+    #[command(flatten)]
+    pub(crate) pods: PodFilter,
     /// Only these pods: NAME, NAMESPACE/NAME or a uid. An asterisk at the end stands for any text
     #[arg(value_name = "POD")]
-    pub(crate) pod: Vec<String>,
-    /// Only pods with these labels, for example app=web,tier!=cache,canary
-    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with_all = ["agent", "since"])]
-    pub(crate) selector: Option<Selector>,
+    pod: Vec<String>,
     /// Only these types, for example ContainerDied or Degraded; may be repeated
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
-    pub(crate) types: Vec<String>,
+    types: Vec<String>,
     /// Only exits with a code other than 0 or with an unknown code, and changes of health
     #[arg(long)]
-    pub(crate) failed: bool,
+    failed: bool,
     /// Leave out what existed at the start
     #[arg(long)]
-    pub(crate) no_initial: bool,
+    no_initial: bool,
 }
 
-/// Which pods `pleg pods` shows.
+/// Selects pods by namespace and labels.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PodFilter {
     /// Only pods in this namespace; may be repeated
@@ -43,18 +39,19 @@ pub(crate) struct PodFilter {
     /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
     /// pod's sandbox
     #[arg(short = 'l', long, value_name = "LABELS")]
-    selector: Option<Selector>,
+    pub(crate) selector: Option<Selector>,
 }
 
 impl PodFilter {
     /// A pod without a sandbox has no known labels.
     pub(crate) fn matches(&self, status: &PodStatus) -> bool {
-        let is_in = |namespace: &String| **namespace == *status.namespace;
-        (self.namespace.is_empty() || self.namespace.iter().any(is_in))
-            && self
-                .selector
-                .as_ref()
-                .is_none_or(|s| s.matches_pod(status) == Some(true))
+        let selector = self.selector.as_ref();
+        self.has_namespace(&status.namespace)
+            && selector.is_none_or(|selector| selector.matches_pod(status) == Some(true))
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespace.is_empty() || self.namespace.iter().any(|shown| shown == namespace)
     }
 }
 
@@ -86,11 +83,11 @@ impl Filters {
         let Some(pod) = &record.pod else {
             return true;
         };
-        let in_namespace = self.namespace.is_empty() || self.namespace.contains(&pod.namespace);
         let full = format!("{}/{}", pod.namespace, pod.name);
         let texts = [&pod.name, &full, &pod.uid];
         let named = |pattern: &String| texts.iter().any(|text| is_match(pattern, text));
-        in_namespace && (self.pod.is_empty() || self.pod.iter().any(named))
+        self.pods.has_namespace(&pod.namespace)
+            && (self.pod.is_empty() || self.pod.iter().any(named))
     }
 }
 
@@ -185,18 +182,11 @@ impl Selector {
 /// that is removed has no labels any more.
 #[derive(Debug, Default)]
 pub(crate) struct Selected {
-    selector: Option<Selector>,
-    known: HashMap<String, bool>,
+    pub(crate) selector: Option<Selector>,
+    pub(crate) known: HashMap<String, bool>,
 }
 
 impl Selected {
-    pub(crate) fn new(selector: Option<Selector>) -> Self {
-        Self {
-            selector,
-            known: HashMap::new(),
-        }
-    }
-
     /// Returns true if the pod of this record has the labels.
     pub(crate) fn matches(&mut self, record: &Record, pleg: &Pleg) -> bool {
         let (Some(selector), Some(pod)) = (&self.selector, &record.pod) else {
