@@ -216,55 +216,60 @@ mod tests {
 
     #[test]
     fn records_are_shown_by_pod_type_and_exit() {
-        let died = |code| Record {
-            r#type: "ContainerDied".to_owned(),
-            pod: Some(Pod {
-                uid: "uid-web-1".to_owned(),
-                namespace: "shop".to_owned(),
-                name: "web-1".to_owned(),
-            }),
+        let pod = Pod {
+            uid: "uid-web-1".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web-1".to_owned(),
+        };
+        let event = |kind: &str, code, initial| Record {
+            r#type: kind.to_owned(),
+            pod: Some(pod.clone()),
             kind: Some("container".to_owned()),
             source: Some("stream".to_owned()),
             exit_code: code,
-            ..Record::default()
-        };
-        let of_type = |kind: &str, initial| Record {
-            r#type: kind.to_owned(),
             initial: Some(initial),
-            ..died(None)
+            ..Record::default()
         };
         let health = Record {
             r#type: DEGRADED.to_owned(),
             ..Record::default()
         };
+        let synced = Record {
+            r#type: SYNCED.to_owned(),
+            ..Record::default()
+        };
+        let died = |code| event("ContainerDied", code, false);
+        let started = |initial| event("ContainerStarted", None, initial);
+        let (ok, failed, unknown) = (&died(Some(0)), &died(Some(137)), &died(None));
+        let (old, new) = (&started(true), &started(false));
         for (args, record, shown) in [
-            ("web-1", died(Some(0)), true),
-            ("shop/web-1", died(Some(0)), true),
-            ("uid-web-1", died(Some(0)), true),
-            ("web-*", died(Some(0)), true),
-            ("shop/*", died(Some(0)), true),
-            ("db web-1", died(Some(0)), true),
-            ("web", died(Some(0)), false),
-            ("test/web-1", died(Some(0)), false),
-            ("web", health.clone(), true),
-            ("-n shop -n test", died(Some(0)), true),
-            ("-n test", died(Some(0)), false),
-            ("--failed", died(Some(0)), false),
-            ("--failed", died(Some(137)), true),
-            ("--failed", died(None), true),
-            ("--failed", of_type("ContainerStarted", false), false),
-            ("--failed", health.clone(), true),
-            ("--type Degraded", died(None), false),
-            ("--type Degraded", of_type(SYNCED, false), false),
-            ("--type Synced,Degraded", health, true),
-            ("--no-initial", of_type("ContainerStarted", true), false),
-            ("--no-initial", of_type("ContainerStarted", false), true),
+            ("web-1", ok, true),
+            ("shop/web-1", ok, true),
+            ("uid-web-1", ok, true),
+            ("web-*", ok, true),
+            ("shop/*", ok, true),
+            ("db web-1", ok, true),
+            ("web", ok, false),
+            ("test/web-1", ok, false),
+            ("web", &health, true),
+            ("-n shop -n test", ok, true),
+            ("-n test", ok, false),
+            ("--failed", ok, false),
+            ("--failed", failed, true),
+            ("--failed", unknown, true),
+            ("--failed", new, false),
+            ("--failed", &health, true),
+            ("--type Degraded", unknown, false),
+            ("--type Degraded", &synced, false),
+            ("--type Synced,Degraded", &health, true),
+            ("--no-initial", old, false),
+            ("--no-initial", new, true),
         ] {
             let words = format!("pleg watch {args}");
             let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
                 panic!("another command");
             };
-            assert_eq!(watch.filters.matches(&record), shown, "{args} {record:?}");
+            assert_eq!(watch.filters.matches(record), shown, "{args} {record:?}");
         }
     }
 
