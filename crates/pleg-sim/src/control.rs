@@ -297,7 +297,7 @@ fn show(engine: &Engine) -> String {
          {sandboxes} sandboxes, {containers} containers\n\
          {} subscribers; events: {} held, {} discarded, {} dropped\n",
         profile.mode,
-        profile.name,
+        profile.node.name,
         profile.version,
         engine.phase().name(),
         counts.subscribers,

@@ -5,15 +5,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 use pleg_cri::v1::{
     self, image_service_server::ImageService, runtime_service_server::RuntimeService,
 };
+use pleg_node_model::Delivery;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
-    engine::Engine,
-    error::CallError,
-    faults::Call,
-    profile::{StreamKind, Timestamp},
-    script::Script,
-    stream,
+    engine::Engine, error::CallError, faults::Call, profile::Timestamp, script::Script, stream,
 };
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -68,7 +64,7 @@ impl RuntimeService for CriService {
         self.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
-            runtime_name: self.engine.profile.name.into(),
+            runtime_name: self.engine.profile.node.name.into(),
             runtime_version: self.engine.profile.version.clone(),
             runtime_api_version: "v1".into(),
         }))
@@ -347,7 +343,7 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ReopenContainerLogResponse> {
         let id = request.into_inner().container_id;
         self.admit("ReopenContainerLog", &id).await?;
-        let state = self.engine.world().container(&id)?.state;
+        let state = self.engine.world().container_state(&id)?;
         if state != v1::ContainerState::ContainerRunning {
             return Err(CallError::WrongState(state.as_str_name()).into());
         }
@@ -365,7 +361,7 @@ impl RuntimeService for CriService {
             timeout,
         } = request.into_inner();
         self.admit("ExecSync", &id).await?;
-        let state = self.engine.world().container(&id)?.state;
+        let state = self.engine.world().container_state(&id)?;
         if state != v1::ContainerState::ContainerRunning {
             return Err(CallError::WrongState(state.as_str_name()).into());
         }
@@ -399,12 +395,12 @@ impl RuntimeService for CriService {
         _: Request<v1::GetEventsRequest>,
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
-        match self.engine.profile.stream {
-            StreamKind::Unimplemented => Err(Status::unimplemented(
+        match self.engine.profile.node.delivery {
+            Delivery::Unimplemented => Err(Status::unimplemented(
                 "method GetContainerEvents not implemented",
             )),
-            StreamKind::Disabled => Ok(stream::empty_stream()),
-            StreamKind::Competing | StreamKind::Broadcast | StreamKind::Draining => {
+            Delivery::Disabled => Ok(stream::empty_stream()),
+            Delivery::OneSubscriber | Delivery::AllAndKept | Delivery::AllOrLost => {
                 stream::subscribe(&self.engine).await
             }
         }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
+use pleg_node_model::GO_ZERO_TIME;
 use pleg_runtime::clock::Clock;
 use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
@@ -17,11 +18,7 @@ use tonic::{Code, Status};
 use super::{
     CallFaultProfile, EventFaultProfile, FaultProfile, Hang, KnobError, Rate, knobs::snake,
 };
-use crate::{
-    id::Rng,
-    profile::{GO_ZERO_TIME, RuntimeProfile},
-    views::Snapshot,
-};
+use crate::{id::Rng, profile::RuntimeProfile, views::Snapshot};
 
 /// The additional size of an event if `oversize.bytes` is not set.
 const DEFAULT_OVERSIZE: usize = 5_000_000;

@@ -361,13 +361,7 @@ impl Events {
 
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
 pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
-    let name = |id: &str| {
-        names
-            .iter()
-            .find(|(i, _)| *i == id)
-            .map_or("?", |(_, n)| n)
-            .to_owned()
-    };
+    let name = |id: &str| names.iter().find(|(i, _)| *i == id).map_or("?", |(_, n)| n);
     let kind = match event.container_event_type() {
         Kind::ContainerCreatedEvent => "CREATED",
         Kind::ContainerStartedEvent => "STARTED",
