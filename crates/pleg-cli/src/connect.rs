@@ -61,9 +61,7 @@ impl fmt::Display for Chosen {
 pub(crate) struct Target {
     pub(crate) runtime: Chosen,
     embedded: Option<Embedded>,
-    clock: Clock,
     started: Instant,
-    timeout: Duration,
     /// The measurements of the generator's calls. It has the same clock.
     pub(crate) meter: Meter,
 }
@@ -127,17 +125,9 @@ impl Target {
         Self {
             runtime,
             embedded,
-            clock,
             started: clock.now(),
-            timeout: RESPONSE_TIMEOUT,
             meter: Meter::new(clock),
         }
-    }
-
-    /// Waits no longer than this for the runtime to respond.
-    pub(crate) fn within(mut self, limit: Option<Duration>) -> Self {
-        self.timeout = limit.map_or(RESPONSE_TIMEOUT, |limit| limit.min(RESPONSE_TIMEOUT));
-        self
     }
 
     fn found(&self) -> anyhow::Result<&Found> {
@@ -151,7 +141,7 @@ impl Target {
 
     /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.clock.now().since(self.started)
+        self.meter.clock().now().since(self.started)
     }
 
     /// The builder of a generator for this runtime, whose calls are measured.
@@ -163,9 +153,8 @@ impl Target {
         let mode = match events {
             EventsPolicy::Never => Mode::Polling,
             // No kubelet uses the embedded runtime.
-            EventsPolicy::Auto if self.runtime.is_embedded => Mode::Evented,
-            EventsPolicy::Auto => Mode::Auto,
-            EventsPolicy::Always => Mode::Evented,
+            EventsPolicy::Auto if !self.runtime.is_embedded => Mode::Auto,
+            EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
         // It looks for a kubelet that subscribes to the events of the same socket.
         let chosen = self.runtime.clone();
@@ -173,9 +162,9 @@ impl Target {
         let runtime = self
             .connect(CriConfig::new)?
             .with_subscriber_check(subscriber);
-        let meter = self.meter.clone();
+        let (meter, clock) = (self.meter.clone(), self.meter.clock());
         let builder = Pleg::builder(ObservedRuntime { runtime, meter });
-        Ok(builder.settings(settings).mode(mode).clock(self.clock))
+        Ok(builder.settings(settings).mode(mode).clock(clock))
     }
 
     /// A client for other calls, with this deadline.
@@ -209,13 +198,18 @@ impl Target {
         Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
-    /// Waits for the first complete list. Returns permanent errors at once.
-    pub(crate) async fn wait_until_listed(&self, pleg: &Pleg) -> anyhow::Result<()> {
+    /// Waits for the first complete list, for ten seconds or until this time has passed since the
+    /// runtime was selected. Returns permanent errors at once.
+    pub(crate) async fn wait_until_listed(
+        &self,
+        pleg: &Pleg,
+        limit: Option<Duration>,
+    ) -> anyhow::Result<()> {
         let Found {
             endpoint, origin, ..
         } = self.found()?;
         let advice = format!("start the runtime, or correct its endpoint ({origin})");
-        let within = self.timeout;
+        let within = limit.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
         let mut waits_for = anyhow!("{endpoint} does not respond");
         let mut health = pleg.health();
         let listed = async {

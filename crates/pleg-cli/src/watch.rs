@@ -35,12 +35,11 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
     let runtime = &args.connection.runtime;
     let (target, simulated) = Target::choose_or_demonstrate(runtime, output)?;
-    let target = target.within(args.duration);
     notice(&format!("watching {target}"));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    target.wait_until_listed(&pleg).await?;
+    target.wait_until_listed(&pleg, args.duration).await?;
     let printer = Printer::new(output, filters, simulated)?;
     let elapsed = target.elapsed();
     let rest = args.duration.map(|all| all.saturating_sub(elapsed));
