@@ -200,9 +200,8 @@ async fn disabled_stream_ends_immediately_with_ok() {
     let sim = sim_with_mode(Mode::CrioDisabled);
     let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
-    let end = with_timeout(stream.unwrap().into_inner().message()).await;
-    assert_eq!(end.unwrap(), None);
+    let mut stream = cri.stream().await.unwrap();
+    assert_eq!(with_timeout(stream.message()).await.unwrap(), None);
     assert_eq!((sim.held_events(), sim.subscribers()), (0, 0));
     sim.shutdown().await;
 }
@@ -212,8 +211,7 @@ async fn containerd_1_6_has_no_stream() {
     let sim = sim_with_mode(Mode::Unimplemented);
     let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
-    let rejected = stream.unwrap_err();
+    let rejected = cri.stream().await.unwrap_err();
     assert_eq!(rejected.code(), Code::Unimplemented);
     assert_eq!(
         rejected.message(),
@@ -249,8 +247,7 @@ async fn streaming_lists_exist_by_version() {
             [(!has).then_some(Code::Unimplemented); 2],
             "{version}"
         );
-        let response = with_timeout(cri.0.version(v1::VersionRequest::default())).await;
-        assert_eq!(response.unwrap().into_inner().runtime_version, version);
+        assert_eq!(cri.version().await.unwrap().runtime_version, version);
         sim.shutdown().await;
     }
 }
@@ -262,12 +259,10 @@ async fn starting_containerd_fails_every_call() {
     for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
         let sim = sim().mode(Mode::Starting).runtime_version(version).build();
         let mut cri = Client::connect(&sim).await;
-        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default())).await;
-        let rejected = rejected.unwrap_err();
+        let rejected = cri.version().await.unwrap_err();
         assert_eq!(rejected.code(), code);
         assert_eq!(rejected.message(), "server is not initialized yet");
-        let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
-        assert_eq!(stream.unwrap_err().code(), code);
+        assert_eq!(cri.stream().await.unwrap_err().code(), code);
         assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
         assert_eq!(sim.phase(), Phase::Starting);
         sim.ready();
@@ -309,8 +304,7 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         let a = cri.create_and_start(&s, "a", "").await;
         let b = cri.create_and_start(&s, "b", "").await;
         assert!(sim.held_events() > 0);
-        let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
-        let mut stream = stream.unwrap().into_inner();
+        let mut stream = cri.stream().await.unwrap();
         for _ in 0..6 {
             with_timeout(stream.message()).await.unwrap().unwrap();
         }
@@ -332,8 +326,8 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         with_timeout(sim.wait_for_exit(&a)).await;
         with_timeout(sim.come_up()).await;
         let mut cri = connect_unix(&path).await;
-        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default())).await;
-        assert_eq!(rejected.unwrap_err().code(), Code::Unavailable);
+        let rejected = cri.version().await.unwrap_err();
+        assert_eq!(rejected.code(), Code::Unavailable);
         sim.ready();
         assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
         let other = cri.status(&b).await.unwrap().state();
