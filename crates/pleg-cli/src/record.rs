@@ -99,7 +99,7 @@ impl Record {
         }
     }
 
-    /// A lifecycle event. There is no latency for a change from before `started`, or if the runtime's clock is ahead of
+    /// A lifecycle event. It has no latency if the change is from before `started`, or if the runtime's clock is ahead of
     /// the local clock.
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();

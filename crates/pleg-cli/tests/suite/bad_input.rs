@@ -5,36 +5,31 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::commands::run::Running;
 use crate::support::{TestDir, copy_program, pleg, serve};
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::RuntimeService;
 use tonic::{Request, Response, Status};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
-#[track_caller]
-fn fails_within(seconds: &str, command: &Command, words: &[&str]) {
-    let mut limited = Command::new("timeout");
-    limited.args(["--signal=KILL", seconds]);
-    limited.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let output = limited.output().expect("the command runs");
-    let message = String::from_utf8_lossy(&output.stderr);
-    let is_error = matches!(output.status.code(), Some(1 | 2));
+async fn fails_within(seconds: u64, command: Command, words: &[&str]) {
+    let shown = format!("{command:?}");
+    let limit = Duration::from_secs(seconds);
+    let end = Running::spawn(command).end_within(limit).await;
+    let is_error = matches!(end.code(), Some(1 | 2));
     assert!(
-        is_error && !message.contains("panicked"),
-        "{command:?}: {message}"
+        is_error && !end.err.contains("panicked"),
+        "{shown}: {}",
+        end.err
     );
     for word in words {
         assert!(
-            message.contains(word),
-            "{command:?}: {word:?} is not in: {message}"
+            end.err.contains(word),
+            "{shown}: {word:?} is not in: {}",
+            end.err
         );
     }
 }
@@ -43,8 +38,8 @@ fn pods_at(path: &Path) -> Command {
     pleg(&["pods", "-r", path.to_str().expect("UTF-8")])
 }
 
-#[test]
-fn invalid_argument_is_named_with_what_is_allowed() {
+#[tokio::test]
+async fn invalid_argument_is_named_with_what_is_allowed() {
     for row in "\
         watch -r tcp://127.0.0.1:1234 => tcp, unix://
         pods -r= => runtime-endpoint
@@ -83,12 +78,12 @@ fn invalid_argument_is_named_with_what_is_allowed() {
         let (args, words) = row.split_once(" => ").expect("arguments and words");
         let args: Vec<&str> = args.split_whitespace().collect();
         let words: Vec<&str> = words.split(", ").collect();
-        fails_within("15", &pleg(&args), &words);
+        fails_within(15, pleg(&args), &words).await;
     }
 }
 
-#[test]
-fn invalid_variable_is_named() {
+#[tokio::test]
+async fn invalid_variable_is_named() {
     for (variable, value, word) in [
         ("PLEG_LOG", "garbage=foo=bar", "garbage=foo=bar"),
         ("PLEG_LOG", "dbug", "dbug"),
@@ -96,40 +91,40 @@ fn invalid_variable_is_named() {
         ("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1", "tcp"),
     ] {
         let mut command = pleg(&["pods"]);
-        fails_within("15", command.env(variable, value), &[variable, word]);
+        command.env(variable, value);
+        fails_within(15, command, &[variable, word]).await;
     }
 }
 
 /// These errors may be temporary, so the command waits for ten seconds, or as long as it is to run.
-#[test]
-fn missing_or_silent_socket_fails_after_the_time() {
+#[tokio::test]
+async fn missing_or_silent_socket_fails_after_the_time() {
     let dir = TestDir::new();
     let _listener = UnixListener::bind(dir.path("silent.sock")).expect("bound");
     let [silent, missing] = ["silent.sock", "none.sock"].map(|name| dir.path(name));
     let watch = pleg(&["watch", "--for=3s", "-r", missing.to_str().expect("UTF-8")]);
     let advice = "start the runtime, or correct its endpoint (set by -r)";
     let rows = [
-        ("15", pods_at(&silent), ["does not respond", "10s"]),
-        ("15", pods_at(&missing), ["no socket", "10s"]),
-        ("8", watch, ["none.sock", "within 3s"]),
+        (15, pods_at(&silent), ["does not respond", "10s", advice]),
+        (15, pods_at(&missing), ["no socket", "10s", advice]),
+        (8, watch, ["none.sock", "within 3s", advice]),
     ];
-    std::thread::scope(|threads| {
-        for (seconds, command, [what, time]) in &rows {
-            threads.spawn(move || fails_within(seconds, command, &[what, time, advice]));
-        }
+    let failing = rows.into_iter().map(async |(seconds, command, words)| {
+        fails_within(seconds, command, &words).await;
     });
+    futures::future::join_all(failing).await;
 }
 
-#[test]
-fn file_or_directory_fails_at_once() {
+#[tokio::test]
+async fn file_or_directory_fails_at_once() {
     let dir = TestDir::new();
     std::fs::write(dir.path("file"), "x").expect("written");
-    fails_within("5", &pods_at(&dir.path("file")), &["file", "socket"]);
-    fails_within("5", &pods_at(dir.root()), &["directory", "socket"]);
+    fails_within(5, pods_at(&dir.path("file")), &["file", "socket"]).await;
+    fails_within(5, pods_at(dir.root()), &["directory", "socket"]).await;
 }
 
-#[test]
-fn missing_permission_fails_at_once() {
+#[tokio::test]
+async fn missing_permission_fails_at_once() {
     // Root has every permission, so the command runs as another user, with setpriv.
     let dir = TestDir::new();
     let open = |path: &Path, mode| {
@@ -148,16 +143,14 @@ fn missing_permission_fails_at_once() {
         return;
     }
     let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&copy)
-        .args(["pods", "-r"])
-        .arg(&socket);
-    fails_within("5", &command, &["permission denied", "closed.sock"]);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(&copy).args(["pods", "-r"]).arg(&socket);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    fails_within(5, command, &["permission denied", "closed.sock"]).await;
 }
 
-#[test]
-fn other_protocol_fails_at_once() {
+#[tokio::test]
+async fn other_protocol_fails_at_once() {
     for (answer, word) in [
         (
             "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
@@ -178,17 +171,17 @@ fn other_protocol_fails_at_once() {
                 let _ = stream.write_all(answer.as_bytes());
             }
         });
-        fails_within("5", &pods_at(&socket), &["not a container runtime", word]);
+        fails_within(5, pods_at(&socket), &["not a container runtime", word]).await;
     }
 }
 
-#[test]
-fn simulated_runtime_does_not_take_a_socket_in_use() {
+#[tokio::test]
+async fn simulated_runtime_does_not_take_a_socket_in_use() {
     let dir = TestDir::new();
     let socket = dir.path("taken.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
     let socket = socket.to_str().expect("UTF-8");
-    fails_within("15", &pleg(&["sim", "--socket", socket]), &["taken.sock"]);
+    fails_within(15, pleg(&["sim", "--socket", socket]), &["taken.sock"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +189,7 @@ async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
     serve(Huge, &socket);
-    fails_within("5", &pods_at(&socket), &["ListPodSandbox", "16777216"]);
+    fails_within(5, pods_at(&socket), &["ListPodSandbox", "16777216"]).await;
 }
 
 /// A runtime whose list of sandboxes is larger than the limit of 16 MiB.
