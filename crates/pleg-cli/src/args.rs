@@ -1,19 +1,17 @@
 //! The command line arguments, their help texts and their validation.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use pleg_cri::Endpoint;
 use pleg_sim::Mode as Simulated;
 
 use crate::agent_client::AgentUrl;
-use crate::config::ConfigArgs;
 use crate::filter::{Filters, PodFilter, Selector};
-use crate::generate::{CompletionsArgs, ManArgs};
 use crate::http::Listen;
 use crate::log::LogFormat;
 use crate::picture::host::ASK_MOUNT;
@@ -70,11 +68,29 @@ pub(crate) enum Command {
     #[command(hide = true, name = ASK_MOUNT)]
     AskMount { path: PathBuf },
     /// Check a configuration file of the agent
-    Config(ConfigArgs),
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Print the completions for a shell
-    Completions(CompletionsArgs),
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// Write the manual pages
-    Man(ManArgs),
+    Man {
+        /// The directory for the pages. It is created if it does not exist
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a configuration file of pleg agent, and the token and certificates that it names
+    ///
+    /// Flags and environment variables of the agent are not considered.
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -156,12 +172,12 @@ pub(crate) struct WatchArgs {
     pub(crate) duration: Option<Duration>,
     /// Show what a running agent sees, instead of the runtime: http://HOST:PORT, https://HOST:PORT or
     /// unix:///PATH
-    #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim", "selector"])]
     pub(crate) agent: Option<AgentUrl>,
     /// Begin with what the agent has seen in this time, for example 10m. Without --agent, the agent on
     /// 127.0.0.1:9394 is asked
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    #[arg(conflicts_with_all = ["runtime_endpoint", "sim"])]
+    #[arg(conflicts_with_all = ["runtime_endpoint", "sim", "selector"])]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -412,17 +428,18 @@ fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
 }
 
 fn sim_help() -> String {
-    let mut text = String::from("Modes:\n");
-    for mode in Simulated::ALL {
+    let modes = Simulated::ALL.map(|mode| {
         let about = format!("{} ({})", mode.about(), mode.default_version());
-        entry(&mut text, mode.name(), &about);
-    }
-    text.push_str("\nFaults, for --chaos and for pleg sim ctl:\n");
-    for knob in pleg_sim::knob_help() {
-        entry(&mut text, &knob.usage, knob.about);
-    }
-    text.push_str(
-        "
+        entry(mode.name(), &about)
+    });
+    let faults = pleg_sim::knob_help().into_iter();
+    let faults: String = faults.map(|knob| entry(&knob.usage, knob.about)).collect();
+    format!(
+        "\
+Modes:
+{}
+Faults, for --chaos and for pleg sim ctl:
+{faults}
 RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers, or \
 pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
 
@@ -431,49 +448,44 @@ Examples:
   pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos all.latency=300ms
   pleg sim ctl --socket /tmp/cri.sock stream_containers.hang=30s
   pleg watch -r unix:///tmp/cri.sock",
-    );
-    text
+        modes.concat()
+    )
 }
 
 fn ctl_help() -> String {
-    let mut text = String::from("Commands:\n");
-    for (command, about) in pleg_sim::CONTROL_COMMANDS {
-        entry(&mut text, command, about);
-    }
-    text.push_str(
-        "
+    let commands = pleg_sim::CONTROL_COMMANDS.iter();
+    let commands: String = commands.map(|(name, about)| entry(name, about)).collect();
+    format!(
+        "\
+Commands:
+{commands}
 Examples:
   pleg sim ctl --socket /tmp/cri.sock
   pleg sim ctl --socket /tmp/cri.sock drop=5% duplicate=#1
   pleg sim ctl --socket /tmp/cri.sock restart kill down=5s starting=2s
-  echo reset | nc -UN /tmp/cri.sock.ctl",
-    );
-    text
+  echo reset | nc -UN /tmp/cri.sock.ctl"
+    )
 }
 
-/// Appends a name and its explanation, in lines of at most 80 characters.
-fn entry(text: &mut String, name: &str, about: &str) {
-    let _ = write!(text, "  {name}");
-    let mut column = 2 + width(name);
-    for line in wrapped(about, 54) {
-        let start = if column < 25 { "" } else { "\n" };
-        let space = if column < 25 { 26 - column } else { 26 };
-        let _ = write!(text, "{start}{:space$}{line}", "");
-        column = 80;
+/// A name and its explanation, in lines of at most 80 characters.
+fn entry(name: &str, about: &str) -> String {
+    let indent = " ".repeat(26);
+    let about = wrapped(about, 54).join(&format!("\n{indent}"));
+    match width(name) {
+        0..23 => format!("  {name:24}{about}\n"),
+        _ => format!("  {name}\n{indent}{about}\n"),
     }
-    text.push('\n');
 }
 
 /// Parses a duration such as `10s`, `1m30s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let error = |reason: &str| format!("{reason}; use for example 500ms, 10s or 1m30s");
     let duration = jiff::SignedDuration::from_str(text).map_err(|_| error("not a duration"))?;
-    let duration =
-        Duration::try_from(duration).map_err(|_| error("a duration cannot be negative"))?;
-    if duration.is_zero() {
-        return Err(error("a duration cannot be zero"));
+    match Duration::try_from(duration) {
+        Ok(Duration::ZERO) => Err(error("a duration cannot be zero")),
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(error("a duration cannot be negative")),
     }
-    Ok(duration)
 }
 
 #[cfg(test)]

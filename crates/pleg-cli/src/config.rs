@@ -1,26 +1,25 @@
 //! The settings of `pleg agent`: flags, then environment variables, then a file.
 //!
-//! There is one schema, the flags. clap reads the variables, and the values in the file become the
-//! defaults of the flags: `--relist-period` is `PLEG_RELIST_PERIOD` and `relist-period`.
-
-mod file;
+//! There is one schema, the flags. What the file and the variables set becomes the defaults of the
+//! flags: `--relist-period` is `PLEG_RELIST_PERIOD` and `relist-period`.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
-use clap::builder::Resettable;
+use anyhow::{Context as _, anyhow};
 use clap::error::{ContextKind, ContextValue};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Subcommand};
+use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
+use toml::de::{DeTable, DeValue};
 
 use crate::agent;
-use crate::args::{Args, Command as Chosen, RuntimeArgs};
+use crate::args::{Args, Command as Chosen};
+use crate::bounded;
 use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
 use crate::text::safe;
@@ -34,40 +33,21 @@ const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConfigArgs {
-    #[command(subcommand)]
-    command: ConfigCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
-    /// Check a configuration file of pleg agent, and the token and certificates that it names
-    ///
-    /// Flags and environment variables of the agent are not considered.
-    Check {
-        /// The configuration file
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-}
+/// Valid values of flags, by the name of the flag.
+type Settings = BTreeMap<String, String>;
 
 /// Checks a configuration file without starting an agent.
-pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
-    let ConfigCommand::Check { file } = args.command;
-    let settings = match read(&file) {
+pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
+    let settings = match read(file) {
         Ok(settings) => settings,
-        Err(error) => match error.downcast_ref::<file::Invalid>() {
-            None => return Err(error),
-            Some(file::Invalid(problems)) => {
-                for line in problems {
-                    writeln!(anstream::stderr(), "{}", safe(line))?;
-                }
-                return Ok(ExitCode::FAILURE);
+        Err(problems) => {
+            for line in problems {
+                writeln!(anstream::stderr(), "{}", safe(&line))?;
             }
-        },
+            return Ok(ExitCode::FAILURE);
+        }
     };
-    let matches = with_defaults(settings).try_get_matches_from(["pleg", AGENT])?;
+    let matches = with_defaults(&settings).try_get_matches_from(["pleg", AGENT])?;
     if let Chosen::Agent(args) = Args::from_arg_matches(&matches)?.command {
         let what = || file.display().to_string();
         agent::settings(&args).with_context(what)?;
@@ -89,102 +69,125 @@ fn layered(args: &[OsString]) -> anyhow::Result<Args> {
         return Ok(Args::from_arg_matches(&matches)?);
     };
     let file = flags.get_one::<PathBuf>(CONFIG).cloned();
-    let file = file.or_else(|| env::var_os(variable(CONFIG)?).map(PathBuf::from));
-    let settings = file.as_deref().map(read).transpose()?.unwrap_or_default();
-    let command = with_environment(with_defaults(settings));
-    let matches = command
-        .try_get_matches_from(args)
-        .map_err(|error| invalid_variable(&error))?;
+    let file = file.or_else(|| Some(variable(CONFIG)?.1.into()));
+    let (mut settings, mut origin) = (Settings::new(), None);
+    if let Some(file) = file {
+        settings = read(&file).map_err(|problems| anyhow!(problems.join("; ")))?;
+        origin = Some(format!("set in {}", file.display()));
+    }
+    for key in settable(&Args::command()).filter_map(Arg::get_long) {
+        let Some((name, value)) = variable(key) else {
+            continue;
+        };
+        check(key, &value).map_err(|why| anyhow!("invalid value of {name}: {why}"))?;
+        // A runtime that is set by a variable replaces the one in the file.
+        match key {
+            ENDPOINT => {
+                settings.remove(SIM);
+                origin = Some(format!("set by {name}"));
+            }
+            SIM => drop(settings.remove(ENDPOINT)),
+            _ => {}
+        }
+        settings.insert(key.to_owned(), value);
+    }
+    let matches = with_defaults(&settings).try_get_matches_from(args)?;
     let mut args = Args::from_arg_matches(&matches)?;
-    if let (Chosen::Agent(args), Some((_, agent))) = (&mut args.command, matches.subcommand()) {
-        choose_runtime(&mut args.connection.runtime, agent, file);
+    if let Chosen::Agent(args) = &mut args.command {
+        let runtime = &mut args.connection.runtime;
+        match flags.contains_id("runtime_endpoint") {
+            true => runtime.sim = None,
+            false => runtime.origin = origin,
+        }
     }
     Ok(args)
 }
 
-/// The endpoint or the simulated runtime, whichever was set by the upper layer.
-fn choose_runtime(runtime: &mut RuntimeArgs, agent: &ArgMatches, file: Option<PathBuf>) {
-    let [endpoint, sim] = [ENDPOINT, SIM].map(|key| agent.value_source(&id(key)));
-    if endpoint > sim {
-        runtime.sim = None;
-    }
-    runtime.origin = match endpoint {
-        Some(ValueSource::EnvVariable) => variable(ENDPOINT).map(|name| format!("set by {name}")),
-        Some(ValueSource::DefaultValue) => file.map(|file| format!("set in {}", file.display())),
-        _ => None,
-    };
-}
-
-/// clap's id of a flag.
-fn id(key: &str) -> String {
-    key.replace('-', "_")
-}
-
-/// The environment variable that sets a flag. An empty value counts as unset.
-fn variable(key: &str) -> Option<String> {
+/// The environment variable that sets a flag, and its value. An empty value counts as unset.
+fn variable(key: &str) -> Option<(String, String)> {
     let names = match key {
         ENDPOINT => ENDPOINT_VARIABLES.map(str::to_owned).to_vec(),
-        _ => vec![format!("PLEG_{}", id(key).to_uppercase())],
+        _ => vec![format!("PLEG_{}", key.replace('-', "_").to_uppercase())],
     };
-    let is_set = |name: &String| env::var_os(name).is_some_and(|value| !value.is_empty());
-    names.into_iter().find(is_set)
-}
-
-/// The command line of an agent whose flags have a value if their variable is set.
-fn with_environment(command: Command) -> Command {
-    let set = |arg: Arg| match arg.get_long().and_then(variable) {
-        Some(name) => arg.env(name),
-        None => arg,
-    };
-    // The upper layer counts, not both.
-    let both = |agent: Command| agent.mut_arg(SIM, |arg| arg.conflicts_with(Resettable::Reset));
-    command
-        .mut_args(set)
-        .mut_subcommand(AGENT, |agent| both(agent).mut_args(set))
+    let set = |name| Some((env::var_os(&name)?.to_string_lossy().into_owned(), name));
+    let mut set = names.into_iter().filter_map(set);
+    set.find(|(value, _)| !value.is_empty())
+        .map(|(value, name)| (name, value))
 }
 
 /// The command line of an agent whose flags have these defaults.
-fn with_defaults(settings: BTreeMap<String, String>) -> Command {
-    let set = |command: Command| {
-        command.mut_args(
-            |arg| match arg.get_long().and_then(|key| settings.get(key)) {
-                Some(value) => arg.default_value(value.clone()),
-                None => arg,
-            },
-        )
+fn with_defaults(settings: &Settings) -> Command {
+    let set = |arg: Arg| match arg.get_long().and_then(|key| settings.get(key)) {
+        Some(value) => arg.default_value(value.clone()),
+        None => arg,
     };
-    set(Args::command()).mut_subcommand(AGENT, set)
+    let command = Args::command().mut_args(set);
+    command.mut_subcommand(AGENT, |agent| agent.mut_args(set))
 }
 
-/// The flags that the file can set.
+/// The flags that the file and variables can set.
 fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
     let agent = command.find_subcommand(AGENT).into_iter();
-    let own = agent.flat_map(Command::get_arguments);
-    own.chain(command.get_arguments())
-        .filter(|arg| arg.get_long().is_some_and(|long| long != CONFIG))
+    let args = agent.flat_map(Command::get_arguments);
+    let args = args.chain(command.get_arguments());
+    args.filter(|arg| arg.get_long().is_some_and(|name| name != CONFIG))
 }
 
-/// The settings in a file, by key. All values are valid.
-fn read(file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+/// The settings in a file of TOML without tables, or its problems, one a line.
+fn read(file: &Path) -> Result<Settings, Vec<String>> {
+    let shown = file.display();
+    let text =
+        bounded::read(file).map_err(|error| vec![format!("cannot read {shown}: {error}")])?;
+    let newlines = |before: usize| text.bytes().take(before).filter(|b| *b == b'\n').count();
+    let line = |span: Range<usize>| 1 + newlines(span.start);
+    let table = DeTable::parse(&text).map_err(|error| {
+        let line = error.span().map_or(1, line);
+        vec![format!("{shown}:{line}: {}", error.message())]
+    })?;
+    let (mut settings, mut problems) = (Settings::new(), Vec::new());
+    for (key, value) in table.into_inner() {
+        match setting(key.get_ref(), value.get_ref()) {
+            Ok(value) => drop(settings.insert(key.into_inner().into_owned(), value)),
+            Err(why) => problems.push((line(key.span()), why)),
+        }
+    }
+    if settings.contains_key(ENDPOINT) && settings.contains_key(SIM) {
+        return Err(vec![format!(
+            "{shown}: `{ENDPOINT}` and `{SIM}` exclude each other"
+        )]);
+    }
+    if problems.is_empty() {
+        return Ok(settings);
+    }
+    problems.sort();
+    let problems = problems.into_iter();
+    Err(problems
+        .map(|(line, why)| format!("{shown}:{line}: {why}"))
+        .collect())
+}
+
+/// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.
+fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
+    let value = match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        _ => {
+            return Err(format!(
+                "`{key}` must be a string, a number or a boolean; there are no tables"
+            ));
+        }
+    };
     let command = Args::command();
     let keys: Vec<&str> = settable(&command).filter_map(Arg::get_long).collect();
-    let settings = file::read(file, |key, value| match keys.contains(&key) {
-        false => Err(format!("unknown key `{key}`; allowed: {}", keys.join(", "))),
-        true => check(key, value).map_err(|why| format!("invalid value of `{key}`: {why}")),
-    })?;
-    if [ENDPOINT, SIM]
-        .iter()
-        .all(|key| settings.contains_key(*key))
-    {
-        bail!(
-            "{}: `{ENDPOINT}` and `{SIM}` exclude each other",
-            file.display()
-        );
+    if !keys.contains(&key) {
+        return Err(format!("unknown key `{key}`; allowed: {}", keys.join(", ")));
     }
-    Ok(settings)
+    check(key, &value).map_err(|why| format!("invalid value of `{key}`: {why}"))?;
+    Ok(value)
 }
 
-/// Parses a value as the flag's.
+/// Parses a value as the flag's. The error is the reason why it is not valid, or the allowed values.
 fn check(key: &str, value: &str) -> Result<(), String> {
     if key == VERBOSE {
         let parsed = value.parse::<u8>().map(drop);
@@ -192,30 +195,13 @@ fn check(key: &str, value: &str) -> Result<(), String> {
     }
     let flag = format!("--{key}={value}");
     let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);
-    parsed.map(drop).map_err(|error| reason(&error))
-}
-
-/// The allowed values, or the reason why a value is not valid.
-fn reason(error: &clap::Error) -> String {
-    match (error.source(), error.get(ContextKind::ValidValue)) {
-        (Some(source), _) => source.to_string(),
-        (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
-        _ => "not valid".to_owned(),
-    }
-}
-
-/// The flags and the file are valid: a variable is not. clap names only its flag, such as `--events <WHEN>`.
-fn invalid_variable(error: &clap::Error) -> anyhow::Error {
-    let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    let key = flag.unwrap_or_default();
-    let key = key
-        .trim_start_matches('-')
-        .split([' ', '=', '[', '.'])
-        .next();
-    match key.and_then(variable) {
-        Some(name) => anyhow!("invalid value of {name}: {}", reason(error)),
-        None => anyhow!("{error}"),
-    }
+    parsed.map(drop).map_err(
+        |error| match (error.source(), error.get(ContextKind::ValidValue)) {
+            (Some(source), _) => source.to_string(),
+            (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
+            _ => "not valid".to_owned(),
+        },
+    )
 }
 
 #[cfg(test)]

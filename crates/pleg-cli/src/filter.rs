@@ -14,27 +14,23 @@ use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCE
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Only pods in this namespace; may be repeated
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Vec<String>,
+    #[command(flatten)]
+    pub(crate) pods: PodFilter,
     /// Only these pods: NAME, NAMESPACE/NAME or a uid. An asterisk at the end stands for any text
     #[arg(value_name = "POD")]
-    pub(crate) pod: Vec<String>,
-    /// Only pods with these labels, for example app=web,tier!=cache,canary
-    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with_all = ["agent", "since"])]
-    pub(crate) selector: Option<Selector>,
+    pod: Vec<String>,
     /// Only these types, for example ContainerDied or Degraded; may be repeated
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
-    pub(crate) types: Vec<String>,
+    types: Vec<String>,
     /// Only exits with a code other than 0 or with an unknown code, and changes of health
     #[arg(long)]
-    pub(crate) failed: bool,
+    failed: bool,
     /// Leave out what existed at the start
     #[arg(long)]
-    pub(crate) no_initial: bool,
+    no_initial: bool,
 }
 
-/// Which pods `pleg pods` shows.
+/// Selects pods by namespace and labels.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PodFilter {
     /// Only pods in this namespace; may be repeated
@@ -43,18 +39,19 @@ pub(crate) struct PodFilter {
     /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
     /// pod's sandbox
     #[arg(short = 'l', long, value_name = "LABELS")]
-    selector: Option<Selector>,
+    pub(crate) selector: Option<Selector>,
 }
 
 impl PodFilter {
     /// A pod without a sandbox has no known labels.
     pub(crate) fn matches(&self, status: &PodStatus) -> bool {
-        let is_in = |namespace: &String| **namespace == *status.namespace;
-        (self.namespace.is_empty() || self.namespace.iter().any(is_in))
-            && self
-                .selector
-                .as_ref()
-                .is_none_or(|s| s.matches_pod(status) == Some(true))
+        let selector = self.selector.as_ref();
+        self.has_namespace(&status.namespace)
+            && selector.is_none_or(|selector| selector.matches_pod(status) == Some(true))
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespace.is_empty() || self.namespace.iter().any(|shown| shown == namespace)
     }
 }
 
@@ -86,11 +83,11 @@ impl Filters {
         let Some(pod) = &record.pod else {
             return true;
         };
-        let in_namespace = self.namespace.is_empty() || self.namespace.contains(&pod.namespace);
         let full = format!("{}/{}", pod.namespace, pod.name);
         let texts = [&pod.name, &full, &pod.uid];
         let named = |pattern: &String| texts.iter().any(|text| is_match(pattern, text));
-        in_namespace && (self.pod.is_empty() || self.pod.iter().any(named))
+        self.pods.has_namespace(&pod.namespace)
+            && (self.pod.is_empty() || self.pod.iter().any(named))
     }
 }
 
@@ -185,18 +182,11 @@ impl Selector {
 /// that is removed has no labels any more.
 #[derive(Debug, Default)]
 pub(crate) struct Selected {
-    selector: Option<Selector>,
-    known: HashMap<String, bool>,
+    pub(crate) selector: Option<Selector>,
+    pub(crate) known: HashMap<String, bool>,
 }
 
 impl Selected {
-    pub(crate) fn new(selector: Option<Selector>) -> Self {
-        Self {
-            selector,
-            known: HashMap::new(),
-        }
-    }
-
     /// Returns true if the pod of this record has the labels.
     pub(crate) fn matches(&mut self, record: &Record, pleg: &Pleg) -> bool {
         let (Some(selector), Some(pod)) = (&self.selector, &record.pod) else {
@@ -226,55 +216,60 @@ mod tests {
 
     #[test]
     fn records_are_shown_by_pod_type_and_exit() {
-        let died = |code| Record {
-            r#type: "ContainerDied".to_owned(),
-            pod: Some(Pod {
-                uid: "uid-web-1".to_owned(),
-                namespace: "shop".to_owned(),
-                name: "web-1".to_owned(),
-            }),
+        let pod = Pod {
+            uid: "uid-web-1".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web-1".to_owned(),
+        };
+        let event = |kind: &str, code, initial| Record {
+            r#type: kind.to_owned(),
+            pod: Some(pod.clone()),
             kind: Some("container".to_owned()),
             source: Some("stream".to_owned()),
             exit_code: code,
-            ..Record::default()
-        };
-        let of_type = |kind: &str, initial| Record {
-            r#type: kind.to_owned(),
             initial: Some(initial),
-            ..died(None)
+            ..Record::default()
         };
         let health = Record {
             r#type: DEGRADED.to_owned(),
             ..Record::default()
         };
+        let synced = Record {
+            r#type: SYNCED.to_owned(),
+            ..Record::default()
+        };
+        let died = |code| event("ContainerDied", code, false);
+        let started = |initial| event("ContainerStarted", None, initial);
+        let (ok, failed, unknown) = (&died(Some(0)), &died(Some(137)), &died(None));
+        let (old, new) = (&started(true), &started(false));
         for (args, record, shown) in [
-            ("web-1", died(Some(0)), true),
-            ("shop/web-1", died(Some(0)), true),
-            ("uid-web-1", died(Some(0)), true),
-            ("web-*", died(Some(0)), true),
-            ("shop/*", died(Some(0)), true),
-            ("db web-1", died(Some(0)), true),
-            ("web", died(Some(0)), false),
-            ("test/web-1", died(Some(0)), false),
-            ("web", health.clone(), true),
-            ("-n shop -n test", died(Some(0)), true),
-            ("-n test", died(Some(0)), false),
-            ("--failed", died(Some(0)), false),
-            ("--failed", died(Some(137)), true),
-            ("--failed", died(None), true),
-            ("--failed", of_type("ContainerStarted", false), false),
-            ("--failed", health.clone(), true),
-            ("--type Degraded", died(None), false),
-            ("--type Degraded", of_type(SYNCED, false), false),
-            ("--type Synced,Degraded", health, true),
-            ("--no-initial", of_type("ContainerStarted", true), false),
-            ("--no-initial", of_type("ContainerStarted", false), true),
+            ("web-1", ok, true),
+            ("shop/web-1", ok, true),
+            ("uid-web-1", ok, true),
+            ("web-*", ok, true),
+            ("shop/*", ok, true),
+            ("db web-1", ok, true),
+            ("web", ok, false),
+            ("test/web-1", ok, false),
+            ("web", &health, true),
+            ("-n shop -n test", ok, true),
+            ("-n test", ok, false),
+            ("--failed", ok, false),
+            ("--failed", failed, true),
+            ("--failed", unknown, true),
+            ("--failed", new, false),
+            ("--failed", &health, true),
+            ("--type Degraded", unknown, false),
+            ("--type Degraded", &synced, false),
+            ("--type Synced,Degraded", &health, true),
+            ("--no-initial", old, false),
+            ("--no-initial", new, true),
         ] {
             let words = format!("pleg watch {args}");
             let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
                 panic!("another command");
             };
-            assert_eq!(watch.filters.matches(&record), shown, "{args} {record:?}");
+            assert_eq!(watch.filters.matches(record), shown, "{args} {record:?}");
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
@@ -11,31 +12,18 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::text::safe;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct CompletionsArgs {
-    /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ManArgs {
-    /// The directory for the pages. It is created if it does not exist
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
-}
-
 /// Prints the script.
-pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
+pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "pleg", &mut script);
-    Ok(std::io::stdout().write_all(&script)?)
+    clap_complete::generate(shell, &mut Args::command(), "pleg", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes one page for each command.
-pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
-    let dir = safe(&args.dir.to_string_lossy()).into_owned();
-    let context = || format!("cannot write to {dir}");
-    fs::create_dir_all(&args.dir).with_context(context)?;
-    clap_mangen::generate_to(Args::command(), &args.dir).with_context(context)
+pub(crate) fn man(dir: &Path) -> anyhow::Result<ExitCode> {
+    let context = || format!("cannot write to {}", safe(&dir.to_string_lossy()));
+    fs::create_dir_all(dir).with_context(context)?;
+    clap_mangen::generate_to(Args::command(), dir).with_context(context)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use pleg::core::{ContainerStatus, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
-use serde_with::skip_serializing_none;
+use serde_json::{Value, json};
 
 use crate::record::Pod;
 use crate::text::SafeJson;
@@ -24,89 +24,52 @@ pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
     jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
+/// Removes the fields of an object that do not apply: the null ones.
+pub(crate) fn applicable(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
+}
+
 /// A pod with its sandboxes and containers.
-#[skip_serializing_none]
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PodObject<'a> {
-    pod: Pod,
-    ips: Vec<&'a str>,
-    as_of: Option<jiff::Timestamp>,
-    error: Option<String>,
-    sandboxes: Vec<Sandbox<'a>>,
-    containers: Vec<Container<'a>>,
+pub(crate) fn pod(view: &PodView, clock: Clock) -> Value {
+    let status = &*view.status;
+    let as_of = view.as_of.map(|at| utc(clock.wall_at(at)));
+    let sandboxes = status.sandboxes.iter().map(sandbox);
+    let containers = status.containers.iter().map(container);
+    applicable(json!({
+        "pod": Pod::from(status),
+        "ips": status.ips.iter().map(|ip| &**ip).collect::<Vec<_>>(),
+        "asOf": as_of,
+        "error": status.error.as_ref().map(ToString::to_string),
+        "sandboxes": sandboxes.collect::<Vec<_>>(),
+        "containers": containers.collect::<Vec<_>>(),
+    }))
 }
 
-#[skip_serializing_none]
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Sandbox<'a> {
-    id: &'a str,
-    state: &'static str,
-    attempt: u32,
-    created_at: Option<jiff::Timestamp>,
+fn sandbox(sandbox: &SandboxStatus) -> Value {
+    applicable(json!({
+        "id": sandbox.id.as_str(),
+        "state": sandbox.state.as_str(),
+        "attempt": sandbox.attempt,
+        "createdAt": sandbox.created_at.map(utc),
+    }))
 }
 
-#[skip_serializing_none]
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    id: &'a str,
-    name: &'a str,
-    state: &'static str,
-    attempt: u32,
-    active: bool,
-    exit_code: Option<i32>,
-    reason: Option<&'a str>,
-    image: &'a str,
-    created_at: Option<jiff::Timestamp>,
-    started_at: Option<jiff::Timestamp>,
-    finished_at: Option<jiff::Timestamp>,
-}
-
-impl<'a> PodObject<'a> {
-    pub(crate) fn new(view: &'a PodView, clock: Clock) -> Self {
-        let status = &*view.status;
-        let as_of = view
-            .as_of
-            .map(|at| clock.wall().before(clock.now().since(at)));
-        Self {
-            pod: status.into(),
-            ips: status.ips.iter().map(|ip| &**ip).collect(),
-            as_of: as_of.map(utc),
-            error: status.error.as_ref().map(ToString::to_string),
-            sandboxes: status.sandboxes.iter().map(Sandbox::from).collect(),
-            containers: status.containers.iter().map(Container::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a SandboxStatus> for Sandbox<'a> {
-    fn from(s: &'a SandboxStatus) -> Self {
-        Self {
-            id: s.id.as_str(),
-            state: s.state.as_str(),
-            attempt: s.attempt,
-            created_at: s.created_at.map(utc),
-        }
-    }
-}
-
-impl<'a> From<&'a ContainerStatus> for Container<'a> {
-    fn from(c: &'a ContainerStatus) -> Self {
-        let d = &c.details;
-        Self {
-            id: c.id.as_str(),
-            name: &c.name,
-            state: c.state.as_str(),
-            attempt: c.attempt,
-            active: c.active,
-            exit_code: d.exit_code,
-            reason: Some(&*d.reason).filter(|r| !r.is_empty()),
-            image: &d.image,
-            created_at: c.created_at.map(utc),
-            started_at: d.started_at.map(utc),
-            finished_at: d.finished_at.map(utc),
-        }
-    }
+fn container(container: &ContainerStatus) -> Value {
+    let details = &container.details;
+    applicable(json!({
+        "id": container.id.as_str(),
+        "name": &*container.name,
+        "state": container.state.as_str(),
+        "attempt": container.attempt,
+        "active": container.active,
+        "exitCode": details.exit_code,
+        "reason": Some(&*details.reason).filter(|reason| !reason.is_empty()),
+        "image": &*details.image,
+        "createdAt": container.created_at.map(utc),
+        "startedAt": details.started_at.map(utc),
+        "finishedAt": details.finished_at.map(utc),
+    }))
 }

@@ -9,8 +9,6 @@ mod bounded;
 mod check;
 mod config;
 mod connect;
-#[cfg(test)]
-mod deploy;
 mod doctor;
 mod figures;
 mod filter;
@@ -29,9 +27,10 @@ mod picture;
 mod pods;
 mod proc;
 mod record;
-mod signals;
 mod sim;
 mod table;
+#[cfg(test)]
+mod tests;
 mod text;
 mod top;
 mod view;
@@ -40,83 +39,90 @@ mod watch;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use args::Command;
-use signals::Signal;
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use args::{Args, Command, SimArgs, SimCommand};
 
 fn main() -> ExitCode {
-    let args = match config::parse() {
-        Ok(args) => args,
-        Err(error) => return fail(&error),
-    };
-    if let Command::AskMount { path } = &args.command {
-        // It may never return, so it needs no runtime that would wait for it.
-        return doctor::ask_mount(path);
-    }
-    let quiet = matches!(
-        args.command,
-        Command::Watch(_) | Command::Pods(_) | Command::Doctor(_)
-    );
-    // Lines of the log would disturb what is on the terminal.
-    let on_terminal = matches!(args.command, Command::Top(_)) && io::stderr().is_terminal();
-    if !on_terminal && let Err(error) = log::to_stderr(args.verbose, args.log_format, quiet) {
-        return fail(&error);
-    }
-    if matches!(args.command, Command::Agent(_)) {
-        limits::return_freed_memory();
-    }
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&anyhow::Error::new(error).context("cannot start")),
-    };
-    let result = runtime.block_on(run(args.command));
-    // Do not wait for a hanging call to the container runtime.
-    runtime.shutdown_background();
-    match result {
+    match config::parse().and_then(run) {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let signal = signals::first()?;
-    match command {
-        Command::Watch(args) => show(Box::pin(watch::run(args)), signal).await,
-        Command::Top(args) => tokio::select! {
-            result = Box::pin(top::run(args)) => result,
-            signal = signal => Ok(signal.exit_code()),
-        },
-        Command::Pods(args) => show(pods::run(args), signal).await,
-        Command::Agent(args) => Ok(agent::run(args, signal).await?.service_exit_code()),
-        Command::Check(args) => tokio::select! {
-            result = check::run(args) => result,
-            signal = signal => Ok(signal.exit_code()),
-        },
-        Command::Sim(args) => sim::run(args, signal).await,
-        Command::Doctor(args) => tokio::select! {
-            code = doctor::run(args) => Ok(code),
-            signal = signal => Ok(signal.exit_code()),
-        },
-        // It is done in main.
-        Command::AskMount { path } => Ok(doctor::ask_mount(&path)),
-        Command::Config(args) => config::run(args),
-        Command::Completions(args) => generate::completions(&args).map(|()| ExitCode::SUCCESS),
-        Command::Man(args) => generate::man(&args).map(|()| ExitCode::SUCCESS),
+fn run(args: Args) -> anyhow::Result<ExitCode> {
+    use Command as C;
+    let quiet = matches!(args.command, C::Watch(_) | C::Pods(_) | C::Doctor(_));
+    // Lines of the log would disturb what is on the terminal.
+    let on_terminal = matches!(args.command, C::Top(_)) && io::stderr().is_terminal();
+    if !on_terminal {
+        log::to_stderr(args.verbose, args.log_format, quiet)?;
+    }
+    match args.command {
+        C::Watch(args) => until_signal(watch::run(args)),
+        C::Top(args) => until_signal(top::run(args)),
+        C::Pods(args) => until_signal(pods::run(args)),
+        C::Check(args) => until_signal(check::run(args)),
+        C::Doctor(args) => until_signal(async { Ok(doctor::run(args).await) }),
+        C::Agent(args) => {
+            limits::return_freed_memory();
+            block_on(async { agent::run(args, stop_signal()?).await })
+        }
+        C::Sim(SimArgs {
+            command: Some(SimCommand::Ctl(ctl)),
+            ..
+        }) => until_signal(sim::control(ctl)),
+        C::Sim(args) => block_on(async { sim::run(args, stop_signal()?).await }),
+        // It may never return, so it needs no runtime that would wait for it.
+        C::AskMount { path } => Ok(doctor::ask_mount(&path)),
+        C::Config(args::ConfigCommand::Check { file }) => config::check_file(&file),
+        C::Completions { shell } => generate::completions(shell),
+        C::Man { dir } => generate::man(&dir),
     }
 }
 
-/// Runs a command that only shows something. A signal ends it at once.
-async fn show(
-    command: impl Future<Output = anyhow::Result<()>>,
-    signal: impl Future<Output = Signal>,
+/// Runs a command that a signal ends at once. The exit code is then the one that shells expect for a
+/// process that a signal has ended.
+fn until_signal(
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    tokio::select! {
-        result = command => result.map(|()| ExitCode::SUCCESS),
-        signal = signal => Ok(signal.exit_code()),
-    }
+    block_on(async {
+        let signal = first_signal([130, 143])?;
+        tokio::select! {
+            result = Box::pin(command) => result,
+            code = signal => Ok(code),
+        }
+    })
+}
+
+/// Returns the exit code of a service after a signal. A stop by a service manager is a success.
+fn stop_signal() -> io::Result<impl Future<Output = ExitCode>> {
+    first_signal([130, 0])
+}
+
+/// Waits for the first signal, and returns its exit code: the first code for SIGINT (Ctrl-C), the second one
+/// for SIGTERM. Signals before the first poll of the future count. SIGHUP is not handled here, so that
+/// `nohup` works; it makes the agent read its files again.
+fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => codes[0].into(),
+            _ = terminate.recv() => codes[1].into(),
+        }
+    })
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build();
+    let runtime = runtime.context("cannot start")?;
+    let result = runtime.block_on(command);
+    // Do not wait for a hanging call to the container runtime.
+    runtime.shutdown_background();
+    result
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {

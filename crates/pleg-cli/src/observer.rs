@@ -7,7 +7,7 @@ use pleg::core::{PodUid, WallTime};
 use pleg::{Delivery, Pleg, PodProblem, Subscription};
 use tokio::sync::watch;
 
-use crate::connect::Target;
+use crate::connect::{Chosen, Target};
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::picture::Picture;
@@ -25,9 +25,7 @@ struct Shared {
     meter: Meter,
     /// The name of the host.
     node: String,
-    /// The socket of the runtime.
-    runtime: Box<dyn Fn() -> String + Send + Sync>,
-    is_simulated: Box<dyn Fn() -> bool + Send + Sync>,
+    runtime: Chosen,
     facts: watch::Sender<Facts>,
     model: Mutex<Model>,
     /// The number of changes so far.
@@ -41,10 +39,9 @@ impl Observer {
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self(Arc::new(Shared {
             pleg: pleg.clone(),
-            meter: target.meter(),
+            meter: target.meter.clone(),
             node: node.trim().to_owned(),
-            runtime: Box::new(target.describe()),
-            is_simulated: Box::new(target.simulated()),
+            runtime: target.runtime.clone(),
             facts: watch::Sender::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
             changes: watch::Sender::new(0),
@@ -128,8 +125,8 @@ impl Observer {
             ends: &ends,
             calls: &meter.calls(),
             node: &self.0.node,
-            runtime: &(self.0.runtime)(),
-            simulated: (self.0.is_simulated)(),
+            runtime: &self.0.runtime.to_string(),
+            simulated: self.0.runtime.is_simulated(),
         };
         let view = self.model().view(&inputs, query);
         (view, all)

@@ -1,6 +1,7 @@
 //! `pleg pods`: shows all sandboxes and containers.
 
 use std::io;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anstyle::AnsiColor;
@@ -9,50 +10,47 @@ use pleg::runtime::clock::Clock;
 
 use crate::args::{EventsPolicy, Output, PodsArgs};
 use crate::connect::Target;
-use crate::json::{self, PodObject};
+use crate::json;
 use crate::log::notice;
-use crate::record::Pod as PodName;
+use crate::record::Pod;
 use crate::table::{Cell, Column, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
 /// Time for the status calls after the first list: the deadline of the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<()> {
-    let target = Target::choose(&args.runtime).await?;
+pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
+    let target = Target::choose(&args.runtime)?;
     notice(&format!("reading {target}"));
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
-    target.wait_until_listed(&pleg).await?;
-    if tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced())
-        .await
-        .is_err()
-    {
+    target.wait_until_listed(&pleg, None).await?;
+    let synced = tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced());
+    if synced.await.is_err() {
         notice("some pods cannot be read; their last known state is shown");
     }
     let mut pods = pleg.snapshot();
     pods.retain(|view| args.filter.matches(&view.status));
-    pods.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
+    pods.sort_by_cached_key(|view| {
+        let Pod {
+            uid,
+            namespace,
+            name,
+        } = Pod::from(&*view.status);
+        (namespace, name, uid)
+    });
     match args.output {
         Output::Json => {
             for view in &pods {
-                json::line(&mut io::stdout(), &PodObject::new(view, pleg.clock()))?;
+                json::line(&mut io::stdout(), &json::pod(view, pleg.clock()))?;
             }
         }
         Output::Table => show(&pods, pleg.clock())?,
     }
     pleg.shutdown().await;
     target.close().await;
-    Ok(())
-}
-
-fn sort_key(view: &PodView) -> (&str, &str, &str) {
-    (
-        &view.status.namespace,
-        &view.status.name,
-        view.status.uid.as_str(),
-    )
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A sandbox or a container.
@@ -118,23 +116,15 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Row> {
     });
     let containers = status.containers.iter().map(|c| {
         let code = c.details.exit_code;
-        let shown = code.map(|code| code.to_string()).unwrap_or_default();
-        let exit = format!("{shown} {}", c.details.reason);
+        let exit = code.map(|code| code.to_string()).unwrap_or_default();
+        let exit = format!("{exit} {}", c.details.reason);
         let state = state(c.state.as_str(), code.is_some_and(|code| code != 0));
-        let (name, id) = (&*c.name, c.id.as_str());
-        row(
-            "container",
-            name,
-            state,
-            exit.trim(),
-            c.created_at,
-            c.attempt,
-            id,
-        )
+        let (name, exit, id) = (&*c.name, exit.trim(), c.id.as_str());
+        row("container", name, state, exit, c.created_at, c.attempt, id)
     });
     let mut rows: Vec<Row> = sandboxes.chain(containers).collect();
     if let Some(first) = rows.first_mut() {
-        let pod = PodName::from(status);
+        let pod = Pod::from(status);
         first.pod = Cell::new(&pod.shown());
         first.uid = Cell::new(&pod.uid);
     }
@@ -151,8 +141,7 @@ fn state(state: &str, failed: bool) -> Cell {
 }
 
 fn age(created: Option<WallTime>, clock: Clock) -> String {
-    let nanos = created.map(|at| clock.wall().nanos_since(at));
-    nanos
-        .and_then(|n| u64::try_from(n).ok())
-        .map_or_else(|| "?".to_owned(), |n| duration(Duration::from_nanos(n)))
+    let nanos = created.and_then(|at| u64::try_from(clock.wall().nanos_since(at)).ok());
+    let age = nanos.map(Duration::from_nanos);
+    age.map_or_else(|| "?".to_owned(), duration)
 }

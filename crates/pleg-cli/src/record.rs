@@ -1,7 +1,7 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
-use pleg::core::{PodLifecycleEvent, PodName, PodStatus, WallTime};
+use pleg::core::{PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg::{Delivery, PodProblem};
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,14 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
+    fn new(uid: &PodUid, namespace: &str, name: &str) -> Self {
+        Self {
+            uid: uid.to_string(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
     /// `namespace/name`, or the uid if they are not known.
     pub(crate) fn shown(&self) -> String {
         match self.name.is_empty() {
@@ -72,21 +80,13 @@ impl Pod {
 
 impl From<&PodStatus> for Pod {
     fn from(pod: &PodStatus) -> Self {
-        Self {
-            uid: pod.uid.to_string(),
-            namespace: pod.namespace.to_string(),
-            name: pod.name.to_string(),
-        }
+        Self::new(&pod.uid, &pod.namespace, &pod.name)
     }
 }
 
 impl From<&PodName> for Pod {
     fn from(pod: &PodName) -> Self {
-        Self {
-            uid: pod.uid.to_string(),
-            namespace: pod.namespace.to_string(),
-            name: pod.name.to_string(),
-        }
+        Self::new(&pod.uid, &pod.namespace, &pod.name)
     }
 }
 
@@ -99,9 +99,9 @@ impl Record {
         }
     }
 
-    /// There is no latency for a change from before `started`, or if the runtime's clock is ahead of
+    /// A lifecycle event. It has no latency if the change is from before `started`, or if the runtime's clock is ahead of
     /// the local clock.
-    pub(crate) fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
+    fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
         let latency_ms = event
@@ -110,11 +110,7 @@ impl Record {
             .map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
-            pod: Some(Pod {
-                uid: event.uid.to_string(),
-                namespace: event.namespace.to_string(),
-                name: event.pod_name.to_string(),
-            }),
+            pod: Some(Pod::new(&event.uid, &event.namespace, &event.pod_name)),
             id: subject.map(|s| s.id.to_string()),
             kind: subject.map(|s| s.kind.to_string()),
             name: subject.and_then(|s| text(&s.name)),
@@ -134,21 +130,15 @@ impl Record {
         started: WallTime,
         pods: impl FnOnce() -> usize,
     ) -> Option<Self> {
+        let at = clock.wall();
         match delivery {
             Delivery::Event(event) => Some(Self::event(event, clock, started)),
-            Delivery::Synced => Some(Self::synced(clock.wall(), pods())),
-            Delivery::Lagged { missed } => {
-                let what = "exits and removals";
-                Some(Self::lagged(clock.wall(), *missed, what))
-            }
+            Delivery::Synced => Some(Self {
+                pods: Some(pods()),
+                ..Self::new(SYNCED, at)
+            }),
+            Delivery::Lagged { missed } => Some(Self::lagged(at, *missed, "exits and removals")),
             _ => None,
-        }
-    }
-
-    pub(crate) fn synced(at: WallTime, pods: usize) -> Self {
-        Self {
-            pods: Some(pods),
-            ..Self::new(SYNCED, at)
         }
     }
 

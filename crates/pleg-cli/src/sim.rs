@@ -7,29 +7,19 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use pleg_cri::Endpoint;
-use pleg_sim::{Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
+use pleg_sim::{Mode, Sim, WorkloadConfig};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use crate::args::{CtlArgs, SimArgs, SimCommand};
+use crate::args::{CtlArgs, SimArgs};
 use crate::log::notice;
-use crate::signals::Signal;
 
+/// Serves until the signal.
 pub(crate) async fn run(
     args: SimArgs,
-    signal: impl Future<Output = Signal>,
+    signal: impl Future<Output = ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Some(SimCommand::Ctl(ctl)) => tokio::select! {
-            result = send_command(ctl) => result.map(|()| ExitCode::SUCCESS),
-            signal = signal => Ok(signal.exit_code()),
-        },
-        None => Ok(serve(args, signal).await?.service_exit_code()),
-    }
-}
-
-async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::Result<Signal> {
     let socket = args.socket.context("--socket is required")?;
     let mut builder = Sim::builder().seed(args.seed).mode(args.mode);
     if let Some(version) = args.runtime_version {
@@ -40,33 +30,30 @@ async fn serve(args: SimArgs, signal: impl Future<Output = Signal>) -> anyhow::R
     for knob in &args.chaos {
         sim.set_knob(knob)?;
     }
-    let workload = WorkloadConfig::default().seed(args.seed);
-    let workload = args
-        .pods
-        .map_or(workload.clone(), |pods| workload.pods(pods).full());
-    let workload = (!args.empty).then(|| sim.spawn_workload(workload));
-    let mut signal = std::pin::pin!(signal);
-    if let Some(workload) = &workload {
-        // A configured fault may make the creation of a pod hang.
-        tokio::select! {
-            () = workload.filled() => {}
-            signal = &mut signal => {
-                sim.shutdown().await;
-                return Ok(signal);
-            }
-        }
+    let mut workload = WorkloadConfig::default().seed(args.seed);
+    if let Some(pods) = args.pods {
+        workload = workload.pods(pods).full();
     }
-    let serving = sim.serve_unix(&socket, std::future::pending())?;
-    let _control = sim.serve_control(control_path(&socket))?;
-    notice(&format!(
-        "a simulated runtime ({}) listens on unix://{}",
-        args.mode,
-        serving.path().display()
-    ));
-    let signal = signal.await;
+    let serve = async {
+        if !args.empty {
+            sim.spawn_workload(workload).filled().await;
+        }
+        let serving = sim.serve_unix(&socket, std::future::pending())?;
+        let _control = sim.serve_control(control_path(&socket))?;
+        let (mode, path) = (args.mode, serving.path().display());
+        notice(&format!(
+            "a simulated runtime ({mode}) listens on unix://{path}"
+        ));
+        std::future::pending().await
+    };
+    // A configured fault may make the creation of a pod hang.
+    let ended = tokio::select! {
+        code = signal => Ok(code),
+        failed = serve => failed,
+    };
     // This also stops the workload and removes the sockets, without waiting for hanging calls.
     sim.shutdown().await;
-    Ok(signal)
+    ended
 }
 
 /// The control socket of a simulated runtime.
@@ -77,7 +64,7 @@ pub(crate) fn control_path(socket: &Path) -> PathBuf {
 }
 
 /// Sends a command and prints the response.
-async fn send_command(args: CtlArgs) -> anyhow::Result<()> {
+pub(crate) async fn control(args: CtlArgs) -> anyhow::Result<ExitCode> {
     let path = control_path(&args.socket);
     let mut stream = UnixStream::connect(&path)
         .await
@@ -88,7 +75,7 @@ async fn send_command(args: CtlArgs) -> anyhow::Result<()> {
     let mut out = anstream::stdout();
     while let Some(line) = response.next_line().await? {
         if line == "ok" {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         if let Some(reason) = line.strip_prefix("error: ") {
             anyhow::bail!("{reason}");
@@ -101,37 +88,34 @@ async fn send_command(args: CtlArgs) -> anyhow::Result<()> {
 /// The embedded simulated runtime, with a workload of pods that are created, crash and are removed.
 pub(crate) struct Embedded {
     sim: Sim,
-    workload: WorkloadHandle,
-    serving: Serving,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Embedded {
-    pub(crate) async fn start(mode: Mode) -> anyhow::Result<Self> {
+    pub(crate) fn start(mode: Mode) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("pleg-sim").tempdir()?;
-        let sim = Sim::builder().mode(mode).build();
-        let serving = sim.serve_unix(dir.path().join("cri.sock"), std::future::pending())?;
-        let workload = sim.spawn_workload(WorkloadConfig::default());
-        Ok(Self {
-            sim,
-            workload,
-            serving,
-            _dir: dir,
-        })
+        let embedded = Self {
+            sim: Sim::builder().mode(mode).build(),
+            dir,
+        };
+        let (sim, socket) = (&embedded.sim, embedded.socket());
+        let _serving = sim.serve_unix(socket, std::future::pending())?;
+        let _workload = sim.spawn_workload(WorkloadConfig::default());
+        Ok(embedded)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("cri.sock")
     }
 
     pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let path = self
-            .serving
-            .path()
-            .to_str()
-            .context("the path of the temporary directory is not UTF-8")?;
+        let socket = self.socket();
+        let path = socket.to_str();
+        let path = path.context("the path of the temporary directory is not UTF-8")?;
         Ok(path.parse()?)
     }
 
     pub(crate) async fn stop(self) {
-        self.workload.stop().await;
-        self.serving.stop().await;
         self.sim.shutdown().await;
     }
 }

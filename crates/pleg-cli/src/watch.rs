@@ -3,12 +3,15 @@
 mod follow;
 mod table;
 
+use std::collections::HashMap;
 use std::io;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use pleg::core::Settings;
 use pleg::{Pleg, Subscription};
 
+use crate::agent_client::AgentClient;
 use crate::args::{Output, WatchArgs};
 use crate::connect::Target;
 use crate::filter::{Filters, Selected};
@@ -20,65 +23,74 @@ use crate::picture::facts::Facts;
 use crate::record::Record;
 use crate::table::Table;
 
-pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
+    let WatchArgs {
+        output, filters, ..
+    } = args;
     if args.agent.is_some() || args.since.is_some() {
-        let mut printer = Printer::new(args.output, args.filters.clone(), false)?;
-        return within(args.duration, follow::run(&args, &mut printer)).await;
+        let printer = Printer::new(output, filters, false)?;
+        let url = args.agent.unwrap_or_default();
+        let client = AgentClient::new(url, &args.client)?;
+        return within(args.duration, follow::run(&client, args.since, printer)).await;
     }
     let runtime = &args.connection.runtime;
-    let (target, simulated) = Target::choose_or_demonstrate(runtime, args.output).await?;
-    let target = target.within(args.duration);
+    let (target, simulated) = Target::choose_or_demonstrate(runtime, output)?;
     notice(&format!("watching {target}"));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
-    let mut events = builder.subscribe();
+    let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    target.wait_until_listed(&pleg).await?;
-    let printer = Printer::new(args.output, args.filters, simulated)?;
-    let rest = args
-        .duration
-        .map(|all| all.saturating_sub(target.elapsed()));
-    within(rest, show(&pleg, &mut events, printer)).await?;
+    target.wait_until_listed(&pleg, args.duration).await?;
+    let printer = Printer::new(output, filters, simulated)?;
+    let elapsed = target.elapsed();
+    let rest = args.duration.map(|all| all.saturating_sub(elapsed));
+    let ended = within(rest, show(&pleg, events, printer)).await?;
     pleg.shutdown().await;
     target.close().await;
-    Ok(())
+    Ok(ended)
 }
 
 /// Shows records until this time has passed.
 async fn within(
     limit: Option<Duration>,
     showing: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     let showing = Box::pin(showing);
     match limit {
-        None => showing.await,
-        Some(limit) => tokio::time::timeout(limit, showing).await.unwrap_or(Ok(())),
+        None => showing.await?,
+        Some(limit) => tokio::time::timeout(limit, showing)
+            .await
+            .unwrap_or(Ok(()))?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn show(pleg: &Pleg, events: &mut Subscription, mut printer: Printer) -> anyhow::Result<()> {
+async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow::Result<()> {
     let (clock, started) = (pleg.clock(), pleg.clock().wall());
-    let mut selected = Selected::new(printer.filters.selector.clone());
+    let mut selected = Selected {
+        selector: printer.filters.pods.selector.clone(),
+        known: HashMap::new(),
+    };
     let mut health = pleg.health();
     let mut changes = HealthChanges::default();
     let mut interval = tokio::time::interval(CHECK_PERIOD);
     loop {
-        tokio::select! {
-            delivery = events.next() => match delivery {
-                None => return Ok(()),
-                Some(delivery) => {
-                    let pods = || pleg.snapshot().len();
-                    let record = Record::delivery(&delivery, clock, started, pods);
-                    if let Some(record) = record && selected.matches(&record, pleg) {
-                        printer.print(&record)?;
-                    }
-                    continue;
-                }
-            },
-            _ = interval.tick() => {}
-            true = health.changed() => {}
-        }
-        let picture = Picture::now(pleg, &Facts::default());
-        for record in changes.update(&picture, &health.pod_problems(), clock) {
+        let delivery = tokio::select! {
+            delivery = events.next() => Some(delivery),
+            _ = interval.tick() => None,
+            true = health.changed() => None,
+        };
+        let records = match delivery {
+            Some(None) => return Ok(()),
+            Some(Some(delivery)) => {
+                let pods = || pleg.snapshot().len();
+                Vec::from_iter(Record::delivery(&delivery, clock, started, pods))
+            }
+            None => {
+                let picture = Picture::now(pleg, &Facts::default());
+                changes.update(&picture, &health.pod_problems(), clock)
+            }
+        };
+        for record in records {
             if selected.matches(&record, pleg) {
                 printer.print(&record)?;
             }
@@ -106,7 +118,7 @@ impl Printer {
         })
     }
 
-    fn print(&mut self, record: &Record) -> io::Result<()> {
+    fn print(&self, record: &Record) -> io::Result<()> {
         if !self.filters.matches(record) {
             return Ok(());
         }

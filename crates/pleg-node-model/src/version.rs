@@ -1,8 +1,16 @@
 //! The version of a runtime.
 
+use std::fmt;
+
 /// Major, minor, patch. A suffix (`-rc.1`, `~ds1`) is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32, pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
 
 impl Version {
     /// Parses versions as runtimes report them: `1.7.24~ds1`, `v2.4.0-beta.0`, `1.37`. `None` if the text is
@@ -35,6 +43,7 @@ mod tests {
             ("1.37", Version(1, 37, 0)),
         ] {
             assert_eq!(Version::parse(text), Some(version), "{text}");
+            assert_eq!(Version::parse(&version.to_string()), Some(version));
         }
         for text in ["", "v", "two", "2", "1..2", "1.x"] {
             assert_eq!(Version::parse(text), None, "{text}");

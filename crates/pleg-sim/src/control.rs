@@ -33,6 +33,7 @@ const DOWN: &str = "down [kill]";
 const EXIT: &str = "exit CONTAINER [CODE]";
 const OOM: &str = "oom CONTAINER";
 const KILL_SANDBOX: &str = "kill-sandbox SANDBOX";
+const WITHOUT_ARGUMENTS: [&str; 6] = ["show", "help", "reset", "cut", "up", "ready"];
 
 /// The commands and their descriptions.
 pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
@@ -101,63 +102,51 @@ type CommandResult = Result<String, ControlError>;
 /// Executes a command and returns the lines of the response.
 pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let Some((command, rest)) = words.split_first() else {
-        return Ok(String::new());
-    };
-    match *command {
-        "show" => no_arguments("show", rest).map(|()| show(engine)),
-        "help" => no_arguments("help", rest).map(|()| help()),
-        "reset" => {
-            no_arguments("reset", rest)?;
-            engine.injector.replace(FaultProfile::default());
-            empty_response()
+    match &words[..] {
+        [] => {}
+        ["show"] => return Ok(show(engine)),
+        ["help"] => return Ok(help()),
+        ["reset"] => engine.injector.replace(FaultProfile::default()),
+        ["cut"] => engine.sever_connections(),
+        ["up"] => engine.come_up().await,
+        ["ready"] => engine.ready(),
+        ["restart", options @ ..] => engine.restart(parse_restart(options)?).await,
+        ["down"] => engine.go_down(Termination::Sigterm).await,
+        ["down", "kill"] => engine.go_down(Termination::Sigkill).await,
+        ["down", "kill", word, ..] | ["down", word, ..] => return Err(unexpected(DOWN, word)),
+        ["exit", id] => kill(engine, id, ExitStatus::from_code(1))?,
+        ["exit", id, code] => {
+            let invalid = |_| usage(EXIT, format!("{code:?} is not an exit code (0 to 255)"));
+            let code: u8 = code.parse().map_err(invalid)?;
+            kill(engine, id, ExitStatus::from_code(code.into()))?;
         }
-        "cut" => {
-            no_arguments("cut", rest)?;
-            engine.sever_connections();
-            empty_response()
+        ["exit", args @ ..] => {
+            let what = format!(
+                "it takes an id and at most one code, not {} arguments",
+                args.len()
+            );
+            return Err(usage(EXIT, what));
         }
-        "restart" => {
-            engine.restart(parse_restart(rest)?).await;
-            empty_response()
-        }
-        "down" => {
-            engine.go_down(parse_down(rest)?).await;
-            empty_response()
-        }
-        "up" => {
-            no_arguments("up", rest)?;
-            engine.come_up().await;
-            empty_response()
-        }
-        "ready" => {
-            no_arguments("ready", rest)?;
-            engine.ready();
-            empty_response()
-        }
-        "exit" => exit(engine, rest),
-        "oom" => {
-            let [id] = one_id("oom", OOM, rest)?;
-            kill(engine, id, ExitStatus::OOM)
-        }
-        "kill-sandbox" => {
-            let [id] = one_id("kill-sandbox", KILL_SANDBOX, rest)?;
+        ["oom", id] => kill(engine, id, ExitStatus::OOM)?,
+        ["oom", args @ ..] => return Err(not_one_id(OOM, args)),
+        ["kill-sandbox", id] => {
             let id = find_id(engine.world().sandboxes.keys(), id)?;
-            if engine.kill_sandbox(&id) {
-                return empty_response();
+            if !engine.kill_sandbox(&id) {
+                let reason = format!("sandbox {id} is not ready, or has no pause process");
+                return Err(ControlError::Impossible(reason));
             }
-            let reason = format!("sandbox {id} is not ready, or has no pause process");
-            Err(ControlError::Impossible(reason))
         }
-        word if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
+        ["kill-sandbox", args @ ..] => return Err(not_one_id(KILL_SANDBOX, args)),
+        [command, word, ..]
+            if let Some(known) = WITHOUT_ARGUMENTS.iter().find(|c| *c == command) =>
+        {
+            return Err(unexpected(known, word));
+        }
+        [word, ..] if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
             engine.injector.set_all(&words)?;
-            empty_response()
         }
-        word => Err(ControlError::Unknown(word.to_owned())),
+        [word, ..] => return Err(ControlError::Unknown((*word).to_owned())),
     }
-}
-
-fn empty_response() -> CommandResult {
     Ok(String::new())
 }
 
@@ -165,65 +154,32 @@ fn is_knob(word: &str) -> bool {
     FaultProfile::default().set(word).is_ok()
 }
 
-fn no_arguments(command: &'static str, rest: &[&str]) -> Result<(), ControlError> {
-    match rest.first() {
-        None => Ok(()),
-        Some(word) => Err(ControlError::Usage {
-            command,
-            what: unexpected(word),
-            usage: command,
-        }),
-    }
-}
-
-fn unexpected(word: &str) -> String {
-    format!("unexpected argument {word:?}")
-}
-
-fn one_id<'a>(
-    command: &'static str,
-    usage: &'static str,
-    rest: &[&'a str],
-) -> Result<[&'a str; 1], ControlError> {
-    <[&str; 1]>::try_from(rest).map_err(|_| ControlError::Usage {
+/// The error of a command that is not written as its usage says.
+fn usage(usage: &'static str, what: String) -> ControlError {
+    let command = usage.split(' ').next().unwrap_or(usage);
+    ControlError::Usage {
         command,
-        what: format!("it takes one id, not {} arguments", rest.len()),
-        usage,
-    })
-}
-
-fn exit(engine: &Engine, rest: &[&str]) -> CommandResult {
-    let usage_error = |what: String| ControlError::Usage {
-        command: "exit",
         what,
-        usage: EXIT,
-    };
-    let (id, code) = match rest {
-        [id] => (*id, 1),
-        [id, code] => {
-            let code: u8 = code
-                .parse()
-                .map_err(|_| usage_error(format!("{code:?} is not an exit code (0 to 255)")))?;
-            (*id, i32::from(code))
-        }
-        _ => {
-            return Err(usage_error(format!(
-                "it takes an id and at most one code, not {} arguments",
-                rest.len()
-            )));
-        }
-    };
-    kill(engine, id, ExitStatus::from_code(code))
+        usage,
+    }
 }
 
-fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> CommandResult {
+fn unexpected(of: &'static str, word: &str) -> ControlError {
+    usage(of, format!("unexpected argument {word:?}"))
+}
+
+fn not_one_id(of: &'static str, args: &[&str]) -> ControlError {
+    usage(of, format!("it takes one id, not {} arguments", args.len()))
+}
+
+fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), ControlError> {
     let id = find_id(engine.world().containers.keys(), id)?;
-    if engine.kill_container(&id, exit) {
-        return empty_response();
+    match engine.kill_container(&id, exit) {
+        true => Ok(()),
+        false => Err(ControlError::Impossible(format!(
+            "container {id} is not running"
+        ))),
     }
-    Err(ControlError::Impossible(format!(
-        "container {id} is not running"
-    )))
 }
 
 /// The only id with that prefix.
@@ -232,41 +188,21 @@ fn find_id<'a>(
     prefix: &str,
 ) -> Result<String, ControlError> {
     let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
-    match found[..] {
-        [id] => Ok(id.clone()),
-        [] => Err(ControlError::Impossible(format!(
-            "no id begins with {prefix:?}"
-        ))),
-        _ => Err(ControlError::Impossible(format!(
-            "{} ids begin with {prefix:?}",
-            found.len()
-        ))),
-    }
-}
-
-fn parse_down(words: &[&str]) -> Result<Termination, ControlError> {
-    match words {
-        [] => Ok(Termination::Sigterm),
-        ["kill"] => Ok(Termination::Sigkill),
-        ["kill", other, ..] | [other, ..] => Err(ControlError::Usage {
-            command: "down",
-            what: unexpected(other),
-            usage: DOWN,
-        }),
-    }
+    let why = match found[..] {
+        [id] => return Ok(id.clone()),
+        [] => format!("no id begins with {prefix:?}"),
+        _ => format!("{} ids begin with {prefix:?}", found.len()),
+    };
+    Err(ControlError::Impossible(why))
 }
 
 fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
-    let usage_error = |what: String| ControlError::Usage {
-        command: "restart",
-        what,
-        usage: RESTART,
-    };
     let mut options = Restart::default();
     for word in words {
         let duration = |text: &str| {
             let duration = fault_profile::duration(text);
-            duration.ok_or_else(|| usage_error(format!("{text:?} is not a duration, such as 5s")))
+            duration
+                .ok_or_else(|| usage(RESTART, format!("{text:?} is not a duration, such as 5s")))
         };
         match word.split_once('=') {
             None if *word == "kill" => options.termination = Termination::Sigkill,
@@ -276,10 +212,10 @@ fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
             Some(("containers", "lost")) => options.containers = ContainersWhileDown::Lost,
             Some(("containers", text)) => {
                 let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
-                let code = code.ok_or_else(|| usage_error(format!("{word:?} is not valid")))?;
+                let code = code.ok_or_else(|| usage(RESTART, format!("{word:?} is not valid")))?;
                 options.containers = ContainersWhileDown::Exit(i32::from(code));
             }
-            _ => return Err(usage_error(unexpected(word))),
+            _ => return Err(unexpected(RESTART, word)),
         }
     }
     Ok(options)
@@ -297,7 +233,7 @@ fn show(engine: &Engine) -> String {
          {sandboxes} sandboxes, {containers} containers\n\
          {} subscribers; events: {} held, {} discarded, {} dropped\n",
         profile.mode,
-        profile.name,
+        profile.node.name,
         profile.version,
         engine.phase().name(),
         counts.subscribers,

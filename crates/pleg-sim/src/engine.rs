@@ -87,14 +87,13 @@ impl Engine {
             seed,
             stop: stop.clone(),
         };
-        let process = Process::start(profile.stream, context.clone());
+        let process = Process::start(profile.node.delivery, context.clone());
         Self {
-            profile,
             faults,
             injector: Arc::clone(&context.injector),
             context,
             held_event: Mutex::default(),
-            world: Mutex::new(World::new(seed)),
+            world: Mutex::new(World::new(seed, profile.node.clone())),
             programs: Mutex::default(),
             exit_events: Mutex::default(),
             process: Mutex::new(Arc::new(process)),
@@ -106,6 +105,7 @@ impl Engine {
             workloads_started: AtomicU64::new(0),
             tasks,
             stop,
+            profile,
         }
     }
 

@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pleg_cri::v1::{self, ContainerEventType as Kind};
+use pleg_node_model::{Due, EventType};
 
 use crate::{
     delivery::Event,
@@ -25,27 +26,30 @@ pub(crate) type HeldEvent = (Arc<Process>, Event);
 impl Engine {
     /// Copies the current statuses, takes the timestamp and publishes the event. Waits where the
     /// runtime would.
-    pub(crate) async fn emit(self: &Arc<Self>, kind: Kind, sandbox: &str, subject: &str) {
+    pub(crate) async fn emit(self: &Arc<Self>, due: &Due) {
         // The event belongs to this process: if the process ends meanwhile, the event is lost.
         let process = self.process();
-        if self.phase() == Phase::Down || !self.sends_event(kind, sandbox, subject) {
+        let snapshot = self.world().snapshot(due);
+        let (Some((sandbox, statuses)), true) = (snapshot, self.phase() != Phase::Down) else {
             return;
-        }
-        let (pod_sandbox_status, mut containers_statuses) =
-            self.world().snapshot(sandbox, self.profile.scope);
-        if self.profile.empty_status_after_removal && kind == Kind::ContainerDeletedEvent {
-            containers_statuses.push(v1::ContainerStatus::default());
-        }
+        };
+        let kind = match due.what {
+            EventType::Created => Kind::ContainerCreatedEvent,
+            EventType::Started => Kind::ContainerStartedEvent,
+            EventType::Stopped => Kind::ContainerStoppedEvent,
+            EventType::Deleted => Kind::ContainerDeletedEvent,
+        };
+        let subject = &*due.subject;
         let pause = self.faults.pause_before_stamp(subject, kind);
         self.pause(pause.max(self.injector.stamp_pause())).await;
         let mut event = v1::ContainerEventResponse {
             container_id: subject.to_owned(),
             container_event_type: kind.into(),
             created_at: self.now(),
-            pod_sandbox_status,
-            containers_statuses,
+            pod_sandbox_status: statuses.0,
+            containers_statuses: statuses.1,
         };
-        self.injector.alter_event(sandbox, &mut event);
+        self.injector.alter_event(&sandbox, &mut event);
         let delivery = self.faults.event(&mut event);
         let event = Arc::new(event);
         let mode = match delivery {
@@ -99,17 +103,6 @@ impl Engine {
                 publish(&process, event).await;
             }
         });
-    }
-
-    /// CRI-O sends no event for a sandbox that is gone, and no STOPPED for a container that is
-    /// gone.
-    fn sends_event(&self, kind: Kind, sandbox: &str, subject: &str) -> bool {
-        let world = self.world();
-        !self.profile.events.requires_existing
-            || (world.sandbox(sandbox).is_ok()
-                && (kind != Kind::ContainerStoppedEvent
-                    || subject == sandbox
-                    || world.container(subject).is_ok()))
     }
 }
 

@@ -81,7 +81,8 @@
 //! * It does not lose exits when the runtime restarts, as containerd before 1.7.34 and 2.0.9 may,
 //!   and never reports `CONTAINER_UNKNOWN`.
 //!
-//! The simulator does not use `pleg-core`: it shares no code with the state machine that it tests.
+//! The simulated sandboxes and containers are those of `pleg-node-model`. The simulator does not use
+//! `pleg-core`: it shares no code with the state machine that it tests.
 
 mod connection;
 mod control;
@@ -105,7 +106,6 @@ mod server;
 mod service;
 mod sim;
 mod stream;
-mod version;
 mod views;
 mod workload;
 mod world;

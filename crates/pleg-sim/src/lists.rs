@@ -1,6 +1,8 @@
 //! List responses: complete or in pages, within the runtime's message limit, with the configured
 //! faults.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt as _, stream};
 use pleg_cri::v1;
 use prost::Message;
@@ -8,33 +10,37 @@ use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::engine::Engine;
 
-/// A list item that can be made larger.
-pub(crate) trait Row: Send + 'static {
-    fn annotate(&mut self, key: &str, value: &str);
-}
-
-impl Row for v1::PodSandbox {
-    fn annotate(&mut self, key: &str, value: &str) {
-        self.annotations.insert(key.to_owned(), value.to_owned());
-    }
-}
-
-impl Row for v1::Container {
-    fn annotate(&mut self, key: &str, value: &str) {
-        self.annotations.insert(key.to_owned(), value.to_owned());
-    }
-}
-
 impl Engine {
-    /// Applies faults to the items of a response.
-    pub(crate) fn apply_list_faults<R: Row>(&self, mut rows: Vec<R>) -> Vec<R> {
+    /// The sandboxes that match the filter, with the configured faults.
+    pub(crate) fn sandbox_rows(
+        &self,
+        filter: Option<&v1::PodSandboxFilter>,
+    ) -> Vec<v1::PodSandbox> {
+        let rows = self.world().sandbox_rows(filter);
+        self.apply_list_faults(rows, |row| &mut row.annotations)
+    }
+
+    /// The containers that match the filter, with the configured faults.
+    pub(crate) fn container_rows(
+        &self,
+        filter: Option<&v1::ContainerFilter>,
+    ) -> Vec<v1::Container> {
+        let rows = self.world().container_rows(filter);
+        self.apply_list_faults(rows, |row| &mut row.annotations)
+    }
+
+    fn apply_list_faults<R>(
+        &self,
+        mut rows: Vec<R>,
+        annotations: fn(&mut R) -> &mut BTreeMap<String, String>,
+    ) -> Vec<R> {
         if self.injector.fires("list.empty", |c| c.lists.empty) {
             rows.clear();
         }
         if let Some(bytes) = self.injector.value("list.pad", |c| c.lists.pad) {
             let pad = "x".repeat(bytes);
             for row in &mut rows {
-                row.annotate("pleg-sim/pad", &pad);
+                annotations(row).insert("pleg-sim/pad".to_owned(), pad.clone());
             }
         }
         rows
@@ -70,7 +76,6 @@ impl Engine {
         page: impl Fn(Vec<R>) -> P,
     ) -> Result<Response<BoxStream<P>>, Status>
     where
-        R: Row,
         P: Message + 'static,
     {
         let injector = &self.injector;

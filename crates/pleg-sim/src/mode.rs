@@ -2,7 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{error::SimError, version::Version};
+use pleg_node_model::Version;
+
+use crate::error::SimError;
+
+/// No version is newer.
+const NEWEST: Version = Version(u32::MAX, 0, 0);
 
 /// A runtime to simulate. `profile.rs` defines the behavior of each mode and version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -108,12 +113,12 @@ impl Mode {
     /// From (inclusive), to (exclusive).
     const fn range(self) -> (Version, Version) {
         match self {
-            Self::Containerd17 => (Version::new(1, 7, 0), Version::new(1, 8, 0)),
-            Self::Containerd2 => (Version::new(2, 0, 0), Version::NEWEST),
-            Self::Crio => (Version::new(1, 26, 0), Version::NEWEST),
-            Self::CrioDisabled | Self::Silent => (Version::new(1, 20, 0), Version::NEWEST),
-            Self::Unimplemented => (Version::new(1, 5, 0), Version::new(1, 7, 0)),
-            Self::Starting => (Version::new(1, 7, 0), Version::NEWEST),
+            Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0)),
+            Self::Containerd2 => (Version(2, 0, 0), NEWEST),
+            Self::Crio => (Version(1, 26, 0), NEWEST),
+            Self::CrioDisabled | Self::Silent => (Version(1, 20, 0), NEWEST),
+            Self::Unimplemented => (Version(1, 5, 0), Version(1, 7, 0)),
+            Self::Starting => (Version(1, 7, 0), NEWEST),
         }
     }
 

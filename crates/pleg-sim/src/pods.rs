@@ -1,17 +1,24 @@
 //! The calls that change pods and containers. Each changes the state and then sends events.
 //!
-//! The profile defines which events a change causes, and when.
+//! The node model says which events a change causes.
 
 use std::{sync::Arc, time::Duration};
 
-use pleg_cri::v1::{self, ContainerEventType as Kind, ContainerState};
+use pleg_cri::v1::{self, ContainerState};
+use pleg_node_model::Due;
 
 use crate::{
-    engine::Engine, error::CallError, profile::SandboxDeleted, programs::ExitStatus, refusals,
-    script::KILLED,
+    engine::Engine, error::CallError, programs::ExitStatus, refusals, script::KILLED, world::World,
 };
 
 impl Engine {
+    /// Sends the events of a change, one after the other.
+    pub(crate) async fn emit_all(self: &Arc<Self>, events: Vec<Due>) {
+        for due in events {
+            self.emit(&due).await;
+        }
+    }
+
     // === sandboxes ===
 
     /// The sandbox is ready before its events are sent, and they are sent before the call returns.
@@ -20,20 +27,14 @@ impl Engine {
         config: v1::PodSandboxConfig,
         handler: String,
     ) -> Result<String, CallError> {
-        if self.profile.refuses_as_crio {
+        let mut handler = handler;
+        if self.profile.is_crio {
             refusals::check_sandbox(&config)?;
+            handler.clear();
         }
         let now = self.now();
-        let handler = if self.profile.reports_runtime_handler {
-            handler
-        } else {
-            String::new()
-        };
-        let id = self.world().run_sandbox(config, handler, now)?;
-        if self.profile.events.sandbox_created {
-            self.emit(Kind::ContainerCreatedEvent, &id, &id).await;
-        }
-        self.emit(Kind::ContainerStartedEvent, &id, &id).await;
+        let (id, events) = self.world().run_sandbox(config, handler, now)?;
+        self.emit_all(events).await;
         Ok(id)
     }
 
@@ -44,10 +45,10 @@ impl Engine {
         for container in containers {
             self.stop_program(&container, Duration::ZERO).await;
         }
-        if self.profile.events.sandbox_stopped_in_call && !self.has_pause_process(id) {
-            if self.world().sandbox_exited(id) {
-                self.emit(Kind::ContainerStoppedEvent, id, id).await;
-            }
+        if self.profile.is_crio && !self.has_pause_process(id) {
+            let now = self.now();
+            let events = self.world().sandbox_exited(id, now);
+            self.emit_all(events).await;
         } else {
             self.end_sandbox(id);
         }
@@ -56,11 +57,13 @@ impl Engine {
 
     /// The pause process exits, for whatever reason. A separate task sends the event.
     fn end_sandbox(self: &Arc<Self>, id: &str) {
-        if self.world().sandbox_exited(id) {
+        let now = self.now();
+        let events = self.world().sandbox_exited(id, now);
+        if !events.is_empty() {
             let pending = self.begin_exit_event(id);
             let (engine, id) = (Arc::clone(self), id.to_owned());
             self.tasks.spawn(async move {
-                engine.emit(Kind::ContainerStoppedEvent, &id, &id).await;
+                engine.emit_all(events).await;
                 engine.finish_exit_event(&id, pending);
             });
         }
@@ -69,16 +72,11 @@ impl Engine {
     /// Kills the pause process, and with it everything in its process namespace. Returns false if
     /// there is no such process.
     pub(crate) fn kill_sandbox(self: &Arc<Self>, id: &str) -> bool {
-        let (ready, shares_processes) = {
-            let world = self.world();
-            let sandbox = world.sandbox(id);
-            (sandbox.is_ok_and(|s| s.ready), world.shares_processes(id))
-        };
-        if !ready || !self.has_pause_process(id) {
+        if !self.world().is_ready(id) || !self.has_pause_process(id) {
             return false;
         }
         self.end_sandbox(id);
-        if shares_processes {
+        if self.world().shares_processes(id) {
             let containers = self.world().containers_of(id);
             for container in containers {
                 self.kill_container(&container, ExitStatus::from_code(KILLED));
@@ -88,7 +86,7 @@ impl Engine {
     }
 
     fn has_pause_process(&self, id: &str) -> bool {
-        !self.profile.drops_infra_container || self.world().shares_processes(id)
+        !self.profile.node.drops_infra_container || self.world().shares_processes(id)
     }
 
     /// Stops everything, removes the containers and then the sandbox. DELETED is sent after the
@@ -99,26 +97,27 @@ impl Engine {
         self.wait_for_exit_event(id).await;
         let containers = self.world().containers_of(id);
         for container in containers {
-            if self.profile.events.deleted_with_sandbox {
-                self.remove_container(&container).await;
-            } else {
-                self.delete_container(&container).await;
-            }
+            self.delete_container(&container, true).await;
         }
-        if !self.world().begin_removal(id) {
-            return;
+        let now = self.now();
+        let begun = self.world().begin_removal(id, now);
+        if let Some(announced) = begun {
+            self.emit_all(announced).await;
+            self.delete(id, |world, now| world.delete_sandbox(id, now))
+                .await;
         }
-        match self.profile.events.sandbox_deleted {
-            SandboxDeleted::Never => self.world().delete_sandbox(id),
-            SandboxDeleted::AfterRemoval => {
-                self.world().delete_sandbox(id);
-                self.emit(Kind::ContainerDeletedEvent, id, id).await;
-            }
-            SandboxDeleted::BeforeRemoval => {
-                self.emit(Kind::ContainerDeletedEvent, id, id).await;
-                self.world().delete_sandbox(id);
-            }
-        }
+    }
+
+    /// Removes an object, sends the events, and then forgets it.
+    async fn delete(
+        self: &Arc<Self>,
+        id: &str,
+        remove: impl FnOnce(&mut World, i64) -> Vec<Due> + Send,
+    ) {
+        let now = self.now();
+        let events = remove(&mut self.world(), now);
+        self.emit_all(events).await;
+        self.world().node.forget(&id.into());
     }
 
     // === containers ===
@@ -129,12 +128,12 @@ impl Engine {
         config: v1::ContainerConfig,
         of_sandbox: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CallError> {
-        if self.profile.refuses_as_crio {
+        if self.profile.is_crio {
             refusals::check_container(of_sandbox.as_ref(), &config)?;
         }
         let now = self.now();
-        let id = self.world().create_container(sandbox, config, now)?;
-        self.emit(Kind::ContainerCreatedEvent, sandbox, &id).await;
+        let (id, events) = self.world().create_container(sandbox, config, now)?;
+        self.emit_all(events).await;
         Ok(id)
     }
 
@@ -142,19 +141,9 @@ impl Engine {
     /// start sends no event.
     pub(crate) async fn start_container(self: &Arc<Self>, id: &str) -> Result<(), CallError> {
         let now = self.now();
-        let started = {
-            let mut world = self.world();
-            let script = world.start_container(id, now);
-            if self.profile.removes_failed_starts
-                && matches!(script, Err(CallError::StartFailed(_)))
-            {
-                world.delete_container(id);
-            }
-            script.and_then(|script| Ok((script, world.container(id)?.sandbox.clone())))
-        };
-        let (script, sandbox) = started?;
+        let (script, events) = self.world().start_container(id, now)?;
         self.spawn_program(id, script);
-        self.emit(Kind::ContainerStartedEvent, &sandbox, id).await;
+        self.emit_all(events).await;
         Ok(())
     }
 
@@ -162,27 +151,23 @@ impl Engine {
     /// nothing to do.
     pub(crate) async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) {
         self.stop_program(id, grace).await;
-        if self.profile.events.deleted_on_stop {
-            let sandbox = self.world().container(id).map(|c| c.sandbox.clone());
-            if let Ok(sandbox) = sandbox {
-                self.emit(Kind::ContainerDeletedEvent, &sandbox, id).await;
-            }
-        }
+        let deleted = self.world().deleted_on_stop(id);
+        self.emit_all(Vec::from_iter(deleted)).await;
     }
 
     /// Kills the container if it runs. It is gone before DELETED is sent. No error if there is
     /// nothing to do.
     pub(crate) async fn remove_container(self: &Arc<Self>, id: &str) {
-        if let Some(sandbox) = self.delete_container(id).await {
-            self.emit(Kind::ContainerDeletedEvent, &sandbox, id).await;
-        }
+        self.delete_container(id, false).await;
     }
 
-    /// Removes the container without an event. Returns the sandbox it belonged to.
-    async fn delete_container(&self, id: &str) -> Option<String> {
+    async fn delete_container(self: &Arc<Self>, id: &str, with_sandbox: bool) {
         self.stop_program(id, Duration::ZERO).await;
         self.wait_for_exit_event(id).await;
-        self.world().delete_container(id)
+        self.delete(id, |world, now| {
+            world.delete_container(id, with_sandbox, now)
+        })
+        .await;
     }
 
     /// Changes the limits of a container that has not exited.
@@ -192,11 +177,13 @@ impl Engine {
         resources: Option<v1::LinuxContainerResources>,
     ) -> Result<(), CallError> {
         let mut world = self.world();
-        let container = world.container_mut(id)?;
-        if container.state == ContainerState::ContainerExited {
-            return Err(CallError::WrongState(container.state.as_str_name()));
+        let state = world.container_state(id)?;
+        if state == ContainerState::ContainerExited {
+            return Err(CallError::WrongState(state.as_str_name()));
         }
-        container.resources = resources.or_else(|| container.resources.take());
+        if let (Some(container), Some(resources)) = (world.containers.get_mut(id), resources) {
+            container.resources = Some(resources);
+        }
         Ok(())
     }
 }

@@ -15,7 +15,6 @@ use crate::{
     delivery::{self, Context, Delivery},
     engine::{Engine, lock},
     error::CallError,
-    profile::StreamKind,
     programs::ExitStatus,
 };
 
@@ -103,7 +102,7 @@ pub(crate) struct Sockets {
 }
 
 impl Process {
-    pub(crate) fn start(kind: StreamKind, context: Context) -> Self {
+    pub(crate) fn start(kind: pleg_node_model::Delivery, context: Context) -> Self {
         let ended = context.stop.child_token();
         let connections = context.stop.child_token();
         let context = Context {
@@ -166,7 +165,7 @@ impl Engine {
         let process = self.process();
         *lock(&process.termination) = termination;
         process.servers.close();
-        if termination == Termination::Sigterm && self.profile.graceful_stop {
+        if termination == Termination::Sigterm && self.profile.is_crio {
             process.ended.cancel();
             tokio::select! {
                 () = process.servers.wait() => {}
@@ -181,7 +180,7 @@ impl Engine {
     /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
-            let process = Process::start(self.profile.stream, self.context.clone());
+            let process = Process::start(self.profile.node.delivery, self.context.clone());
             *lock(&self.process) = Arc::new(process);
             self.phase.send_replace(Phase::Starting);
         }

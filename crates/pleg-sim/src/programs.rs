@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pleg_cri::v1::ContainerEventType as Kind;
 use tokio::sync::watch;
 
 use crate::{
@@ -72,26 +71,14 @@ impl Engine {
                 exit = engine.run_program(script, commands) => exit,
             };
             let now = engine.now();
-            // Some runtimes find out only after the event that the container was out of memory.
-            let late = exit == ExitStatus::OOM && !engine.profile.oom_reason_in_event;
-            let first = if late {
-                ExitStatus::from_code(exit.code)
-            } else {
-                exit
-            };
-            let sandbox = engine.world().container_exited(&id, first, now);
+            let events = engine.world().container_exited(&id, exit, now);
             lock(&engine.programs).remove(&id);
             let pending = engine.begin_exit_event(&id);
             // Waiters for the exit proceed before the event is sent.
             exited.send_replace(true);
-            if let Some(sandbox) = sandbox {
-                engine
-                    .emit(Kind::ContainerStoppedEvent, &sandbox, &id)
-                    .await;
-            }
-            if late {
-                engine.world().set_exit_reason(&id, exit.reason);
-            }
+            engine.emit_all(events).await;
+            // Some runtimes find out only after the event that the container was out of memory.
+            engine.world().show_reason(&id);
             engine.finish_exit_event(&id, pending);
         });
     }

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use pleg_cri::v1;
 
-/// The exit code after a failed start.
-pub(crate) const START_FAILED: i32 = 128;
 /// The exit code after `SIGKILL`.
 pub(crate) const KILLED: i32 = 137;
 /// The exit code after `SIGTERM`.

@@ -244,33 +244,29 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn bind(path: &Path) -> Result<Self, SimError> {
         remove_stale_socket(path)?;
-        let io_error = |what| {
-            move |source| SimError::Io {
-                what,
-                path: path.to_owned(),
-                source,
-            }
-        };
         Ok(Self {
             path: path.to_owned(),
-            listener: UnixListener::bind(path).map_err(io_error("bind"))?,
-            file: SocketFile::of(path).map_err(io_error("inspect"))?,
+            listener: UnixListener::bind(path).map_err(io_error("bind", path))?,
+            file: SocketFile::of(path).map_err(io_error("inspect", path))?,
         })
+    }
+}
+
+/// The error of what the operating system refuses to do with the path.
+fn io_error(what: &'static str, path: &Path) -> impl Fn(io::Error) -> SimError {
+    let path = path.to_owned();
+    move |source| SimError::Io {
+        what,
+        path: path.clone(),
+        source,
     }
 }
 
 /// Removes a socket file that no process listens on, and no other file.
 fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
-    let io_error = |what| {
-        move |source| SimError::Io {
-            what,
-            path: path.to_owned(),
-            source,
-        }
-    };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_error("inspect")(error)),
+        Err(error) => return Err(io_error("inspect", path)(error)),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(SimError::NotASocket {
                 path: path.to_owned(),
@@ -283,10 +279,10 @@ fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
             path: path.to_owned(),
         }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(io_error("remove the stale socket"))
+            std::fs::remove_file(path).map_err(io_error("remove the stale socket", path))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error("connect to")(error)),
+        Err(error) => Err(io_error("connect to", path)(error)),
     }
 }
 

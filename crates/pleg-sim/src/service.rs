@@ -5,15 +5,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 use pleg_cri::v1::{
     self, image_service_server::ImageService, runtime_service_server::RuntimeService,
 };
+use pleg_node_model::Delivery;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
-    engine::Engine,
-    error::CallError,
-    faults::Call,
-    profile::{StreamKind, Timestamp},
-    script::Script,
-    stream,
+    engine::Engine, error::CallError, faults::Call, profile::Timestamp, script::Script, stream,
 };
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -38,10 +34,16 @@ impl CriService {
 
     /// Whether a fault hides an existing id from status calls.
     fn reports_not_found(&self) -> bool {
-        let engine = &self.engine;
-        engine
-            .injector
-            .fires("status.not_found", |c| c.lists.not_found)
+        let injector = &self.engine.injector;
+        injector.fires("status.not_found", |c| c.lists.not_found)
+    }
+
+    /// Fails unless the container runs.
+    fn check_running(&self, id: &str) -> Result<(), CallError> {
+        match self.engine.world().container_state(id)? {
+            v1::ContainerState::ContainerRunning => Ok(()),
+            other => Err(CallError::WrongState(other.as_str_name())),
+        }
     }
 
     /// Runs a call to completion even if the client disconnects, as Go handlers do, so that every
@@ -68,7 +70,7 @@ impl RuntimeService for CriService {
         self.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
-            runtime_name: self.engine.profile.name.into(),
+            runtime_name: self.engine.profile.node.name.into(),
             runtime_version: self.engine.profile.version.clone(),
             runtime_api_version: "v1".into(),
         }))
@@ -195,8 +197,7 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ListPodSandboxResponse> {
         self.admit("ListPodSandbox", "").await?;
         let filter = request.into_inner().filter;
-        let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        let items = self.engine.apply_list_faults(rows);
+        let items = self.engine.sandbox_rows(filter.as_ref());
         self.engine.single(v1::ListPodSandboxResponse { items })
     }
 
@@ -207,8 +208,7 @@ impl RuntimeService for CriService {
         self.admit("StreamPodSandboxes", "").await?;
         let page_size = self.engine.page_size("StreamPodSandboxes")?;
         let filter = request.into_inner().filter;
-        let rows = self.engine.world().sandbox_rows(filter.as_ref());
-        let rows = self.engine.apply_list_faults(rows);
+        let rows = self.engine.sandbox_rows(filter.as_ref());
         self.engine.pages(page_size, rows, |pod_sandboxes| {
             v1::StreamPodSandboxesResponse { pod_sandboxes }
         })
@@ -306,8 +306,7 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ListContainersResponse> {
         self.admit("ListContainers", "").await?;
         let filter = request.into_inner().filter;
-        let rows = self.engine.world().container_rows(filter.as_ref());
-        let containers = self.engine.apply_list_faults(rows);
+        let containers = self.engine.container_rows(filter.as_ref());
         self.engine
             .single(v1::ListContainersResponse { containers })
     }
@@ -319,8 +318,7 @@ impl RuntimeService for CriService {
         self.admit("StreamContainers", "").await?;
         let page_size = self.engine.page_size("StreamContainers")?;
         let filter = request.into_inner().filter;
-        let rows = self.engine.world().container_rows(filter.as_ref());
-        let rows = self.engine.apply_list_faults(rows);
+        let rows = self.engine.container_rows(filter.as_ref());
         self.engine
             .pages(page_size, rows, |containers| v1::StreamContainersResponse {
                 containers,
@@ -347,10 +345,7 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ReopenContainerLogResponse> {
         let id = request.into_inner().container_id;
         self.admit("ReopenContainerLog", &id).await?;
-        let state = self.engine.world().container(&id)?.state;
-        if state != v1::ContainerState::ContainerRunning {
-            return Err(CallError::WrongState(state.as_str_name()).into());
-        }
+        self.check_running(&id)?;
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
@@ -365,10 +360,7 @@ impl RuntimeService for CriService {
             timeout,
         } = request.into_inner();
         self.admit("ExecSync", &id).await?;
-        let state = self.engine.world().container(&id)?.state;
-        if state != v1::ContainerState::ContainerRunning {
-            return Err(CallError::WrongState(state.as_str_name()).into());
-        }
+        self.check_running(&id)?;
         let config = v1::ContainerConfig {
             command: cmd,
             ..Default::default()
@@ -399,12 +391,12 @@ impl RuntimeService for CriService {
         _: Request<v1::GetEventsRequest>,
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
         self.admit("GetContainerEvents", "").await?;
-        match self.engine.profile.stream {
-            StreamKind::Unimplemented => Err(Status::unimplemented(
+        match self.engine.profile.node.delivery {
+            Delivery::Unimplemented => Err(Status::unimplemented(
                 "method GetContainerEvents not implemented",
             )),
-            StreamKind::Disabled => Ok(stream::empty_stream()),
-            StreamKind::Competing | StreamKind::Broadcast | StreamKind::Draining => {
+            Delivery::Disabled => Ok(stream::empty_stream()),
+            Delivery::OneSubscriber | Delivery::AllAndKept | Delivery::AllOrLost => {
                 stream::subscribe(&self.engine).await
             }
         }

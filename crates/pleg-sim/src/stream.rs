@@ -45,7 +45,7 @@ pub(crate) async fn subscribe(
             ))
         }
         Next::End => Ok(empty_stream()),
-        Next::ProcessEnded if engine.profile.graceful_stop => Ok(empty_stream()),
+        Next::ProcessEnded if engine.profile.is_crio => Ok(empty_stream()),
         Next::ProcessEnded => Err(CallError::ShuttingDown.into()),
     }
 }

@@ -3,54 +3,113 @@
 use std::collections::BTreeMap;
 
 use pleg_cri::v1;
+use pleg_node_model::{Due, GO_ZERO_TIME, Object, Source, Status};
 
 use crate::{
     error::CallError,
     id::image_id,
-    profile::{GO_ZERO_TIME, StatusScope},
-    world::{Container, Sandbox, World, namespaces},
+    world::{Container, World, namespaces},
 };
 
-/// The label by which CRI-O finds the containers of a pod.
-const POD_UID: &str = "io.kubernetes.pod.uid";
-
-/// The statuses that an event of a sandbox carries: that of the sandbox, if it exists, and those of
-/// containers.
+/// The statuses that an event carries: that of the sandbox, if it exists, and those of containers.
 pub(crate) type Snapshot = (Option<v1::PodSandboxStatus>, Vec<v1::ContainerStatus>);
 
 impl World {
-    pub(crate) fn snapshot(&self, id: &str, scope: StatusScope) -> Snapshot {
-        let sandbox = self.sandboxes.get(id);
-        let containers = match scope {
-            StatusScope::Sandbox => self.statuses(|c| c.sandbox == id),
-            StatusScope::Pod => {
-                let metadata = sandbox.and_then(|s| s.config.metadata.as_ref());
-                let uid = metadata.map_or("", |m| m.uid.as_str());
-                self.statuses(|c| c.config.labels.get(POD_UID).is_some_and(|l| l == uid))
-            }
-        };
-        (sandbox.map(|s| s.status(id)), containers)
+    /// The sandbox of an event, and the present statuses that the event carries. `None` if the runtime sends
+    /// no event.
+    pub(crate) fn snapshot(&self, due: &Due) -> Option<(String, Snapshot)> {
+        let event = self.node.event(due, self.node.latest())?;
+        let sandbox = self.sandbox_of(&due.subject);
+        let containers = event.containers.iter().map(|status| match status {
+            Some(status) => self.message(status),
+            None => v1::ContainerStatus::default(),
+        });
+        let status = self.sandbox_status(&sandbox).ok();
+        Some((sandbox, (status, containers.collect())))
     }
 
-    /// The statuses of the sandbox's containers.
+    /// The statuses of the sandbox's containers, newest first as in CRI-O.
     pub(crate) fn statuses_of(&self, sandbox: &str) -> Vec<v1::ContainerStatus> {
-        self.statuses(|c| c.sandbox == sandbox)
-    }
-
-    /// Newest first, as in CRI-O; containerd has no order.
-    fn statuses(&self, of: impl Fn(&Container) -> bool) -> Vec<v1::ContainerStatus> {
-        let matching = self.containers.iter().filter(|(_, c)| of(c));
-        let mut statuses: Vec<_> = matching.map(|(id, c)| c.status(id)).collect();
+        let containers = self.containers_of(sandbox).into_iter();
+        let mut statuses: Vec<_> = containers
+            .flat_map(|id| self.container_status(&id))
+            .collect();
         statuses.sort_by_key(|c| std::cmp::Reverse(c.created_at));
         statuses
     }
 
     pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
-        self.sandbox(id).map(|s| s.status(id))
+        let sandbox = self.sandbox(id)?;
+        let options = namespaces(&sandbox.config).cloned();
+        Ok(v1::PodSandboxStatus {
+            id: id.to_owned(),
+            metadata: sandbox.config.metadata.clone(),
+            state: self.sandbox_state(id).into(),
+            created_at: match sandbox.removing {
+                true => GO_ZERO_TIME,
+                false => self.created_at(id),
+            },
+            network: Some(v1::PodSandboxNetworkStatus {
+                ip: sandbox.ip.clone().unwrap_or_default(),
+                additional_ips: Vec::new(),
+            }),
+            linux: Some(v1::LinuxPodSandboxStatus {
+                namespaces: Some(v1::Namespace { options }),
+            }),
+            labels: sandbox.config.labels.clone(),
+            annotations: sandbox.config.annotations.clone(),
+            runtime_handler: sandbox.handler.clone(),
+        })
     }
 
     pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
-        self.container(id).map(|c| c.status(id))
+        let container = self.node.object(id);
+        let status = container.and_then(|c| c.status(self.node.latest(), Source::Status));
+        self.container(id)?;
+        let status = status.ok_or_else(|| CallError::NoContainer(id.to_owned()))?;
+        Ok(self.message(&status))
+    }
+
+    /// The status of a container that exists, as a message.
+    fn message(&self, status: &Status) -> v1::ContainerStatus {
+        let id = status.row.id.to_string();
+        let (Ok(container), Ok(state)) = (self.container(&id), self.container_state(&id)) else {
+            return v1::ContainerStatus::default();
+        };
+        let (image, image_id) = container.image();
+        let (config, resources) = (&container.config, container.resources.clone());
+        v1::ContainerStatus {
+            id,
+            metadata: config.metadata.clone(),
+            state: state.into(),
+            created_at: status.row.created_at,
+            started_at: status.started_at,
+            finished_at: status.finished_at,
+            exit_code: status.exit_code.unwrap_or_default(),
+            image,
+            image_ref: image_id.clone(),
+            reason: status.reason.to_owned(),
+            message: container.message.clone(),
+            labels: config.labels.clone(),
+            annotations: config.annotations.clone(),
+            mounts: config.mounts.clone(),
+            log_path: config.log_path.clone(),
+            resources: resources.map(|r| v1::ContainerResources { linux: Some(r) }),
+            image_id,
+            user: None,
+            stop_signal: config.stop_signal,
+        }
+    }
+
+    fn sandbox_state(&self, id: &str) -> v1::PodSandboxState {
+        match self.is_ready(id) {
+            true => v1::PodSandboxState::SandboxReady,
+            false => v1::PodSandboxState::SandboxNotready,
+        }
+    }
+
+    fn created_at(&self, id: &str) -> i64 {
+        self.node.object(id).map_or(0, Object::created_at)
     }
 
     /// The sandboxes that match the filter. See [`scan`] for the cost.
@@ -58,13 +117,24 @@ impl World {
         &mut self,
         filter: Option<&v1::PodSandboxFilter>,
     ) -> Vec<v1::PodSandbox> {
-        scan(&self.sandboxes, &mut self.visited, Sandbox::row, |row| {
+        let rows = self.sandboxes.iter().map(|(id, sandbox)| v1::PodSandbox {
+            id: id.clone(),
+            metadata: sandbox.config.metadata.clone(),
+            state: self.sandbox_state(id).into(),
+            created_at: self.created_at(id),
+            labels: sandbox.config.labels.clone(),
+            annotations: sandbox.config.annotations.clone(),
+            runtime_handler: sandbox.handler.clone(),
+        });
+        let (visited, rows) = scan(rows, |row| {
             filter.is_none_or(|f| {
                 (f.id.is_empty() || f.id == row.id)
                     && f.state.as_ref().is_none_or(|s| s.state == row.state)
                     && labels_match(&f.label_selector, &row.labels)
             })
-        })
+        });
+        self.visited += visited;
+        rows
     }
 
     /// The containers that match the filter. See [`scan`] for the cost.
@@ -72,14 +142,32 @@ impl World {
         &mut self,
         filter: Option<&v1::ContainerFilter>,
     ) -> Vec<v1::Container> {
-        scan(&self.containers, &mut self.visited, Container::row, |row| {
+        let rows = self.containers.iter().map(|(id, container)| {
+            let (image, image_id) = container.image();
+            let state = self.container_state(id).unwrap_or_default();
+            v1::Container {
+                id: id.clone(),
+                pod_sandbox_id: self.sandbox_of(id),
+                metadata: container.config.metadata.clone(),
+                image,
+                image_ref: image_id.clone(),
+                state: state.into(),
+                created_at: self.created_at(id),
+                labels: container.config.labels.clone(),
+                annotations: container.config.annotations.clone(),
+                image_id,
+            }
+        });
+        let (visited, rows) = scan(rows, |row| {
             filter.is_none_or(|f| {
                 (f.id.is_empty() || f.id == row.id)
                     && (f.pod_sandbox_id.is_empty() || f.pod_sandbox_id == row.pod_sandbox_id)
                     && f.state.as_ref().is_none_or(|s| s.state == row.state)
                     && labels_match(&f.label_selector, &row.labels)
             })
-        })
+        });
+        self.visited += visited;
+        rows
     }
 
     /// All images, or those with that name or id.
@@ -94,123 +182,22 @@ impl World {
     }
 }
 
-impl Sandbox {
-    fn state(&self) -> v1::PodSandboxState {
-        if self.ready {
-            v1::PodSandboxState::SandboxReady
-        } else {
-            v1::PodSandboxState::SandboxNotready
-        }
-    }
-
-    fn status(&self, id: &str) -> v1::PodSandboxStatus {
-        let options = namespaces(&self.config).cloned();
-        v1::PodSandboxStatus {
-            id: id.to_owned(),
-            metadata: self.config.metadata.clone(),
-            state: self.state().into(),
-            created_at: if self.removing {
-                GO_ZERO_TIME
-            } else {
-                self.created_at
-            },
-            network: Some(v1::PodSandboxNetworkStatus {
-                ip: self.ip.clone().unwrap_or_default(),
-                additional_ips: Vec::new(),
-            }),
-            linux: Some(v1::LinuxPodSandboxStatus {
-                namespaces: Some(v1::Namespace { options }),
-            }),
-            labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
-            runtime_handler: self.handler.clone(),
-        }
-    }
-
-    fn row(&self, id: &str) -> v1::PodSandbox {
-        v1::PodSandbox {
-            id: id.to_owned(),
-            metadata: self.config.metadata.clone(),
-            state: self.state().into(),
-            created_at: self.created_at,
-            labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
-            runtime_handler: self.handler.clone(),
-        }
-    }
-}
-
 impl Container {
     fn image(&self) -> (Option<v1::ImageSpec>, String) {
         let id = self.config.image.as_ref().map(|i| image_id(&i.image));
         (self.config.image.clone(), id.unwrap_or_default())
     }
-
-    fn status(&self, id: &str) -> v1::ContainerStatus {
-        let (image, image_id) = self.image();
-        v1::ContainerStatus {
-            id: id.to_owned(),
-            metadata: self.config.metadata.clone(),
-            state: self.state.into(),
-            created_at: self.created_at,
-            started_at: self.started_at,
-            finished_at: self.finished_at,
-            exit_code: self.exit_code,
-            image,
-            image_ref: image_id.clone(),
-            reason: self.reason.to_owned(),
-            message: self.message.clone(),
-            labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
-            mounts: self.config.mounts.clone(),
-            log_path: self.config.log_path.clone(),
-            resources: self
-                .resources
-                .clone()
-                .map(|r| v1::ContainerResources { linux: Some(r) }),
-            image_id,
-            user: None,
-            stop_signal: self.config.stop_signal,
-        }
-    }
-
-    fn row(&self, id: &str) -> v1::Container {
-        let (image, image_id) = self.image();
-        v1::Container {
-            id: id.to_owned(),
-            pod_sandbox_id: self.sandbox.clone(),
-            metadata: self.config.metadata.clone(),
-            image,
-            image_ref: image_id.clone(),
-            state: self.state.into(),
-            created_at: self.created_at,
-            labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
-            image_id,
-        }
-    }
 }
 
-/// Converts every item to a list item, keeps those that match, and counts the items visited.
+/// Keeps the items that match. Returns how many were visited, too.
 ///
 /// containerd does the same: it converts everything on the node and filters afterwards. So a list
 /// costs the same with and without a filter, and no index may make it cheaper: a client that sends
 /// filtered lists would look cheaper in benchmarks than it is.
-fn scan<T, R>(
-    items: &BTreeMap<String, T>,
-    visited: &mut u64,
-    row: impl Fn(&T, &str) -> R,
-    matches: impl Fn(&R) -> bool,
-) -> Vec<R> {
-    let mut rows = Vec::new();
-    for (id, item) in items {
-        *visited += 1;
-        let row = row(item, id);
-        if matches(&row) {
-            rows.push(row);
-        }
-    }
-    rows
+fn scan<R>(rows: impl Iterator<Item = R>, matches: impl Fn(&R) -> bool) -> (u64, Vec<R>) {
+    let mut visited = 0;
+    let rows = rows.inspect(|_| visited += 1).filter(matches).collect();
+    (visited, rows)
 }
 
 fn labels_match(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {

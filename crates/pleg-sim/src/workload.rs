@@ -128,22 +128,16 @@ pub(crate) fn spawn(engine: &Arc<Engine>, config: WorkloadConfig) -> WorkloadHan
     let stop = engine.stop.child_token();
     let task = TaskTracker::new();
     let (fills, filled) = watch::channel(false);
+    let earlier = engine.workloads_started.fetch_add(1, Ordering::Relaxed);
     let workload = Workload {
         cri: CriService::new(Arc::clone(engine)),
         engine: Arc::clone(engine),
         // A later workload on the same node uses other random numbers, so that uids are unique.
-        rng: Rng::new(
-            config.seed
-                ^ engine
-                    .workloads_started
-                    .fetch_add(1, Ordering::Relaxed)
-                    .rotate_right(8),
-        ),
+        rng: Rng::new(config.seed ^ earlier.rotate_right(8)),
         config,
     };
-    engine
-        .tasks
-        .spawn(task.track_future(workload.run(stop.clone(), fills)));
+    let running = workload.run(stop.clone(), fills);
+    engine.tasks.spawn(task.track_future(running));
     task.close();
     WorkloadHandle { stop, task, filled }
 }
@@ -226,28 +220,33 @@ impl Workload {
     }
 
     async fn list(&self) -> Result<Listed, Status> {
-        let label_selector =
-            BTreeMap::from([(WORKLOAD_LABEL.0.to_owned(), WORKLOAD_LABEL.1.to_owned())]);
-        let filter = v1::PodSandboxFilter {
+        let (key, value) = WORKLOAD_LABEL;
+        let label_selector = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let filter = Some(v1::PodSandboxFilter {
             label_selector: label_selector.clone(),
             ..Default::default()
-        };
-        let request = v1::ListPodSandboxRequest {
-            filter: Some(filter),
-        };
-        let sandboxes = self.cri.list_pod_sandbox(Request::new(request)).await?;
-        let filter = v1::ContainerFilter {
+        });
+        let request = Request::new(v1::ListPodSandboxRequest { filter });
+        let sandboxes = self.cri.list_pod_sandbox(request).await?.into_inner();
+        let containers = self.containers(v1::ContainerFilter {
             label_selector,
             ..Default::default()
-        };
-        let request = v1::ListContainersRequest {
-            filter: Some(filter),
-        };
-        let containers = self.cri.list_containers(Request::new(request)).await?;
+        });
         Ok(Listed {
-            sandboxes: sandboxes.into_inner().items,
-            containers: containers.into_inner().containers,
+            sandboxes: sandboxes.items,
+            containers: containers.await?,
         })
+    }
+
+    async fn containers(&self, filter: v1::ContainerFilter) -> Result<Vec<v1::Container>, Status> {
+        let filter = Some(filter);
+        let request = Request::new(v1::ListContainersRequest { filter });
+        Ok(self
+            .cri
+            .list_containers(request)
+            .await?
+            .into_inner()
+            .containers)
     }
 
     // === actions ===
@@ -266,56 +265,48 @@ impl Workload {
             namespace: self.config.namespace.clone(),
             attempt: 0,
         };
-        let labels = BTreeMap::from([
-            (WORKLOAD_LABEL.0.to_owned(), WORKLOAD_LABEL.1.to_owned()),
-            ("io.kubernetes.pod.name".to_owned(), metadata.name.clone()),
-            (
-                "io.kubernetes.pod.namespace".to_owned(),
-                metadata.namespace.clone(),
-            ),
-            ("io.kubernetes.pod.uid".to_owned(), metadata.uid.clone()),
-        ]);
-        let config = v1::PodSandboxConfig {
-            log_directory: format!("/var/log/pods/{}", metadata.uid),
-            hostname: metadata.name.clone(),
-            labels: labels.clone(),
-            metadata: Some(metadata),
+        let labels = [
+            WORKLOAD_LABEL,
+            ("io.kubernetes.pod.name", &metadata.name),
+            ("io.kubernetes.pod.namespace", &metadata.namespace),
+            ("io.kubernetes.pod.uid", &metadata.uid),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let labels = BTreeMap::from(labels);
+        let request = Request::new(v1::RunPodSandboxRequest {
+            config: Some(v1::PodSandboxConfig {
+                log_directory: format!("/var/log/pods/{}", metadata.uid),
+                hostname: metadata.name.clone(),
+                labels: labels.clone(),
+                metadata: Some(metadata),
+                ..Default::default()
+            }),
             ..Default::default()
-        };
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config),
-            ..Default::default()
-        };
-        let sandbox = self
-            .cri
-            .run_pod_sandbox(Request::new(request))
-            .await?
-            .into_inner();
+        });
+        let sandbox = self.cri.run_pod_sandbox(request).await?.into_inner();
         for (at, name) in names.iter().enumerate() {
             let ends = ends.filter(|_| at == 0);
+            let restart = if ends.is_some() { "never" } else { "always" };
             let mut labels = labels.clone();
             labels.insert(CONTAINER_NAME.to_owned(), (*name).to_owned());
-            labels.insert(
-                RESTART.to_owned(),
-                ends.map_or("always", |_| "never").to_owned(),
-            );
+            labels.insert(RESTART.to_owned(), restart.to_owned());
+            let args = ends.into_iter().flat_map(str::split_whitespace);
             let config = v1::ContainerConfig {
                 metadata: Some(v1::ContainerMetadata {
                     name: (*name).to_owned(),
                     attempt: 0,
                 }),
-                image: Some(image(name)),
-                args: ends
-                    .into_iter()
-                    .flat_map(str::split_whitespace)
-                    .map(str::to_owned)
-                    .collect(),
+                image: Some(v1::ImageSpec {
+                    image: format!("registry.example/{name}:1"),
+                    ..Default::default()
+                }),
+                args: args.map(str::to_owned).collect(),
                 labels,
                 log_path: format!("{name}-0.log"),
                 ..Default::default()
             };
-            self.create_and_start(&sandbox.pod_sandbox_id, config)
-                .await?;
+            let id = &sandbox.pod_sandbox_id;
+            self.create_and_start(id, config).await?;
         }
         Ok(())
     }
@@ -361,42 +352,28 @@ impl Workload {
             config: Some(config),
             sandbox_config: Some(v1::PodSandboxConfig::default()),
         };
-        let created = self
-            .cri
-            .create_container(Request::new(request))
-            .await?
-            .into_inner();
-        let request = v1::StartContainerRequest {
-            container_id: created.container_id,
-        };
+        let created = self.cri.create_container(Request::new(request)).await?;
+        let container_id = created.into_inner().container_id;
+        let request = v1::StartContainerRequest { container_id };
         self.cri.start_container(Request::new(request)).await?;
         Ok(())
     }
 
     /// Removes a pod as a kubelet does: containers with a grace period, then the sandbox.
     async fn remove_pod(&self, id: String) -> Result<(), Status> {
-        let filter = v1::ContainerFilter {
+        let containers = self.containers(v1::ContainerFilter {
             pod_sandbox_id: id.clone(),
             ..Default::default()
-        };
-        let request = v1::ListContainersRequest {
-            filter: Some(filter),
-        };
-        let containers = self
-            .cri
-            .list_containers(Request::new(request))
-            .await?
-            .into_inner();
-        for container in containers.containers {
+        });
+        for container in containers.await? {
             let request = v1::StopContainerRequest {
                 container_id: container.id,
                 timeout: 30,
             };
             self.cri.stop_container(Request::new(request)).await?;
         }
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.clone(),
-        };
+        let pod_sandbox_id = id.clone();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id };
         self.cri.stop_pod_sandbox(Request::new(request)).await?;
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id };
         self.cri.remove_pod_sandbox(Request::new(request)).await?;
@@ -405,16 +382,13 @@ impl Workload {
 
     fn crash_container(&mut self, listed: &Listed) {
         let running = v1::ContainerState::ContainerRunning as i32;
-        let alive: Vec<_> = listed
-            .containers
-            .iter()
-            .filter(|c| c.state == running)
-            .collect();
+        let alive = listed.containers.iter().filter(|c| c.state == running);
+        let alive: Vec<_> = alive.collect();
         let victim = self.rng.choose(&alive);
         let code = self.rng.choose(&[1, 2, 137, 139]);
         if let (Some(victim), Some(code)) = (victim, code) {
-            self.engine
-                .kill_container(&victim.id, ExitStatus::from_code(*code));
+            let exit = ExitStatus::from_code(*code);
+            self.engine.kill_container(&victim.id, exit);
         }
     }
 }
@@ -422,16 +396,11 @@ impl Workload {
 impl Listed {
     /// A pod that has completed: none of its containers runs or will be restarted.
     fn completed_pod(&self) -> Option<&str> {
+        let exited = v1::ContainerState::ContainerExited as i32;
         let over = |id: &str| {
-            let mut its = self
-                .containers
-                .iter()
-                .filter(|c| c.pod_sandbox_id == id)
-                .peekable();
-            its.peek().is_some()
-                && its.all(|c| {
-                    c.state == v1::ContainerState::ContainerExited as i32 && !is_restarted(c)
-                })
+            let its = self.containers.iter().filter(|c| c.pod_sandbox_id == id);
+            let mut its = its.peekable();
+            its.peek().is_some() && its.all(|c| c.state == exited && !is_restarted(c))
         };
         let mut ids = self.sandboxes.iter().map(|s| s.id.as_str());
         ids.find(|id| over(id))
@@ -470,12 +439,4 @@ fn attempt_of(container: &v1::Container) -> u32 {
 
 fn is_restarted(container: &v1::Container) -> bool {
     container.labels.get(RESTART).is_some_and(|r| r == "always")
-}
-
-fn image(name: &str) -> v1::ImageSpec {
-    let image = format!("registry.example/{name}:1");
-    v1::ImageSpec {
-        image,
-        ..Default::default()
-    }
 }

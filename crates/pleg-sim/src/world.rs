@@ -1,29 +1,36 @@
-//! The state of the node: sandboxes, containers, names and images.
+//! The state of the node: the model of its sandboxes and containers, and what only CRI messages have:
+//! configurations, addresses and images.
 //!
-//! Pure: no I/O, no clock (the time is an argument), no events. The engine sends the events of a
-//! change, and `views` converts the state to CRI messages.
+//! Pure: no I/O, no clock (the time is an argument). The engine sends the events of a change, and
+//! `views` converts the state to CRI messages.
 
 use std::collections::BTreeMap;
 
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
+use pleg_node_model::{
+    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, State, Step,
+};
 
 use crate::{
     error::CallError,
     id::{Rng, image_id},
     programs::ExitStatus,
-    script::{START_FAILED, Script},
+    script::Script,
 };
+
+/// The label by which CRI-O finds the containers of a pod.
+const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// Everything on the node.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
+    pub(crate) node: Node,
+    /// The sandboxes and containers that exist.
     pub(crate) sandboxes: BTreeMap<String, Sandbox>,
     pub(crate) containers: BTreeMap<String, Container>,
     pub(crate) images: BTreeMap<String, v1::Image>,
     /// The number of items that list calls have visited.
     pub(crate) visited: u64,
-    /// Reserved names, and the ids that hold them.
-    names: BTreeMap<String, String>,
     rng: Rng,
     addresses: u32,
 }
@@ -32,41 +39,37 @@ pub(crate) struct World {
 pub(crate) struct Sandbox {
     pub(crate) config: v1::PodSandboxConfig,
     pub(crate) handler: String,
-    pub(crate) ready: bool,
-    pub(crate) created_at: i64,
     /// `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
     /// The removal has begun: containerd 2's controller has removed it, its store has not.
     pub(crate) removing: bool,
-    name: String,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
-    pub(crate) sandbox: String,
     pub(crate) config: v1::ContainerConfig,
-    pub(crate) state: ContainerState,
-    pub(crate) created_at: i64,
-    pub(crate) started_at: i64,
-    pub(crate) finished_at: i64,
-    pub(crate) exit_code: i32,
-    pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) resources: Option<v1::LinuxContainerResources>,
-    name: String,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, profile: Profile) -> Self {
         Self {
+            node: Node::new(profile),
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
             images: BTreeMap::new(),
             visited: 0,
-            names: BTreeMap::new(),
             rng: Rng::new(seed),
             addresses: 0,
         }
+    }
+
+    /// The instant of the next change. The model counts changes; its wall clock is set to `now`.
+    fn next(&mut self, now: i64) -> u64 {
+        let at = self.node.latest() + 1;
+        self.node.step_wall(now - self.node.wall(at));
+        at
     }
 
     // === sandboxes ===
@@ -77,38 +80,44 @@ impl World {
         config: v1::PodSandboxConfig,
         handler: String,
         now: i64,
-    ) -> Result<String, CallError> {
-        let metadata = config
-            .metadata
-            .as_ref()
-            .ok_or(CallError::Missing("sandbox metadata"))?;
-        let name = sandbox_name(metadata);
-        if let Some(by) = self.names.get(&name) {
-            return Err(CallError::SandboxNameTaken {
-                name,
-                by: by.clone(),
-            });
+    ) -> Result<(String, Vec<Due>), CallError> {
+        let metadata = config.metadata.clone();
+        let metadata = metadata.ok_or(CallError::Missing("sandbox metadata"))?;
+        let v1::PodSandboxMetadata {
+            name,
+            namespace,
+            uid,
+            attempt,
+        } = metadata;
+        let pod = Pod::new(&uid, &namespace, &name);
+        let (id, at) = (self.rng.id(), self.next(now));
+        let events = self.node.run_sandbox(&id, &pod, attempt, at);
+        let events = events.map_err(|refused| match refused {
+            Refused::NameTaken(by) => CallError::SandboxNameTaken {
+                name: format!("{name}_{namespace}_{uid}_{attempt}"),
+                by: by.to_string(),
+            },
+            other => CallError::Refused(other.to_string()),
+        })?;
+        let namespaces = namespaces(&config);
+        if let Some(sandbox) = self.node.object_mut(&id) {
+            sandbox.shares_processes = namespaces.is_some_and(|n| n.pid() == NamespaceMode::Pod);
         }
-        let id = self.rng.id();
-        self.names.insert(name.clone(), id.clone());
-        let ip = (!on_host_network(&config)).then(|| self.address());
+        let on_host = namespaces.is_some_and(|n| n.network() == NamespaceMode::Node);
         let sandbox = Sandbox {
+            ip: (!on_host).then(|| self.address()),
             config,
             handler,
-            ready: true,
-            created_at: now,
-            ip,
             removing: false,
-            name,
         };
         self.sandboxes.insert(id.clone(), sandbox);
-        Ok(id)
+        Ok((id, events))
     }
 
-    /// The pause process has exited. Returns false if that is known or the sandbox does not exist.
-    pub(crate) fn sandbox_exited(&mut self, id: &str) -> bool {
-        let sandbox = self.sandboxes.get_mut(id);
-        sandbox.is_some_and(|s| std::mem::replace(&mut s.ready, false))
+    /// The pause process has exited. No events if that is known or the sandbox does not exist.
+    pub(crate) fn sandbox_exited(&mut self, id: &str, now: i64) -> Vec<Due> {
+        let at = self.next(now);
+        self.node.step(&Step::StopSandbox(id.into()), at)
     }
 
     /// Releases the network address.
@@ -118,160 +127,184 @@ impl World {
         }
     }
 
-    /// Begins the removal. Returns false if it has begun or the sandbox does not exist.
-    pub(crate) fn begin_removal(&mut self, id: &str) -> bool {
-        let sandbox = self.sandboxes.get_mut(id);
-        sandbox.is_some_and(|s| !std::mem::replace(&mut s.removing, true))
+    /// Begins the removal, of which containerd 2 sends the event now. `None` if it has begun or the sandbox
+    /// does not exist.
+    pub(crate) fn begin_removal(&mut self, id: &str, now: i64) -> Option<Vec<Due>> {
+        let sandbox = self.sandboxes.get_mut(id)?;
+        if std::mem::replace(&mut sandbox.removing, true) {
+            return None;
+        }
+        let (announce, at) = (Step::Announce(id.into()), self.next(now));
+        let is_announced = self.node.removal(&id.into()).contains(&announce);
+        Some(if is_announced {
+            self.node.step(&announce, at)
+        } else {
+            Vec::new()
+        })
     }
 
     /// Removes the sandbox and releases its name.
-    pub(crate) fn delete_sandbox(&mut self, id: &str) {
-        if let Some(sandbox) = self.sandboxes.remove(id) {
-            self.names.remove(&sandbox.name);
-        }
+    pub(crate) fn delete_sandbox(&mut self, id: &str, now: i64) -> Vec<Due> {
+        self.sandboxes.remove(id);
+        let at = self.next(now);
+        self.node.step(&Step::RemoveSandbox(id.into()), at)
     }
 
     pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, CallError> {
-        self.sandboxes
-            .get(id)
-            .ok_or_else(|| CallError::NoSandbox(id.to_owned()))
+        let sandbox = self.sandboxes.get(id);
+        sandbox.ok_or_else(|| CallError::NoSandbox(id.to_owned()))
+    }
+
+    pub(crate) fn is_ready(&self, sandbox: &str) -> bool {
+        self.node.object(sandbox).map(Object::state) == Some(State::Running)
     }
 
     /// The uid of the pod that a sandbox or container belongs to.
     pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
-        let sandbox = self.containers.get(id).map_or(id, |c| c.sandbox.as_str());
-        let metadata = self.sandboxes.get(sandbox)?.config.metadata.as_ref();
-        metadata.map(|m| m.uid.clone())
+        Some(self.node.object(id)?.pod.uid.to_string())
     }
 
-    /// Whether its containers share the process namespace of its pause process.
+    /// Returns true if its containers share the process namespace of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
-        let namespaces = self.sandboxes.get(id).and_then(|s| namespaces(&s.config));
-        namespaces.is_some_and(|n| n.pid() == NamespaceMode::Pod)
+        self.node.object(id).is_some_and(|o| o.shares_processes)
     }
 
     // === containers ===
 
     pub(crate) fn create_container(
         &mut self,
-        sandbox_id: &str,
+        sandbox: &str,
         config: v1::ContainerConfig,
         now: i64,
-    ) -> Result<String, CallError> {
-        let sandbox = self.sandbox(sandbox_id)?;
-        if !sandbox.ready || sandbox.removing {
-            return Err(CallError::SandboxNotReady(sandbox_id.to_owned()));
-        }
-        let metadata = config
+    ) -> Result<(String, Vec<Due>), CallError> {
+        let pod = self
+            .sandbox(sandbox)?
+            .config
             .metadata
-            .as_ref()
-            .ok_or(CallError::Missing("container metadata"))?;
-        let pod = sandbox.config.metadata.clone().unwrap_or_default();
-        let name = [
-            metadata.name.as_str(),
-            &pod.name,
-            &pod.namespace,
-            &pod.uid,
-            &metadata.attempt.to_string(),
-        ]
-        .join("_");
-        if let Some(by) = self.names.get(&name) {
-            return Err(CallError::ContainerNameTaken {
-                name,
-                by: by.clone(),
-            });
-        }
-        let id = self.rng.id();
-        self.names.insert(name.clone(), id.clone());
+            .clone()
+            .unwrap_or_default();
+        let metadata = config.metadata.as_ref();
+        let metadata = metadata.ok_or(CallError::Missing("container metadata"))?;
+        let (name, attempt) = (&metadata.name, metadata.attempt);
+        let (id, at) = (self.rng.id(), self.next(now));
+        let new = NewContainer {
+            attempt,
+            label: match config.labels.get(POD_UID) {
+                Some(uid) if *uid == pod.uid => Label::Right,
+                Some(other) => Label::Wrong(other.as_str().into()),
+                None => Label::Missing,
+            },
+            ..NewContainer::new(&id, sandbox, name)
+        };
+        let events = self.node.create_container(new, at);
+        let events = events.map_err(|refused| match refused {
+            Refused::NameTaken(by) => CallError::ContainerNameTaken {
+                name: format!(
+                    "{name}_{}_{}_{}_{attempt}",
+                    pod.name, pod.namespace, pod.uid
+                ),
+                by: by.to_string(),
+            },
+            _ => CallError::SandboxNotReady(sandbox.to_owned()),
+        })?;
         let container = Container {
-            sandbox: sandbox_id.to_owned(),
             resources: config.linux.as_ref().and_then(|l| l.resources.clone()),
             config,
-            state: ContainerState::ContainerCreated,
-            created_at: now,
-            started_at: 0,
-            finished_at: 0,
-            exit_code: 0,
-            reason: "",
             message: String::new(),
-            name,
         };
         self.containers.insert(id.clone(), container);
-        Ok(id)
+        Ok((id, events))
     }
 
-    /// Starts a container and returns what its program does. A failed start leaves it exited.
-    pub(crate) fn start_container(&mut self, id: &str, now: i64) -> Result<Script, CallError> {
-        let container = self.container(id)?;
-        if container.state != ContainerState::ContainerCreated {
-            return Err(CallError::WrongState(container.state.as_str_name()));
-        }
-        if !self.sandbox(&container.sandbox)?.ready {
-            return Err(CallError::SandboxNotReady(container.sandbox.clone()));
-        }
-        let container = self.container_mut(id)?;
-        let script = Script::parse(&container.config);
-        if script == Script::FailStart {
-            let error = CallError::StartFailed(id.to_owned());
-            container.state = ContainerState::ContainerExited;
-            container.finished_at = now;
-            container.exit_code = START_FAILED;
-            container.reason = "StartError";
-            container.message = error.to_string();
-            return Err(error);
-        }
-        container.state = ContainerState::ContainerRunning;
-        container.started_at = now;
-        Ok(script)
-    }
-
-    /// The program has exited. Returns the sandbox of the container, unless the exit is known.
-    pub(crate) fn container_exited(
+    /// Starts a container and returns what its program does. A container that failed to start is left
+    /// exited, or removed.
+    pub(crate) fn start_container(
         &mut self,
         id: &str,
-        exit: ExitStatus,
         now: i64,
-    ) -> Option<String> {
-        let container = self.containers.get_mut(id)?;
-        if container.state != ContainerState::ContainerRunning {
-            return None;
+    ) -> Result<(Script, Vec<Due>), CallError> {
+        let script = Script::parse(&self.container(id)?.config);
+        let state = self.container_state(id)?;
+        let (of, at) = (Id::from(id), self.next(now));
+        let started = match script {
+            Script::FailStart => self.node.fail_start(&of, at).map(|()| Vec::new()),
+            _ => self.node.start(&of, at),
+        };
+        let events = started.map_err(|_| match state {
+            ContainerState::ContainerCreated => CallError::SandboxNotReady(self.sandbox_of(id)),
+            state => CallError::WrongState(state.as_str_name()),
+        })?;
+        if script != Script::FailStart {
+            return Ok((script, events));
         }
-        container.state = ContainerState::ContainerExited;
-        container.finished_at = now;
-        container.exit_code = exit.code;
-        container.reason = exit.reason;
-        Some(container.sandbox.clone())
+        let error = CallError::StartFailed(id.to_owned());
+        if self.node.state(&of) == Some(State::Removed) {
+            self.containers.remove(id);
+            self.node.forget(&of);
+        } else if let Some(container) = self.containers.get_mut(id) {
+            container.message = error.to_string();
+        }
+        Err(error)
     }
 
-    /// Sets the reason of an exit that is known only later.
-    pub(crate) fn set_exit_reason(&mut self, id: &str, reason: &'static str) {
-        if let Some(container) = self.containers.get_mut(id) {
-            container.reason = reason;
+    /// The program has exited. No events if the exit is known.
+    pub(crate) fn container_exited(&mut self, id: &str, exit: ExitStatus, now: i64) -> Vec<Due> {
+        let (id, at) = (Id::from(id), self.next(now));
+        match exit {
+            ExitStatus::OOM => self.node.oom_kill(&id, u64::MAX, at),
+            ExitStatus { code, reason } => self.node.exit(&id, code, reason, at),
         }
     }
 
-    /// Removes the container and releases its name. Returns the sandbox it belonged to.
-    pub(crate) fn delete_container(&mut self, id: &str) -> Option<String> {
-        let container = self.containers.remove(id)?;
-        self.names.remove(&container.name);
-        Some(container.sandbox)
+    /// Shows the reason of an exit that the runtime found out late.
+    pub(crate) fn show_reason(&mut self, id: &str) {
+        if let Some(container) = self.node.object_mut(id) {
+            container.exit.reason_known_at = 0;
+        }
+    }
+
+    /// Removes the container and releases its name. Fewer events are due if its sandbox is removed with it.
+    pub(crate) fn delete_container(&mut self, id: &str, with_sandbox: bool, now: i64) -> Vec<Due> {
+        self.containers.remove(id);
+        let (id, at) = (Id::from(id), self.next(now));
+        match with_sandbox {
+            true => self.node.step(&Step::Remove(id), at),
+            false => self.node.remove_container(&id, at),
+        }
+    }
+
+    /// The event of a container that CRI-O up to 1.27.0 sends at its stop.
+    pub(crate) fn deleted_on_stop(&self, id: &str) -> Option<Due> {
+        let is_sent = self.node.profile().deleted_on_stop && self.containers.contains_key(id);
+        is_sent.then(|| Due {
+            what: EventType::Deleted,
+            subject: id.into(),
+            at: self.node.latest(),
+        })
     }
 
     pub(crate) fn container(&self, id: &str) -> Result<&Container, CallError> {
-        self.containers
-            .get(id)
-            .ok_or_else(|| CallError::NoContainer(id.to_owned()))
+        let container = self.containers.get(id);
+        container.ok_or_else(|| CallError::NoContainer(id.to_owned()))
     }
 
-    pub(crate) fn container_mut(&mut self, id: &str) -> Result<&mut Container, CallError> {
-        self.containers
-            .get_mut(id)
-            .ok_or_else(|| CallError::NoContainer(id.to_owned()))
+    pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, CallError> {
+        self.container(id)?;
+        Ok(match self.node.object(id).map(Object::state) {
+            Some(State::Created) => ContainerState::ContainerCreated,
+            Some(State::Running) => ContainerState::ContainerRunning,
+            _ => ContainerState::ContainerExited,
+        })
     }
 
-    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<String> {
-        let matching = self.containers.iter().filter(|(_, c)| c.sandbox == sandbox);
-        matching.map(|(id, _)| id.clone()).collect()
+    /// The sandbox of a container.
+    pub(crate) fn sandbox_of(&self, id: &str) -> String {
+        let container = self.node.object(id);
+        container.map_or_else(String::new, |c| c.sandbox_id().to_string())
+    }
+
+    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Id> {
+        self.node.containers_of(&sandbox.into())
     }
 
     // === images ===
@@ -313,20 +346,6 @@ impl World {
     }
 }
 
-fn sandbox_name(metadata: &v1::PodSandboxMetadata) -> String {
-    let v1::PodSandboxMetadata {
-        name,
-        namespace,
-        uid,
-        attempt,
-    } = metadata;
-    format!("{name}_{namespace}_{uid}_{attempt}")
-}
-
-fn on_host_network(config: &v1::PodSandboxConfig) -> bool {
-    namespaces(config).is_some_and(|n| n.network() == NamespaceMode::Node)
-}
-
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
     config
         .linux
@@ -341,6 +360,10 @@ pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::Namespace
 mod tests {
     use super::*;
 
+    fn world() -> World {
+        World::new(1, Profile::containerd("2.1.0"))
+    }
+
     fn pod(name: &str) -> v1::PodSandboxConfig {
         let metadata = v1::PodSandboxMetadata {
             name: name.into(),
@@ -354,87 +377,52 @@ mod tests {
         }
     }
 
-    fn container(name: &str, command: &[&str]) -> v1::ContainerConfig {
+    fn container(name: &str) -> v1::ContainerConfig {
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: name.into(),
                 attempt: 0,
             }),
-            command: command.iter().map(ToString::to_string).collect(),
             ..Default::default()
         }
     }
 
     #[test]
-    fn name_is_reserved_until_sandbox_is_removed() {
-        let mut world = World::new(1);
-        let id = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let taken = world.run_sandbox(pod("a"), String::new(), 11).unwrap_err();
-        assert!(
-            taken
-                .to_string()
-                .contains("failed to reserve sandbox name \"a_default_uid-a_0\"")
-        );
-        assert!(taken.to_string().contains(&id));
-        assert!(world.sandbox_exited(&id));
-        assert!(!world.sandbox_exited(&id), "reported once");
-        assert!(
-            world.run_sandbox(pod("a"), String::new(), 12).is_err(),
-            "still reserved"
-        );
-        world.delete_sandbox(&id);
-        let again = world.run_sandbox(pod("a"), String::new(), 13).unwrap();
-        assert_ne!(id, again, "ids are never reused");
-    }
-
-    #[test]
-    fn container_state_only_moves_forward() {
-        let mut world = World::new(1);
-        let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let id = world
-            .create_container(&sandbox, container("c", &[]), 11)
-            .unwrap();
-        assert!(matches!(
-            world.create_container(&sandbox, container("c", &[]), 11),
-            Err(CallError::ContainerNameTaken { .. })
-        ));
-        assert_eq!(world.start_container(&id, 12), Ok(Script::Run));
-        let again = world.start_container(&id, 13).unwrap_err();
+    fn refused_calls_name_the_object_and_its_state() {
+        let mut world = world();
+        let (s, _) = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
+        let (c, _) = world.create_container(&s, container("c"), 11).unwrap();
+        let taken = world.run_sandbox(pod("a"), String::new(), 12).unwrap_err();
+        let text = "failed to reserve sandbox name \"a_default_uid-a_0\"";
+        assert!(taken.to_string().starts_with(text) && taken.to_string().contains(&s));
+        let taken = world.create_container(&s, container("c"), 13).unwrap_err();
+        let text = "failed to reserve container name \"c_a_default_uid-a_0\"";
+        assert!(taken.to_string().starts_with(text) && taken.to_string().contains(&c));
+        assert!(world.start_container(&c, 14).is_ok());
+        let again = world.start_container(&c, 15).unwrap_err();
         assert_eq!(again.to_string(), "container is in CONTAINER_RUNNING state");
-        assert_eq!(
-            world.container_exited(&id, ExitStatus::from_code(3), 14),
-            Some(sandbox.clone())
-        );
-        assert_eq!(
-            world.container_exited(&id, ExitStatus::from_code(4), 15),
-            None
-        );
-        let c = world.container(&id).unwrap();
-        assert_eq!((c.exit_code, c.reason, c.finished_at), (3, "Error", 14));
-        assert_eq!(world.delete_container(&id), Some(sandbox));
-        assert_eq!(world.delete_container(&id), None);
+        let (d, _) = world.create_container(&s, container("d"), 16).unwrap();
+        world.sandbox_exited(&s, 17);
+        for refused in [
+            world.start_container(&d, 18).map(drop),
+            world.create_container(&s, container("e"), 19).map(drop),
+        ] {
+            assert_eq!(refused, Err(CallError::SandboxNotReady(s.clone())));
+        }
+        let unknown = world.create_container("x", container("e"), 20).map(drop);
+        assert_eq!(unknown, Err(CallError::NoSandbox("x".to_owned())));
     }
 
     #[test]
-    fn failed_start_leaves_exited_container() {
-        let mut world = World::new(1);
-        let sandbox = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let id = world
-            .create_container(&sandbox, container("c", &["fail-start"]), 11)
-            .unwrap();
-        assert!(matches!(
-            world.start_container(&id, 12),
-            Err(CallError::StartFailed(_))
-        ));
-        let c = world.container(&id).unwrap();
-        assert_eq!(
-            (c.exit_code, c.reason, c.started_at),
-            (128, "StartError", 0)
-        );
-        world.sandbox_exited(&sandbox);
-        assert!(matches!(
-            world.create_container(&sandbox, container("d", &[]), 13),
-            Err(CallError::SandboxNotReady(_))
-        ));
+    fn times_are_those_of_the_wall_clock_even_if_it_steps_back() {
+        let mut world = world();
+        let (s, _) = world.run_sandbox(pod("a"), String::new(), 1_000).unwrap();
+        let (c, _) = world.create_container(&s, container("c"), 500).unwrap();
+        world.start_container(&c, 500).unwrap();
+        world.container_exited(&c, ExitStatus::from_code(3), 2_000);
+        let status = world.container_status(&c).unwrap();
+        let times = [status.created_at, status.started_at, status.finished_at];
+        assert_eq!(times, [500, 500, 2_000]);
+        assert_eq!(world.sandbox_status(&s).unwrap().created_at, 1_000);
     }
 }

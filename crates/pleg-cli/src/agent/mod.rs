@@ -9,6 +9,7 @@ mod service;
 
 use std::convert::Infallible;
 use std::io;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -23,18 +24,17 @@ use crate::http::{self, Access, Handler, Listen};
 use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
-use crate::signals::Signal;
 use metrics::Metrics;
 use pages::{Pages, Rendered};
 use service::Manager;
 
 pub(crate) async fn run(
     args: AgentArgs,
-    signal: impl Future<Output = Signal>,
-) -> anyhow::Result<Signal> {
+    signal: impl Future<Output = ExitCode>,
+) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::install(args.kubelet_names)?;
     let access = Access::load(&args.access, &args.listen)?;
-    let target = Target::choose_or_wait(&args.connection.runtime).await?;
+    let target = Target::choose_or_wait(&args.connection.runtime)?;
     let mut builder = target.builder(args.connection.events, settings(&args)?)?;
     let subscription = builder.subscribe();
     let listener = args.listen.bind().await?;
@@ -77,8 +77,8 @@ pub(crate) async fn run(
         observer.run(subscription).await;
         std::future::pending().await
     };
-    let signal = tokio::select! {
-        signal = signal => signal,
+    let code = tokio::select! {
+        code = signal => code,
         never = http::serve(Some(listener), access, handler) => match never {},
         never = http::serve(probes, watch::channel(Arc::default()).1, probed) => match never {},
         never = metrics.run_upkeep() => match never {},
@@ -90,7 +90,7 @@ pub(crate) async fn run(
     manager.send("STOPPING=1\nSTATUS=stopping");
     pleg.shutdown().await;
     target.close().await;
-    Ok(signal)
+    Ok(code)
 }
 
 /// The settings of the generator. An error names the key of the configuration file.

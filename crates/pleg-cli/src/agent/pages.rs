@@ -190,7 +190,7 @@ pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady>
 
 /// A pod whose calls hang or fail, as `/debug/pods` shows it. A field that does not apply is absent.
 fn problem(problem: &PodProblem, clock: Clock) -> Value {
-    let mut shown = json!({
+    json::applicable(json!({
         "pod": Pod::from(&problem.pod),
         "problem": problem.kind.as_str(),
         "call": problem.operation,
@@ -199,11 +199,7 @@ fn problem(problem: &PodProblem, clock: Clock) -> Value {
         "since": json::utc(clock.wall_at(problem.since)).to_string(),
         "seconds": clock.now().since(problem.since).as_secs_f64(),
         "error": problem.error.as_ref().map(ToString::to_string),
-    });
-    if let Some(fields) = shown.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    shown
+    }))
 }
 
 /// A response that is rendered at most every [`RENDERED_FOR`].

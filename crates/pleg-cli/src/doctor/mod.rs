@@ -71,11 +71,16 @@ pub(crate) struct Examination {
 
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
-        let target = Target::choose(&args.connection.runtime).await?;
-        let clock = target.meter().clock();
+        let target = Target::choose(&args.connection.runtime)?;
+        let clock = target.meter.clock();
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!("reading {target} for {:?}", args.duration));
-        let mut of_host = HostTarget::new(target.socket().filter(|_| !target.is_embedded()));
+        let mut of_host = HostTarget::new(
+            target
+                .runtime
+                .socket()
+                .filter(|_| !target.runtime.is_embedded),
+        );
         of_host.root.clone_from(&args.root);
         let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));

@@ -151,11 +151,11 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> anyhow::Result<Self> {
-        let is_on_host = !target.simulated()();
+        let is_on_host = !target.runtime.is_simulated();
         Ok(Self {
             client: target.client(DEADLINE)?,
             endpoint: target.endpoint().cloned(),
-            host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.socket()))),
+            host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.runtime.socket()))),
             runtimes: Vec::new(),
             earlier: None,
             views: None,

@@ -83,7 +83,7 @@ impl Source {
 /// Starts a generator. The runtime need not answer: then the view says so.
 async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, Pleg, Target)> {
     let runtime = &args.connection.runtime;
-    let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table).await?;
+    let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table)?;
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;

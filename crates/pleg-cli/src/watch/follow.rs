@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use pleg::core::{Instant, WallTime};
+use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 
 use super::Printer;
 use crate::agent_client::AgentClient;
-use crate::args::WatchArgs;
 use crate::log::notice;
 use crate::record::{DEGRADED, Page, RECOVERED, Record};
 use crate::text::duration;
@@ -17,48 +16,36 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// The code of the reason that the agent does not answer.
 const SILENT: &str = "agent_silent";
 
-pub(super) async fn run(args: &WatchArgs, printer: &mut Printer) -> anyhow::Result<()> {
-    let client = AgentClient::new(args.agent.clone().unwrap_or_default(), &args.client)?;
+pub(super) async fn run(
+    client: &AgentClient,
+    since: Option<Duration>,
+    printer: Printer,
+) -> anyhow::Result<()> {
     let clock = Clock::start();
-    let since = args.since.map_or(0, |since| since.as_secs().max(1));
-    let (head, records) = client.events(&format!("since={since}")).await?;
-    if args.since.is_some() {
-        say_if_incomplete(&head, since);
+    let since = since.map_or(0, |since| since.as_secs().max(1));
+    let (head, mut records) = client.events(&format!("since={since}")).await?;
+    // The agent keeps a bounded number of records, and none from before its start.
+    let complete = head.time.as_second() - head.complete_since.as_second();
+    if u64::try_from(complete).is_ok_and(|complete| complete < since) {
+        let begin = head.complete_since;
+        notice(&format!("the agent's records begin at {begin}"));
     }
     let mut follower = Follower {
-        agent: head.agent.clone(),
+        agent: head.agent,
         last: head.last,
         silent_since: None,
         clock,
     };
-    show(printer, &records)?;
     let mut more = head.more;
     loop {
+        for record in &records {
+            printer.print(record)?;
+        }
         if !more {
             clock.sleep_until(clock.now().after(PERIOD)).await;
         }
         let answer = client.events(&format!("after={}", follower.last)).await;
-        let (records, again) = follower.answered(answer);
-        show(printer, &records)?;
-        more = again;
-    }
-}
-
-fn show(printer: &mut Printer, records: &[Record]) -> anyhow::Result<()> {
-    for record in records {
-        printer.print(record)?;
-    }
-    Ok(())
-}
-
-/// The agent keeps a bounded number of records, and none from before its start.
-fn say_if_incomplete(head: &Page, since: u64) {
-    let complete = head.time.as_second() - head.complete_since.as_second();
-    if u64::try_from(complete).is_ok_and(|complete| complete < since) {
-        notice(&format!(
-            "the agent's records begin at {}",
-            head.complete_since
-        ));
+        (records, more) = follower.answered(answer);
     }
 }
 
@@ -86,7 +73,13 @@ impl Follower {
             }
             Ok((head, records)) => {
                 if let Some(since) = self.silent_since.take() {
-                    shown.push(recovered(at, now.since(since)));
+                    let silence = now.since(since);
+                    let lasted = duration(silence);
+                    let message = format!("the agent answers again; no answer for {lasted}");
+                    shown.push(Record {
+                        seconds: Some(silence.as_secs_f64()),
+                        ..Record::health(RECOVERED, at, SILENT, message)
+                    });
                 }
                 if head.agent != self.agent {
                     // Another agent: its numbers start again, and what it has not kept is not known.
@@ -102,16 +95,6 @@ impl Follower {
             }
         }
     }
-}
-
-fn recovered(at: WallTime, lasted: Duration) -> Record {
-    let message = format!(
-        "the agent answers again; no answer for {}",
-        duration(lasted)
-    );
-    let mut record = Record::health(RECOVERED, at, SILENT, message);
-    record.seconds = Some(lasted.as_secs_f64());
-    record
 }
 
 #[cfg(test)]

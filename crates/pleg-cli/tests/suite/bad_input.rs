@@ -5,37 +5,31 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::commands::run::Running;
 use crate::support::{TestDir, copy_program, pleg, serve};
 use pleg_cri::v1;
 use pleg_cri::v1::runtime_service_server::RuntimeService;
 use tonic::{Request, Response, Status};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
-#[track_caller]
-fn fails_within(seconds: &str, command: &Command, words: &[&str]) {
-    let mut limited = Command::new("timeout");
-    limited.args(["--signal=KILL", seconds]);
-    limited.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let output = limited.output().expect("the command runs");
-    let message = String::from_utf8_lossy(&output.stderr);
-    let code = output.status.code();
+async fn fails_within(seconds: u64, command: Command, words: &[&str]) {
+    let shown = format!("{command:?}");
+    let limit = Duration::from_secs(seconds);
+    let end = Running::spawn(command).end_within(limit).await;
+    let is_error = matches!(end.code(), Some(1 | 2));
     assert!(
-        matches!(code, Some(1 | 2)),
-        "{command:?}: {code:?}: {message}"
+        is_error && !end.err.contains("panicked"),
+        "{shown}: {}",
+        end.err
     );
-    assert!(!message.contains("panicked"), "{command:?}: {message}");
     for word in words {
         assert!(
-            message.contains(word),
-            "{command:?}: {word:?} is not in: {message}"
+            end.err.contains(word),
+            "{shown}: {word:?} is not in: {}",
+            end.err
         );
     }
 }
@@ -44,8 +38,8 @@ fn pods_at(path: &Path) -> Command {
     pleg(&["pods", "-r", path.to_str().expect("UTF-8")])
 }
 
-#[test]
-fn invalid_argument_is_named_with_what_is_allowed() {
+#[tokio::test]
+async fn invalid_argument_is_named_with_what_is_allowed() {
     for row in "\
         watch -r tcp://127.0.0.1:1234 => tcp, unix://
         pods -r= => runtime-endpoint
@@ -84,56 +78,53 @@ fn invalid_argument_is_named_with_what_is_allowed() {
         let (args, words) = row.split_once(" => ").expect("arguments and words");
         let args: Vec<&str> = args.split_whitespace().collect();
         let words: Vec<&str> = words.split(", ").collect();
-        fails_within("15", &pleg(&args), &words);
+        fails_within(15, pleg(&args), &words).await;
     }
 }
 
-#[test]
-fn invalid_variable_is_named() {
+#[tokio::test]
+async fn invalid_variable_is_named() {
     for (variable, value, word) in [
         ("PLEG_LOG", "garbage=foo=bar", "garbage=foo=bar"),
         ("PLEG_LOG", "dbug", "dbug"),
         ("PLEG_RUNTIME_ENDPOINT", "run/a", "absolute path"),
         ("CONTAINER_RUNTIME_ENDPOINT", "tcp://127.0.0.1:1", "tcp"),
     ] {
-        fails_within(
-            "15",
-            pleg(&["pods"]).env(variable, value),
-            &[variable, word],
-        );
+        let mut command = pleg(&["pods"]);
+        command.env(variable, value);
+        fails_within(15, command, &[variable, word]).await;
     }
 }
 
 /// These errors may be temporary, so the command waits for ten seconds, or as long as it is to run.
-#[test]
-fn missing_or_silent_socket_fails_after_the_time() {
+#[tokio::test]
+async fn missing_or_silent_socket_fails_after_the_time() {
     let dir = TestDir::new();
     let _listener = UnixListener::bind(dir.path("silent.sock")).expect("bound");
     let [silent, missing] = ["silent.sock", "none.sock"].map(|name| dir.path(name));
     let watch = pleg(&["watch", "--for=3s", "-r", missing.to_str().expect("UTF-8")]);
     let advice = "start the runtime, or correct its endpoint (set by -r)";
     let rows = [
-        ("15", pods_at(&silent), ["does not respond", "10s"]),
-        ("15", pods_at(&missing), ["no socket", "10s"]),
-        ("8", watch, ["none.sock", "within 3s"]),
+        (15, pods_at(&silent), ["does not respond", "10s", advice]),
+        (15, pods_at(&missing), ["no socket", "10s", advice]),
+        (8, watch, ["none.sock", "within 3s", advice]),
     ];
-    std::thread::scope(|threads| {
-        for (seconds, command, [what, time]) in &rows {
-            threads.spawn(move || fails_within(seconds, command, &[what, time, advice]));
-        }
+    let failing = rows.into_iter().map(async |(seconds, command, words)| {
+        fails_within(seconds, command, &words).await;
     });
+    futures::future::join_all(failing).await;
 }
 
-#[test]
-fn file_or_directory_fails_at_once() {
+#[tokio::test]
+async fn file_or_directory_fails_at_once() {
     let dir = TestDir::new();
     std::fs::write(dir.path("file"), "x").expect("written");
-    fails_within("5", &pods_at(&dir.path("file")), &["file", "socket"]);
-    fails_within("5", &pods_at(dir.root()), &["directory", "socket"]);
+    fails_within(5, pods_at(&dir.path("file")), &["file", "socket"]).await;
+    fails_within(5, pods_at(dir.root()), &["directory", "socket"]).await;
 }
 
-#[test]
-fn missing_permission_fails_at_once() {
+#[tokio::test]
+async fn missing_permission_fails_at_once() {
     // Root has every permission, so the command runs as another user, with setpriv.
     let dir = TestDir::new();
     let open = |path: &Path, mode| {
@@ -152,24 +143,22 @@ fn missing_permission_fails_at_once() {
         return;
     }
     let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&copy)
-        .args(["pods", "-r"])
-        .arg(&socket);
-    fails_within("5", &command, &["permission denied", "closed.sock"]);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(&copy).args(["pods", "-r"]).arg(&socket);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    fails_within(5, command, &["permission denied", "closed.sock"]).await;
 }
 
-#[test]
-fn other_protocol_fails_at_once() {
-    for (answer, words) in [
+#[tokio::test]
+async fn other_protocol_fails_at_once() {
+    for (answer, word) in [
         (
-            &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..],
-            ["not a container runtime", "HTTP/1"],
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1",
         ),
         (
-            &b"\x00\xff\x13\x37garbage that is no protocol at all\n"[..],
-            ["not a container runtime", "socket"],
+            "\0\u{ff}\x13\x37garbage that is no protocol at all\n",
+            "socket",
         ),
     ] {
         let dir = TestDir::new();
@@ -179,20 +168,20 @@ fn other_protocol_fails_at_once() {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
                 let _ = stream.read(&mut [0; 64]);
-                let _ = stream.write_all(answer);
+                let _ = stream.write_all(answer.as_bytes());
             }
         });
-        fails_within("5", &pods_at(&socket), &words);
+        fails_within(5, pods_at(&socket), &["not a container runtime", word]).await;
     }
 }
 
-#[test]
-fn simulated_runtime_does_not_take_a_socket_in_use() {
+#[tokio::test]
+async fn simulated_runtime_does_not_take_a_socket_in_use() {
     let dir = TestDir::new();
     let socket = dir.path("taken.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
     let socket = socket.to_str().expect("UTF-8");
-    fails_within("15", &pleg(&["sim", "--socket", socket]), &["taken.sock"]);
+    fails_within(15, pleg(&["sim", "--socket", socket]), &["taken.sock"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,7 +189,7 @@ async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
     serve(Huge, &socket);
-    fails_within("5", &pods_at(&socket), &["ListPodSandbox", "16777216"]);
+    fails_within(5, pods_at(&socket), &["ListPodSandbox", "16777216"]).await;
 }
 
 /// A runtime whose list of sandboxes is larger than the limit of 16 MiB.
@@ -220,12 +209,10 @@ impl RuntimeService for Huge {
         &self,
         _: Request<v1::ListPodSandboxRequest>,
     ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        let sandbox = v1::PodSandbox {
-            id: "x".repeat(17 << 20),
-            ..v1::PodSandbox::default()
+        let mut list = v1::ListPodSandboxResponse {
+            items: vec![v1::PodSandbox::default()],
         };
-        Ok(Response::new(v1::ListPodSandboxResponse {
-            items: vec![sandbox],
-        }))
+        list.items[0].id = "x".repeat(17 << 20);
+        Ok(Response::new(list))
     }
 }

@@ -8,14 +8,12 @@
 //! The knob `second_subscriber` adds a subscriber that takes a share of the events. It takes an
 //! event before the event is queued, so its share does not depend on the other subscribers.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Context, Delivery, Event, QUEUE_CAPACITY};
+use crate::engine::lock;
 
 #[derive(Debug)]
 pub(super) struct Competing {
@@ -39,10 +37,6 @@ impl Competing {
         }
     }
 
-    fn channel(&self) -> MutexGuard<'_, Channel> {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn count(&self, channel: &Channel, lost: u64) {
         self.context.count(|counts| {
             counts.subscribers = channel.handlers;
@@ -53,7 +47,7 @@ impl Competing {
 
     /// The next event, or a waiting receiver for one.
     fn receive(&self) -> Result<Event, oneshot::Receiver<Event>> {
-        let mut channel = self.channel();
+        let mut channel = lock(&self.channel);
         if let Some(event) = channel.queue.pop_front() {
             self.count(&channel, 0);
             return Ok(event);
@@ -80,7 +74,7 @@ impl Competing {
 
     /// Counts a handler that starts (+1) or ends (-1).
     fn handlers(&self, change: isize) {
-        let mut channel = self.channel();
+        let mut channel = lock(&self.channel);
         channel.handlers = channel.handlers.saturating_add_signed(change);
         self.count(&channel, 0);
     }
@@ -92,7 +86,7 @@ impl Delivery for Competing {
         if self.context.injector.second_subscriber_takes() {
             return;
         }
-        let mut channel = self.channel();
+        let mut channel = lock(&self.channel);
         let mut unsent = Some(event);
         while let Some(event) = unsent.take() {
             let Some(sender) = channel.waiting.pop_front() else {

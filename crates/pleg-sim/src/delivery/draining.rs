@@ -5,29 +5,21 @@
 //! subscriber that does not read delays all others until the queue is full. After the last
 //! subscriber has disconnected, the task keeps running and drops the events.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
 use super::{Context, Delivery, Event, QUEUE_CAPACITY};
+use crate::engine::lock;
 
 #[derive(Debug)]
 pub(super) struct Draining {
     queue: mpsc::Sender<Event>,
     /// The first subscriber takes this to start the task.
     drain: Mutex<Option<mpsc::Receiver<Event>>>,
-    subscribers: Arc<Subscribers>,
+    /// In the order of subscription.
+    subscribers: Arc<Mutex<Vec<mpsc::Sender<Event>>>>,
     context: Context,
-}
-
-/// In the order of subscription.
-#[derive(Debug, Default)]
-struct Subscribers(Mutex<Vec<mpsc::Sender<Event>>>);
-
-impl Subscribers {
-    fn lock(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Event>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Draining {
@@ -55,20 +47,16 @@ impl Delivery for Draining {
 
     async fn serve(&self, out: mpsc::Sender<Event>) {
         let count = {
-            let mut subscribers = self.subscribers.lock();
+            let mut subscribers = lock(&self.subscribers);
             subscribers.push(out);
             subscribers.len()
         };
         self.context.count(|counts| counts.subscribers = count);
         if self.context.stop.is_cancelled() {
             // The process has ended, so the stream ends as well.
-            self.subscribers.lock().clear();
+            lock(&self.subscribers).clear();
         }
-        let drain = self
-            .drain
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let drain = lock(&self.drain).take();
         if let Some(queue) = drain {
             let (context, subscribers) = (self.context.clone(), Arc::clone(&self.subscribers));
             self.context.tasks.spawn(async move {
@@ -77,7 +65,7 @@ impl Delivery for Draining {
                     () = send_to_all(queue, &subscribers, &context) => {}
                 }
                 // The streams end with the process.
-                subscribers.lock().clear();
+                lock(&subscribers).clear();
             });
         }
     }
@@ -86,21 +74,21 @@ impl Delivery for Draining {
 /// Sends each event to each subscriber, one after the other, and waits for each.
 async fn send_to_all(
     mut queue: mpsc::Receiver<Event>,
-    subscribers: &Subscribers,
+    subscribers: &Mutex<Vec<mpsc::Sender<Event>>>,
     context: &Context,
 ) {
     while let Some(event) = queue.recv().await {
         context.count(|counts| counts.held = queue.len());
-        let current = subscribers.lock().clone();
+        let current = lock(subscribers).clone();
         let mut delivered = false;
         for subscriber in current {
             if subscriber.send(Arc::clone(&event)).await.is_ok() {
                 delivered = true;
             } else {
-                subscribers.lock().retain(|s| !s.same_channel(&subscriber));
+                lock(subscribers).retain(|s| !s.same_channel(&subscriber));
             }
         }
-        let remaining = subscribers.lock().len();
+        let remaining = lock(subscribers).len();
         context.count(|counts| {
             counts.subscribers = remaining;
             counts.dropped += u64::from(!delivered);

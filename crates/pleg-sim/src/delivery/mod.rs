@@ -12,6 +12,7 @@ mod draining;
 use std::{fmt, sync::Arc};
 
 use pleg_cri::v1::ContainerEventResponse;
+use pleg_node_model::Delivery as Kind;
 use pleg_runtime::clock::Clock;
 use tokio::{
     sync::{mpsc, watch},
@@ -20,7 +21,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{broadcast::Broadcast, competing::Competing, draining::Draining};
-use crate::{fault_profile::Injector, profile::StreamKind};
+use crate::fault_profile::Injector;
 
 /// The queue capacity of containerd 1.7 and CRI-O.
 const QUEUE_CAPACITY: usize = 1000;
@@ -80,17 +81,17 @@ impl Context {
 }
 
 /// Creates the delivery of that kind.
-pub(crate) fn start(kind: StreamKind, context: Context) -> Arc<dyn Delivery> {
+pub(crate) fn start(kind: Kind, context: Context) -> Arc<dyn Delivery> {
     // The subscribers and the queue of the previous process are gone. Its losses remain counted.
     context.counts.send_modify(|counts| {
         counts.subscribers = 0;
         counts.held = 0;
     });
     match kind {
-        StreamKind::Competing => Arc::new(Competing::new(context)),
-        StreamKind::Broadcast => Arc::new(Broadcast::new(context)),
-        StreamKind::Draining => Arc::new(Draining::new(context)),
-        StreamKind::Disabled | StreamKind::Unimplemented => Arc::new(Discard),
+        Kind::OneSubscriber => Arc::new(Competing::new(context)),
+        Kind::AllAndKept => Arc::new(Broadcast::new(context)),
+        Kind::AllOrLost => Arc::new(Draining::new(context)),
+        Kind::Disabled | Kind::Unimplemented => Arc::new(Discard),
     }
 }
 

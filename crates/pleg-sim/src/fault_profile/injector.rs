@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
+use pleg_node_model::GO_ZERO_TIME;
 use pleg_runtime::clock::Clock;
 use tokio::{sync::watch, time::Instant};
 use tonic::{Code, Status};
@@ -17,11 +18,7 @@ use tonic::{Code, Status};
 use super::{
     CallFaultProfile, EventFaultProfile, FaultProfile, Hang, KnobError, Rate, knobs::snake,
 };
-use crate::{
-    id::Rng,
-    profile::{GO_ZERO_TIME, RuntimeProfile},
-    views::Snapshot,
-};
+use crate::{engine::lock, id::Rng, profile::RuntimeProfile, views::Snapshot};
 
 /// The additional size of an event if `oversize.bytes` is not set.
 const DEFAULT_OVERSIZE: usize = 5_000_000;
@@ -89,7 +86,7 @@ impl Injector {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn now(&self) -> Instant {
@@ -228,12 +225,8 @@ impl Injector {
     // === events ===
 
     pub(crate) fn stamp_pause(&self) -> Duration {
-        let mut state = self.state();
-        let pause = state.fault_profile.events.stamp_pause;
-        if !pause.is_zero() {
-            state.count("stamp.pause");
-        }
-        pause
+        let pause = |c: &FaultProfile| Some(c.events.stamp_pause).filter(|p| !p.is_zero());
+        self.value("stamp.pause", pause).unwrap_or_default()
     }
 
     /// Changes an event of a sandbox before it is published.
@@ -316,26 +309,14 @@ impl Injector {
 
     /// Whether a subscriber receives nothing from now on.
     pub(crate) fn mutes(&self) -> bool {
-        let mut state = self.state();
-        let mute = state.fault_profile.events.mute;
-        if mute {
-            state.count("stream.mute");
-        }
-        mute
+        let mute = |c: &FaultProfile| c.events.mute.then_some(());
+        self.value("stream.mute", mute).is_some()
     }
 
     /// Whether a stream that has delivered that many events ends.
     pub(crate) fn ends_after(&self, events: usize) -> bool {
-        let mut state = self.state();
-        let ends = state
-            .fault_profile
-            .events
-            .end_after
-            .is_some_and(|n| events >= n);
-        if ends {
-            state.count("stream.end_after");
-        }
-        ends
+        let end_after = |c: &FaultProfile| c.events.end_after.filter(|n| events >= *n);
+        self.value("stream.end_after", end_after).is_some()
     }
 
     // === lists ===

@@ -10,21 +10,9 @@ async fn status_calls_return_every_field() {
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: s.clone(),
-        verbose: false,
-    };
-    let response = cri
-        .0
-        .pod_sandbox_status(request)
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        (response.timestamp, response.containers_statuses.len()),
-        (0, 0),
-        "containerd fills neither"
-    );
+    let response = cri.sandbox_status(&s).await.unwrap();
+    let filled = (response.timestamp, response.containers_statuses.len());
+    assert_eq!(filled, (0, 0), "containerd fills neither");
     let status = response.status.unwrap();
     assert_eq!(status.metadata, pod_config("p").metadata);
     assert_eq!(status.labels["pod"], "p");
@@ -45,16 +33,8 @@ async fn status_calls_return_every_field() {
         ..Default::default()
     };
     cri.0.update_container_resources(request).await.unwrap();
-    assert_eq!(
-        cri.status(&a)
-            .await
-            .unwrap()
-            .resources
-            .unwrap()
-            .linux
-            .unwrap(),
-        resources
-    );
+    let updated = cri.status(&a).await.unwrap().resources.unwrap();
+    assert_eq!(updated.linux.unwrap(), resources);
 
     let mut host = pod_config("h");
     let namespace_options = v1::NamespaceOption {
@@ -73,32 +53,11 @@ async fn status_calls_return_every_field() {
         config: Some(host),
         runtime_handler: "runc".into(),
     };
-    let h = cri
-        .0
-        .run_pod_sandbox(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .pod_sandbox_id;
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: h,
-        verbose: false,
-    };
-    let status = cri
-        .0
-        .pod_sandbox_status(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .status
-        .unwrap();
-    assert_eq!(
-        (
-            status.network.unwrap().ip.as_str(),
-            status.runtime_handler.as_str()
-        ),
-        ("", "runc")
-    );
+    let h = cri.0.run_pod_sandbox(request).await.unwrap().into_inner();
+    let status = cri.sandbox_status(&h.pod_sandbox_id).await.unwrap();
+    let status = status.status.unwrap();
+    let shown = (status.network.unwrap().ip, &*status.runtime_handler);
+    assert_eq!(shown, (String::new(), "runc"));
     sim.shutdown().await;
 }
 
@@ -109,42 +68,24 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let s = cri.run("p").await;
     let error = cri.try_run("p").await.unwrap_err();
     assert_eq!(error.code(), Code::Unknown);
-    assert!(
-        error
-            .message()
-            .starts_with("failed to reserve sandbox name \"p_default_uid-p_0\""),
-        "{error}"
-    );
+    let reserved = "failed to reserve sandbox name \"p_default_uid-p_0\"";
+    assert!(error.message().starts_with(reserved), "{error}");
 
     let unknown = "0".repeat(64);
-    assert_eq!(
-        cri.status(&unknown).await.unwrap_err().code(),
-        Code::NotFound
-    );
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: unknown.clone(),
-        verbose: false,
-    };
-    assert_eq!(
-        cri.0.pod_sandbox_status(request).await.unwrap_err().code(),
-        Code::NotFound
-    );
-    let request = v1::StartContainerRequest {
-        container_id: unknown.clone(),
-    };
-    assert_eq!(
-        cri.0.start_container(request).await.unwrap_err().code(),
-        Code::NotFound
-    );
+    for missing in [
+        cri.status(&unknown).await.map(drop),
+        cri.sandbox_status(&unknown).await.map(drop),
+        cri.try_start(&unknown).await,
+    ] {
+        assert_eq!(missing.unwrap_err().code(), Code::NotFound);
+    }
     let request = v1::CreateContainerRequest {
         pod_sandbox_id: unknown.clone(),
         config: Some(container_config("a", 0, "")),
         ..Default::default()
     };
-    assert_eq!(
-        cri.0.create_container(request).await.unwrap_err().code(),
-        Code::NotFound
-    );
+    let missing = cri.0.create_container(request).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
     // No error if there is nothing to stop or remove.
     cri.stop(&unknown, 0).await;
     cri.remove(&unknown).await;
@@ -152,10 +93,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     cri.remove_sandbox(&unknown).await;
 
     let a = cri.create_and_start(&s, "a", "").await;
-    let request = v1::StartContainerRequest {
-        container_id: a.clone(),
-    };
-    let again = cri.0.start_container(request).await.unwrap_err();
+    let again = cri.try_start(&a).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
     // `ExecSync` returns the exit code that the command specifies, and sends no event.
     for (command, code) in [("true", 0), ("false", 1), ("sh -c exit 3", 3)] {
@@ -179,10 +117,8 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
         container_id: a,
         ..Default::default()
     };
-    assert_eq!(
-        cri.0.exec_sync(request).await.unwrap_err().message(),
-        "container is in CONTAINER_EXITED state"
-    );
+    let exited = cri.0.exec_sync(request).await.unwrap_err();
+    assert_eq!(exited.message(), "container is in CONTAINER_EXITED state");
     sim.shutdown().await;
 }
 
@@ -198,49 +134,23 @@ async fn pulled_image_is_listed_until_it_is_removed() {
         image: spec.clone(),
         verbose: false,
     };
-    assert!(
-        images
-            .image_status(status.clone())
-            .await
-            .unwrap()
-            .into_inner()
-            .image
-            .is_none()
-    );
+    let unknown = images.image_status(status.clone()).await.unwrap();
+    assert_eq!(unknown.into_inner().image, None);
     let pull = v1::PullImageRequest {
         image: spec.clone(),
         ..Default::default()
     };
-    let image_ref = images
-        .pull_image(pull)
-        .await
-        .unwrap()
-        .into_inner()
-        .image_ref;
-    let image = images
-        .image_status(status)
-        .await
-        .unwrap()
-        .into_inner()
-        .image
-        .unwrap();
-    assert_eq!(image.id, image_ref);
-    let list = images
-        .list_images(v1::ListImagesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(list.images, [image]);
-    images
-        .remove_image(v1::RemoveImageRequest { image: spec })
-        .await
-        .unwrap();
-    let list = images
-        .list_images(v1::ListImagesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(list.images.is_empty());
+    let pulled = images.pull_image(pull).await.unwrap().into_inner();
+    let status = images.image_status(status).await.unwrap().into_inner();
+    let image = status.image.unwrap();
+    assert_eq!(image.id, pulled.image_ref);
+    let all = v1::ListImagesRequest::default();
+    let list = images.list_images(all.clone()).await.unwrap();
+    assert_eq!(list.into_inner().images, [image]);
+    let remove = v1::RemoveImageRequest { image: spec };
+    images.remove_image(remove).await.unwrap();
+    let list = images.list_images(all).await.unwrap();
+    assert!(list.into_inner().images.is_empty());
     sim.shutdown().await;
 }
 

@@ -89,6 +89,17 @@ impl Client {
         Self(RuntimeServiceClient::new(connect(sim).await))
     }
 
+    pub async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
+        let version = self.0.version(v1::VersionRequest::default());
+        Ok(with_timeout(version).await?.into_inner())
+    }
+
+    /// Subscribes; returns with the first event.
+    pub async fn stream(&mut self) -> Result<Stream, Status> {
+        let stream = self.0.get_container_events(v1::GetEventsRequest {});
+        Ok(with_timeout(stream).await?.into_inner())
+    }
+
     pub async fn try_run(&mut self, pod: &str) -> Result<String, Status> {
         self.try_run_as(pod_config(pod)).await
     }
@@ -98,12 +109,8 @@ impl Client {
             config: Some(config),
             ..Default::default()
         };
-        Ok(self
-            .0
-            .run_pod_sandbox(request)
-            .await?
-            .into_inner()
-            .pod_sandbox_id)
+        let sandbox = self.0.run_pod_sandbox(request).await?;
+        Ok(sandbox.into_inner().pod_sandbox_id)
     }
 
     pub async fn run(&mut self, pod: &str) -> String {
@@ -122,18 +129,12 @@ impl Client {
             config: Some(container_config(name, attempt, command)),
             sandbox_config: Some(v1::PodSandboxConfig::default()),
         };
-        with_timeout(self.0.create_container(request))
-            .await
-            .unwrap()
-            .into_inner()
-            .container_id
+        let container = with_timeout(self.0.create_container(request)).await;
+        container.unwrap().into_inner().container_id
     }
 
     pub async fn start(&mut self, id: &str) {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
-        with_timeout(self.0.start_container(request)).await.unwrap();
+        self.try_start(id).await.unwrap();
     }
 
     pub async fn create_and_start(&mut self, sandbox: &str, name: &str, command: &str) -> String {
@@ -154,36 +155,32 @@ impl Client {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_owned(),
         };
-        with_timeout(self.0.remove_container(request))
-            .await
-            .unwrap();
+        let removed = with_timeout(self.0.remove_container(request)).await;
+        removed.unwrap();
     }
 
     pub async fn stop_sandbox(&mut self, id: &str) {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        with_timeout(self.0.stop_pod_sandbox(request))
-            .await
-            .unwrap();
+        let stopped = with_timeout(self.0.stop_pod_sandbox(request)).await;
+        stopped.unwrap();
     }
 
     pub async fn remove_sandbox(&mut self, id: &str) {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        with_timeout(self.0.remove_pod_sandbox(request))
-            .await
-            .unwrap();
+        let removed = with_timeout(self.0.remove_pod_sandbox(request)).await;
+        removed.unwrap();
     }
 
     pub async fn try_start(&mut self, id: &str) -> Result<(), Status> {
         let request = v1::StartContainerRequest {
             container_id: id.to_owned(),
         };
-        with_timeout(self.0.start_container(request))
-            .await
-            .map(drop)
+        let started = with_timeout(self.0.start_container(request)).await;
+        started.map(drop)
     }
 
     pub async fn sandbox_status(
@@ -194,9 +191,8 @@ impl Client {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        Ok(with_timeout(self.0.pod_sandbox_status(request))
-            .await?
-            .into_inner())
+        let status = with_timeout(self.0.pod_sandbox_status(request)).await?;
+        Ok(status.into_inner())
     }
 
     pub async fn status(&mut self, id: &str) -> Result<v1::ContainerStatus, Status> {
@@ -204,33 +200,22 @@ impl Client {
             container_id: id.to_owned(),
             verbose: false,
         };
-        Ok(with_timeout(self.0.container_status(request))
-            .await?
-            .into_inner()
-            .status
-            .unwrap())
+        let status = with_timeout(self.0.container_status(request)).await?;
+        Ok(status.into_inner().status.unwrap())
     }
 
     pub async fn sandboxes(&mut self, filter: v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
-        let request = v1::ListPodSandboxRequest {
-            filter: Some(filter),
-        };
-        with_timeout(self.0.list_pod_sandbox(request))
-            .await
-            .unwrap()
-            .into_inner()
-            .items
+        let filter = Some(filter);
+        let request = v1::ListPodSandboxRequest { filter };
+        let list = with_timeout(self.0.list_pod_sandbox(request)).await;
+        list.unwrap().into_inner().items
     }
 
     pub async fn containers(&mut self, filter: v1::ContainerFilter) -> Vec<v1::Container> {
-        let request = v1::ListContainersRequest {
-            filter: Some(filter),
-        };
-        with_timeout(self.0.list_containers(request))
-            .await
-            .unwrap()
-            .into_inner()
-            .containers
+        let filter = Some(filter);
+        let request = v1::ListContainersRequest { filter };
+        let list = with_timeout(self.0.list_containers(request)).await;
+        list.unwrap().into_inner().containers
     }
 }
 
@@ -290,11 +275,8 @@ impl Events {
         let mut client = Client::connect(sim).await;
         client.0 = client.0.max_decoding_message_size(16 << 20);
         let call = tokio::spawn(async move {
-            let response = client
-                .0
-                .get_container_events(v1::GetEventsRequest {})
-                .await?;
-            Ok(response.into_inner())
+            let stream = client.0.get_container_events(v1::GetEventsRequest {});
+            Ok(stream.await?.into_inner())
         });
         with_timeout(sim.wait_for_subscribers(before + 1)).await;
         Self {
@@ -361,13 +343,7 @@ impl Events {
 
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
 pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
-    let name = |id: &str| {
-        names
-            .iter()
-            .find(|(i, _)| *i == id)
-            .map_or("?", |(_, n)| n)
-            .to_owned()
-    };
+    let name = |id: &str| names.iter().find(|(i, _)| *i == id).map_or("?", |(_, n)| n);
     let kind = match event.container_event_type() {
         Kind::ContainerCreatedEvent => "CREATED",
         Kind::ContainerStartedEvent => "STARTED",

@@ -15,9 +15,8 @@ async fn every_command_has_its_effect() {
     let s = cri.run("p").await;
     let a = cri.create_and_start(&s, "a", "").await;
     let b = cri.create_and_start(&s, "b", "").await;
-    sim.control("drop=50%  swap=#1 pod.uid-p.latency=1s")
-        .await
-        .unwrap();
+    let knobs = sim.control("drop=50%  swap=#1 pod.uid-p.latency=1s");
+    knobs.await.unwrap();
     let shown = sim.control("show").await.unwrap();
     assert_eq!(
         shown,
@@ -27,11 +26,10 @@ async fn every_command_has_its_effect() {
          faults:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
     );
     cri.status(&a).await.unwrap();
+    let shown = sim.control("show").await.unwrap();
     assert!(
-        sim.control("show")
-            .await
-            .unwrap()
-            .ends_with("fired:\n  pod.uid-p.latency 1\n")
+        shown.ends_with("fired:\n  pod.uid-p.latency 1\n"),
+        "{shown}"
     );
     assert_eq!(sim.control("reset").await.unwrap(), "");
     assert!(sim.control("show").await.unwrap().contains("no faults\n"));
@@ -46,9 +44,8 @@ async fn every_command_has_its_effect() {
     sim.control("cut").await.unwrap();
     while let Ok(Some(_)) = events.try_next().await {}
 
-    sim.control("restart kill down=2s starting=1s containers=end:3")
-        .await
-        .unwrap();
+    let restart = sim.control("restart kill down=2s starting=1s containers=end:3");
+    restart.await.unwrap();
     assert_eq!((sim.phase(), sim.held_events()), (Phase::Serving, 0));
     sim.control("down").await.unwrap();
     assert_eq!(sim.phase(), Phase::Down);
@@ -67,63 +64,41 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
-    for (line, part) in [
-        (
-            "explode",
-            "no command \"explode\"; the commands are show, reset",
-        ),
-        ("drop=5% swap=often", "swap=often: not a rate"),
-        (
-            "list.pages=3",
-            "no knob \"list.pages\"; similar: list.empty",
-        ),
-        (
-            "reset down",
-            "reset: unexpected argument \"down\"; usage: reset",
-        ),
-        (
-            "restart now",
-            "restart: unexpected argument \"now\"; usage: restart [kill]",
-        ),
-        ("restart down=5", "\"5\" is not a duration"),
-        (
-            "restart containers=end:x",
-            "\"containers=end:x\" is not valid",
-        ),
-        (
-            "down down=5s",
-            "down: unexpected argument \"down=5s\"; usage: down [kill]",
-        ),
-        ("down starting=2s", "unexpected argument \"starting=2s\""),
-        (
-            "down kill containers=lost",
-            "unexpected argument \"containers=lost\"",
-        ),
-        ("down kill kill", "unexpected argument \"kill\""),
-        ("show all", "show: unexpected argument \"all\""),
-        ("help restart", "help: unexpected argument \"restart\""),
-        ("cut all", "cut: unexpected argument \"all\""),
-        ("up 2s", "up: unexpected argument \"2s\""),
-        ("ready now", "ready: unexpected argument \"now\""),
-        ("exit", "it takes an id and at most one code, not 0"),
-        ("exit zz", "no id begins with \"zz\""),
-        ("exit a b c", "it takes an id and at most one code, not 3"),
-        ("oom", "it takes one id, not 0"),
-        ("kill-sandbox zz", "no id begins with"),
-    ] {
+    // The command => a part of its error.
+    for row in "\
+        explode => no command \"explode\"; the commands are show, reset
+        drop=5% swap=often => swap=often: not a rate
+        list.pages=3 => no knob \"list.pages\"; similar: list.empty
+        reset down => reset: unexpected argument \"down\"; usage: reset
+        restart now => restart: unexpected argument \"now\"; usage: restart [kill]
+        restart down=5 => \"5\" is not a duration
+        restart containers=end:x => \"containers=end:x\" is not valid
+        down down=5s => down: unexpected argument \"down=5s\"; usage: down [kill]
+        down starting=2s => unexpected argument \"starting=2s\"
+        down kill containers=lost => unexpected argument \"containers=lost\"
+        down kill kill => unexpected argument \"kill\"
+        show all => show: unexpected argument \"all\"
+        help restart => help: unexpected argument \"restart\"
+        cut all => cut: unexpected argument \"all\"
+        up 2s => up: unexpected argument \"2s\"
+        ready now => ready: unexpected argument \"now\"
+        exit => it takes an id and at most one code, not 0
+        exit zz => no id begins with \"zz\"
+        exit a b c => it takes an id and at most one code, not 3
+        oom => it takes one id, not 0
+        kill-sandbox zz => no id begins with"
+        .lines()
+    {
+        let (line, part) = row.split_once(" => ").unwrap();
         let error = sim.control(line).await.unwrap_err().to_string();
-        assert!(error.contains(part), "{line}: {error}");
+        assert!(error.contains(part), "{row}: {error}");
     }
     assert_eq!(sim.phase(), Phase::Serving);
     let error = sim.control(&format!("exit {a}")).await.unwrap_err();
     assert!(error.to_string().contains("is not running"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
     assert!(error.to_string().contains("not an exit code"));
-    assert_eq!(
-        sim.fault_profile().to_string(),
-        "",
-        "an invalid command changes nothing"
-    );
+    assert_eq!(sim.fault_profile().to_string(), "", "nothing is changed");
     assert_eq!(sim.control("").await.unwrap(), "");
     sim.shutdown().await;
 }
@@ -134,17 +109,12 @@ async fn control_socket_answers_each_line() {
     let path = dir.path().join("sim.sock.ctl");
     let sim = sim_with_mode(Mode::Crio);
     let serving = sim.serve_control(&path).unwrap();
-    assert!(matches!(
-        sim.serve_control(&path),
-        Err(SimError::InUse { .. })
-    ));
+    let again = sim.serve_control(&path);
+    assert!(matches!(again, Err(SimError::InUse { .. })));
     let mut connection = BufReader::new(UnixStream::connect(&path).await.unwrap());
     let mut send = async |line: &str| {
-        connection
-            .get_mut()
-            .write_all(line.as_bytes())
-            .await
-            .unwrap();
+        let written = connection.get_mut().write_all(line.as_bytes()).await;
+        written.unwrap();
         let mut response = Vec::new();
         loop {
             let mut line = String::new();
@@ -157,10 +127,8 @@ async fn control_socket_answers_each_line() {
         }
     };
     assert_eq!(send("drop=#2 all.hang\n").await, ["ok\n"]);
-    assert_eq!(
-        send("show\n").await[3..],
-        ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"]
-    );
+    let faults = ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"];
+    assert_eq!(send("show\n").await[3..], faults);
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
     assert_eq!(send("reset\n").await, ["ok\n"]);
     // A command that is too long is rejected as a whole, even if its beginning is valid.
@@ -174,9 +142,8 @@ async fn control_socket_answers_each_line() {
     assert_eq!(sim.fault_profile().to_string(), "");
     // A line without a newline is limited in size.
     let mut flood = UnixStream::connect(&path).await.unwrap();
-    with_timeout(flood.write_all(&[b'x'; 200_000]))
-        .await
-        .unwrap();
+    let flooded = with_timeout(flood.write_all(&[b'x'; 200_000]));
+    flooded.await.unwrap();
     let mut start = [0; 6];
     with_timeout(flood.read_exact(&mut start)).await.unwrap();
     assert_eq!(&start, b"error:");

@@ -12,19 +12,9 @@ async fn response_headers_arrive_with_first_event() {
     let sim = sim().build();
     let mut events = Events::subscribe(&sim).await;
     let mut cri = Client::connect(&sim).await;
-    let version = cri
-        .0
-        .version(v1::VersionRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        (
-            version.runtime_name.as_str(),
-            version.runtime_api_version.as_str()
-        ),
-        ("containerd", "v1")
-    );
+    let version = cri.version().await.unwrap();
+    let names = (&*version.runtime_name, &*version.runtime_api_version);
+    assert_eq!(names, ("containerd", "v1"));
     // Every task is idle, and there is no response.
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
     assert!(!events.has_headers());
@@ -61,10 +51,8 @@ async fn events_are_kept_five_minutes_for_next_subscriber() {
     // The two events of the old pod are more than five minutes old.
     let mut events = Events::subscribe(&sim).await;
     let names = [(old.as_str(), "OLD"), (&new, "NEW")];
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        ["CREATED(NEW) READY []", "STARTED(NEW) READY []"]
-    );
+    let of_new = ["CREATED(NEW) READY []", "STARTED(NEW) READY []"];
+    assert_eq!(events.next_as_text(2, &names).await, of_new);
     assert_eq!((sim.held_events(), sim.discarded_events()), (0, 2));
     // The next subscriber gets none of these.
     let mut late = Events::subscribe(&sim).await;
@@ -153,11 +141,8 @@ async fn slow_subscriber_blocks_the_runtime() {
     };
     // 100 in the channel, and a few in transit.
     assert!((50..=52).contains(&pods), "blocked after {pods} pods");
-    assert!(
-        tokio::time::timeout(Duration::from_secs(3600), &mut blocked)
-            .await
-            .is_err()
-    );
+    let hour = tokio::time::timeout(Duration::from_secs(3600), &mut blocked);
+    assert!(hour.await.is_err());
     // Reads still work, and show the pod whose events are blocked.
     let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert_eq!(rows.len(), pods + 1);
@@ -200,12 +185,8 @@ async fn shutdown_of_blocked_runtime_leaves_no_task() {
     with_timeout(sim.shutdown()).await;
     drop(cri);
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    assert_eq!(
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks(),
-        0
-    );
+    let metrics = tokio::runtime::Handle::current().metrics();
+    assert_eq!(metrics.num_alive_tasks(), 0);
 }
 
 #[tokio::test]
@@ -223,9 +204,7 @@ async fn cut_connection_ends_stream_with_error() {
     waiting.next().await;
     // A new connection sees the same node.
     let mut cri = Client::connect(&sim).await;
-    assert_eq!(
-        cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
-        s
-    );
+    let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
+    assert_eq!(rows[0].id, s);
     sim.shutdown().await;
 }

@@ -45,20 +45,15 @@ async fn each_event_goes_to_one_of_two_subscribers() {
         let per_pod = if sim.mode() == Mode::Crio { 1 } else { 2 };
         let mut subjects = Vec::new();
         for events in [&mut one, &mut two] {
-            let mut received = 0;
-            while received < 2 * per_pod {
+            for _ in 0..2 * per_pod {
                 subjects.push(events.next().await.container_id);
-                received += 1;
             }
             assert!(events.is_silent().await, "the other subscriber got these");
         }
         assert_eq!(subjects.len(), per_pod * ids.len());
         for id in &ids {
-            assert_eq!(
-                subjects.iter().filter(|s| *s == id).count(),
-                per_pod,
-                "each once"
-            );
+            let received = subjects.iter().filter(|s| *s == id).count();
+            assert_eq!(received, per_pod, "each once");
         }
         sim.shutdown().await;
     }
@@ -83,10 +78,8 @@ async fn each_dead_subscriber_loses_one_event() {
         "three of four are lost"
     );
     assert!(alive.is_silent().await);
-    assert_eq!(
-        (sim.subscribers(), sim.held_events(), sim.dropped_events()),
-        (1, 0, 0)
-    );
+    let counts = (sim.subscribers(), sim.held_events(), sim.dropped_events());
+    assert_eq!(counts, (1, 0, 0));
     sim.shutdown().await;
 }
 
@@ -165,10 +158,8 @@ async fn crio_loses_events_after_last_subscriber_left() {
     Events::subscribe(&sim).await.disconnect().await;
     let lost = run_pods(&mut cri, 5).await;
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    assert_eq!(
-        (sim.subscribers(), sim.held_events(), sim.dropped_events()),
-        (0, 0, 5)
-    );
+    let counts = (sim.subscribers(), sim.held_events(), sim.dropped_events());
+    assert_eq!(counts, (0, 0, 5));
     let mut events = Events::subscribe(&sim).await;
     let s = cri.run("p").await;
     let received = events.next().await.container_id;
@@ -191,10 +182,7 @@ async fn crio_slow_subscriber_delays_all_others() {
         received += 1;
     }
     assert!(received < 10, "{received}");
-    let (held, lost) = (
-        sim.held_events(),
-        usize::try_from(sim.dropped_events()).unwrap(),
-    );
+    let (held, lost) = (sim.held_events(), sim.dropped_events());
     assert_eq!(held, 1000);
     assert!((90..100).contains(&lost), "{lost}");
     // After it leaves, the others get the remaining events.
@@ -212,11 +200,8 @@ async fn disabled_stream_ends_immediately_with_ok() {
     let sim = sim_with_mode(Mode::CrioDisabled);
     let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let mut stream = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(with_timeout(stream.message()).await.unwrap().is_none());
+    let mut stream = cri.stream().await.unwrap();
+    assert_eq!(with_timeout(stream.message()).await.unwrap(), None);
     assert_eq!((sim.held_events(), sim.subscribers()), (0, 0));
     sim.shutdown().await;
 }
@@ -226,9 +211,7 @@ async fn containerd_1_6_has_no_stream() {
     let sim = sim_with_mode(Mode::Unimplemented);
     let mut cri = Client::connect(&sim).await;
     cri.run("p").await;
-    let rejected = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
-        .await
-        .unwrap_err();
+    let rejected = cri.stream().await.unwrap_err();
     assert_eq!(rejected.code(), Code::Unimplemented);
     assert_eq!(
         rejected.message(),
@@ -254,30 +237,17 @@ async fn streaming_lists_exist_by_version() {
     ] {
         let sim = sim().mode(mode).runtime_version(version).build();
         let mut cri = Client::connect(&sim).await;
-        let sandboxes = cri
-            .0
-            .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default());
-        let sandboxes = with_timeout(sandboxes)
-            .await
-            .map(drop)
-            .map_err(|s| s.code());
-        let containers = cri
-            .0
-            .stream_containers(v1::StreamContainersRequest::default());
-        let containers = with_timeout(containers)
-            .await
-            .map(drop)
-            .map_err(|s| s.code());
-        let expected = if has {
-            Ok(())
-        } else {
-            Err(Code::Unimplemented)
-        };
-        assert_eq!((sandboxes, containers), (expected, expected), "{version}");
-        let response = with_timeout(cri.0.version(v1::VersionRequest::default()))
-            .await
-            .unwrap();
-        assert_eq!(response.into_inner().runtime_version, version);
+        let request = v1::StreamPodSandboxesRequest::default();
+        let sandboxes = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
+        let request = v1::StreamContainersRequest::default();
+        let containers = with_timeout(cri.0.stream_containers(request)).await;
+        let codes = [sandboxes.err(), containers.err()].map(|e| e.map(|status| status.code()));
+        assert_eq!(
+            codes,
+            [(!has).then_some(Code::Unimplemented); 2],
+            "{version}"
+        );
+        assert_eq!(cri.version().await.unwrap().runtime_version, version);
         sim.shutdown().await;
     }
 }
@@ -289,13 +259,10 @@ async fn starting_containerd_fails_every_call() {
     for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
         let sim = sim().mode(Mode::Starting).runtime_version(version).build();
         let mut cri = Client::connect(&sim).await;
-        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default()))
-            .await
-            .unwrap_err();
+        let rejected = cri.version().await.unwrap_err();
         assert_eq!(rejected.code(), code);
         assert_eq!(rejected.message(), "server is not initialized yet");
-        let stream = with_timeout(cri.0.get_container_events(GetEventsRequest {})).await;
-        assert_eq!(stream.unwrap_err().code(), code);
+        assert_eq!(cri.stream().await.unwrap_err().code(), code);
         assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
         assert_eq!(sim.phase(), Phase::Starting);
         sim.ready();
@@ -315,11 +282,8 @@ async fn silent_socket_accepts_and_does_not_respond() {
     let mut byte = [0];
     let mut received = Box::pin(tokio::io::AsyncReadExt::read(&mut raw, &mut byte));
     // Real time: nothing arrives for as long as this waits.
-    assert!(
-        tokio::time::timeout(Duration::from_millis(100), &mut received)
-            .await
-            .is_err()
-    );
+    let silence = tokio::time::timeout(Duration::from_millis(100), &mut received);
+    assert!(silence.await.is_err());
     sim.ready();
     // The server sends its settings first.
     assert_eq!(with_timeout(received).await.unwrap(), 1);
@@ -340,33 +304,21 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         let a = cri.create_and_start(&s, "a", "").await;
         let b = cri.create_and_start(&s, "b", "").await;
         assert!(sim.held_events() > 0);
-        let mut stream = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut stream = cri.stream().await.unwrap();
         for _ in 0..6 {
             with_timeout(stream.message()).await.unwrap().unwrap();
         }
         with_timeout(sim.go_down(termination)).await;
-        assert!(
-            with_timeout(stream.message()).await.is_err(),
-            "the stream does not end with OK"
-        );
-        assert_eq!(
-            path.exists(),
-            termination == Termination::Sigkill,
-            "a killed process leaves its socket file"
-        );
-        let rejected = tokio::net::UnixStream::connect(&path)
-            .await
-            .unwrap_err()
-            .kind();
-        let expected = if termination == Termination::Sigkill {
-            std::io::ErrorKind::ConnectionRefused
-        } else {
-            std::io::ErrorKind::NotFound
+        let end = with_timeout(stream.message()).await;
+        assert!(end.is_err(), "the stream does not end with OK");
+        // A killed process leaves its socket file.
+        let (leaves_file, refusal) = match termination {
+            Termination::Sigkill => (true, std::io::ErrorKind::ConnectionRefused),
+            _ => (false, std::io::ErrorKind::NotFound),
         };
-        assert_eq!(rejected, expected);
+        assert_eq!(path.exists(), leaves_file);
+        let refused = tokio::net::UnixStream::connect(&path).await.unwrap_err();
+        assert_eq!(refused.kind(), refusal);
         assert!(
             sim.kill_container(&a, 3),
             "it exits while there is no process"
@@ -374,21 +326,14 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         with_timeout(sim.wait_for_exit(&a)).await;
         with_timeout(sim.come_up()).await;
         let mut cri = connect_unix(&path).await;
-        let rejected = with_timeout(cri.0.version(v1::VersionRequest::default()))
-            .await
-            .unwrap_err();
+        let rejected = cri.version().await.unwrap_err();
         assert_eq!(rejected.code(), Code::Unavailable);
         sim.ready();
         assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
-        assert_eq!(
-            cri.status(&b).await.unwrap().state(),
-            v1::ContainerState::ContainerRunning
-        );
-        assert_eq!(
-            (sim.held_events(), sim.subscribers()),
-            (0, 0),
-            "queue and subscribers are gone"
-        );
+        let other = cri.status(&b).await.unwrap().state();
+        assert_eq!(other, v1::ContainerState::ContainerRunning);
+        let left = (sim.held_events(), sim.subscribers());
+        assert_eq!(left, (0, 0), "queue and subscribers are gone");
         let mut events = Events::subscribe(&sim).await;
         cri.stop(&b, 0).await;
         assert_eq!(events.next().await.container_id, b);
@@ -416,10 +361,8 @@ async fn crio_graceful_stop_ends_streams_with_ok() {
     drop(request);
     sim.ready();
     let mut cri = Client::connect(&sim).await;
-    assert_eq!(
-        cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
-        s
-    );
+    let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
+    assert_eq!(rows[0].id, s);
     // A killed process does not end its streams with OK.
     let mut events = Events::subscribe(&sim).await;
     cri.run("q").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg_cri::v1::{self, ContainerEventResponse, GetEventsRequest};
+use pleg_cri::v1::{self, ContainerEventResponse};
 use pleg_sim::{FaultProfile, Hang, KnobError, Mode, Rate, Sim};
 use tonic::{Code, Status};
 
@@ -96,22 +96,14 @@ async fn lost_event_is_not_swapped_with_the_one_before() {
 #[tokio::test(start_paused = true)]
 async fn event_carries_missing_or_old_statuses() {
     let [s1, s2, _, a2] = START;
-    assert_eq!(
-        start_events_with("sandbox.nil").await.1[2],
-        "CREATED(A) nil [A:CREATED]"
-    );
-    assert_eq!(
-        start_events_with("containers.empty").await.1[2],
-        "CREATED(A) READY []"
-    );
+    let (_, received) = start_events_with("sandbox.nil").await;
+    assert_eq!(received[2], "CREATED(A) nil [A:CREATED]");
+    let (_, received) = start_events_with("containers.empty").await;
+    assert_eq!(received[2], "CREATED(A) READY []");
     let (raw, received) = start_events_with("containers.hole").await;
     assert_eq!(received[2], "CREATED(A) READY [?:CREATED, A:CREATED]");
-    assert!(
-        raw[2]
-            .containers_statuses
-            .iter()
-            .any(|c| c.id.is_empty() && c.metadata.is_none())
-    );
+    let hole = v1::ContainerStatus::default();
+    assert!(raw[2].containers_statuses.contains(&hole));
     // The first event has no previous one, so cases are counted from the second.
     let (_, received) = start_events_with("freeze").await;
     assert_eq!(received, [s1, s2, START[2], "STARTED(A) READY [A:CREATED]"]);
@@ -134,11 +126,7 @@ async fn timestamp_is_invalid() {
         let (raw, received) = start_events_with(knob).await;
         assert_eq!(received, START, "only the timestamp differs");
         let difference = raw[2].created_at - expected;
-        assert!(
-            (0..1000).contains(&difference),
-            "{knob}: {}",
-            raw[2].created_at
-        );
+        assert!((0..1000).contains(&difference), "{knob}: {difference}");
         assert!((now..now + 1000).contains(&raw[3].created_at));
     }
 }
@@ -159,10 +147,7 @@ async fn statuses_are_older_than_the_timestamp() {
     assert_eq!(received[3].0, "STARTED(A) READY [A:RUNNING]");
     assert_eq!(received[4].0, "STOPPED(A) READY [A:EXITED=1 Error]");
     let ended = cri.status(&a).await.unwrap().finished_at;
-    assert!(
-        received[3].1 > ended,
-        "stamped after the exit that it does not show"
-    );
+    assert!(received[3].1 > ended, "stamped after the exit");
     assert_eq!(sim.fired()["stamp.pause"], 5);
     sim.shutdown().await;
 }
@@ -174,15 +159,8 @@ async fn stream_ends_early_or_is_muted() {
     events.next().await;
     assert!(events.try_next().await.unwrap().is_none(), "a clean end");
     sim.set_knob("stream.end_after=0").unwrap();
-    let mut at_once = with_timeout(cri.0.get_container_events(GetEventsRequest {}))
-        .await
-        .unwrap();
-    assert!(
-        with_timeout(at_once.get_mut().message())
-            .await
-            .unwrap()
-            .is_none()
-    );
+    let mut at_once = cri.stream().await.unwrap();
+    assert_eq!(with_timeout(at_once.message()).await.unwrap(), None);
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
@@ -225,16 +203,9 @@ async fn rate_hits_same_events_for_same_seed() {
 
 // === calls ===
 
-async fn version(cri: &mut Client) -> Result<(), Status> {
-    cri.0.version(v1::VersionRequest::default()).await.map(drop)
-}
-
 async fn listed(cri: &mut Client) -> Result<usize, Status> {
-    let rows = cri
-        .0
-        .list_containers(v1::ListContainersRequest::default())
-        .await?;
-    Ok(rows.into_inner().containers.len())
+    let rows = cri.0.list_containers(v1::ListContainersRequest::default());
+    Ok(rows.await?.into_inner().containers.len())
 }
 
 async fn within(time: Duration, what: impl Future) -> bool {
@@ -244,21 +215,17 @@ async fn within(time: Duration, what: impl Future) -> bool {
 #[tokio::test(start_paused = true)]
 async fn call_is_delayed_or_fails() {
     let (sim, _events, mut cri) = sim_with_knobs(&["version.latency=2s", "all.latency=1s"]).await;
-    assert!(!within(Duration::from_millis(2990), version(&mut cri)).await);
-    assert!(within(Duration::from_millis(3010), version(&mut cri)).await);
+    assert!(!within(Duration::from_millis(2990), cri.version()).await);
+    assert!(within(Duration::from_millis(3010), cri.version()).await);
     assert!(within(Duration::from_millis(1010), listed(&mut cri)).await);
-    assert_eq!(
-        (sim.fired()["version.latency"], sim.fired()["all.latency"]),
-        (2, 4)
-    );
+    let fired = sim.fired();
+    assert_eq!((fired["version.latency"], fired["all.latency"]), (2, 4));
     sim.control("reset").await.unwrap();
     sim.set_knob("version.fail=unavailable@#2").unwrap();
-    version(&mut cri).await.unwrap();
-    assert_eq!(
-        version(&mut cri).await.unwrap_err().code(),
-        Code::Unavailable
-    );
-    version(&mut cri).await.unwrap();
+    cri.version().await.unwrap();
+    let failed = cri.version().await.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    cri.version().await.unwrap();
     assert_eq!(sim.fired()["version.fail"], 1);
     sim.shutdown().await;
 }
@@ -269,18 +236,12 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let (sim, _events, mut cri) = sim_with_knobs(&[]).await;
     sim.set_knob("list_containers.hang=10s").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
-    version(&mut cri).await.unwrap();
+    cri.version().await.unwrap();
     assert!(!within(Duration::from_secs(5), listed(&mut cri)).await);
-    assert!(
-        within(Duration::from_millis(1100), listed(&mut cri)).await,
-        "ten seconds are over"
-    );
+    let after_ten_seconds = within(Duration::from_millis(1100), listed(&mut cri)).await;
+    assert!(after_ten_seconds);
     assert!(within(Duration::from_millis(10), listed(&mut cri)).await);
-    assert_eq!(
-        sim.fired()["list_containers.hang"],
-        2,
-        "each call that hung"
-    );
+    assert_eq!(sim.fired()["list_containers.hang"], 2, "each call");
     // Without a duration, calls hang until the knob is turned off. Then those that waited proceed.
     sim.set_knob("list_containers.hang").unwrap();
     let expected = Some(Hang::On);
@@ -288,10 +249,7 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let mut waiting = Box::pin(async move { listed(&mut cri).await });
     assert!(!within(Duration::from_secs(3600), &mut waiting).await);
     sim.set_knob("drop=5%").unwrap();
-    assert!(
-        is_pending_when_idle(&mut waiting).await,
-        "another knob has no effect"
-    );
+    assert!(is_pending_when_idle(&mut waiting).await, "another knob");
     sim.set_knob("list_containers.hang=off").unwrap();
     assert_eq!(with_timeout(waiting).await.unwrap(), 0);
     sim.shutdown().await;
@@ -311,10 +269,8 @@ async fn calls_that_name_a_pod_hang() {
     assert!(within(Duration::from_millis(10), listed(&mut cri.clone())).await);
     sim.set_knob("pod.*.hang").unwrap();
     assert!(!within(Duration::from_secs(10), sandbox(&q)).await);
-    assert_eq!(
-        (sim.fired()["pod.uid-p.hang"], sim.fired()["pod.*.hang"]),
-        (1, 1)
-    );
+    let fired = sim.fired();
+    assert_eq!((fired["pod.uid-p.hang"], fired["pod.*.hang"]), (1, 1));
     sim.set_fault_profile(FaultProfile::default());
     assert!(within(Duration::from_millis(10), sandbox(&p)).await);
     sim.shutdown().await;
@@ -391,8 +347,8 @@ async fn list_above_message_limit_fails() {
             cri.create(&s, &format!("c{n}"), 0, "").await;
         }
         // Four items: slightly below the limit, and slightly above.
-        sim.set_knob(&format!("list.pad={}", limit / 4 - 1000))
-            .unwrap();
+        let fits = format!("list.pad={}", limit / 4 - 1000);
+        sim.set_knob(&fits).unwrap();
         assert_eq!(listed(&mut cri).await.unwrap(), 4, "{mode}");
         sim.set_knob(&format!("list.pad={}", limit / 4)).unwrap();
         let rejected = listed(&mut cri).await.unwrap_err();
@@ -421,10 +377,8 @@ async fn status_of_existing_id_is_not_found() {
     cri.status(&a).await.unwrap();
     assert_eq!(sim.fired()["status.not_found"], 1);
     sim.set_knob("status.not_found").unwrap();
-    assert_eq!(
-        cri.sandbox_status(&s).await.unwrap_err().code(),
-        Code::NotFound
-    );
+    let missing = cri.sandbox_status(&s).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
     assert_eq!(listed(&mut cri).await.unwrap(), 1, "lists show it");
     sim.shutdown().await;
 }
@@ -443,10 +397,6 @@ async fn invalid_knob_changes_nothing() {
     assert!(events.is_silent().await);
     let rejected = sim.set_knob("duplicate=often");
     assert!(matches!(rejected, Err(KnobError::Value { .. })));
-    assert_eq!(
-        sim.fault_profile(),
-        profile,
-        "an invalid knob changes nothing"
-    );
+    assert_eq!(sim.fault_profile(), profile, "nothing is changed");
     sim.shutdown().await;
 }

@@ -1,5 +1,7 @@
 //! List calls: filters, pages and cost.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::common::{Client, sim, with_timeout};
 use pleg_cri::v1::{
     self, ContainerFilter, ContainerState, ContainerStateValue, PodSandboxFilter, PodSandboxState,
@@ -7,6 +9,25 @@ use pleg_cri::v1::{
 };
 use pleg_sim::Mode;
 use tonic::Code;
+
+fn labels(key: &str, value: &str) -> BTreeMap<String, String> {
+    [(key.to_owned(), value.to_owned())].into()
+}
+
+fn sandbox(id: &str) -> PodSandboxFilter {
+    PodSandboxFilter {
+        id: id.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn container(id: &str, sandbox: &str) -> ContainerFilter {
+    ContainerFilter {
+        id: id.to_owned(),
+        pod_sandbox_id: sandbox.to_owned(),
+        ..Default::default()
+    }
+}
 
 #[tokio::test]
 async fn filtered_list_returns_only_matching_items() {
@@ -18,88 +39,57 @@ async fn filtered_list_returns_only_matching_items() {
     let c = cri.create_and_start(&q, "a", "").await;
     cri.stop_sandbox(&q).await;
 
-    let mut sandboxes = async |filter| {
-        let rows = cri.sandboxes(filter).await;
-        rows.into_iter().map(|r| r.id).collect::<Vec<_>>()
-    };
-    let all = sandboxes(PodSandboxFilter::default()).await;
-    assert_eq!(all.len(), 2);
-    assert!(all.contains(&p) && all.contains(&q));
-    let by_id = PodSandboxFilter {
-        id: q.clone(),
+    let ready = PodSandboxState::SandboxReady.into();
+    let with_state = PodSandboxFilter {
+        state: Some(PodSandboxStateValue { state: ready }),
         ..Default::default()
     };
-    assert_eq!(sandboxes(by_id).await, [q.as_str()]);
-    let state = Some(PodSandboxStateValue {
-        state: PodSandboxState::SandboxReady.into(),
-    });
-    let ready = PodSandboxFilter {
-        state,
-        ..Default::default()
+    let with_label = |id: &str| PodSandboxFilter {
+        label_selector: labels("pod", "q"),
+        ..sandbox(id)
     };
-    assert_eq!(sandboxes(ready).await, [p.as_str()]);
-    let label_selector = [("pod".to_owned(), "q".to_owned())].into();
-    let by_label = PodSandboxFilter {
-        label_selector,
-        ..Default::default()
-    };
-    assert_eq!(sandboxes(by_label.clone()).await, [q.as_str()]);
-    assert!(
-        sandboxes(PodSandboxFilter {
-            id: p.clone(),
-            ..by_label
-        })
-        .await
-        .is_empty()
-    );
-
-    let mut containers = async |filter| {
-        let mut ids: Vec<_> = cri
-            .containers(filter)
-            .await
-            .into_iter()
-            .map(|r| r.id)
-            .collect();
-        ids.sort();
-        ids
-    };
-    let sorted = |mut ids: Vec<String>| {
-        ids.sort();
-        ids
-    };
-    let all = sorted(vec![a.clone(), b.clone(), c.clone()]);
-    assert_eq!(containers(ContainerFilter::default()).await, all);
-    let of_pod = ContainerFilter {
-        pod_sandbox_id: p.clone(),
-        ..Default::default()
-    };
-    assert_eq!(containers(of_pod).await, sorted(vec![a.clone(), b.clone()]));
-    let state = |s: ContainerState| Some(ContainerStateValue { state: s.into() });
-    for (s, id) in [
-        (ContainerState::ContainerRunning, &a),
-        (ContainerState::ContainerCreated, &b),
-        (ContainerState::ContainerExited, &c),
+    for (filter, expected) in [
+        (sandbox(""), &[&p, &q][..]),
+        (sandbox(&q), &[&q]),
+        (with_state, &[&p]),
+        (with_label(""), &[&q]),
+        (with_label(&p), &[]),
     ] {
-        let filter = ContainerFilter {
-            state: state(s),
-            ..Default::default()
-        };
-        assert_eq!(containers(filter).await, [id.as_str()]);
+        let rows = cri.sandboxes(filter.clone()).await.into_iter();
+        let ids: BTreeSet<String> = rows.map(|row| row.id).collect();
+        assert_eq!(
+            ids,
+            expected.iter().map(ToString::to_string).collect(),
+            "{filter:?}"
+        );
     }
-    let label_selector = [("name".to_owned(), "a".to_owned())].into();
-    let by_label = ContainerFilter {
-        label_selector,
+    let with_state = |state: ContainerState| ContainerFilter {
+        state: Some(ContainerStateValue {
+            state: state.into(),
+        }),
         ..Default::default()
     };
-    assert_eq!(
-        containers(by_label.clone()).await,
-        sorted(vec![a.clone(), c.clone()])
-    );
-    let one = ContainerFilter {
-        id: c.clone(),
-        ..by_label
+    let with_label = |id: &str| ContainerFilter {
+        label_selector: labels("name", "a"),
+        ..container(id, "")
     };
-    assert_eq!(containers(one).await, [c.as_str()]);
+    for (filter, expected) in [
+        (container("", ""), &[&a, &b, &c][..]),
+        (container("", &p), &[&a, &b]),
+        (with_state(ContainerState::ContainerRunning), &[&a]),
+        (with_state(ContainerState::ContainerCreated), &[&b]),
+        (with_state(ContainerState::ContainerExited), &[&c]),
+        (with_label(""), &[&a, &c]),
+        (with_label(&c), &[&c]),
+    ] {
+        let rows = cri.containers(filter.clone()).await.into_iter();
+        let ids: BTreeSet<String> = rows.map(|row| row.id).collect();
+        assert_eq!(
+            ids,
+            expected.iter().map(ToString::to_string).collect(),
+            "{filter:?}"
+        );
+    }
     sim.shutdown().await;
 }
 
@@ -109,99 +99,59 @@ async fn list_visits_every_item_with_any_filter() {
     const PODS: u64 = 12;
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
-    let (mut sandbox, mut container) = (String::new(), String::new());
+    let (mut s, mut c) = (String::new(), String::new());
     for n in 0..PODS {
-        sandbox = cri.run(&n.to_string()).await;
-        container = cri.create(&sandbox, "a", 0, "").await;
+        s = cri.run(&n.to_string()).await;
+        c = cri.create(&s, "a", 0, "").await;
     }
-    let uid = ("io.kubernetes.pod.uid".to_owned(), "uid-3".to_owned());
-    let name = ("name".to_owned(), "a".to_owned());
-
+    let unknown = "0".repeat(64);
+    let of_uid = PodSandboxFilter {
+        label_selector: labels("io.kubernetes.pod.uid", "uid-3"),
+        ..Default::default()
+    };
     for (filter, rows) in [
-        (PodSandboxFilter::default(), PODS),
-        (
-            PodSandboxFilter {
-                id: sandbox.clone(),
-                ..Default::default()
-            },
-            1,
-        ),
-        (
-            PodSandboxFilter {
-                label_selector: [uid].into(),
-                ..Default::default()
-            },
-            1,
-        ),
-        (
-            PodSandboxFilter {
-                id: "0".repeat(64),
-                ..Default::default()
-            },
-            0,
-        ),
+        (sandbox(""), PODS),
+        (sandbox(&s), 1),
+        (of_uid, 1),
+        (sandbox(&unknown), 0),
     ] {
         let before = sim.visited_items();
         let listed = cri.sandboxes(filter.clone()).await;
         assert_eq!(listed.len() as u64, rows, "{filter:?}");
         assert_eq!(sim.visited_items() - before, PODS, "{filter:?}");
-        let request = v1::StreamPodSandboxesRequest {
-            filter: Some(filter.clone()),
-        };
+        let filter = Some(filter);
+        let request = v1::StreamPodSandboxesRequest { filter };
         with_timeout(cri.0.stream_pod_sandboxes(request))
             .await
             .unwrap();
-        assert_eq!(sim.visited_items() - before, 2 * PODS, "{filter:?}");
+        assert_eq!(sim.visited_items() - before, 2 * PODS);
     }
+    let of_name = ContainerFilter {
+        label_selector: labels("name", "a"),
+        ..container(&c, &s)
+    };
     for (filter, rows) in [
-        (ContainerFilter::default(), PODS),
-        (
-            ContainerFilter {
-                id: container.clone(),
-                ..Default::default()
-            },
-            1,
-        ),
-        (
-            ContainerFilter {
-                pod_sandbox_id: sandbox.clone(),
-                ..Default::default()
-            },
-            1,
-        ),
-        (
-            ContainerFilter {
-                id: container.clone(),
-                pod_sandbox_id: sandbox.clone(),
-                label_selector: [name].into(),
-                ..Default::default()
-            },
-            1,
-        ),
-        (
-            ContainerFilter {
-                pod_sandbox_id: "0".repeat(64),
-                ..Default::default()
-            },
-            0,
-        ),
+        (container("", ""), PODS),
+        (container(&c, ""), 1),
+        (container("", &s), 1),
+        (of_name, 1),
+        (container("", &unknown), 0),
     ] {
         let before = sim.visited_items();
         let listed = cri.containers(filter.clone()).await;
         assert_eq!(listed.len() as u64, rows, "{filter:?}");
         assert_eq!(sim.visited_items() - before, PODS, "{filter:?}");
-        let request = v1::StreamContainersRequest {
-            filter: Some(filter.clone()),
-        };
+        let filter = Some(filter);
+        let request = v1::StreamContainersRequest { filter };
         with_timeout(cri.0.stream_containers(request))
             .await
             .unwrap();
-        assert_eq!(sim.visited_items() - before, 2 * PODS, "{filter:?}");
+        assert_eq!(sim.visited_items() - before, 2 * PODS);
     }
 
     let before = sim.visited_items();
-    cri.sandbox_status(&sandbox).await.unwrap();
-    cri.status(&container).await.unwrap();
+    cri.sandbox_status(&s).await.unwrap();
+    cri.status(&c).await.unwrap();
     assert_eq!(sim.visited_items(), before, "status calls visit no list");
     sim.shutdown().await;
 }
@@ -237,50 +187,21 @@ async fn unimplemented_streaming_list_visits_no_item_and_fires_no_list_fault() {
 async fn streaming_list_returns_pages_and_no_page_when_empty() {
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
-    let mut pages = cri
-        .0
-        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(
-        with_timeout(pages.message()).await.unwrap().is_none(),
-        "an empty list has no page"
-    );
+    let all = v1::StreamPodSandboxesRequest::default();
+    let empty = cri.0.stream_pod_sandboxes(all.clone()).await.unwrap();
+    let page = with_timeout(empty.into_inner().message()).await;
+    assert_eq!(page.unwrap(), None, "an empty list has no page");
 
     let s = cri.run("p").await;
     cri.create(&s, "a", 0, "").await;
     cri.create(&s, "a", 1, "").await;
-    let mut pages = cri
-        .0
-        .stream_containers(v1::StreamContainersRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        with_timeout(pages.message())
-            .await
-            .unwrap()
-            .unwrap()
-            .containers
-            .len(),
-        2
-    );
-    assert!(with_timeout(pages.message()).await.unwrap().is_none());
-    let mut pages = cri
-        .0
-        .stream_pod_sandboxes(v1::StreamPodSandboxesRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        with_timeout(pages.message())
-            .await
-            .unwrap()
-            .unwrap()
-            .pod_sandboxes[0]
-            .id,
-        s
-    );
+    let pages = cri.0.stream_pod_sandboxes(all).await.unwrap();
+    let page = with_timeout(pages.into_inner().message()).await.unwrap();
+    assert_eq!(page.unwrap().pod_sandboxes[0].id, s);
+    let all = v1::StreamContainersRequest::default();
+    let mut pages = cri.0.stream_containers(all).await.unwrap().into_inner();
+    let page = with_timeout(pages.message()).await.unwrap();
+    assert_eq!(page.unwrap().containers.len(), 2);
+    assert_eq!(with_timeout(pages.message()).await.unwrap(), None);
     sim.shutdown().await;
 }

@@ -42,18 +42,13 @@ async fn second_subscriber_takes_its_share_while_it_is_on() {
 
         sim.control("second_subscriber=50%").await.unwrap();
         let shown = sim.control("show").await.unwrap();
-        assert!(
-            shown.contains("faults:\n  second_subscriber=50%\n"),
-            "{shown}"
-        );
+        let set = "faults:\n  second_subscriber=50%\n";
+        assert!(shown.contains(set), "{shown}");
         run_pods(&mut cri, 10..210).await;
         let left = timestamps(&mut events).await;
         let total = 200 * per_pod;
-        assert_eq!(
-            left.len() + events_taken(&sim),
-            total,
-            "each event goes to one"
-        );
+        let received = left.len() + events_taken(&sim);
+        assert_eq!(received, total, "each event goes to one");
         let percent = 100 * events_taken(&sim) / total;
         assert!((35..65).contains(&percent), "{percent} %");
         assert_eq!((sim.held_events(), sim.dropped_events()), (0, 0));
@@ -103,33 +98,22 @@ async fn second_subscriber_that_takes_everything_leaves_nothing_queued() {
 
 #[tokio::test(start_paused = true)]
 async fn second_subscriber_is_rejected_where_it_takes_nothing() {
-    let mode = |mode| sim().mode(mode);
-    for (sim, why) in [
-        (
-            mode(Mode::Containerd2).build(),
-            "mode containerd-2 (containerd v2.4.0), where every subscriber gets every event",
-        ),
-        (
-            mode(Mode::Crio).runtime_version("1.28.0").build(),
-            "mode crio (cri-o 1.28.0), where every subscriber gets every event",
-        ),
-        (
-            mode(Mode::CrioDisabled).build(),
-            "mode crio-disabled (cri-o 1.36.3), where there is no event stream",
-        ),
-        (
-            mode(Mode::Unimplemented).build(),
-            "mode unimplemented (containerd 1.6.20), where there is no event stream",
-        ),
+    let (to_all, none) = (
+        "every subscriber gets every event",
+        "there is no event stream",
+    );
+    for (mode, version, name, why) in [
+        (Mode::Containerd2, "v2.4.0", "containerd", to_all),
+        (Mode::Crio, "1.28.0", "cri-o", to_all),
+        (Mode::CrioDisabled, "1.36.3", "cri-o", none),
+        (Mode::Unimplemented, "1.6.20", "containerd", none),
     ] {
+        let sim = sim().mode(mode).runtime_version(version).build();
+        let why = &format!("mode {mode} ({name} {version}), where {why}");
         let rejected = sim.set_knob("second_subscriber=50%").unwrap_err();
-        assert_eq!(
-            rejected.to_string(),
-            format!(
-                "second_subscriber has no effect in {why}; use mode containerd-1.7, or mode crio \
-                 with version 1.27 or older"
-            )
-        );
+        let advice = "use mode containerd-1.7, or mode crio with version 1.27 or older";
+        let expected = format!("second_subscriber has no effect in {why}; {advice}");
+        assert_eq!(rejected.to_string(), expected);
         assert!(matches!(rejected, KnobError::Mode { .. }));
         let line = "drop=5% second_subscriber=50%";
         let rejected = sim.control(line).await.unwrap_err().to_string();
@@ -137,7 +121,7 @@ async fn second_subscriber_is_rejected_where_it_takes_nothing() {
         assert_eq!(
             sim.fault_profile(),
             FaultProfile::default(),
-            "no knob was set"
+            "nothing is set"
         );
         sim.set_knob("second_subscriber=off").unwrap();
         sim.shutdown().await;

@@ -19,10 +19,8 @@ async fn socket_is_served_again_after_stop() {
     let sim = sim().build();
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
     let s = connect_unix(&path).await.run("p").await;
-    assert!(matches!(
-        sim.serve_unix(&path, std::future::pending()),
-        Err(SimError::InUse { .. })
-    ));
+    let again = sim.serve_unix(&path, std::future::pending());
+    assert!(matches!(again, Err(SimError::InUse { .. })));
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
@@ -32,10 +30,8 @@ async fn socket_is_served_again_after_stop() {
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let serving = sim.serve_unix(&path, async { drop(ended.await) }).unwrap();
     let mut cri = connect_unix(&path).await;
-    assert_eq!(
-        cri.sandboxes(v1::PodSandboxFilter::default()).await[0].id,
-        s
-    );
+    let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
+    assert_eq!(rows[0].id, s);
     end.send(()).unwrap();
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
@@ -83,11 +79,7 @@ impl Faults for EveryFault {
     }
 
     fn pause_before_stamp(&self, _: &str, kind: Kind) -> Duration {
-        Duration::from_secs(if kind == Kind::ContainerStoppedEvent {
-            1
-        } else {
-            0
-        })
+        Duration::from_secs((kind == Kind::ContainerStoppedEvent).into())
     }
 }
 
@@ -95,36 +87,25 @@ impl Faults for EveryFault {
 async fn faults_in_code_apply_to_calls_and_events() {
     let sim = sim().faults(Arc::new(EveryFault)).build();
     let mut cri = Client::connect(&sim).await;
-    let rejected = cri
-        .0
-        .version(v1::VersionRequest::default())
-        .await
-        .unwrap_err();
+    let rejected = cri.version().await.unwrap_err();
     assert_eq!(rejected.code(), Code::Unavailable);
     let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
     let result = tokio::time::timeout(Duration::from_secs(29), list).await;
     assert!(result.is_err(), "the call takes 30 s");
     let list = cri.0.list_containers(v1::ListContainersRequest::default());
-    assert!(
-        tokio::time::timeout(Duration::from_secs(3600), list)
-            .await
-            .is_err()
-    );
+    let hour = tokio::time::timeout(Duration::from_secs(3600), list);
+    assert!(hour.await.is_err());
 
     let mut events = Events::subscribe(&sim).await;
     let s = cri.run("p").await;
     cri.stop_sandbox(&s).await;
     let names = [(s.as_str(), "S")];
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        ["STOPPED(S) NOTREADY []"; 2]
-    );
+    let stopped = ["STOPPED(S) NOTREADY []"; 2];
+    assert_eq!(events.next_as_text(2, &names).await, stopped);
     cri.remove_sandbox(&s).await;
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        ["DELETED(S) nil []", "STARTED(S) READY []"],
-        "the late event shows the old state"
-    );
+    // The late event shows the old state.
+    let deleted = ["DELETED(S) nil []", "STARTED(S) READY []"];
+    assert_eq!(events.next_as_text(2, &names).await, deleted);
     with_timeout(sim.shutdown()).await;
 }
 
@@ -137,16 +118,12 @@ async fn knobs_are_not_counted_for_events_that_code_decides() {
     let s = cri.run("p").await;
     cri.stop_sandbox(&s).await;
     let names = [(s.as_str(), "S")];
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        ["STOPPED(S) NOTREADY []"; 2]
-    );
+    let stopped = ["STOPPED(S) NOTREADY []"; 2];
+    assert_eq!(events.next_as_text(2, &names).await, stopped);
     assert_eq!(sim.fired().get("duplicate"), None);
     cri.remove_sandbox(&s).await;
-    assert_eq!(
-        events.next_as_text(2, &names).await,
-        ["DELETED(S) nil []"; 2]
-    );
+    let deleted = ["DELETED(S) nil []"; 2];
+    assert_eq!(events.next_as_text(2, &names).await, deleted);
     assert_eq!(sim.fired().get("duplicate"), Some(&1));
     with_timeout(sim.shutdown()).await;
 }
@@ -197,31 +174,21 @@ async fn too_many_pings_close_the_connection() {
     let (mut client, server) = tokio::io::duplex(64 << 10);
     let sim = sim().build();
     sim.serve_stream(server);
-    client
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .await
-        .unwrap();
-    client.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    client.write_all(start).await.unwrap();
     let ping = b"\0\0\x08\x06\0\0\0\0\0 a ping ";
     for _ in 0..3 {
         client.write_all(ping).await.unwrap();
     }
     let mut received = Vec::new();
     let end = client.read_to_end(&mut received);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), end)
-            .await
-            .is_err(),
-        "the connection is still open"
-    );
+    let end = tokio::time::timeout(Duration::from_millis(200), end);
+    assert!(end.await.is_err(), "the connection is still open");
     client.write_all(ping).await.unwrap();
-    with_timeout(client.read_to_end(&mut received))
-        .await
-        .unwrap();
-    assert!(
-        received.ends_with(b"\0\0\0\x0btoo_many_pings"),
-        "{received:?}"
-    );
+    let end = with_timeout(client.read_to_end(&mut received)).await;
+    end.unwrap();
+    let is_goaway = received.ends_with(b"\0\0\0\x0btoo_many_pings");
+    assert!(is_goaway, "{received:?}");
     sim.shutdown().await;
 }
 
@@ -232,9 +199,7 @@ async fn date_of_a_response_is_fixed() {
     let mut client = RuntimeServiceClient::new(connect(&sim).await);
     let request = v1::ListContainersRequest::default();
     let response = with_timeout(client.list_containers(request)).await.unwrap();
-    assert_eq!(
-        response.metadata().get("date").unwrap(),
-        "Thu, 01 Jan 1970 00:00:00 GMT"
-    );
+    let date = response.metadata().get("date").unwrap();
+    assert_eq!(date, "Thu, 01 Jan 1970 00:00:00 GMT");
     sim.shutdown().await;
 }

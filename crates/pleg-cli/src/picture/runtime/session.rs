@@ -45,7 +45,11 @@ pub(crate) async fn collect<T>(
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
     settings.probe_period = PROBE;
-    let (meter, client, endpoint) = (target.meter(), target.client(DEADLINE)?, target.endpoint()?);
+    let (meter, client, endpoint) = (
+        target.meter.clone(),
+        target.client(DEADLINE)?,
+        target.endpoint()?,
+    );
     meter.keep_each();
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
@@ -78,7 +82,7 @@ pub(crate) async fn collect<T>(
     let step = clock.wall_at(Instant::ORIGIN).nanos_since(origin);
     let mut evidence = Evidence {
         endpoint: endpoint.to_string(),
-        simulated: target.is_embedded(),
+        simulated: target.runtime.is_embedded,
         lists,
         statuses: Statuses::new(&calls, &views, problems),
         stream,

@@ -16,12 +16,8 @@ const AGENT: [&str; 3] = ["agent", "--listen", "127.0.0.1:0"];
 async fn logged(format: &str) -> String {
     let sim = Sim::start().await;
     let mut agent = sim.run(&[&AGENT[..], &["-v", "--log-format", format]].concat());
-    loop {
-        let line = agent.message().await.expect("a line");
-        if line.contains("subscribed to the event stream") {
-            break;
-        }
-    }
+    let subscribed = "subscribed to the event stream";
+    while !agent.message().await.expect("a line").contains(subscribed) {}
     let pod = sim.kubelet.run_pod("p\u{202e}\n").await.expect("run");
     let (code, after_ms) = (3, 10);
     let life = Life::Exit { code, after_ms };
@@ -29,10 +25,8 @@ async fn logged(format: &str) -> String {
     started.expect("started");
     loop {
         let line = agent.message().await.expect("a line");
-        assert!(
-            !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
-            "{line:?}"
-        );
+        let is_raw = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(!line.contains(is_raw), "{line:?}");
         if line.contains("container died") {
             return line;
         }
@@ -42,11 +36,12 @@ async fn logged(format: &str) -> String {
 #[tokio::test]
 async fn text_of_a_runtime_is_escaped_and_named() {
     let line = logged("text").await;
-    for part in [
+    let parts = [
         " INFO container died ",
         " name=p\\u{202e}\\u{a} ",
         " exit_code=3 ",
-    ] {
+    ];
+    for part in parts {
         assert!(line.contains(part), "{line}");
     }
 }

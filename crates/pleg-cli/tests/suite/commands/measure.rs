@@ -48,10 +48,8 @@ async fn exit(socket: &Path, ids: &[Id]) {
     for id in ids {
         let line = format!("exit {id} 1\n");
         write.write_all(line.as_bytes()).await.expect("written");
-        assert_eq!(
-            lines.next_line().await.ok().flatten().as_deref(),
-            Some("ok")
-        );
+        let answer = lines.next_line().await.ok().flatten();
+        assert_eq!(answer.as_deref(), Some("ok"));
     }
 }
 

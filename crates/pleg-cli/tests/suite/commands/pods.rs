@@ -2,7 +2,7 @@
 
 use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::run::{Running, Sim, arg};
 use crate::support::pleg;
@@ -33,44 +33,36 @@ async fn json_and_table_contain_every_sandbox_and_container() {
     let pods: Result<Value, _> = end.out.lines().map(serde_json::from_str::<Value>).collect();
     let pods = pods.expect("one object per line");
     for (at, value) in [
-        ("/0/pod/name", Value::from("old")),
-        ("/0/sandboxes/0/state", "NotReady".into()),
-        ("/0/containers", Value::Array(vec![])),
-        ("/1/pod/name", "web".into()),
-        ("/1/pod/uid", "uid-web".into()),
-        ("/1/sandboxes/0/state", "Ready".into()),
+        ("/0/pod/name", json!("old")),
+        ("/0/sandboxes/0/state", json!("NotReady")),
+        ("/0/containers", json!([])),
+        ("/1/pod/name", json!("web")),
+        ("/1/pod/uid", json!("uid-web")),
+        ("/1/sandboxes/0/state", json!("Ready")),
     ] {
         assert_eq!(pods.pointer(at), Some(&value), "{at}: {pods}");
     }
     let as_of = pods[1]["asOf"].as_str().expect("an instant");
     as_of.parse::<jiff::Timestamp>().expect("RFC 3339");
     let containers = pods[1]["containers"].as_array().expect("an array");
-    let shown = |c: &Value| {
-        format!(
-            "{} {} {} {} {}",
-            c["name"], c["state"], c["attempt"], c["exitCode"], c["reason"]
-        )
-    };
-    let mut shown: Vec<String> = containers.iter().map(shown).collect();
-    shown.sort();
-    let expected = [
-        r#""app" "Running" 0 null null"#,
-        r#""job" "Exited" 0 3 "Error""#,
-        r#""later" "Created" 2 null null"#,
-    ];
-    assert_eq!(shown, expected);
+    let fields = ["name", "state", "attempt", "exitCode", "reason"];
+    let shown = |container: &Value| fields.map(|field| container[field].clone());
+    let mut shown: Vec<_> = containers.iter().map(shown).collect();
+    shown.sort_by_key(|fields| fields[0].to_string());
+    let expected = json!([
+        ["app", "Running", 0, null, null],
+        ["job", "Exited", 0, 3, "Error"],
+        ["later", "Created", 2, null, null],
+    ]);
+    assert_eq!(json!(shown), expected);
 
     let end = sim.run(&["pods"]).end().await;
     assert_eq!(end.outcome(), (Some(0), ""));
     assert!(!end.out.contains('\u{1b}'), "no colours in a pipe");
-    let mut lines = end
-        .out
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let heading = lines.next().expect("a heading");
-    assert_eq!(heading, "POD KIND NAME STATE EXIT AGE TRY ID AS OF UID");
-    let lines: Vec<String> = lines.collect();
-    assert_eq!(lines.len(), 5, "two sandboxes, three containers: {lines:?}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = end.out.lines().map(words).collect();
+    assert_eq!(lines[0], "POD KIND NAME STATE EXIT AGE TRY ID AS OF UID");
+    assert_eq!(lines.len(), 6, "two sandboxes, three containers: {lines:?}");
     for (start, end) in [
         ("test/old sandbox NotReady ", " ago uid-old"),
         ("test/web sandbox Ready ", " ago uid-web"),
@@ -87,28 +79,19 @@ async fn json_and_table_contain_every_sandbox_and_container() {
 async fn pods_are_selected_by_namespace_and_labels() {
     let sim = two_pods().await;
     for (args, names) in [
-        (&["-n", "test"][..], &["old", "web"][..]),
-        (&["-n", "other"], &[]),
+        ("-n test", &["old", "web"][..]),
+        ("-n other", &[]),
         (
-            &[
-                "-n",
-                "other",
-                "-n",
-                "test",
-                "-l",
-                "io.kubernetes.pod.uid=uid-web",
-            ],
+            "-n other -n test -l io.kubernetes.pod.uid=uid-web",
             &["web"],
         ),
-        (&["-l", "!io.kubernetes.pod.uid"], &[]),
+        ("-l !io.kubernetes.pod.uid", &[]),
     ] {
-        let end = sim
-            .run(&[&["pods", "-o", "json"], args].concat())
-            .end()
-            .await;
+        let args = ["pods", "-o", "json"].into_iter().chain(args.split(' '));
+        let end = sim.run(&args.collect::<Vec<_>>()).end().await;
         let name = |line| serde_json::from_str::<Value>(line).expect("JSON")["pod"]["name"].clone();
         let shown: Vec<Value> = end.out.lines().map(name).collect();
-        assert_eq!(shown, names, "{args:?}");
+        assert_eq!(shown, names, "{}", end.err);
     }
     let end = sim.run(&["pods", "-n", "other"]).end().await;
     assert_eq!(end.outcome(), (Some(0), "no pods\n"));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use pleg::core::Id;
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
@@ -62,10 +63,7 @@ impl Running {
 
     pub(crate) fn spawn(command: std::process::Command) -> Self {
         let mut command = Command::from(command);
-        let mut child = command
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the command starts");
+        let mut child = command.kill_on_drop(true).spawn().expect("it starts");
         Self {
             out: child.stdout.take().map(BufReader::new),
             err: BufReader::new(child.stderr.take().expect("piped")),
@@ -123,13 +121,9 @@ impl Running {
         let began = clock.now();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let ending = async {
-            let read_out = async {
-                if let Some(open) = &mut self.out {
-                    open.read_to_end(&mut out).await.expect("the output");
-                }
-            };
-            let read_err = self.err.read_to_end(&mut err);
-            let ((), _, status) = tokio::join!(read_out, read_err, self.child.wait());
+            let open = OptionFuture::from(self.out.as_mut().map(|o| o.read_to_end(&mut out)));
+            let (_, _, status) =
+                tokio::join!(open, self.err.read_to_end(&mut err), self.child.wait());
             status.expect("an exit status")
         };
         let ended = tokio::time::timeout(timeout, ending).await;

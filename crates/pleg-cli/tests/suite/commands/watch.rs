@@ -1,40 +1,36 @@
 //! `pleg watch`: its output, and how it ends.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use pleg_tests::kubelet::Life;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::run::{PROMPT, Running, Sim, arg, remove_pod, run_job};
 use crate::support::{TestDir, pleg};
 
+/// Checks that an object of the output has these fields only, with values of the right kind.
 #[track_caller]
-fn object(line: &str) -> Value {
-    let value: Value = serde_json::from_str(line).expect("one JSON object per line");
-    assert!(value.is_object(), "{line}");
-    value
-}
-
-/// Checks the fields of an event and their values.
-#[track_caller]
-fn check_event_fields(event: &Value) {
-    let object = event.as_object().expect("an object");
-    for always in ["time", "type", "pod", "source", "initial"] {
-        assert!(object.contains_key(always), "{event}");
-    }
-    for (key, value) in object {
+fn check_fields(object: &Value) {
+    let is_event = object.get("source").is_some();
+    let fields = object.as_object().expect("an object");
+    let required: &[&str] = match is_event {
+        true => &["time", "type", "pod", "source", "initial"],
+        false => &["time", "type", "pods"],
+    };
+    assert!(
+        required.iter().all(|name| fields.contains_key(*name)),
+        "{object}"
+    );
+    for (name, value) in fields {
         let text = value.as_str().unwrap_or_default();
-        let valid = match &**key {
+        let valid = match &**name {
             "time" => text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok(),
-            "type" => [
-                "ContainerStarted",
-                "ContainerDied",
-                "ContainerRemoved",
-                "ContainerChanged",
-                "PodSync",
-            ]
-            .contains(&text),
+            "type" if is_event => ["PodSync", "ContainerStarted", "ContainerDied"]
+                .into_iter()
+                .chain(["ContainerRemoved", "ContainerChanged"])
+                .any(|known| known == text),
+            "type" => text == "Synced",
+            "pods" => !is_event && value.is_u64(),
             "source" => ["stream", "relist", "inspection"].contains(&text),
             "initial" => value.is_boolean(),
             "pod" => {
@@ -42,29 +38,25 @@ fn check_event_fields(event: &Value) {
                 keys == ["name", "namespace", "uid"]
             }
             "id" => text.len() == 64,
-            "kind" if object.contains_key("name") => text == "container",
+            "kind" if fields.contains_key("name") => text == "container",
             "kind" => text == "sandbox",
             "name" | "reason" => !text.is_empty(),
             "exitCode" => value.is_i64(),
             "latencyMs" => value.as_f64().is_some_and(|ms| ms >= 0.0),
             _ => false,
         };
-        assert!(valid, "{key} of {event}");
+        assert!(valid, "{name} of {object}");
     }
-    assert!(
-        event["type"] == "PodSync" || event["kind"].is_string(),
-        "{event}"
-    );
+    let has_kind = object["kind"].is_string() || object["type"] == "PodSync";
+    assert!(!is_event || has_kind, "{object}");
 }
 
-/// Checks the fields of the record that follows the initial events.
-#[track_caller]
-fn check_synced_fields(record: &Value) {
-    let keys: Vec<&String> = record.as_object().expect("an object").keys().collect();
-    assert_eq!(keys, ["pods", "time", "type"], "{record}");
-    assert_eq!(record["type"], "Synced");
-    let time = record["time"].as_str().expect("text");
-    time.parse::<jiff::Timestamp>().expect("RFC 3339");
+/// The next line, which is an object with valid fields.
+async fn record(watch: &mut Running) -> Value {
+    let line = watch.line().await.expect("a record");
+    let record = serde_json::from_str(&line).expect("one JSON object per line");
+    check_fields(&record);
+    record
 }
 
 #[tokio::test]
@@ -77,72 +69,60 @@ async fn json_is_one_object_per_line() {
     // the events from before the subscribe.
     let mut at_start = Vec::new();
     for _ in 0..2 {
-        let event = object(&watch.line().await.expect("an event"));
-        check_event_fields(&event);
-        assert_eq!(event["source"], "relist", "{event}");
-        assert_eq!(event["initial"], true, "{event}");
-        assert_eq!(event["pod"]["name"], "before", "{event}");
-        assert_eq!(event["pod"]["namespace"], "test", "{event}");
-        assert_eq!(event["pod"]["uid"], "uid-before", "{event}");
+        let event = record(&mut watch).await;
+        assert_eq!(
+            (&event["source"], &event["initial"]),
+            (&"relist".into(), &true.into())
+        );
+        let pod = json!({ "name": "before", "namespace": "test", "uid": "uid-before" });
+        assert_eq!(event["pod"], pod);
         assert!(
             event.get("latencyMs").is_none(),
             "it happened before the start"
         );
-        at_start.push(event);
+        let [kind, what, code, reason] = ["kind", "type", "exitCode", "reason"].map(|k| &event[k]);
+        at_start.push(format!("{kind} {what} {code} {reason}").replace('"', ""));
     }
-    at_start.sort_by_key(|e| e["kind"].to_string());
-    let [job, sandbox] = &at_start[..] else {
-        panic!("two");
-    };
-    assert_eq!(sandbox["type"], "ContainerStarted");
-    assert_eq!(job["type"], "ContainerDied", "it exited before: {job}");
-    assert_eq!(
-        (&job["exitCode"], &job["reason"]),
-        (&3.into(), &"Error".into())
-    );
-
-    let synced = object(&watch.line().await.expect("the end of the initial events"));
-    check_synced_fields(&synced);
-    assert_eq!(synced["pods"], 1);
+    at_start.sort();
+    let existed = [
+        "container ContainerDied 3 Error",
+        "sandbox ContainerStarted null null",
+    ];
+    assert_eq!(at_start, existed);
+    assert_eq!(record(&mut watch).await["pods"], 1, "Synced");
 
     // Later changes.
     let pod = run_job(&sim.kubelet, "during", 5).await;
     let mut events = Vec::new();
     while !events.ends_with(&["ContainerRemoved sandbox".to_owned()]) {
-        let event = object(&watch.line().await.expect("an event"));
-        check_event_fields(&event);
+        let event = record(&mut watch).await;
         let what = format!("{} {}", event["type"], event["kind"]).replace('"', "");
         if what == "ContainerDied container" {
-            assert_eq!(event["exitCode"], 5, "{event}");
-            assert_eq!(event["reason"], "Error", "{event}");
+            assert_eq!(
+                (&event["exitCode"], &event["reason"]),
+                (&5.into(), &"Error".into())
+            );
+            let is_timed = event["source"] != "stream" || event["latencyMs"].is_number();
+            assert!(is_timed, "{event}");
             remove_pod(&sim.kubelet, &pod).await;
         }
-        if what == "ContainerDied container" && event["source"] == "stream" {
-            assert!(event.get("latencyMs").is_some(), "{event}");
-        }
-        assert_eq!(event["pod"]["name"], "during", "{event}");
-        assert_eq!(event["initial"], false, "{event}");
+        assert_eq!(
+            (&event["pod"]["name"], &event["initial"]),
+            (&"during".into(), &false.into())
+        );
         events.push(what);
     }
-    for once in [
-        "ContainerStarted sandbox",
-        "ContainerStarted container",
-        "ContainerDied container",
-        "ContainerDied sandbox",
-        "ContainerRemoved container",
-        "ContainerRemoved sandbox",
-    ] {
-        assert_eq!(
-            events.iter().filter(|t| *t == once).count(),
-            1,
-            "{events:?}"
-        );
+    for what in ["Started", "Died", "Removed"] {
+        for kind in ["sandbox", "container"] {
+            let once = format!("Container{what} {kind}");
+            let count = events.iter().filter(|event| **event == once).count();
+            assert_eq!(count, 1, "{once}: {events:?}");
+        }
     }
     // There are no events, so nothing else ends the command.
     watch.signal("INT").await;
     let end = watch.end().await;
-    assert_eq!(end.outcome(), (Some(130), ""));
-    assert_eq!(end.out, "");
+    assert_eq!((end.outcome(), &*end.out), ((Some(130), ""), ""));
     assert!(end.took < PROMPT, "{:?}", end.took);
 }
 
@@ -152,34 +132,36 @@ async fn control_characters_are_never_printed() {
     let sim = Sim::start().await;
     let (pod_name, name) = ("\u{1b}[31mred", "\u{9b}2J\u{202e}\u{7f}");
     let pod = sim.kubelet.run_pod(pod_name).await.expect("run");
-    sim.kubelet
-        .run(&pod, name, 0, Life::UntilStopped)
-        .await
-        .expect("started");
-    for command in ["watch", "pods"] {
-        for output in ["json", "table"] {
-            let mut args = vec![command, "-o", output];
-            if command == "watch" {
-                args.extend(["--for", "3s"]);
-            }
-            let end = sim.run(&args).end().await;
-            let (code, out) = (end.code(), end.out);
-            assert_eq!(code, Some(0), "{command} {output}: {}", end.err);
-            let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
-            assert!(!out.contains(raw), "{command} {output}: {out:?}");
-            assert!(!end.err.contains(raw), "{:?}", end.err);
-            match output {
-                "json" => {
-                    let objects: Vec<Value> = out.lines().map(object).collect();
-                    let means = objects.iter().any(|o| o["pod"]["name"] == pod_name);
-                    assert!(means, "{out}");
-                    assert!(out.contains("\\u009b2J\\u202e\\u007f"), "{out}");
-                }
-                _ => {
-                    assert!(out.contains("\\u{1b}[31mred"), "{out}");
-                    assert!(out.contains("\\u{9b}2J"), "{out}");
-                }
-            }
+    let started = sim.kubelet.run(&pod, name, 0, Life::UntilStopped).await;
+    started.expect("started");
+    let table = ["\\u{1b}[31mred", "\\u{9b}2J"];
+    let json = ["\\u001b[31mred", "\\u009b2J\\u202e\\u007f"];
+    for (args, parts) in [
+        (&["watch", "--for", "3s"][..], table),
+        (&["watch", "--for", "3s", "-o", "json"], json),
+        (&["pods"], table),
+        (&["pods", "-o", "json"], json),
+    ] {
+        let end = sim.run(args).end().await;
+        assert_eq!(end.code(), Some(0), "{args:?}: {}", end.err);
+        let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(
+            !end.out.contains(raw) && !end.err.contains(raw),
+            "{args:?}: {}",
+            end.out
+        );
+        assert!(
+            parts.iter().all(|part| end.out.contains(part)),
+            "{args:?}: {}",
+            end.out
+        );
+        if args.contains(&"json") {
+            let mut objects = end
+                .out
+                .lines()
+                .map(|l| serde_json::from_str(l).expect("JSON"));
+            let is_meant = |object: Value| object["pod"]["name"] == pod_name;
+            assert!(objects.any(is_meant), "{}", end.out);
         }
     }
 }
@@ -236,15 +218,16 @@ async fn embedded_runtime_has_workload_and_removes_its_socket() {
     let left = || std::fs::read_dir(dir.root()).expect("listed").count();
     let end = watch(&["-o", "json", "--for", "3s"]).end().await;
     assert_eq!(end.outcome(), (Some(0), ""));
-    assert!(end.took >= Duration::from_secs(3), "{:?}", end.took);
-    assert!(end.took < Duration::from_secs(8), "{:?}", end.took);
-    let events: Vec<Value> = end.out.lines().map(object).collect();
-    let (synced, events): (Vec<Value>, Vec<Value>) =
-        events.into_iter().partition(|e| e["type"] == "Synced");
-    assert_eq!(synced.len(), 1, "{}", end.out);
-    synced.iter().for_each(check_synced_fields);
-    events.iter().for_each(check_event_fields);
-    assert!(events.iter().any(|e| e["initial"] == false), "{}", end.out);
+    let seconds = end.took.as_secs();
+    assert!((3..8).contains(&seconds), "{:?}", end.took);
+    let lines = end.out.lines();
+    let records: Vec<Value> = lines
+        .map(|l| serde_json::from_str(l).expect("JSON"))
+        .collect();
+    records.iter().for_each(check_fields);
+    let synced = records.iter().filter(|record| record["type"] == "Synced");
+    assert_eq!(synced.count(), 1, "{}", end.out);
+    assert!(records.iter().any(|e| e["initial"] == false), "{}", end.out);
     assert_eq!(left(), 0);
 
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
@@ -292,16 +275,11 @@ async fn watch_ends_without_error_when_output_is_closed() {
     }
 }
 
-/// A runtime of this machine, which the command finds.
-fn runtime_of_machine() -> Option<&'static str> {
-    let mut known = pleg_cri::well_known().iter().map(|w| w.path);
-    known.find(|path| std::fs::exists(path).is_ok_and(|e| e))
-}
-
 /// Nobody may take simulated pods for real ones.
 #[tokio::test]
 async fn missing_runtime_is_an_error_or_simulated_in_marked_lines() {
-    if let Some(found) = runtime_of_machine() {
+    let mut known = pleg_cri::well_known().iter().map(|known| known.path);
+    if let Some(found) = known.find(|path| std::fs::exists(path).is_ok_and(|exists| exists)) {
         println!("skipped: this machine has {found}");
         return;
     }
@@ -315,29 +293,24 @@ async fn missing_runtime_is_an_error_or_simulated_in_marked_lines() {
     }
     // `script` runs the command on a terminal.
     let on_terminal = async |more: &str| {
-        let mut command = std::process::Command::new("script");
         let line = format!("{} watch --for 3s{more}", env!("CARGO_BIN_EXE_pleg"));
+        let mut command = std::process::Command::new("script");
         command.args(["-qec", &line, "/dev/null"]);
-        command.env_remove("CONTAINER_RUNTIME_ENDPOINT");
         command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .env_remove("CONTAINER_RUNTIME_ENDPOINT")
+            .stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Running::spawn(command).end().await
     };
     let end = on_terminal("").await;
     assert_eq!(end.code(), Some(0), "{}", end.err);
     let mut lines = end.out.lines();
-    assert!(
-        lines.any(|l| l.contains("showing simulated pods")),
-        "{}",
-        end.out
-    );
-    assert!(lines.any(|l| l.contains("watching unix://")), "{}", end.out);
+    for words in ["showing simulated pods", "watching unix://"] {
+        assert!(lines.any(|line| line.contains(words)), "{}", end.out);
+    }
     let pods: Vec<&str> = lines.collect();
     assert!(pods.len() > 2, "{}", end.out);
     let marked = |line: &&str| line.contains("simulated\u{1b}[0m");
     assert!(pods.iter().all(marked), "{}", end.out);
-    let end = on_terminal(" -o json").await;
-    assert_eq!(end.code(), Some(1), "{}", end.out);
+    assert_eq!(on_terminal(" -o json").await.code(), Some(1));
 }

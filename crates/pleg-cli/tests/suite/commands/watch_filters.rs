@@ -8,12 +8,11 @@ use super::run::{Running, Sim, remove_pod, run_job};
 async fn shown(watch: &mut Running, last: &str) -> Vec<String> {
     let mut shown = Vec::new();
     loop {
-        let line = watch.line().await.expect("a record");
-        let record: Value = serde_json::from_str(&line).expect("JSON");
+        let event = watch.event().await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (pod, kind) = (text(&record["pod"]["name"]), text(&record["kind"]));
-        let what = format!("{pod} {kind} {}", text(&record["type"]));
-        if record["source"].is_string() && !what.ends_with("PodSync") {
+        let (pod, kind) = (text(&event["pod"]["name"]), text(&event["kind"]));
+        let what = format!("{pod} {kind} {}", text(&event["type"]));
+        if !what.ends_with("PodSync") {
             shown.push(what.clone());
         }
         if what == last {

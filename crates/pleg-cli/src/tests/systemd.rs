@@ -29,15 +29,12 @@ fn systemd_accepts_the_unit_and_finds_it_hardened() {
     let program = std::env::current_exe().unwrap();
     let unit = read(UNIT).replace("/usr/local/bin/pleg", &program.to_string_lossy());
     fs::write(&file, unit).unwrap();
-    let analyze = || {
+    let analyze = |args: &[&str]| {
         let mut command = Command::new("systemd-analyze");
-        command.env("SYSTEMD_PAGER", "");
-        command
+        succeeds(command.env("SYSTEMD_PAGER", "").args(args).arg(&file))
     };
-    let verified = succeeds(analyze().args(["verify", "--man=no"]).arg(&file));
-    assert_eq!(verified, "", "it has warnings");
+    assert_eq!(analyze(&["verify", "--man=no"]), "", "it has warnings");
     let threshold = format!("--threshold={MOST_EXPOSURE}");
-    let security = ["security", "--offline=yes", "--no-pager", &threshold];
-    let report = succeeds(analyze().args(security).arg(&file));
+    let report = analyze(&["security", "--offline=yes", "--no-pager", &threshold]);
     assert!(report.contains("Overall exposure level"), "{report}");
 }
