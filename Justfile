@@ -31,7 +31,7 @@ test:
 # The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
 [group('test')]
 test-real *ARGS: _static-pods
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=8 --nocapture {{ ARGS }}
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
 # The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
 [group('test')]
