@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_is_from_the_stamp_of_an_event_to_its_arrival() {
+    fn latency_is_from_stamp_to_arrival() {
         let (to, out) = handover();
         let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
         let at = Instant::ORIGIN;

@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Begins the removal, of which containerd 2 sends the event now. `None` if it has begun or the sandbox
+    /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
     /// does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str, now: i64) -> Option<Vec<Due>> {
         let sandbox = self.sandboxes.get_mut(id)?;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_wall_clock_even_if_it_steps_back() {
+    fn times_follow_a_wall_clock_that_steps_back() {
         let mut world = world();
         let (s, _) = world.run_sandbox(pod("a"), String::new(), 1_000).unwrap();
         let (c, _) = world.create_container(&s, container("c"), 500).unwrap();

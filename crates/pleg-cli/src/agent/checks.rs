@@ -152,7 +152,7 @@ impl State<'_> {
     }
 }
 
-/// Lines, some of which come from a runtime.
+/// Lines of text. Some of them come from a runtime.
 fn text(lines: &[String]) -> String {
     lines.iter().map(|line| safe(line) + "\n").collect()
 }

@@ -40,7 +40,7 @@ kubelet --config-dir=/gone.d ; => /gone.d/*.conf cannot be read
 "#;
 
 #[test]
-fn feature_gate_on_command_line_or_in_a_file_is_found() {
+fn feature_gate_of_command_line_or_file_is_found() {
     for row in GATES.trim().lines() {
         let (line, rest) = row.split_once(" ;").unwrap();
         let (config, end) = rest.split_once("=>").unwrap();

@@ -309,7 +309,7 @@ fn has_failed(container: &ContainerStatus) -> bool {
     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
 }
 
-/// The state of a pod without a problem, of which these are the newest containers.
+/// The state of a pod without a problem, by its newest containers.
 fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
     let sandbox = status.sandboxes.first().map(|s| s.state);
     let any = |state: fn(&ContainerState) -> bool| newest.iter().any(|c| state(&c.state));

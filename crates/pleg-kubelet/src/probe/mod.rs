@@ -24,7 +24,7 @@ pub(crate) use state::ProbeTiming;
 pub enum ProbeKind {
     /// Whether the container has started. Until it has, its other probes do not run.
     Startup,
-    /// Whether the container is to be restarted.
+    /// Whether the container must be restarted.
     Liveness,
     /// Whether the container takes requests.
     Readiness,
@@ -38,7 +38,7 @@ pub struct ProbeResults {
     pub started: BTreeSet<String>,
     /// The names of those that are also ready: their readiness probe succeeds, or they have none.
     pub ready: BTreeSet<String>,
-    /// The running containers that are to be stopped, because their startup or liveness probe has
+    /// The running containers that must be stopped, because their startup or liveness probe has
     /// failed.
     pub failed: BTreeMap<Id, ProbeKind>,
 }

@@ -206,7 +206,7 @@ impl Group {
     }
 }
 
-/// The limits of a process, of which this is the text of `/proc/PID/cgroup`, with the counts since each group exists.
+/// The limits of a process, found by the text of its `/proc/PID/cgroup`. The counts began when each group was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
     let limits = CONTROLLERS.iter().flat_map(|controller| {
         let group = Group::find(files, text, controller.name);

@@ -29,7 +29,7 @@ fn found(kind: &Kind, summary: &str, next: &str, rows: Vec<Row>) -> Option<Findi
     Some(finding.because_of(lines))
 }
 
-/// The rows about those of which there is a line.
+/// The rows about those members that have a line.
 fn rows(all: &[Member], calls: &Calls, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
     let rows = all.iter().filter_map(|member| {
         let line = line(member)?;

@@ -14,8 +14,7 @@ use super::{HostTarget, disks, host_files, rounded};
 use crate::kubelet::Kubelet;
 use crate::proc::{Blocked, Open, Proc, Process};
 
-/// One of so many looks at the host reads all threads of a shim, and each process that has nothing to do with pods: to read all of
-/// them each time costs more than everything else.
+/// One of so many looks at the host reads all threads of a shim: to read them each time costs more than everything else.
 const SLICES: u32 = 10;
 /// A thread that blocks in the kernel adds up to 0.4 to the load of a minute in half a minute. Then all are read, unless the load
 /// changes as much by itself.
@@ -79,11 +78,6 @@ impl Seen {
     fn is_blocked(&self) -> bool {
         self.blocked.is_some() || !self.threads.is_empty()
     }
-
-    /// Returns true if nothing is expected to follow from it: it has nothing to do with pods, or is the process that keeps a sandbox.
-    fn is_quiet(&self) -> bool {
-        (self.role.is_none() || self.process.name == "pause") && !self.is_blocked()
-    }
 }
 
 impl Sample {
@@ -112,12 +106,8 @@ impl Sample {
         let is_due = |pid: u32| all || pid.wrapping_add(sample.number).is_multiple_of(SLICES);
         let processes = proc.pids()?.filter_map(|pid| {
             let known = before.processes.get(&pid);
-            let aside = |seen: &&Seen| seen.is_quiet() && daemon != Some(pid);
-            let process = match known.filter(aside) {
-                Some(seen) if !is_due(pid) => seen.process.clone(),
-                // It may end at any time.
-                _ => proc.process(pid)?,
-            };
+            // It may end at any time, and another process may have its PID then.
+            let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
             let role = role.filter(|role| **role != Role::Child);

@@ -227,7 +227,7 @@ mod tests {
         [PodView::new(Arc::new(status), None, None)]
     }
 
-    /// The codes of the findings, each of which names the pod.
+    /// The codes of the findings that name the pod.
     fn found(before: &[PodView], after: &[PodView]) -> Vec<&'static str> {
         let found = Vec::from_iter(check(&Pods::new(before, after, NOW)));
         assert!(found.iter().all(|f| f.summary.contains("shop/cart")));

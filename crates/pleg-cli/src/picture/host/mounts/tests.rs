@@ -90,7 +90,7 @@ async fn mount_that_does_not_answer_is_found_and_others_answer() {
 }
 
 #[tokio::test]
-async fn number_of_mounts_is_limited_and_a_program_that_fails_is_named() {
+async fn mounts_are_limited_and_failed_program_is_named() {
     let host = FakeHost::new();
     let lines = (0..MOST + 10).map(|n| format!("1 1 0:1 / /m{n} rw - fuse.x x rw\n"));
     host.write("proc/1/mountinfo", &lines.collect::<String>());

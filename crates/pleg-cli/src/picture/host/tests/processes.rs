@@ -185,29 +185,31 @@ fn helper_that_runs_for_long_is_found() {
     assert_eq!(found().len(), 0, "they are young");
 }
 
-/// What nothing is expected of is read in turns, unless a thread seems to block or a call is slow.
+/// They are read in turns, unless a thread seems to block or a call is slow. All processes are read at each look.
 #[test]
-fn calm_host_is_read_in_part_but_its_pods_always() {
+fn threads_of_shims_are_read_when_something_may_block() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    for row in [
-        "0.60 false TS",
-        "0.80 false TT",
-        "2.80 false TS",
-        "0.60 true TT",
-    ] {
-        let [load, thorough, expected] = row.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("{row}");
-        };
+    let cases = [
+        ("0.60", false, 0),
+        ("0.80", false, 1),
+        ("2.80", false, 0),
+        ("0.60", true, 1),
+    ];
+    for (load, thorough, expected) in cases {
         let take = |load: &str, state, before: &Sample| {
             host.write("proc/loadavg", load);
-            set(&host, &format!("11 app {state} 10, 20 bash {state} 1"));
-            Sample::take(&host.target(), None, thorough == "true", before).unwrap()
+            host.thread(10, 12, state, 0, "nfs_wait");
+            set(&host, &format!("20 bash {state} 1"));
+            Sample::take(&host.target(), None, thorough, before).unwrap()
         };
         let before = take("0.50 0 0 1/100 9", 'S', &Sample::default());
-        let after = take(load, 'T', &before);
-        let states = [11, 20].map(|pid| after.processes[&pid].process.state);
-        assert_eq!(String::from_iter(states), expected, "{row}");
+        let after = take(load, 'D', &before);
+        let shown = (
+            after.processes[&20].process.state,
+            after.processes[&10].threads.len(),
+        );
+        assert_eq!(shown, ('D', expected), "load {load}");
     }
 }
 
