@@ -14,7 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- just capture -->\n```text\n).*?(```\n<!-- end -->)", re.DOTALL)
 SOCKET = "/tmp/cri.sock"
-WIDTH, HEIGHT = 100, 26
+# With fewer lines `pleg top` shortens its header.
+WIDTH, HEIGHT = 100, 20
 SECONDS = 60
 
 
