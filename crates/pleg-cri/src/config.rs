@@ -27,8 +27,9 @@ pub struct CriConfig {
     /// Lists are made in one call each, as in the kubelet, although the runtime may have streaming
     /// lists. Default: false.
     pub unary_lists: bool,
-    /// Every status in an event is decoded. Otherwise it is only that of the id that the event is about, and what identifies
-    /// its pod: the generator uses nothing else, and the other statuses are most of the work. Default: false.
+    /// Every status in an event is decoded in full. Otherwise an event has the status of its subject alone, without
+    /// labels, annotations and image, and the identity of the pod: the generator uses nothing else, and the rest is
+    /// most of the work. Default: false.
     pub whole_events: bool,
 }
 
@@ -88,7 +89,7 @@ impl CriConfig {
         self
     }
 
-    /// Decodes every status in an event.
+    /// Decodes every status in an event, with labels and annotations.
     #[must_use]
     pub const fn with_whole_events(mut self) -> Self {
         self.whole_events = true;

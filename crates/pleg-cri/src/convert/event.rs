@@ -3,12 +3,16 @@
 use std::str::{Utf8Error, from_utf8};
 
 use pleg_runtime::core::{
-    EventType, Identity, Kind, Labels, Report, ReportedState, RuntimeEvent, SandboxDetails,
+    ContainerDetails, EventType, Identity, Kind, Report, ReportedState, RuntimeEvent,
+    SandboxDetails,
 };
 use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::{container_report, id, kept, non_empty, sandbox_status};
+use super::{
+    POD_NAME, POD_NAMESPACE, POD_UID, container_identity, container_state_or_unknown,
+    container_status, exit_code, id, kept, non_empty, sandbox_status, text, time_unless_zero,
+};
 use crate::metrics::Irregular;
 use crate::v1;
 
@@ -19,7 +23,7 @@ pub enum EventError {
     /// It is not a message.
     #[error("a status in an event is malformed: {0}")]
     Message(#[from] DecodeError),
-    /// A label is not a text.
+    /// A label that names the pod is not a text.
     #[error("a label in an event is malformed: {0}")]
     Label(#[from] Utf8Error),
 }
@@ -49,8 +53,7 @@ struct BriefStatus {
     metadata: Bytes,
 }
 
-/// The status of a container in an event: [`v1::ContainerStatus`] without the mounts. Keys and values of labels
-/// are parts of the message, because copies of them take a third of the work.
+/// What a lifecycle needs of the status of a container in an event: some fields of [`v1::ContainerStatus`].
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]
@@ -67,37 +70,27 @@ struct EventStatus {
     finished_at: i64,
     #[prost(int32, tag = "7")]
     exit_code: i32,
-    #[prost(message, optional, tag = "8")]
-    image: Option<v1::ImageSpec>,
-    #[prost(string, tag = "9")]
-    image_ref: String,
     #[prost(string, tag = "10")]
     reason: String,
     #[prost(string, tag = "11")]
     message: String,
     #[prost(message, repeated, tag = "12")]
-    labels: Vec<Pair>,
-    #[prost(message, repeated, tag = "13")]
-    annotations: Vec<Pair>,
-    #[prost(string, tag = "15")]
-    log_path: String,
-    #[prost(message, optional, tag = "16")]
-    resources: Option<v1::ContainerResources>,
-    #[prost(string, tag = "17")]
-    image_id: String,
+    labels: Vec<Label>,
 }
 
-/// A label or an annotation.
+/// A label. Its texts are parts of the message, because copies of them take a third of the work.
 #[derive(Clone, PartialEq, Message)]
-struct Pair {
+struct Label {
     #[prost(bytes = "bytes", tag = "1")]
     key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     value: Bytes,
 }
 
-/// Converts a message of the event stream. `None` if it has no id. Unless `whole`, only the status of that id is decoded,
-/// and the identity of its pod.
+/// Converts a message of the event stream. `None` if it has no id.
+///
+/// Unless `whole`, the result has only the status of that id, and the identity of its pod. A container status then lacks
+/// labels, annotations, image, log path and resources: lists and status calls bring them.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
@@ -108,9 +101,11 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     let kind = event_type(event.kind);
     let mut containers = Vec::new();
     for encoded in event.containers {
-        if whole || BriefStatus::decode(&*encoded)?.id == id.as_str() {
-            // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-            containers.extend(container_status(EventStatus::decode(encoded)?)?);
+        // Quirk `empty container statuses`: elements without an id (cri-o#9663).
+        if whole {
+            containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
+        } else if BriefStatus::decode(&*encoded)?.id == id.as_str() {
+            containers.extend(brief_status(EventStatus::decode(encoded)?)?);
         }
     }
     let sandbox = match event.sandbox {
@@ -135,32 +130,21 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     Ok(Some(converted))
 }
 
-fn container_status(status: EventStatus) -> Result<Option<Report>, EventError> {
-    let (labels, annotations) = (labels(&status.labels)?, labels(&status.annotations)?);
-    let status = v1::ContainerStatus {
-        id: status.id,
-        metadata: status.metadata,
-        state: status.state,
-        created_at: status.created_at,
-        started_at: status.started_at,
-        finished_at: status.finished_at,
-        exit_code: status.exit_code,
-        image: status.image,
-        image_ref: status.image_ref,
-        reason: status.reason,
-        message: status.message,
-        log_path: status.log_path,
-        resources: status.resources,
-        image_id: status.image_id,
-        ..v1::ContainerStatus::default()
-    };
-    Ok(container_report(status, labels, annotations))
-}
-
-fn labels(pairs: &[Pair]) -> Result<Labels, Utf8Error> {
-    let pairs = pairs.iter();
-    let texts = pairs.map(|pair| Ok((from_utf8(&pair.key)?, from_utf8(&pair.value)?)));
-    Ok(kept(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
+fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
+    let pod = [POD_UID, POD_NAME, POD_NAMESPACE];
+    let pod = |label: &&Label| pod.iter().any(|key| *label.key == *key.as_bytes());
+    let labels = status.labels.iter().filter(pod);
+    let labels = labels.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
+    let labels = kept(labels.collect::<Result<Vec<_>, Utf8Error>>()?.into_iter());
+    let identity = container_identity(status.metadata, &labels, status.created_at);
+    let shown = container_state_or_unknown(status.state);
+    let mut details = ContainerDetails::default();
+    details.started_at = time_unless_zero(status.started_at);
+    details.finished_at = time_unless_zero(status.finished_at);
+    details.exit_code = exit_code(shown, status.exit_code);
+    details.reason = text(status.reason);
+    details.message = text(status.message);
+    Ok(id(status.id).map(|id| Report::new(id, shown, identity, details)))
 }
 
 /// The pod of a container whose status an event contains.
