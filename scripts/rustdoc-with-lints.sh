@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# rustdoc for `cargo test` (as RUSTDOC): builds the docs of a crate with warnings denied, then runs its examples.
+# `cargo doc` denies the same, but checks every dependency once more.
+set -euo pipefail
+args=()
+skip=0
+for arg in "$@"; do
+    if ((skip)); then
+        skip=0
+        continue
+    fi
+    case $arg in
+    --test) ;;
+    --test-run-directory | --test-args) skip=1 ;;
+    *) args+=("$arg") ;;
+    esac
+done
+docs=$(mktemp -d)
+trap 'rm -rf "$docs"' EXIT
+rustdoc "${args[@]}" --out-dir "$docs" -Dwarnings
+rustdoc "$@"
