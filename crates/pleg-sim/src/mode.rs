@@ -27,10 +27,10 @@ pub enum Mode {
     CrioDisabled,
     /// containerd 1.6: no event stream.
     Unimplemented,
-    /// containerd during startup: every call fails until [`Sim::ready`](crate::Sim::ready).
+    /// containerd during startup: every call fails until the control command `ready`.
     Starting,
-    /// CRI-O during startup: the socket accepts connections and does not respond until
-    /// [`Sim::ready`](crate::Sim::ready).
+    /// CRI-O during startup: the socket accepts connections and does not respond until the control
+    /// command `ready`.
     Silent,
 }
 
@@ -49,40 +49,65 @@ impl Mode {
     /// The name that [`Mode::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Containerd17 => "containerd-1.7",
-            Self::Containerd2 => "containerd-2",
-            Self::Crio => "crio",
-            Self::CrioDisabled => "crio-disabled",
-            Self::Unimplemented => "unimplemented",
-            Self::Starting => "starting",
-            Self::Silent => "silent",
-        }
+        self.texts().0
     }
 
     /// A description of one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Containerd17 => "each event goes to one subscriber; a dead one loses an event",
-            Self::Containerd2 => "every subscriber gets every event; a slow one blocks the runtime",
-            Self::Crio => "no events for the removal of a pod; unread events are lost",
-            Self::CrioDisabled => "CRI-O's default: the event stream ends immediately with OK",
-            Self::Unimplemented => "containerd 1.6: no event stream",
-            Self::Starting => "containerd during startup: every call fails until `ctl ready`",
-            Self::Silent => "CRI-O during startup: no call is answered until `ctl ready`",
-        }
+        self.texts().1
     }
 
     /// The version of the runtime if none is configured.
     #[must_use]
     pub const fn default_version(self) -> &'static str {
+        self.versions().2
+    }
+
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Containerd17 => "1.7.24",
-            Self::Containerd2 | Self::Starting => "v2.4.0",
-            Self::Crio | Self::CrioDisabled | Self::Silent => "1.36.3",
-            Self::Unimplemented => "1.6.20",
+            Self::Containerd17 => (
+                "containerd-1.7",
+                "each event goes to one subscriber; a dead one loses an event",
+            ),
+            Self::Containerd2 => (
+                "containerd-2",
+                "every subscriber gets every event; a slow one blocks the runtime",
+            ),
+            Self::Crio => (
+                "crio",
+                "no events for the removal of a pod; unread events are lost",
+            ),
+            Self::CrioDisabled => (
+                "crio-disabled",
+                "CRI-O's default: the event stream ends immediately with OK",
+            ),
+            Self::Unimplemented => ("unimplemented", "containerd 1.6: no event stream"),
+            Self::Starting => (
+                "starting",
+                "containerd during startup: every call fails until `ctl ready`",
+            ),
+            Self::Silent => (
+                "silent",
+                "CRI-O during startup: no call is answered until `ctl ready`",
+            ),
         }
+    }
+
+    /// From (inclusive), to (exclusive), default.
+    const fn versions(self) -> (Version, Version, &'static str) {
+        match self {
+            Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0), "1.7.24"),
+            Self::Containerd2 => (Version(2, 0, 0), NEWEST, "v2.4.0"),
+            Self::Crio => (Version(1, 26, 0), NEWEST, "1.36.3"),
+            Self::CrioDisabled | Self::Silent => (Version(1, 20, 0), NEWEST, "1.36.3"),
+            Self::Unimplemented => (Version(1, 5, 0), Version(1, 7, 0), "1.6.20"),
+            Self::Starting => (Version(1, 7, 0), NEWEST, "v2.4.0"),
+        }
+    }
+
+    pub(crate) const fn is_crio(self) -> bool {
+        matches!(self, Self::Crio | Self::CrioDisabled | Self::Silent)
     }
 
     /// Checks that the version of the runtime belongs to this mode.
@@ -91,46 +116,33 @@ impl Mode {
     ///
     /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
-        let (from, to) = self.range();
-        match Version::parse(text) {
-            Some(version) if from <= version && version < to => Ok(()),
-            _ => Err(SimError::Version {
-                version: text.to_owned(),
-                mode: self,
-                wanted: self.wanted(),
-            }),
+        let (from, to, default) = self.versions();
+        let version = Version::parse(text);
+        if version.is_some_and(|version| from <= version && version < to) {
+            return Ok(());
         }
+        let name = if self.is_crio() {
+            "CRI-O"
+        } else {
+            "containerd"
+        };
+        let until = match to {
+            NEWEST => "or later".to_owned(),
+            to => format!("to before {to}"),
+        };
+        Err(SimError::Version {
+            version: text.to_owned(),
+            mode: self,
+            wanted: format!("{name} {from} {until}, such as {default}"),
+        })
     }
 
     /// The version that selects the profile: the given one, or the nearest one that belongs to the
     /// mode; the default if the text is not a version.
     pub(crate) fn version(self, text: &str) -> Version {
-        let (from, to) = self.range();
-        let parsed = Version::parse(text).or_else(|| Version::parse(self.default_version()));
+        let (from, to, default) = self.versions();
+        let parsed = Version::parse(text).or_else(|| Version::parse(default));
         parsed.unwrap_or(from).clamp(from, to)
-    }
-
-    /// From (inclusive), to (exclusive).
-    const fn range(self) -> (Version, Version) {
-        match self {
-            Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0)),
-            Self::Containerd2 => (Version(2, 0, 0), NEWEST),
-            Self::Crio => (Version(1, 26, 0), NEWEST),
-            Self::CrioDisabled | Self::Silent => (Version(1, 20, 0), NEWEST),
-            Self::Unimplemented => (Version(1, 5, 0), Version(1, 7, 0)),
-            Self::Starting => (Version(1, 7, 0), NEWEST),
-        }
-    }
-
-    const fn wanted(self) -> &'static str {
-        match self {
-            Self::Containerd17 => "containerd 1.7, such as 1.7.24",
-            Self::Containerd2 => "containerd 2.0 or later, such as v2.0.1",
-            Self::Crio => "CRI-O 1.26 or later, such as 1.31.0",
-            Self::CrioDisabled | Self::Silent => "CRI-O 1.20 or later, such as 1.31.0",
-            Self::Unimplemented => "containerd 1.5 or 1.6, such as 1.6.20",
-            Self::Starting => "containerd 1.7 or later, such as 1.7.24",
-        }
     }
 }
 

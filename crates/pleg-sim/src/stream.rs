@@ -9,7 +9,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, codegen::BoxStream};
 
-use crate::{delivery::Event, engine::Engine, error::CallError, lists};
+use crate::{delivery::Event, engine::Engine, error::CallError, fault_profile::Value, lists};
 
 /// One subscription. The runtime notices that it was dropped when it sends the next event.
 struct Subscription {
@@ -65,13 +65,19 @@ enum Next {
 impl Subscription {
     async fn next(&mut self) -> Next {
         loop {
-            if self.engine.injector.ends_after(self.delivered) {
+            let ends = |value: Value| value.number().filter(|n| self.delivered >= *n);
+            if self
+                .engine
+                .injector
+                .value("stream.end_after", ends)
+                .is_some()
+            {
                 return Next::End;
             }
             let Some(event) = self.events.recv().await else {
                 return Next::ProcessEnded;
             };
-            self.mute = self.mute || self.engine.injector.mutes();
+            self.mute = self.mute || self.engine.injector.is_on("stream.mute");
             if !self.mute {
                 self.delivered += 1;
                 return Next::Event(event);

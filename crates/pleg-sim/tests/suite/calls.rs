@@ -69,7 +69,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let error = cri.try_run("p").await.unwrap_err();
     assert_eq!(error.code(), Code::Unknown);
     let reserved = "failed to reserve sandbox name \"p_default_uid-p_0\"";
-    assert!(error.message().starts_with(reserved), "{error}");
+    assert!(error.message().starts_with(reserved) && error.message().contains(&s));
 
     let unknown = "0".repeat(64);
     for missing in [
@@ -95,6 +95,22 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let a = cri.create_and_start(&s, "a", "").await;
     let again = cri.try_start(&a).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
+    let request = |sandbox: &str, name| v1::CreateContainerRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+        config: Some(container_config(name, 0, "")),
+        ..Default::default()
+    };
+    let taken = cri.0.create_container(request(&s, "a")).await.unwrap_err();
+    let reserved = "failed to reserve container name \"a_p_default_uid-p_0\"";
+    assert!(taken.message().starts_with(reserved) && taken.message().contains(&a));
+    let q = cri.run("q").await;
+    let b = cri.create(&q, "b", 0, "").await;
+    cri.stop_sandbox(&q).await;
+    let not_ready = format!("sandbox container {q:?} is not running");
+    let refused = cri.try_start(&b).await.unwrap_err();
+    assert_eq!(refused.message(), not_ready);
+    let refused = cri.0.create_container(request(&q, "c")).await.unwrap_err();
+    assert_eq!(refused.message(), not_ready);
     // `ExecSync` returns the exit code that the command specifies, and sends no event.
     for (command, code) in [("true", 0), ("false", 1), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {

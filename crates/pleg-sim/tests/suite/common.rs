@@ -13,6 +13,7 @@ use std::{
 use hyper_util::rt::TokioIo;
 use pleg_cri::v1::{
     self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
+    runtime_service_server::RuntimeService as _,
 };
 use pleg_sim::{Mode, Sim, SimBuilder};
 use tokio::io::DuplexStream;
@@ -271,7 +272,7 @@ pub struct Events {
 impl Events {
     /// Subscribes on a separate connection, and waits until the runtime has registered it.
     pub async fn subscribe(sim: &Sim) -> Self {
-        let before = sim.subscribers();
+        let before = sim.counts().subscribers;
         let mut client = Client::connect(sim).await;
         client.0 = client.0.max_decoding_message_size(16 << 20);
         let call = tokio::spawn(async move {
@@ -339,6 +340,18 @@ impl Events {
         self.call.abort();
         let _ = self.call.await;
     }
+}
+
+/// A subscriber that does not read, without the buffers of a connection.
+pub async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
+    let (service, before) = (sim.service(), sim.counts().subscribers);
+    let task = tokio::spawn(async move {
+        let request = tonic::Request::new(v1::GetEventsRequest {});
+        let _stream = service.get_container_events(request).await;
+        std::future::pending::<()>().await;
+    });
+    with_timeout(sim.wait_for_subscribers(before + 1)).await;
+    task
 }
 
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
