@@ -121,7 +121,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, 
     match (command, args) {
         ("show", []) => return Ok(show(engine)),
         ("help", []) => return Ok(help()),
-        ("reset", []) => engine.injector.replace(FaultProfile::default()),
+        ("reset", []) => engine.injector.reset(),
         ("cut", []) => engine.sever_connections(),
         ("up", []) => engine.come_up().await,
         ("ready", []) => engine.ready(),

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -48,8 +48,6 @@ pub(crate) struct Engine {
     pub(crate) counts: watch::Sender<Counts>,
     wall: Wall,
     pub(crate) clock: Clock,
-    /// How many workloads have started.
-    pub(crate) workloads_started: AtomicU64,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the simulator shuts down.
     pub(crate) stop: CancellationToken,
@@ -59,7 +57,7 @@ pub(crate) struct Engine {
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Gives the closure a `Debug` implementation.
-struct Wall(WallClock);
+pub(crate) struct Wall(pub(crate) WallClock);
 
 impl std::fmt::Debug for Wall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,7 +70,7 @@ impl Engine {
         profile: RuntimeProfile,
         phase: Phase,
         seed: u64,
-        wall: WallClock,
+        wall: Wall,
         faults: Arc<dyn Faults>,
     ) -> Self {
         let stop = CancellationToken::new();
@@ -99,9 +97,8 @@ impl Engine {
             phase: watch::Sender::new(phase),
             sockets: watch::Sender::default(),
             counts,
-            wall: Wall(wall),
+            wall,
             clock,
-            workloads_started: AtomicU64::new(0),
             tasks,
             stop,
             profile,

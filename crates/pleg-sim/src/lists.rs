@@ -125,21 +125,3 @@ fn split<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
     });
     pages.collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_pages_but_the_last_are_full() {
-        let sizes = |rows: usize, size| -> Vec<usize> {
-            let pages = split((0..rows).collect(), size);
-            pages.iter().map(Vec::len).collect()
-        };
-        assert_eq!(sizes(0, 5000), []);
-        assert_eq!(sizes(5000, 5000), [5000]);
-        assert_eq!(sizes(10_001, 5000), [5000, 5000, 1]);
-        assert_eq!(sizes(2, 1), [1, 1]);
-        assert_eq!(sizes(2, 0), [1, 1]);
-    }
-}

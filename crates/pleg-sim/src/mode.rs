@@ -13,24 +13,20 @@ const NEWEST: Version = Version(u32::MAX, 0, 0);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// containerd 1.7: one queue of 1000 events; each event goes to one subscriber, and each dead
-    /// subscriber loses one event.
+    /// containerd 1.7.
     Containerd17,
-    /// containerd 2: every subscriber gets every event, and one that does not read blocks the
-    /// runtime.
+    /// containerd 2.
     #[default]
     Containerd2,
-    /// CRI-O with `enable_pod_events`: no events for the removal of a pod; events without a reader
-    /// are lost.
+    /// CRI-O with `enable_pod_events`.
     Crio,
-    /// CRI-O with its default configuration: the event stream ends immediately with OK.
+    /// CRI-O with its default configuration.
     CrioDisabled,
-    /// containerd 1.6: no event stream.
+    /// containerd 1.6.
     Unimplemented,
-    /// containerd during startup: every call fails until the control command `ready`.
+    /// containerd during startup, until the control command `ready`.
     Starting,
-    /// CRI-O during startup: the socket accepts connections and does not respond until the control
-    /// command `ready`.
+    /// CRI-O during startup, until the control command `ready`.
     Silent,
 }
 
@@ -49,49 +45,35 @@ impl Mode {
     /// The name that [`Mode::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.texts().0
+        match self {
+            Self::Containerd17 => "containerd-1.7",
+            Self::Containerd2 => "containerd-2",
+            Self::Crio => "crio",
+            Self::CrioDisabled => "crio-disabled",
+            Self::Unimplemented => "unimplemented",
+            Self::Starting => "starting",
+            Self::Silent => "silent",
+        }
     }
 
     /// A description of one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
-        self.texts().1
+        match self {
+            Self::Containerd17 => "each event goes to one subscriber; a dead one loses an event",
+            Self::Containerd2 => "every subscriber gets every event; a slow one blocks the runtime",
+            Self::Crio => "no events for the removal of a pod; unread events are lost",
+            Self::CrioDisabled => "CRI-O's default: the event stream ends immediately with OK",
+            Self::Unimplemented => "containerd 1.6: no event stream",
+            Self::Starting => "containerd during startup: every call fails until `ctl ready`",
+            Self::Silent => "CRI-O during startup: no call is answered until `ctl ready`",
+        }
     }
 
     /// The version of the runtime if none is configured.
     #[must_use]
     pub const fn default_version(self) -> &'static str {
         self.versions().2
-    }
-
-    const fn texts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Containerd17 => (
-                "containerd-1.7",
-                "each event goes to one subscriber; a dead one loses an event",
-            ),
-            Self::Containerd2 => (
-                "containerd-2",
-                "every subscriber gets every event; a slow one blocks the runtime",
-            ),
-            Self::Crio => (
-                "crio",
-                "no events for the removal of a pod; unread events are lost",
-            ),
-            Self::CrioDisabled => (
-                "crio-disabled",
-                "CRI-O's default: the event stream ends immediately with OK",
-            ),
-            Self::Unimplemented => ("unimplemented", "containerd 1.6: no event stream"),
-            Self::Starting => (
-                "starting",
-                "containerd during startup: every call fails until `ctl ready`",
-            ),
-            Self::Silent => (
-                "silent",
-                "CRI-O during startup: no call is answered until `ctl ready`",
-            ),
-        }
     }
 
     /// From (inclusive), to (exclusive), default.

@@ -69,7 +69,7 @@ impl Serving {
 
     /// Cuts the connections and removes the socket. Returns when both are done, without waiting for
     /// calls in progress: a hanging call fails with its connection. The runtime keeps running, with
-    /// its subscribers and queued events; to restart it, use `Sim::restart`.
+    /// its subscribers and queued events; the control command `restart` restarts it.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;

@@ -8,9 +8,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::{
     control::{self, ControlError},
     delivery::Counts,
-    engine::{Engine, WallClock},
+    engine::{Engine, Wall, WallClock},
     error::SimError,
-    fault_profile::{FaultProfile, KnobError},
+    fault_profile::KnobError,
     faults::{Faults, Healthy},
     mode::Mode,
     process::Phase,
@@ -71,8 +71,8 @@ impl Sim {
         server::serve_stream(&self.engine, io);
     }
 
-    /// Starts a workload: pods are created, crash, restart and are removed until the handle stops
-    /// it or the simulator ends. Must be called inside a tokio runtime.
+    /// Starts a workload: pods are created, crash, restart and are removed until the simulator ends.
+    /// Must be called inside a tokio runtime.
     pub fn spawn_workload(&self, config: WorkloadConfig) -> WorkloadHandle {
         workload::spawn(&self.engine, config)
     }
@@ -89,19 +89,8 @@ impl Sim {
         self.engine.kill_sandbox(id)
     }
 
-    /// The configured faults.
-    #[must_use]
-    pub fn fault_profile(&self) -> FaultProfile {
-        self.engine.injector.fault_profile()
-    }
-
-    /// Replaces all configured faults. Hanging calls proceed unless the new configuration makes
-    /// them hang.
-    pub fn set_fault_profile(&self, profile: FaultProfile) {
-        self.engine.injector.replace(profile);
-    }
-
-    /// Sets one knob from text, in the syntax of [`FaultProfile::set`]. The others stay unchanged.
+    /// Sets one knob from text, in the syntax of [`FaultProfile::set`](crate::FaultProfile::set). The
+    /// others stay unchanged.
     ///
     /// # Errors
     ///
@@ -184,22 +173,14 @@ impl Drop for Sim {
 }
 
 /// Configures a [`Sim`].
+#[derive(Debug)]
 #[must_use]
 pub struct SimBuilder {
     mode: Mode,
     seed: u64,
     version: Option<String>,
-    wall: WallClock,
+    wall: Wall,
     faults: Arc<dyn Faults>,
-}
-
-impl std::fmt::Debug for SimBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimBuilder")
-            .field("mode", &self.mode)
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Default for SimBuilder {
@@ -208,7 +189,7 @@ impl Default for SimBuilder {
             mode: Mode::default(),
             seed: 0,
             version: None,
-            wall: Arc::new(|| clock::wall().as_nanos()),
+            wall: Wall(Arc::new(|| clock::wall().as_nanos())),
             faults: Arc::new(Healthy),
         }
     }
@@ -238,7 +219,7 @@ impl SimBuilder {
 
     /// The clock for timestamps; the host's by default.
     pub fn wall_clock(mut self, wall: WallClock) -> Self {
-        self.wall = wall;
+        self.wall = Wall(wall);
         self
     }
 

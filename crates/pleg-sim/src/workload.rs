@@ -1,20 +1,13 @@
 //! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
 //! It works like a small kubelet without memory: each step looks at what exists and does the next
-//! thing through calls of the CRI. So it can be stopped and started again on the same node. Only
-//! crashes bypass the CRI.
+//! thing through calls of the CRI. Only crashes bypass the CRI.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::FutureExt as _;
 use pleg_cri::v1;
 use pleg_node_model::{Id, Kind, Object, State};
 use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{engine::Engine, id::Rng, programs::ExitStatus, service::CriService};
@@ -26,8 +19,6 @@ const NAMESPACE: &str = "demo";
 const STEP_INTERVAL: Duration = Duration::from_millis(1500);
 /// The time between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long [`WorkloadHandle::stop`] waits for the current step.
-const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A pod template: its name, its containers, and how the first of them exits, if it does.
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
@@ -66,46 +57,28 @@ impl Default for WorkloadConfig {
     }
 }
 
-/// A running workload. Dropping this does not stop it.
+/// A running workload. It ends with the simulator.
 #[derive(Debug)]
-#[must_use = "this stops the workload"]
-pub struct WorkloadHandle {
-    stop: CancellationToken,
-    task: TaskTracker,
-    filled: watch::Receiver<bool>,
-}
+pub struct WorkloadHandle(watch::Receiver<bool>);
 
 impl WorkloadHandle {
     /// Returns when the pods that [`WorkloadConfig::full`] asks for exist.
     pub async fn filled(&self) {
         // An error means that the workload has ended.
-        let _ = self.filled.clone().wait_for(|filled| *filled).await;
-    }
-
-    /// Stops the workload; its pods stay. Waits at most one second for the current step, then
-    /// cancels it, as a step may hang (a fault, or a subscriber that blocks the runtime).
-    pub async fn stop(self) {
-        self.stop.cancel();
-        self.task.wait().await;
+        let _ = self.0.clone().wait_for(|filled| *filled).await;
     }
 }
 
 pub(crate) fn spawn(engine: &Arc<Engine>, config: WorkloadConfig) -> WorkloadHandle {
-    let stop = engine.stop.child_token();
-    let task = TaskTracker::new();
     let (fills, filled) = watch::channel(false);
-    let earlier = engine.workloads_started.fetch_add(1, Ordering::Relaxed);
     let workload = Workload {
         cri: CriService::new(Arc::clone(engine)),
         engine: Arc::clone(engine),
-        // A later workload on the same node uses other random numbers, so that uids are unique.
-        rng: Rng::new(config.seed ^ earlier.rotate_right(8)),
+        rng: Rng::new(config.seed),
         config,
     };
-    let running = workload.run(stop.clone(), fills);
-    engine.tasks.spawn(task.track_future(running));
-    task.close();
-    WorkloadHandle { stop, task, filled }
+    engine.tasks.spawn(workload.run(fills));
+    WorkloadHandle(filled)
 }
 
 struct Workload {
@@ -122,43 +95,26 @@ struct Seen {
 }
 
 impl Workload {
-    /// Runs until `stop`, and for [`STOP_GRACE`] after it at most.
-    async fn run(mut self, stop: CancellationToken, filled: watch::Sender<bool>) {
-        let engine = Arc::clone(&self.engine);
-        tokio::select! {
-            () = self.run_steps(&stop, &filled) => {}
-            () = stop.cancelled().then(|()| engine.pause(STOP_GRACE)) => {
-                tracing::debug!("cancelled a step of the workload that did not end in time");
-            }
-        }
-    }
-
-    async fn run_steps(&mut self, stop: &CancellationToken, filled: &watch::Sender<bool>) {
+    async fn run(mut self, filled: watch::Sender<bool>) {
         let first = if self.config.full {
             self.config.pods
         } else {
             0
         };
         for _ in 0..first {
-            if stop.is_cancelled() {
-                return;
-            }
             if let Err(status) = self.create_pod(false).await {
                 tracing::debug!(%status, "the workload failed to create a pod");
             }
         }
         // There may be no receiver.
         let _ = filled.send(true);
-        while !stop.is_cancelled() {
+        while !self.engine.stop.is_cancelled() {
             if let Err(status) = self.step().await {
                 tracing::debug!(%status, "a step of the workload failed");
             }
             // Between 50 % and 150 % of the interval.
             let percent = u32::try_from(50 + self.rng.below(101)).unwrap_or(100);
-            tokio::select! {
-                () = self.engine.pause(STEP_INTERVAL * percent / 100) => {}
-                () = stop.cancelled() => {}
-            }
+            self.engine.pause(STEP_INTERVAL * percent / 100).await;
         }
     }
 

@@ -23,6 +23,19 @@ const DEFAULT_OVERSIZE: usize = 5_000_000;
 pub(crate) const SECOND_SUBSCRIBER: &str = "second_subscriber";
 const HOUR: i64 = 3_600_000_000_000;
 
+/// Knobs, and how they change an event.
+const ALTERATIONS: [(&str, fn(&mut ContainerEventResponse)); 7] = [
+    ("sandbox.nil", |e| e.pod_sandbox_status = None),
+    ("containers.empty", |e| e.containers_statuses.clear()),
+    ("containers.hole", |e| {
+        e.containers_statuses.push(ContainerStatus::default());
+    }),
+    ("stamp.zero", |e| e.created_at = 0),
+    ("stamp.negative", |e| e.created_at = GO_ZERO_TIME),
+    ("stamp.seconds", |e| e.created_at /= 1_000_000_000),
+    ("stamp.future", |e| e.created_at += HOUR),
+];
+
 #[derive(Debug)]
 pub(crate) struct Injector {
     state: Mutex<State>,
@@ -83,13 +96,11 @@ impl Injector {
         self.state().profile.clone()
     }
 
-    /// Replaces all knobs. Hangs start now, and cases are counted from now.
-    pub(crate) fn replace(&self, profile: FaultProfile) {
-        let now = self.now();
+    /// Turns all knobs off. Hanging calls proceed.
+    pub(crate) fn reset(&self) {
         let mut state = self.state();
-        state.uses = profile.0.keys().map(|n| (n.clone(), (now, 0))).collect();
         state.last_statuses.clear();
-        state.profile = profile;
+        state.profile = FaultProfile::default();
         drop(state);
         self.changes.send_replace(());
     }
@@ -188,26 +199,10 @@ impl Injector {
                 event.containers_statuses = containers;
             }
         }
-        if state.fires("sandbox.nil") {
-            event.pod_sandbox_status = None;
-        }
-        if state.fires("containers.empty") {
-            event.containers_statuses.clear();
-        }
-        if state.fires("containers.hole") {
-            event.containers_statuses.push(ContainerStatus::default());
-        }
-        if state.fires("stamp.zero") {
-            event.created_at = 0;
-        }
-        if state.fires("stamp.negative") {
-            event.created_at = GO_ZERO_TIME;
-        }
-        if state.fires("stamp.seconds") {
-            event.created_at /= 1_000_000_000;
-        }
-        if state.fires("stamp.future") {
-            event.created_at = event.created_at.saturating_add(HOUR);
+        for (knob, alter) in ALTERATIONS {
+            if state.fires(knob) {
+                alter(event);
+            }
         }
         if state.fires("oversize") {
             let bytes = state.profile.get("oversize.bytes").and_then(Value::number);

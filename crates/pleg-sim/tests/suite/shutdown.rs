@@ -134,34 +134,24 @@ fn workload(sim: &Sim) -> WorkloadHandle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workload_stops_while_its_call_hangs() {
-    for knob in ["list_containers.hang", "run_pod_sandbox.hang"] {
+async fn shutdown_ends_a_workload_whose_call_hangs() {
+    for (knob, is_filled) in [
+        ("list_containers.hang", true),
+        ("run_pod_sandbox.hang", false),
+    ] {
         let sim = sim().build();
         sim.set_knob(knob).unwrap();
         let workload = workload(&sim);
         let mut filled = Box::pin(workload.filled());
-        let is_filling = is_pending_when_idle(&mut filled).await;
-        assert_eq!(is_filling, knob == "run_pod_sandbox.hang");
-        drop(filled);
+        assert_eq!(is_pending_when_idle(&mut filled).await, !is_filled);
         assert_eq!(sim.fired()[knob], 1);
-        bounded(workload.stop()).await;
         bounded(sim.shutdown()).await;
+        bounded(workload.filled()).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_filled_workload_ends_with_shutdown() {
-    let sim = sim().build();
-    sim.set_knob("all.hang").unwrap();
-    let workload = workload(&sim);
-    let mut filled = Box::pin(workload.filled());
-    assert!(is_pending_when_idle(&mut filled).await);
-    bounded(sim.shutdown()).await;
-    bounded(filled).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn workload_stops_while_a_slow_subscriber_blocks_the_runtime() {
+async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
     // Far more events than the subscriber's buffer holds.
     let subscriber = subscribe_and_do_not_read(&sim).await;
@@ -170,7 +160,6 @@ async fn workload_stops_while_a_slow_subscriber_blocks_the_runtime() {
         is_pending_when_idle(&mut Box::pin(workload.filled())).await,
         "the workload is blocked"
     );
-    bounded(workload.stop()).await;
     bounded(sim.shutdown()).await;
     subscriber.abort();
 }
