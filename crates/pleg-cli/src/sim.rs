@@ -30,10 +30,9 @@ pub(crate) async fn run(
     for knob in &args.chaos {
         sim.set_knob(knob)?;
     }
-    let mut workload = WorkloadConfig::default().seed(args.seed);
-    if let Some(pods) = args.pods {
-        workload = workload.pods(pods).full();
-    }
+    let mut workload = WorkloadConfig::default();
+    (workload.seed, workload.full) = (args.seed, args.pods.is_some());
+    workload.pods = args.pods.unwrap_or(workload.pods);
     let serve = async {
         if !args.empty {
             sim.spawn_workload(workload).filled().await;

@@ -56,14 +56,6 @@ pub struct Event {
     pub containers: Vec<Option<Status>>,
 }
 
-impl Event {
-    /// The status of the subject, if the event has it.
-    pub fn own_status(&self) -> Option<&Status> {
-        let all = self.sandbox.iter().chain(self.containers.iter().flatten());
-        all.into_iter().find(|s| s.row.id == self.subject)
-    }
-}
-
 impl Node {
     /// The event, with the statuses as they are at that instant. `None` if the runtime sends none.
     pub fn event(&self, due: &Due, at: u64) -> Option<Event> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::event::{Due, EventType};
-use crate::object::{Change, Exit, Id, Kind, Label, Object, Overrides, Pod, State};
+use crate::object::{Change, Id, Kind, Label, Object, Pod, State};
 use crate::profile::{Profile, SandboxDeleted};
 
 /// The exit code of a container that was killed.
@@ -159,25 +159,15 @@ impl Node {
         attempt: u32,
         now: u64,
     ) -> Result<Vec<Due>, Refused> {
-        self.reserve(Kind::Sandbox, pod, "", attempt)?;
         let id: Id = id.into();
-        self.insert(Object {
-            id: id.clone(),
-            kind: Kind::Sandbox,
-            pod: pod.clone(),
-            sandbox: None,
-            name: "".into(),
+        let sandbox = Object {
             attempt,
-            label: Label::Right,
-            shares_processes: false,
-            history: Vec::new(),
-            exit: Exit::default(),
-            overrides: Overrides::default(),
-        });
-        self.change(&id, State::Running, now);
-        let mut events = self.due(&[EventType::Started], &id);
+            ..Object::new(id.clone(), Kind::Sandbox, pod.clone())
+        };
+        self.add(sandbox, State::Running, now)?;
+        let mut events = self.due(EventType::Started, &id);
         if self.profile.sandbox_created {
-            events.splice(0..0, self.due(&[EventType::Created], &id));
+            events.splice(0..0, self.due(EventType::Created, &id));
         }
         Ok(events)
     }
@@ -187,25 +177,16 @@ impl Node {
     /// # Errors
     /// If the sandbox is not ready, or a container of that name and attempt exists.
     pub fn create_container(&mut self, new: NewContainer, now: u64) -> Result<Vec<Due>, Refused> {
-        let sandbox = self.ready(&new.sandbox)?;
-        let pod = sandbox.pod.clone();
-        self.reserve(Kind::Container, &pod, &new.name, new.attempt)?;
-        let id = new.id.clone();
-        self.insert(Object {
-            id: new.id,
-            kind: Kind::Container,
-            pod,
+        let sandbox = self.in_state(&new.sandbox, Kind::Sandbox, State::Running)?;
+        let container = Object {
             sandbox: Some(new.sandbox),
             name: new.name,
             attempt: new.attempt,
             label: new.label,
-            shares_processes: false,
-            history: Vec::new(),
-            exit: Exit::default(),
-            overrides: Overrides::default(),
-        });
-        self.change(&id, State::Created, now);
-        Ok(self.due(&[EventType::Created], &id))
+            ..Object::new(new.id.clone(), Kind::Container, sandbox.pod.clone())
+        };
+        self.add(container, State::Created, now)?;
+        Ok(self.due(EventType::Created, &new.id))
     }
 
     /// `StartContainer`.
@@ -215,7 +196,7 @@ impl Node {
     pub fn start(&mut self, id: &Id, now: u64) -> Result<Vec<Due>, Refused> {
         self.can_start(id)?;
         self.change(id, State::Running, now);
-        Ok(self.due(&[EventType::Started], id))
+        Ok(self.due(EventType::Started, id))
     }
 
     /// `StartContainer` that fails: no event. containerd keeps the container as exited, CRI-O removes it.
@@ -227,20 +208,18 @@ impl Node {
         if self.profile.removes_failed_starts {
             self.change(id, State::Removed, now);
         } else {
-            self.set_exit(id, 128, "StartError");
-            self.change(id, State::Exited, now);
+            self.end(id, 128, "StartError", now);
         }
         Ok(())
     }
 
     /// The program of a container ends.
     pub fn exit(&mut self, id: &Id, code: i32, reason: &'static str, now: u64) -> Vec<Due> {
-        if self.state(id) != Some(State::Running) || !self.is(id, Kind::Container) {
+        if !self.is(id, Kind::Container, State::Running) {
             return Vec::new();
         }
-        self.set_exit(id, code, reason);
-        self.change(id, State::Exited, now);
-        self.due(&[EventType::Stopped], id)
+        self.end(id, code, reason, now);
+        self.due(EventType::Stopped, id)
     }
 
     /// The kernel kills a container for its memory. The reason becomes known at that instant, unless the
@@ -258,7 +237,7 @@ impl Node {
     pub fn stop(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let mut events = self.exit(id, KILLED, "Error", now);
         if self.profile.deleted_on_stop && !events.is_empty() {
-            events.extend(self.due(&[EventType::Deleted], id));
+            events.extend(self.due(EventType::Deleted, id));
         }
         events
     }
@@ -289,9 +268,10 @@ impl Node {
     /// `RemoveContainer`. A running container is killed first.
     pub fn remove_container(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let mut events = self.exit(id, KILLED, "Error", now);
-        if self.object(id).is_some_and(Object::exists) && self.is(id, Kind::Container) {
+        let object = self.object(id);
+        if object.is_some_and(|o| o.exists() && o.kind == Kind::Container) {
             self.change(id, State::Removed, now);
-            events.extend(self.due(&[EventType::Deleted], id));
+            events.extend(self.due(EventType::Deleted, id));
         }
         events
     }
@@ -320,22 +300,24 @@ impl Node {
         match step {
             Step::Stop(id) => self.exit(id, KILLED, "Error", now),
             Step::StopSandbox(id) => {
-                if self.state(id) != Some(State::Running) || !self.is(id, Kind::Sandbox) {
+                if !self.is(id, Kind::Sandbox, State::Running) {
                     return Vec::new();
                 }
                 self.change(id, State::Exited, now);
-                self.due(&[EventType::Stopped], id)
+                self.due(EventType::Stopped, id)
             }
             Step::Remove(id) => {
                 let events = self.remove_container(id, now);
-                let are_sent = self.profile.deleted_with_sandbox;
-                if are_sent { events } else { Vec::new() }
+                match self.profile.deleted_with_sandbox {
+                    true => events,
+                    false => Vec::new(),
+                }
             }
             Step::Announce(id) => {
                 let exists = self.object(id).is_some_and(Object::exists);
                 self.latest = now.max(self.latest + 1);
                 match exists {
-                    true => self.due(&[EventType::Deleted], id),
+                    true => self.due(EventType::Deleted, id),
                     false => Vec::new(),
                 }
             }
@@ -345,7 +327,7 @@ impl Node {
                 }
                 self.change(id, State::Removed, now);
                 match self.profile.sandbox_deleted {
-                    SandboxDeleted::AfterRemoval => self.due(&[EventType::Deleted], id),
+                    SandboxDeleted::AfterRemoval => self.due(EventType::Deleted, id),
                     SandboxDeleted::Never | SandboxDeleted::BeforeRemoval => Vec::new(),
                 }
             }
@@ -367,47 +349,47 @@ impl Node {
         of_it.filter(|o| o.exists()).map(|o| o.id.clone()).collect()
     }
 
-    fn insert(&mut self, object: Object) {
-        self.objects.insert(object.id.clone(), object);
-    }
-
-    fn is(&self, id: &Id, kind: Kind) -> bool {
-        self.object(id).is_some_and(|o| o.kind == kind)
-    }
-
-    fn set_exit(&mut self, id: &Id, code: i32, reason: &'static str) {
-        if let Some(object) = self.objects.get_mut(id) {
-            (object.exit.code, object.exit.reason) = (code, reason);
-        }
-    }
-
-    fn reserve(&self, kind: Kind, pod: &Pod, name: &str, attempt: u32) -> Result<(), Refused> {
-        let mut of_name = self.objects().filter(|o| {
-            o.kind == kind && o.pod.uid == pod.uid && &*o.name == name && o.attempt == attempt
+    /// Adds an object, unless another one has its name.
+    fn add(&mut self, object: Object, state: State, now: u64) -> Result<(), Refused> {
+        let of_name = self.objects.values().filter(|o| {
+            (o.kind, o.attempt, &o.name) == (object.kind, object.attempt, &object.name)
+                && o.pod.uid == object.pod.uid
         });
-        let taken = of_name.find(|o| o.exists());
-        taken.map_or(Ok(()), |o| Err(Refused::NameTaken(o.id.clone())))
+        if let Some(taken) = { of_name }.find(|o| o.exists()) {
+            return Err(Refused::NameTaken(taken.id.clone()));
+        }
+        let id = object.id.clone();
+        self.objects.insert(id.clone(), object);
+        self.change(&id, state, now);
+        Ok(())
     }
 
-    fn ready(&self, sandbox: &Id) -> Result<&Object, Refused> {
-        let found = self.object(sandbox).filter(|o| o.kind == Kind::Sandbox);
-        let found = found.filter(|o| o.exists());
-        let found = found.ok_or_else(|| Refused::NotFound(sandbox.clone()))?;
+    fn is(&self, id: &Id, kind: Kind, state: State) -> bool {
+        self.in_state(id, kind, state).is_ok()
+    }
+
+    /// An object of that kind, if it is in that state.
+    fn in_state(&self, id: &Id, kind: Kind, state: State) -> Result<&Object, Refused> {
+        let found = self.object(id).filter(|o| o.kind == kind && o.exists());
+        let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;
         match found.state() {
-            State::Running => Ok(found),
-            state => Err(Refused::WrongState(state)),
+            current if current == state => Ok(found),
+            current => Err(Refused::WrongState(current)),
         }
     }
 
     fn can_start(&self, id: &Id) -> Result<(), Refused> {
-        let found = self.object(id).filter(|o| o.kind == Kind::Container);
-        let found = found.filter(|o| o.exists());
-        let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        self.ready(found.sandbox_id())?;
-        match found.state() {
-            State::Created => Ok(()),
-            state => Err(Refused::WrongState(state)),
+        let container = self.in_state(id, Kind::Container, State::Created)?;
+        let sandbox = container.sandbox_id();
+        self.in_state(sandbox, Kind::Sandbox, State::Running)?;
+        Ok(())
+    }
+
+    fn end(&mut self, id: &Id, code: i32, reason: &'static str, now: u64) {
+        if let Some(object) = self.objects.get_mut(id) {
+            (object.exit.code, object.exit.reason) = (code, reason);
         }
+        self.change(id, State::Exited, now);
     }
 
     /// Records a change. No two happen at the same instant.
@@ -428,15 +410,13 @@ impl Node {
         });
     }
 
-    fn due(&self, types: &[EventType], subject: &Id) -> Vec<Due> {
-        let of = |&what: &EventType| Due {
+    fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
+        let due = Due {
             what,
             subject: subject.clone(),
             at: self.latest,
         };
-        match self.profile.has_events() {
-            true => types.iter().map(of).collect(),
-            false => Vec::new(),
-        }
+        let is_sent = self.profile.has_events();
+        Vec::from_iter(is_sent.then_some(due))
     }
 }

@@ -139,6 +139,23 @@ pub struct Object {
 }
 
 impl Object {
+    /// A first attempt without a state.
+    pub(crate) fn new(id: Id, kind: Kind, pod: Pod) -> Self {
+        Self {
+            id,
+            kind,
+            pod,
+            sandbox: None,
+            name: "".into(),
+            attempt: 0,
+            label: Label::Right,
+            shares_processes: false,
+            history: Vec::new(),
+            exit: Exit::default(),
+            overrides: Overrides::default(),
+        }
+    }
+
     /// Its state at an instant; `None` before its creation.
     pub fn state_at(&self, at: u64) -> Option<State> {
         let mut changes = self.history.iter().rev();

@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
-use pleg_sim::{Mode, Restart, Sim};
+use pleg_sim::{Mode, Sim};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // While it runs, `pleg sim ctl` sets knobs likewise.
     sim.set_knob("list_containers.hang=10s")?;
     println!("a list of its containers would hang for 10 s now");
-    sim.restart(Restart::default()).await;
+    sim.control("restart down=1s").await?;
     println!("after a restart it is {:?}", sim.phase());
 
     serving.stop().await;

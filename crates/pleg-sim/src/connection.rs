@@ -28,15 +28,15 @@ pub(crate) struct Connection<IO> {
     /// The client sent too many pings, and GOAWAY has not been sent yet.
     too_many_pings: bool,
     /// Signals that the connection was dropped.
-    _closed: DropGuard,
+    _closed: Option<DropGuard>,
 }
 
 impl<IO> Connection<IO> {
-    /// The connection is cut when either token is cancelled. Cancels `closed` when it is dropped.
+    /// The connection is cut when either token is cancelled. It drops `closed` when it is dropped.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],
-        closed: CancellationToken,
+        closed: Option<DropGuard>,
         clock: Clock,
     ) -> Self {
         let [a, b] = cut.map(CancellationToken::cancelled_owned);
@@ -52,7 +52,7 @@ impl<IO> Connection<IO> {
             strikes: Strikes::default(),
             clock,
             too_many_pings: false,
-            _closed: closed.drop_guard(),
+            _closed: closed,
         }
     }
 

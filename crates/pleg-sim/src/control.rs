@@ -4,7 +4,7 @@
 //! number of lines, followed by `ok` or by `error: ` and the reason. A connection may send any
 //! number of requests.
 
-use std::{fmt::Write as _, path::Path, sync::Arc};
+use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use tokio::{
@@ -12,13 +12,13 @@ use tokio::{
     net::UnixStream,
 };
 use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     engine::Engine,
     error::SimError,
     fault_profile::{self, FaultProfile, KnobError},
-    process::{ContainersWhileDown, Restart, Termination},
+    process::Restart,
     programs::ExitStatus,
     server::{Serving, Socket},
 };
@@ -27,13 +27,6 @@ use crate::{
 const MAX_LINE: u64 = 64 << 10;
 /// The maximum number of concurrent connections. Others wait.
 const MAX_CONNECTIONS: usize = 8;
-
-const RESTART: &str = "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]";
-const DOWN: &str = "down [kill]";
-const EXIT: &str = "exit CONTAINER [CODE]";
-const OOM: &str = "oom CONTAINER";
-const KILL_SANDBOX: &str = "kill-sandbox SANDBOX";
-const WITHOUT_ARGUMENTS: [&str; 6] = ["show", "help", "reset", "cut", "up", "ready"];
 
 /// The commands and their descriptions.
 pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
@@ -48,24 +41,33 @@ pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
     ("reset", "turn all knobs off; hanging calls proceed"),
     ("cut", "cut all connections"),
     (
-        RESTART,
+        "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]",
         "restart the runtime with SIGTERM (kill: with SIGKILL). down and starting are how long it is \
          down and how long it then starts, 0 s by default. Meanwhile the containers keep running \
          (containers=run, the default), exit with CODE (end:CODE) or with 255 and the reason \
          Unknown (lost). Queued events and those of the downtime are lost",
     ),
-    (DOWN, "stop the runtime with SIGTERM (kill: with SIGKILL)"),
+    (
+        "down [kill]",
+        "stop the runtime with SIGTERM (kill: with SIGKILL)",
+    ),
     (
         "up",
         "start a runtime that is down; it does not answer calls yet",
     ),
     ("ready", "let a runtime that is starting answer calls"),
     (
-        EXIT,
+        "exit CONTAINER [CODE]",
         "make a container exit with CODE, 1 by default; CONTAINER is the beginning of its id",
     ),
-    (OOM, "kill a container because it is out of memory"),
-    (KILL_SANDBOX, "kill the pause process of a sandbox"),
+    (
+        "oom CONTAINER",
+        "kill a container because it is out of memory",
+    ),
+    (
+        "kill-sandbox SANDBOX",
+        "kill the pause process of a sandbox",
+    ),
     ("help", "show the commands and the knobs"),
 ];
 
@@ -86,7 +88,7 @@ pub enum ControlError {
     #[error("{command}: {what}; usage: {usage}")]
     Usage {
         /// The command.
-        command: &'static str,
+        command: String,
         /// What is wrong.
         what: String,
         /// How to write the command.
@@ -97,89 +99,71 @@ pub enum ControlError {
     Impossible(String),
 }
 
-type CommandResult = Result<String, ControlError>;
-
 /// Executes a command and returns the lines of the response.
-pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> CommandResult {
+pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, ControlError> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    match &words[..] {
-        [] => {}
-        ["show"] => return Ok(show(engine)),
-        ["help"] => return Ok(help()),
-        ["reset"] => engine.injector.replace(FaultProfile::default()),
-        ["cut"] => engine.sever_connections(),
-        ["up"] => engine.come_up().await,
-        ["ready"] => engine.ready(),
-        ["restart", options @ ..] => engine.restart(parse_restart(options)?).await,
-        ["down"] => engine.go_down(Termination::Sigterm).await,
-        ["down", "kill"] => engine.go_down(Termination::Sigkill).await,
-        ["down", "kill", word, ..] | ["down", word, ..] => return Err(unexpected(DOWN, word)),
-        ["exit", id] => kill(engine, id, ExitStatus::from_code(1))?,
-        ["exit", id, code] => {
-            let invalid = |_| usage(EXIT, format!("{code:?} is not an exit code (0 to 255)"));
-            let code: u8 = code.parse().map_err(invalid)?;
-            kill(engine, id, ExitStatus::from_code(code.into()))?;
+    let Some((&command, args)) = words.split_first() else {
+        return Ok(String::new());
+    };
+    let mut usages = CONTROL_COMMANDS.iter().map(|(usage, _)| *usage);
+    let Some(usage) = usages.find(|usage| usage.split(' ').next() == Some(command)) else {
+        let is_knob = |word: &&str| FaultProfile::default().set(word).is_ok();
+        return match command.contains(['=', '.']) || words.iter().all(is_knob) {
+            true => Ok(engine.injector.set(&words).map(|()| String::new())?),
+            false => Err(ControlError::Unknown(command.to_owned())),
+        };
+    };
+    let invalid = |what: String| ControlError::Usage {
+        command: command.to_owned(),
+        what,
+        usage,
+    };
+    match (command, args) {
+        ("show", []) => return Ok(show(engine)),
+        ("help", []) => return Ok(help()),
+        ("reset", []) => engine.injector.reset(),
+        ("cut", []) => engine.sever_connections(),
+        ("up", []) => engine.come_up().await,
+        ("ready", []) => engine.ready(),
+        ("restart", options) => {
+            let restart = parse_restart(options).map_err(invalid)?;
+            engine.restart(restart).await;
         }
-        ["exit", args @ ..] => {
-            let what = format!(
-                "it takes an id and at most one code, not {} arguments",
-                args.len()
-            );
-            return Err(usage(EXIT, what));
+        ("down", []) => engine.go_down(false).await,
+        ("down", ["kill"]) => engine.go_down(true).await,
+        ("exit", [id]) => kill(engine, id, ExitStatus::from_code(1)).await?,
+        ("exit", [id, code]) => {
+            let what = |_| invalid(format!("{code:?} is not an exit code (0 to 255)"));
+            let code: u8 = code.parse().map_err(what)?;
+            kill(engine, id, ExitStatus::from_code(code.into())).await?;
         }
-        ["oom", id] => kill(engine, id, ExitStatus::OOM)?,
-        ["oom", args @ ..] => return Err(not_one_id(OOM, args)),
-        ["kill-sandbox", id] => {
+        ("oom", [id]) => kill(engine, id, ExitStatus::OOM).await?,
+        ("kill-sandbox", [id]) => {
             let id = find_id(engine.world().sandboxes.keys(), id)?;
             if !engine.kill_sandbox(&id) {
                 let reason = format!("sandbox {id} is not ready, or has no pause process");
                 return Err(ControlError::Impossible(reason));
             }
         }
-        ["kill-sandbox", args @ ..] => return Err(not_one_id(KILL_SANDBOX, args)),
-        [command, word, ..]
-            if let Some(known) = WITHOUT_ARGUMENTS.iter().find(|c| *c == command) =>
-        {
-            return Err(unexpected(known, word));
-        }
-        [word, ..] if word.contains(['=', '.']) || words.iter().all(|w| is_knob(w)) => {
-            engine.injector.set_all(&words)?;
-        }
-        [word, ..] => return Err(ControlError::Unknown((*word).to_owned())),
+        (_, [.., word]) => return Err(invalid(unexpected(word))),
+        (_, []) => return Err(invalid("an argument is missing".to_owned())),
     }
     Ok(String::new())
 }
 
-fn is_knob(word: &str) -> bool {
-    FaultProfile::default().set(word).is_ok()
+fn unexpected(word: &str) -> String {
+    format!("unexpected argument {word:?}")
 }
 
-/// The error of a command that is not written as its usage says.
-fn usage(usage: &'static str, what: String) -> ControlError {
-    let command = usage.split(' ').next().unwrap_or(usage);
-    ControlError::Usage {
-        command,
-        what,
-        usage,
-    }
-}
-
-fn unexpected(of: &'static str, word: &str) -> ControlError {
-    usage(of, format!("unexpected argument {word:?}"))
-}
-
-fn not_one_id(of: &'static str, args: &[&str]) -> ControlError {
-    usage(of, format!("it takes one id, not {} arguments", args.len()))
-}
-
-fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), ControlError> {
+/// Makes a container exit, and returns when it has exited.
+async fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), ControlError> {
     let id = find_id(engine.world().containers.keys(), id)?;
-    match engine.kill_container(&id, exit) {
-        true => Ok(()),
-        false => Err(ControlError::Impossible(format!(
-            "container {id} is not running"
-        ))),
+    if !engine.kill_container(&id, exit) {
+        let reason = format!("container {id} is not running");
+        return Err(ControlError::Impossible(reason));
     }
+    engine.stop_program(&id, Duration::ZERO).await;
+    Ok(())
 }
 
 /// The only id with that prefix.
@@ -196,26 +180,25 @@ fn find_id<'a>(
     Err(ControlError::Impossible(why))
 }
 
-fn parse_restart(words: &[&str]) -> Result<Restart, ControlError> {
+fn parse_restart(words: &[&str]) -> Result<Restart, String> {
+    let duration = |text: &str| {
+        let duration = fault_profile::duration(text);
+        duration.ok_or_else(|| format!("{text:?} is not a duration, such as 5s"))
+    };
     let mut options = Restart::default();
     for word in words {
-        let duration = |text: &str| {
-            let duration = fault_profile::duration(text);
-            duration
-                .ok_or_else(|| usage(RESTART, format!("{text:?} is not a duration, such as 5s")))
-        };
         match word.split_once('=') {
-            None if *word == "kill" => options.termination = Termination::Sigkill,
+            None if *word == "kill" => options.kill = true,
             Some(("down", text)) => options.downtime = duration(text)?,
             Some(("starting", text)) => options.startup = duration(text)?,
-            Some(("containers", "run")) => options.containers = ContainersWhileDown::KeepRunning,
-            Some(("containers", "lost")) => options.containers = ContainersWhileDown::Lost,
+            Some(("containers", "run")) => options.exit = None,
+            Some(("containers", "lost")) => options.exit = Some(ExitStatus::LOST),
             Some(("containers", text)) => {
                 let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
-                let code = code.ok_or_else(|| usage(RESTART, format!("{word:?} is not valid")))?;
-                options.containers = ContainersWhileDown::Exit(i32::from(code));
+                let code = code.ok_or_else(|| format!("{word:?} is not valid"))?;
+                options.exit = Some(ExitStatus::from_code(code.into()));
             }
-            _ => return Err(unexpected(RESTART, word)),
+            _ => return Err(unexpected(word)),
         }
     }
     Ok(options)
@@ -228,25 +211,23 @@ fn show(engine: &Engine) -> String {
         let world = engine.world();
         (world.sandboxes.len(), world.containers.len())
     };
+    let phase = format!("{:?}", engine.phase()).to_lowercase();
+    let faults = engine.injector.fault_profile().to_string();
     let mut text = format!(
-        "mode {}: {} {}, {}\n\
+        "mode {}: {} {}, {phase}\n\
          {sandboxes} sandboxes, {containers} containers\n\
-         {} subscribers; events: {} held, {} discarded, {} dropped\n",
+         {} subscribers; events: {} held, {} discarded, {} dropped\n\
+         {}faults{}\n",
         profile.mode,
         profile.node.name,
         profile.version,
-        engine.phase().name(),
         counts.subscribers,
         counts.held,
         counts.discarded,
         counts.dropped,
+        if faults.is_empty() { "no " } else { "" },
+        if faults.is_empty() { "" } else { ":" },
     );
-    let faults = engine.injector.fault_profile().to_string();
-    text.push_str(if faults.is_empty() {
-        "no faults\n"
-    } else {
-        "faults:\n"
-    });
     for line in faults.lines() {
         let _ = writeln!(text, "  {line}");
     }
@@ -281,14 +262,12 @@ pub(crate) fn serve(engine: &Arc<Engine>, path: &Path) -> Result<Serving, SimErr
         listener,
         file,
     } = Socket::bind(path)?;
-    let (stop, task) = (engine.stop.child_token(), TaskTracker::new());
-    let serving = Serving::new(path.clone(), stop.clone(), task.clone());
-    let (engine, all) = (Arc::clone(engine), engine.tasks.clone());
-    all.spawn(task.track_future(async move {
+    let of_task = Arc::clone(engine);
+    Ok(Serving::start(engine, &path.clone(), async move |stop| {
         let connections = UnixListenerStream::new(listener)
             .filter_map(|accepted| std::future::ready(accepted.ok()))
             .for_each_concurrent(MAX_CONNECTIONS, |connection| {
-                let (engine, stop) = (&engine, &stop);
+                let (engine, stop) = (&of_task, &stop);
                 async move {
                     if let Err(error) = serve_connection(engine, stop, connection).await {
                         tracing::debug!(%error, "a control connection failed");
@@ -300,9 +279,7 @@ pub(crate) fn serve(engine: &Arc<Engine>, path: &Path) -> Result<Serving, SimErr
             () = stop.cancelled() => {}
         }
         file.remove(&path);
-    }));
-    task.close();
-    Ok(serving)
+    }))
 }
 
 async fn serve_connection(

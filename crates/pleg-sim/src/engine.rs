@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,10 +19,10 @@ use crate::{
     delivery::{Context, Counts},
     error::CallError,
     events::HeldEvent,
-    fault_profile::{FaultProfile, Injector},
+    fault_profile::Injector,
     faults::{Call, CallFault, Faults},
     process::{Phase, Process, Sockets},
-    profile::{RuntimeProfile, StartupBehavior},
+    profile::RuntimeProfile,
     programs::Program,
     world::World,
 };
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
     /// Exits whose event has not been published yet.
-    pub(crate) exit_events: Mutex<HashMap<String, watch::Receiver<()>>>,
+    pub(crate) exit_events: Mutex<HashMap<String, CancellationToken>>,
     /// The runtime's process. The last one stays here until the next one starts.
     pub(crate) process: Mutex<Arc<Process>>,
     pub(crate) phase: watch::Sender<Phase>,
@@ -48,8 +48,6 @@ pub(crate) struct Engine {
     pub(crate) counts: watch::Sender<Counts>,
     wall: Wall,
     pub(crate) clock: Clock,
-    /// How many workloads have started.
-    pub(crate) workloads_started: AtomicU64,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the simulator shuts down.
     pub(crate) stop: CancellationToken,
@@ -59,7 +57,7 @@ pub(crate) struct Engine {
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Gives the closure a `Debug` implementation.
-struct Wall(WallClock);
+pub(crate) struct Wall(pub(crate) WallClock);
 
 impl std::fmt::Debug for Wall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,15 +70,14 @@ impl Engine {
         profile: RuntimeProfile,
         phase: Phase,
         seed: u64,
-        wall: WallClock,
+        wall: Wall,
         faults: Arc<dyn Faults>,
-        fault_profile: FaultProfile,
     ) -> Self {
         let stop = CancellationToken::new();
         let counts = watch::Sender::default();
         let (clock, tasks) = (Clock::start(), TaskTracker::new());
         let context = Context {
-            injector: Arc::new(Injector::new(fault_profile, &profile, seed, clock)),
+            injector: Arc::new(Injector::new(&profile, seed, clock)),
             counts: counts.clone(),
             clock,
             tasks: tasks.clone(),
@@ -100,9 +97,8 @@ impl Engine {
             phase: watch::Sender::new(phase),
             sockets: watch::Sender::default(),
             counts,
-            wall: Wall(wall),
+            wall,
             clock,
-            workloads_started: AtomicU64::new(0),
             tasks,
             stop,
             profile,
@@ -111,7 +107,9 @@ impl Engine {
 
     /// The state of the node. Never hold this across an await.
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        lock(&self.world)
+        let mut world = lock(&self.world);
+        world.now = self.now();
+        world
     }
 
     /// The wall clock, in nanoseconds.
@@ -134,13 +132,12 @@ impl Engine {
     pub(crate) async fn admit(&self, call: Call<'_>) -> Result<(), Status> {
         match self.phase() {
             Phase::Serving => {}
-            Phase::Starting => match self.profile.startup {
-                StartupBehavior::Fails(code) => {
-                    return Err(Status::new(code, "server is not initialized yet"));
-                }
-                // A process that is not ready does not read earlier requests either.
-                StartupBehavior::Silent => self.wait_until_ready().await?,
-            },
+            // A process that is not ready does not read earlier requests either.
+            Phase::Starting if self.profile.is_crio => self.wait_until_ready().await?,
+            Phase::Starting => {
+                let code = self.profile.startup_code;
+                return Err(Status::new(code, "server is not initialized yet"));
+            }
             Phase::Down => return Err(CallError::ShuttingDown.into()),
         }
         let pod = self.world().pod_of(call.id);

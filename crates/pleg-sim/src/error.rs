@@ -36,7 +36,7 @@ pub enum SimError {
         /// The mode.
         mode: Mode,
         /// The versions that belong to the mode.
-        wanted: &'static str,
+        wanted: String,
     },
     /// The operating system returned an error.
     #[error("cannot {what} {}", path.display())]

@@ -12,8 +12,7 @@ use pleg_node_model::{Due, EventType};
 use crate::{
     delivery::Event,
     engine::{Engine, lock},
-    fault_profile::Publish,
-    faults::Delivery,
+    fault_profile::{Publish, Value},
     process::{Phase, Process},
 };
 
@@ -24,9 +23,15 @@ const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 pub(crate) type HeldEvent = (Arc<Process>, Event);
 
 impl Engine {
-    /// Copies the current statuses, takes the timestamp and publishes the event. Waits where the
-    /// runtime would.
-    pub(crate) async fn emit(self: &Arc<Self>, due: &Due) {
+    /// Sends the events of a change, one after the other. Waits where the runtime would.
+    pub(crate) async fn emit(self: &Arc<Self>, events: Vec<Due>) {
+        for due in events {
+            self.emit_one(&due).await;
+        }
+    }
+
+    /// Copies the current statuses, takes the timestamp and publishes the event.
+    async fn emit_one(self: &Arc<Self>, due: &Due) {
         // The event belongs to this process: if the process ends meanwhile, the event is lost.
         let process = self.process();
         let snapshot = self.world().snapshot(due);
@@ -39,37 +44,22 @@ impl Engine {
             EventType::Stopped => Kind::ContainerStoppedEvent,
             EventType::Deleted => Kind::ContainerDeletedEvent,
         };
-        let subject = &*due.subject;
-        let pause = self.faults.pause_before_stamp(subject, kind);
-        self.pause(pause.max(self.injector.stamp_pause())).await;
+        let pause = self.injector.value("stamp.pause", Value::span);
+        self.pause(pause.unwrap_or_default()).await;
         let mut event = v1::ContainerEventResponse {
-            container_id: subject.to_owned(),
+            container_id: due.subject.to_string(),
             container_event_type: kind.into(),
             created_at: self.now(),
             pod_sandbox_status: statuses.0,
             containers_statuses: statuses.1,
         };
         self.injector.alter_event(&sandbox, &mut event);
-        let delivery = self.faults.event(&mut event);
+        self.faults.event(&mut event);
         let event = Arc::new(event);
-        let mode = match delivery {
-            Delivery::Drop => Publish::Never,
-            Delivery::Later(time) => {
-                let engine = Arc::clone(self);
-                self.tasks.spawn(async move {
-                    engine.pause(time).await;
-                    publish(&process, event).await;
-                });
-                return;
-            }
-            Delivery::Twice => Publish::Twice,
-            Delivery::Once => self.injector.publish_mode(),
-        };
-        let copies = match mode {
-            Publish::Never => return,
-            Publish::Once | Publish::AfterNext => 1,
-            Publish::Twice => 2,
-        };
+        let mode = self.injector.publish_mode();
+        if mode == Publish::Never {
+            return;
+        }
         let held = {
             let mut slot = lock(&self.held_event);
             if slot.is_none() && mode == Publish::AfterNext {
@@ -80,13 +70,14 @@ impl Engine {
             }
             slot.take()
         };
-        for _ in 0..copies {
+        if mode == Publish::Twice {
             publish(&process, Arc::clone(&event)).await;
         }
+        publish(&process, event).await;
         if let Some((held_by, held)) = held {
             // After a restart the held event is lost with the old process, so nothing is swapped.
             if Arc::ptr_eq(&held_by, &process) {
-                self.injector.count_swap();
+                self.injector.count("swap");
             }
             publish(&held_by, held).await;
         }

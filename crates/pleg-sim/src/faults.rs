@@ -1,7 +1,8 @@
 //! Faults that are decided by code.
 //!
 //! Every call passes [`Faults::before`] and every event passes [`Faults::event`]. The default
-//! implementation is a healthy runtime. Faults that are plain data are in [`FaultProfile`](crate::FaultProfile).
+//! implementation is a healthy runtime. Faults that need no code are in
+//! [`FaultProfile`](crate::FaultProfile).
 
 use std::{fmt, time::Duration};
 
@@ -33,21 +34,6 @@ pub enum CallFault {
     Hang,
 }
 
-/// How an event is published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Delivery {
-    /// The event is published once.
-    #[default]
-    Once,
-    /// The event is lost.
-    Drop,
-    /// The event is published twice.
-    Twice,
-    /// The event is published after that time. What caused it does not wait.
-    Later(Duration),
-}
-
 /// Decides which faults happen. Every method has a healthy default.
 ///
 /// The methods are called from many tasks and must not block.
@@ -58,18 +44,9 @@ pub trait Faults: Send + Sync + fmt::Debug + 'static {
         CallFault::None
     }
 
-    /// How long an event waits between the copy of its statuses and its timestamp. This makes
-    /// events with old statuses and late timestamps.
-    fn pause_before_stamp(&self, id: &str, kind: v1::ContainerEventType) -> Duration {
-        let _ = (id, kind);
-        Duration::ZERO
-    }
-
-    /// Called before an event is published; may change the event. The knobs `drop`, `duplicate` and
-    /// `swap` apply only to events for which this returns [`Delivery::Once`].
-    fn event(&self, event: &mut v1::ContainerEventResponse) -> Delivery {
+    /// Called before an event is published; may change the event.
+    fn event(&self, event: &mut v1::ContainerEventResponse) {
         let _ = event;
-        Delivery::Once
     }
 }
 

@@ -62,21 +62,3 @@ pub(crate) fn image_id(name: &str) -> String {
     });
     format!("sha256:{}", Rng::new(seed).id())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn same_seed_gives_same_ids() {
-        let (mut a, mut b, mut c) = (Rng::new(7), Rng::new(7), Rng::new(8));
-        let id = a.id();
-        assert_eq!(id.len(), 64);
-        assert!(id.bytes().all(|b| b.is_ascii_hexdigit()));
-        assert_eq!(id, b.id());
-        assert_ne!(id, a.id());
-        assert_ne!(id, c.id());
-        assert_eq!(a.uid().len(), 36);
-        assert_eq!(image_id("busybox"), image_id("busybox"));
-    }
-}

@@ -13,8 +13,8 @@
 //! | `crio` | every subscriber gets every event from a queue of 1000 that drops new events when full; a subscriber that does not read delays the others; after the last subscriber leaves, events are lost (up to 1.27: as containerd 1.7) | no CREATED and no DELETED for sandboxes, no DELETED for containers that are removed with their sandbox; statuses of the whole pod; containers that fail to start disappear; a graceful stop ends streams with OK |
 //! | `crio-disabled` | the stream ends immediately with OK | the default configuration of CRI-O |
 //! | `unimplemented` | `Unimplemented` | containerd 1.6 |
-//! | `starting` | every call fails with "server is not initialized yet" | until [`Sim::ready`]; the status code depends on the version |
-//! | `silent` | the socket accepts connections and does not respond | CRI-O, until [`Sim::ready`] |
+//! | `starting` | every call fails with "server is not initialized yet" | until the control command `ready`; the status code depends on the version |
+//! | `silent` | the socket accepts connections and does not respond | CRI-O, until the control command `ready` |
 //!
 //! The version also selects the timestamp and the containers of `PodSandboxStatus`, streaming lists
 //! and their page size, when the reason `OOMKilled` is available, the empty statuses that CRI-O
@@ -36,38 +36,24 @@
 //!
 //! # Faults
 //!
-//! [`FaultProfile`] describes the faults that the runtime shows in addition to the behavior of its mode.
-//! It is plain data in code ([`SimBuilder::fault_profile`], [`Sim::set_fault_profile`]) and `KNOB=VALUE` as text
-//! ([`Sim::set_knob`], `pleg sim --chaos`). It can be changed at run time ([`Sim::serve_control`],
-//! `pleg sim ctl`). Random decisions follow from the seed. [`Sim::fired`] returns how often each
-//! knob fired. [`knob_help`] returns the complete list:
+//! Faults are knobs, which are set from text: `drop=5%`, `list_containers.hang=30s`
+//! ([`Sim::set_knob`], `pleg sim --chaos`, and at run time `pleg sim ctl`). [`knob_help`] describes all of
+//! them. A rate is `5%`, `on`, or `#3` for the third case from now. Random decisions follow from the
+//! seed. [`Sim::fired`] returns how often each knob fired. For faults that depend on more than that,
+//! implement [`Faults`].
 //!
-//! | knobs | effect |
-//! | --- | --- |
-//! | `drop` `duplicate` `swap` `freeze` | an event is lost, sent twice, sent after the next one, or carries the statuses of the previous one |
-//! | `sandbox.nil` `containers.empty` `containers.hole` | an event lacks statuses, or has an empty one |
-//! | `stamp.zero` `.negative` `.seconds` `.future` `.pause` | `created_at` is invalid, or much later than the statuses |
-//! | `oversize` `oversize.bytes` | an event is 5 MB larger |
-//! | `second_subscriber` | another subscriber takes a share of the events, which the others never get (containerd 1.7, CRI-O up to 1.27) |
-//! | `stream.end_after` `stream.mute` | streams end with OK, or stay open and deliver nothing |
-//! | `list.empty` `.pad` `.limit` | lists are empty or too large |
-//! | `list.page` `.empty_page` `.break_after` `.unimplemented` | streaming lists have other pages, fail, or are not implemented |
-//! | `network.not_ready` | the runtime's condition NetworkReady is false |
-//! | `status.not_found` | the status of an existing id is `NotFound` |
-//! | `CALLS.latency` `.hang` `.fail` | CALLS is `all`, a call such as `list_containers`, `pod.UID` or `pod.*` |
-//!
-//! A rate is `5%`, `on`, or `#3` for the third case from now. For faults that depend on more than
-//! that, implement [`Faults`].
+//! [`Sim::control`] and [`Sim::serve_control`] execute [`CONTROL_COMMANDS`]: they restart the runtime, cut
+//! connections and make containers exit.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use pleg_sim::{Mode, Restart, Sim};
+//! use pleg_sim::{Mode, Sim};
 //!
 //! let sim = Sim::builder().mode(Mode::Crio).runtime_version("1.31.0").seed(7).build();
 //! let serving = sim.serve_unix("/tmp/sim.sock", std::future::pending())?;
 //! sim.set_knob("list_containers.hang=10s")?;
 //! // Point a client at the socket.
-//! sim.restart(Restart::default()).await;
+//! sim.control("restart kill down=5s").await?;
 //! serving.stop().await;
 //! sim.shutdown().await;
 //! # Ok(())
@@ -111,15 +97,13 @@ mod workload;
 mod world;
 
 pub use control::{CONTROL_COMMANDS, ControlError};
+pub use delivery::Counts;
 pub use engine::WallClock;
 pub use error::SimError;
-pub use fault_profile::{
-    CallFaultProfile, EventFaultProfile, Failure, FaultProfile, Hang, KnobError, KnobHelp,
-    ListFaultProfile, Rate, knob_help,
-};
-pub use faults::{Call, CallFault, Delivery, Faults};
+pub use fault_profile::{FaultProfile, KnobError, KnobHelp, knob_help};
+pub use faults::{Call, CallFault, Faults};
 pub use mode::Mode;
-pub use process::{ContainersWhileDown, Phase, Restart, Termination};
+pub use process::Phase;
 pub use server::Serving;
 pub use service::CriService;
 pub use sim::{Sim, SimBuilder};

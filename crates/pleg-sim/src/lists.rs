@@ -8,7 +8,7 @@ use pleg_cri::v1;
 use prost::Message;
 use tonic::{Response, Status, codegen::BoxStream};
 
-use crate::engine::Engine;
+use crate::{engine::Engine, fault_profile::Value};
 
 impl Engine {
     /// The sandboxes that match the filter, with the configured faults.
@@ -34,10 +34,10 @@ impl Engine {
         mut rows: Vec<R>,
         annotations: fn(&mut R) -> &mut BTreeMap<String, String>,
     ) -> Vec<R> {
-        if self.injector.fires("list.empty", |c| c.lists.empty) {
+        if self.injector.fires("list.empty") {
             rows.clear();
         }
-        if let Some(bytes) = self.injector.value("list.pad", |c| c.lists.pad) {
+        if let Some(bytes) = self.injector.value("list.pad", Value::number) {
             let pad = "x".repeat(bytes);
             for row in &mut rows {
                 annotations(row).insert("pleg-sim/pad".to_owned(), pad.clone());
@@ -55,17 +55,14 @@ impl Engine {
     /// The number of items per page of a streaming list. Fails if the runtime has no streaming
     /// lists; call this before the list is read, as the runtime reads nothing then.
     pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
-        let off = self.injector.value("list.unimplemented", |c| {
-            c.lists.unimplemented.then_some(())
-        });
-        let (None, Some(size)) = (off, self.profile.list_page_size) else {
+        let size = self.profile.list_page_size;
+        let size = size.filter(|_| !self.injector.is_on("list.unimplemented"));
+        let size = size.ok_or_else(|| {
             let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
-            return Err(Status::unimplemented(message));
-        };
-        Ok(self
-            .injector
-            .value("list.page", |c| c.lists.page)
-            .unwrap_or(size))
+            Status::unimplemented(message)
+        })?;
+        let page = self.injector.value("list.page", Value::number);
+        Ok(page.unwrap_or(size))
     }
 
     /// A list in pages of that size. An empty list has no page.
@@ -86,10 +83,10 @@ impl Engine {
                 self.check_limit(&page).map(|()| page)
             })
             .collect();
-        if injector.fires("list.empty_page", |c| c.lists.empty_page) {
+        if injector.fires("list.empty_page") {
             pages.insert(0, Ok(page(Vec::new())));
         }
-        let breaks = |c: &crate::FaultProfile| c.lists.break_after.filter(|n| *n <= pages.len());
+        let breaks = |value: Value| value.number().filter(|n| *n <= pages.len());
         if let Some(count) = injector.value("list.break_after", breaks) {
             pages.truncate(count);
             pages.push(Err(Status::internal("injected fault: this list fails")));
@@ -102,16 +99,13 @@ impl Engine {
 
     fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
-        let knob = |c: &crate::FaultProfile| c.lists.limit.filter(|limit| size > *limit);
-        let (set, own) = (
-            self.injector.fault_profile().lists.limit,
-            self.profile.message_limit,
-        );
-        match self.injector.value("list.limit", knob) {
-            Some(limit) => Err(too_large(size, limit)),
-            None if set.is_none() && size > own => Err(too_large(size, own)),
-            None => Ok(()),
-        }
+        let is_over = |value: Value| value.number().filter(|limit| size > *limit);
+        let limit = match self.injector.value("list.limit", is_over) {
+            None if self.injector.is_set("list.limit") => None,
+            None => Some(self.profile.message_limit).filter(|limit| size > *limit),
+            over => over,
+        };
+        limit.map_or(Ok(()), |limit| Err(too_large(size, limit)))
     }
 }
 
@@ -130,22 +124,4 @@ fn split<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
         Some(rows.by_ref().take(size.max(1)).collect())
     });
     pages.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_pages_but_the_last_are_full() {
-        let sizes = |rows: usize, size| -> Vec<usize> {
-            let pages = split((0..rows).collect(), size);
-            pages.iter().map(Vec::len).collect()
-        };
-        assert_eq!(sizes(0, 5000), []);
-        assert_eq!(sizes(5000, 5000), [5000]);
-        assert_eq!(sizes(10_001, 5000), [5000, 5000, 1]);
-        assert_eq!(sizes(2, 1), [1, 1]);
-        assert_eq!(sizes(2, 0), [1, 1]);
-    }
 }

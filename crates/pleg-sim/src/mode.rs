@@ -13,24 +13,20 @@ const NEWEST: Version = Version(u32::MAX, 0, 0);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// containerd 1.7: one queue of 1000 events; each event goes to one subscriber, and each dead
-    /// subscriber loses one event.
+    /// containerd 1.7.
     Containerd17,
-    /// containerd 2: every subscriber gets every event, and one that does not read blocks the
-    /// runtime.
+    /// containerd 2.
     #[default]
     Containerd2,
-    /// CRI-O with `enable_pod_events`: no events for the removal of a pod; events without a reader
-    /// are lost.
+    /// CRI-O with `enable_pod_events`.
     Crio,
-    /// CRI-O with its default configuration: the event stream ends immediately with OK.
+    /// CRI-O with its default configuration.
     CrioDisabled,
-    /// containerd 1.6: no event stream.
+    /// containerd 1.6.
     Unimplemented,
-    /// containerd during startup: every call fails until [`Sim::ready`](crate::Sim::ready).
+    /// containerd during startup, until the control command `ready`.
     Starting,
-    /// CRI-O during startup: the socket accepts connections and does not respond until
-    /// [`Sim::ready`](crate::Sim::ready).
+    /// CRI-O during startup, until the control command `ready`.
     Silent,
 }
 
@@ -77,12 +73,23 @@ impl Mode {
     /// The version of the runtime if none is configured.
     #[must_use]
     pub const fn default_version(self) -> &'static str {
+        self.versions().2
+    }
+
+    /// From (inclusive), to (exclusive), default.
+    const fn versions(self) -> (Version, Version, &'static str) {
         match self {
-            Self::Containerd17 => "1.7.24",
-            Self::Containerd2 | Self::Starting => "v2.4.0",
-            Self::Crio | Self::CrioDisabled | Self::Silent => "1.36.3",
-            Self::Unimplemented => "1.6.20",
+            Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0), "1.7.24"),
+            Self::Containerd2 => (Version(2, 0, 0), NEWEST, "v2.4.0"),
+            Self::Crio => (Version(1, 26, 0), NEWEST, "1.36.3"),
+            Self::CrioDisabled | Self::Silent => (Version(1, 20, 0), NEWEST, "1.36.3"),
+            Self::Unimplemented => (Version(1, 5, 0), Version(1, 7, 0), "1.6.20"),
+            Self::Starting => (Version(1, 7, 0), NEWEST, "v2.4.0"),
         }
+    }
+
+    pub(crate) const fn is_crio(self) -> bool {
+        matches!(self, Self::Crio | Self::CrioDisabled | Self::Silent)
     }
 
     /// Checks that the version of the runtime belongs to this mode.
@@ -91,46 +98,33 @@ impl Mode {
     ///
     /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
-        let (from, to) = self.range();
-        match Version::parse(text) {
-            Some(version) if from <= version && version < to => Ok(()),
-            _ => Err(SimError::Version {
-                version: text.to_owned(),
-                mode: self,
-                wanted: self.wanted(),
-            }),
+        let (from, to, default) = self.versions();
+        let version = Version::parse(text);
+        if version.is_some_and(|version| from <= version && version < to) {
+            return Ok(());
         }
+        let name = if self.is_crio() {
+            "CRI-O"
+        } else {
+            "containerd"
+        };
+        let until = match to {
+            NEWEST => "or later".to_owned(),
+            to => format!("to before {to}"),
+        };
+        Err(SimError::Version {
+            version: text.to_owned(),
+            mode: self,
+            wanted: format!("{name} {from} {until}, such as {default}"),
+        })
     }
 
     /// The version that selects the profile: the given one, or the nearest one that belongs to the
     /// mode; the default if the text is not a version.
     pub(crate) fn version(self, text: &str) -> Version {
-        let (from, to) = self.range();
-        let parsed = Version::parse(text).or_else(|| Version::parse(self.default_version()));
+        let (from, to, default) = self.versions();
+        let parsed = Version::parse(text).or_else(|| Version::parse(default));
         parsed.unwrap_or(from).clamp(from, to)
-    }
-
-    /// From (inclusive), to (exclusive).
-    const fn range(self) -> (Version, Version) {
-        match self {
-            Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0)),
-            Self::Containerd2 => (Version(2, 0, 0), NEWEST),
-            Self::Crio => (Version(1, 26, 0), NEWEST),
-            Self::CrioDisabled | Self::Silent => (Version(1, 20, 0), NEWEST),
-            Self::Unimplemented => (Version(1, 5, 0), Version(1, 7, 0)),
-            Self::Starting => (Version(1, 7, 0), NEWEST),
-        }
-    }
-
-    const fn wanted(self) -> &'static str {
-        match self {
-            Self::Containerd17 => "containerd 1.7, such as 1.7.24",
-            Self::Containerd2 => "containerd 2.0 or later, such as v2.0.1",
-            Self::Crio => "CRI-O 1.26 or later, such as 1.31.0",
-            Self::CrioDisabled | Self::Silent => "CRI-O 1.20 or later, such as 1.31.0",
-            Self::Unimplemented => "containerd 1.5 or 1.6, such as 1.6.20",
-            Self::Starting => "containerd 1.7 or later, such as 1.7.24",
-        }
     }
 }
 

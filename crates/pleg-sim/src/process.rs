@@ -4,7 +4,10 @@
 //! changes while it is down cause no events.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,51 +37,20 @@ pub enum Phase {
     Down,
 }
 
-impl Phase {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Serving => "serving",
-            Self::Starting => "starting",
-            Self::Down => "down",
-        }
-    }
-}
-
-/// How the runtime's process is stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Termination {
-    /// With `SIGTERM`: the socket is removed; CRI-O first ends its streams with OK.
-    #[default]
-    Sigterm,
-    /// With `SIGKILL`: connections break, and the socket file remains and refuses connections.
-    Sigkill,
-}
-
-/// What happens to the containers while the runtime is down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ContainersWhileDown {
-    /// They keep running.
-    #[default]
-    KeepRunning,
-    /// They exit with that code. The runtime finds out during its start and sends no event.
-    Exit(i32),
-    /// They exit with an unknown result: 255, `Unknown`.
-    Lost,
-}
-
 /// A restart of the runtime's process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Restart {
-    /// How the old process is stopped.
-    pub termination: Termination,
+pub(crate) struct Restart {
+    /// The old process is stopped with `SIGKILL`: connections break, and the socket file remains and
+    /// refuses connections. Otherwise with `SIGTERM`: the socket is removed; CRI-O first ends its streams
+    /// with OK.
+    pub(crate) kill: bool,
     /// How long there is no process.
-    pub downtime: Duration,
+    pub(crate) downtime: Duration,
     /// How long the new process starts before it answers calls.
-    pub startup: Duration,
-    /// What happens to the containers meanwhile.
-    pub containers: ContainersWhileDown,
+    pub(crate) startup: Duration,
+    /// How the containers exit meanwhile; `None`: they keep running. The runtime finds out during its
+    /// start and sends no event.
+    pub(crate) exit: Option<ExitStatus>,
 }
 
 /// One process of the runtime.
@@ -89,7 +61,8 @@ pub(crate) struct Process {
     pub(crate) servers: TaskTracker,
     /// Cancelled when the process ends: streams end, and no connection is accepted.
     pub(crate) ended: CancellationToken,
-    termination: Mutex<Termination>,
+    /// It was stopped with `SIGKILL`.
+    pub(crate) was_killed: AtomicBool,
     /// Cancelled to break the current connections, and then replaced.
     connections: Mutex<CancellationToken>,
 }
@@ -113,14 +86,9 @@ impl Process {
             delivery: delivery::start(kind, context),
             servers: TaskTracker::new(),
             ended,
-            termination: Mutex::default(),
+            was_killed: AtomicBool::new(false),
             connections: Mutex::new(connections),
         }
-    }
-
-    /// Whether it was stopped with `SIGKILL`.
-    pub(crate) fn was_killed(&self) -> bool {
-        *lock(&self.termination) == Termination::Sigkill
     }
 
     /// Cancelled when the current connections are cut.
@@ -158,14 +126,14 @@ impl Engine {
     }
 
     /// Stops the process. Returns when it serves nothing.
-    pub(crate) async fn go_down(&self, termination: Termination) {
+    pub(crate) async fn go_down(&self, kill: bool) {
         if self.phase.send_replace(Phase::Down) == Phase::Down {
             return;
         }
         let process = self.process();
-        *lock(&process.termination) = termination;
+        process.was_killed.store(kill, Ordering::Relaxed);
         process.servers.close();
-        if termination == Termination::Sigterm && self.profile.is_crio {
+        if self.profile.is_crio && !kill {
             process.ended.cancel();
             tokio::select! {
                 () = process.servers.wait() => {}
@@ -203,11 +171,9 @@ impl Engine {
     }
 
     pub(crate) async fn restart(self: &Arc<Self>, restart: Restart) {
-        self.go_down(restart.termination).await;
-        match restart.containers {
-            ContainersWhileDown::KeepRunning => {}
-            ContainersWhileDown::Exit(code) => self.exit_all(ExitStatus::from_code(code)).await,
-            ContainersWhileDown::Lost => self.exit_all(ExitStatus::LOST).await,
+        self.go_down(restart.kill).await;
+        if let Some(exit) = restart.exit {
+            self.exit_all(exit).await;
         }
         self.pause(restart.downtime).await;
         self.come_up().await;

@@ -19,8 +19,10 @@ pub(crate) struct RuntimeProfile {
     /// CRI-O: it refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it sends
     /// STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it
     /// reports no runtime handler; on `SIGTERM` it ends its streams with OK and waits for clients to
-    /// disconnect.
+    /// disconnect; during startup it accepts connections and does not respond.
     pub(crate) is_crio: bool,
+    /// The code that every call fails with during startup (containerd).
+    pub(crate) startup_code: Code,
     /// The timestamp that `PodSandboxStatus` returns, and whether it returns container statuses.
     pub(crate) timestamp: Timestamp,
     pub(crate) status_has_containers: bool,
@@ -28,7 +30,6 @@ pub(crate) struct RuntimeProfile {
     pub(crate) list_page_size: Option<usize>,
     /// The maximum message size, in both directions.
     pub(crate) message_limit: usize,
-    pub(crate) startup: StartupBehavior,
 }
 
 /// The timestamp of `PodSandboxStatus`, taken before the statuses are read.
@@ -39,34 +40,45 @@ pub(crate) enum Timestamp {
     Nanos,
 }
 
-/// How the runtime responds during startup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StartupBehavior {
-    /// Every call fails with that code.
-    Fails(Code),
-    /// Connections are accepted and get no response.
-    Silent,
-}
-
 impl RuntimeProfile {
     /// The profile of the given version, or of the nearest version that belongs to the mode.
     pub(crate) fn of(mode: Mode, version: &str) -> Self {
-        let known = mode.version(version);
-        let mut profile = match mode {
-            Mode::Crio | Mode::Silent | Mode::CrioDisabled => Self::crio(mode, known),
-            _ => Self::containerd(mode, known),
+        let (known, is_crio) = (mode.version(version), mode.is_crio());
+        let node = match mode {
+            Mode::Unimplemented => Profile {
+                delivery: Delivery::Unimplemented,
+                ..Profile::containerd(&known.to_string())
+            },
+            Mode::CrioDisabled => Profile::crio_disabled(&known.to_string()),
+            _ if is_crio => Profile::crio(&known.to_string()),
+            _ => Profile::containerd(&known.to_string()),
         };
-        match mode {
-            Mode::Unimplemented => profile.node.delivery = Delivery::Unimplemented,
-            Mode::CrioDisabled => {
-                profile.node.delivery = Delivery::Disabled;
-                profile.timestamp = Timestamp::None;
-                profile.status_has_containers = false;
-            }
-            _ => {}
+        let has_seconds = known < Version(1, 29, 9)
+            || known.within((1, 30, 0), (1, 30, 6))
+            || known.within((1, 31, 0), (1, 31, 1));
+        let pages = match is_crio {
+            true => (Version(1, 36, 0), 3000),
+            false => (Version(2, 4, 0), 5000),
+        };
+        Self {
+            mode,
+            version: version.to_owned(),
+            node,
+            is_crio,
+            startup_code: match known < Version(2, 0, 0) {
+                true => Code::Unknown,
+                false => Code::Unavailable,
+            },
+            timestamp: match mode {
+                Mode::CrioDisabled => Timestamp::None,
+                _ if is_crio && has_seconds => Timestamp::Seconds,
+                _ if is_crio || known.within((2, 0, 0), (2, 0, 3)) => Timestamp::Nanos,
+                _ => Timestamp::None,
+            },
+            status_has_containers: is_crio && mode != Mode::CrioDisabled,
+            list_page_size: (known >= pages.0).then_some(pages.1),
+            message_limit: if is_crio { 80 << 20 } else { 16 << 20 },
         }
-        version.clone_into(&mut profile.version);
-        profile
     }
 
     /// The runtime, and why a second subscriber takes no events from others there. `None` if it
@@ -80,99 +92,37 @@ impl RuntimeProfile {
         let (mode, name, version) = (self.mode, self.node.name, &self.version);
         Some(format!("mode {mode} ({name} {version}), where {why}"))
     }
-
-    fn containerd(mode: Mode, version: Version) -> Self {
-        let has_timestamp = version.within((2, 0, 0), (2, 0, 3));
-        let is_v2 = version >= Version(2, 0, 0);
-        Self {
-            mode,
-            version: String::new(),
-            node: Profile::containerd(&version.to_string()),
-            is_crio: false,
-            timestamp: if has_timestamp {
-                Timestamp::Nanos
-            } else {
-                Timestamp::None
-            },
-            status_has_containers: false,
-            list_page_size: (version >= Version(2, 4, 0)).then_some(5000),
-            message_limit: 16 << 20,
-            startup: StartupBehavior::Fails(if is_v2 {
-                Code::Unavailable
-            } else {
-                Code::Unknown
-            }),
-        }
-    }
-
-    fn crio(mode: Mode, version: Version) -> Self {
-        let seconds = version < Version(1, 29, 9)
-            || version.within((1, 30, 0), (1, 30, 6))
-            || version.within((1, 31, 0), (1, 31, 1));
-        Self {
-            mode,
-            version: String::new(),
-            node: Profile::crio(&version.to_string()),
-            is_crio: true,
-            timestamp: if seconds {
-                Timestamp::Seconds
-            } else {
-                Timestamp::Nanos
-            },
-            status_has_containers: true,
-            list_page_size: (version >= Version(1, 36, 0)).then_some(3000),
-            message_limit: 80 << 20,
-            startup: StartupBehavior::Silent,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The timestamp and the containers of `PodSandboxStatus`, and the size of a page.
     #[test]
-    fn containerd_profile_follows_version() {
-        let of = |v| RuntimeProfile::of(Mode::Containerd2, v);
-        for (version, timestamp) in [
-            ("v2.0.0", Timestamp::Nanos),
-            ("v2.0.2", Timestamp::Nanos),
-            ("v2.0.3", Timestamp::None),
-            ("v2.4.0", Timestamp::None),
+    fn profile_follows_version() {
+        use Timestamp::{Nanos, None as Without, Seconds};
+        for (mode, version, timestamp, pages) in [
+            (Mode::Containerd2, "v2.0.0", Nanos, None),
+            (Mode::Containerd2, "v2.0.2", Nanos, None),
+            (Mode::Containerd2, "v2.0.3", Without, None),
+            (Mode::Containerd2, "v2.3.4", Without, None),
+            (Mode::Containerd2, "v2.4.0-beta.0", Without, Some(5000)),
+            (Mode::Crio, "1.28.3", Seconds, None),
+            (Mode::Crio, "1.29.8", Seconds, None),
+            (Mode::Crio, "1.29.9", Nanos, None),
+            (Mode::Crio, "1.30.5", Seconds, None),
+            (Mode::Crio, "1.30.6", Nanos, None),
+            (Mode::Crio, "1.31.0", Seconds, None),
+            (Mode::Crio, "1.31.1", Nanos, None),
+            (Mode::Crio, "1.35.9", Nanos, None),
+            (Mode::Crio, "1.36.0", Nanos, Some(3000)),
         ] {
-            let profile = of(version);
-            assert_eq!(profile.timestamp, timestamp, "{version}");
-            assert!(!profile.status_has_containers, "{version}");
+            let profile = RuntimeProfile::of(mode, version);
+            let found = (profile.timestamp, profile.list_page_size);
+            assert_eq!(found, (timestamp, pages), "{version}");
+            assert_eq!(profile.status_has_containers, mode == Mode::Crio);
         }
-        assert_eq!(of("v2.3.4").list_page_size, None);
-        assert_eq!(of("v2.4.0-beta.0").list_page_size, Some(5000));
-        let old = RuntimeProfile::of(Mode::Starting, "1.7.24");
-        assert_eq!(old.startup, StartupBehavior::Fails(Code::Unknown));
-        assert_eq!(
-            of("v2.1.0").startup,
-            StartupBehavior::Fails(Code::Unavailable)
-        );
-    }
-
-    #[test]
-    fn crio_profile_follows_version() {
-        let of = |v| RuntimeProfile::of(Mode::Crio, v);
-        for (version, timestamp) in [
-            ("1.28.3", Timestamp::Seconds),
-            ("1.29.8", Timestamp::Seconds),
-            ("1.29.9", Timestamp::Nanos),
-            ("1.30.5", Timestamp::Seconds),
-            ("1.30.6", Timestamp::Nanos),
-            ("1.31.0", Timestamp::Seconds),
-            ("1.31.1", Timestamp::Nanos),
-            ("1.32.0", Timestamp::Nanos),
-        ] {
-            assert_eq!(of(version).timestamp, timestamp, "{version}");
-        }
-        assert_eq!(
-            (of("1.35.9").list_page_size, of("1.36.0").list_page_size),
-            (None, Some(3000))
-        );
     }
 
     /// For a version that does not belong to the mode, the profile is that of the nearest one, but

@@ -1,9 +1,10 @@
 //! The programs that containers run. Each is a task that waits for its exit and then sends the
 //! event.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     engine::{Engine, lock},
@@ -17,10 +18,11 @@ const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     command: watch::Sender<Command>,
-    has_exited: watch::Receiver<bool>,
+    /// Cancelled when the program has exited, or its task has ended.
+    exited: CancellationToken,
 }
 
-/// A command to a program. A later command overrides an earlier one.
+/// A command to a program. A later command overrides an earlier one, except that of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Run,
@@ -55,89 +57,55 @@ impl Engine {
     /// Starts the program of a container as a task.
     pub(crate) fn spawn_program(self: &Arc<Self>, id: &str, script: Script) {
         let (command, commands) = watch::channel(Command::Run);
-        let (exited, has_exited) = watch::channel(false);
-        lock(&self.programs).insert(
-            id.to_owned(),
-            Program {
-                command,
-                has_exited,
-            },
-        );
+        let exited = CancellationToken::new();
+        let has_exited = exited.clone().drop_guard();
+        lock(&self.programs).insert(id.to_owned(), Program { command, exited });
         let (engine, id) = (Arc::clone(self), id.to_owned());
         self.tasks.spawn(async move {
             let exit = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return,
-                exit = engine.run_program(script, commands) => exit,
+                exit = engine.own_exit(script) => exit,
+                exit = commanded_exit(script, commands) => exit,
             };
-            let now = engine.now();
-            let events = engine.world().container_exited(&id, exit, now);
+            let events = engine.world().container_exited(&id, exit);
             lock(&engine.programs).remove(&id);
             let pending = engine.begin_exit_event(&id);
             // Waiters for the exit proceed before the event is sent.
-            exited.send_replace(true);
-            engine.emit_all(events).await;
+            drop(has_exited);
+            engine.emit(events).await;
             // Some runtimes find out only after the event that the container was out of memory.
             engine.world().show_reason(&id);
-            engine.finish_exit_event(&id, pending);
+            engine.finish_exit_event(&id, &pending);
         });
     }
 
-    /// Waits for the exit of the program.
-    async fn run_program(
-        &self,
-        script: Script,
-        mut commands: watch::Receiver<Command>,
-    ) -> ExitStatus {
-        let own_exit = async {
-            match script {
-                Script::Exit { code, after } => {
-                    self.pause(after).await;
-                    ExitStatus::from_code(code)
-                }
-                Script::Oom { after } => {
-                    self.pause(after).await;
-                    ExitStatus::OOM
-                }
-                Script::Run | Script::IgnoreTerm | Script::FailStart => {
-                    std::future::pending().await
-                }
-            }
+    /// The exit of a program that nobody stops.
+    async fn own_exit(&self, script: Script) -> ExitStatus {
+        let (exit, after) = match script {
+            Script::Exit { code, after } => (ExitStatus::from_code(code), after),
+            Script::Oom { after } => (ExitStatus::OOM, after),
+            Script::Run | Script::IgnoreTerm | Script::FailStart => pending().await,
         };
-        let commanded_exit = async {
-            loop {
-                let command = *commands.borrow_and_update();
-                match (command, script.on_term()) {
-                    (Command::Kill(exit), _) => return exit,
-                    (Command::Stop, Some(code)) => return ExitStatus::from_code(code),
-                    (Command::Run, _) | (Command::Stop, None) => {}
-                }
-                if commands.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        };
-        tokio::select! {
-            exit = own_exit => exit,
-            exit = commanded_exit => exit,
-        }
+        self.pause(after).await;
+        exit
     }
 
     /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when it has exited;
     /// its event may follow later. No error if there is nothing to do.
     pub(crate) async fn stop_program(&self, id: &str, grace: Duration) {
-        let Some(mut program) = self.program(id) else {
+        let Some(program) = self.program(id) else {
             return;
         };
         if !grace.is_zero() {
             program.send(Command::Stop);
             tokio::select! {
-                () = program.wait() => return,
+                () = program.exited.cancelled() => return,
                 () = self.pause(grace) => {}
             }
         }
         program.send(Command::Kill(ExitStatus::from_code(KILLED)));
-        program.wait().await;
+        program.exited.cancelled().await;
     }
 
     /// Makes a running container exit with that status. Returns false if it does not run.
@@ -151,15 +119,9 @@ impl Engine {
     /// Makes every running container exit, and returns when all have exited.
     pub(crate) async fn exit_all(&self, exit: ExitStatus) {
         let all: Vec<_> = lock(&self.programs).values().cloned().collect();
-        for mut program in all {
+        for program in all {
             program.send(Command::Kill(exit));
-            program.wait().await;
-        }
-    }
-
-    pub(crate) async fn wait_for_exit(&self, id: &str) {
-        if let Some(mut program) = self.program(id) {
-            program.wait().await;
+            program.exited.cancelled().await;
         }
     }
 
@@ -167,26 +129,41 @@ impl Engine {
         lock(&self.programs).get(id).cloned()
     }
 
-    pub(crate) fn begin_exit_event(&self, id: &str) -> watch::Sender<()> {
-        let (pending, published) = watch::channel(());
-        lock(&self.exit_events).insert(id.to_owned(), published);
+    pub(crate) fn begin_exit_event(&self, id: &str) -> CancellationToken {
+        let pending = CancellationToken::new();
+        lock(&self.exit_events).insert(id.to_owned(), pending.clone());
         pending
     }
 
-    pub(crate) fn finish_exit_event(&self, id: &str, pending: watch::Sender<()>) {
+    pub(crate) fn finish_exit_event(&self, id: &str, pending: &CancellationToken) {
         lock(&self.exit_events).remove(id);
-        drop(pending);
+        pending.cancel();
     }
 
     /// Waits for the event of an earlier exit. In a real runtime, a removal takes longer than
     /// sending that event, so DELETED overtakes STOPPED only if something delays STOPPED.
     pub(crate) async fn wait_for_exit_event(&self, id: &str) {
-        let published = lock(&self.exit_events).get(id).cloned();
-        if let Some(mut published) = published {
+        let pending = lock(&self.exit_events).get(id).cloned();
+        if let Some(pending) = pending {
             tokio::select! {
-                _ = published.changed() => {}
+                () = pending.cancelled() => {}
                 () = self.pause(EXIT_EVENT_WAIT) => {}
             }
+        }
+    }
+}
+
+/// The exit of a program that is stopped or killed.
+async fn commanded_exit(script: Script, mut commands: watch::Receiver<Command>) -> ExitStatus {
+    loop {
+        let command = *commands.borrow_and_update();
+        match (command, script.on_term()) {
+            (Command::Kill(exit), _) => return exit,
+            (Command::Stop, Some(code)) => return ExitStatus::from_code(code),
+            (Command::Run, _) | (Command::Stop, None) => {}
+        }
+        if commands.changed().await.is_err() {
+            pending::<()>().await;
         }
     }
 }
@@ -203,10 +180,5 @@ impl Program {
             }
             changes
         });
-    }
-
-    async fn wait(&mut self) {
-        // An error means that the task is gone, so the program has exited.
-        let _ = self.has_exited.wait_for(|exited| *exited).await;
     }
 }

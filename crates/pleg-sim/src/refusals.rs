@@ -84,18 +84,6 @@ fn refused(why: String) -> Result<(), CallError> {
 mod tests {
     use super::*;
 
-    fn in_logs(path: &str) -> (v1::PodSandboxConfig, v1::ContainerConfig) {
-        let sandbox = v1::PodSandboxConfig {
-            log_directory: "/no/such/directory".to_owned(),
-            ..v1::PodSandboxConfig::default()
-        };
-        let config = v1::ContainerConfig {
-            log_path: path.to_owned(),
-            ..v1::ContainerConfig::default()
-        };
-        (sandbox, config)
-    }
-
     #[test]
     fn sandbox_with_a_relative_path_or_another_cgroup_is_refused() {
         for (logs, parent, is_refused) in [
@@ -104,60 +92,54 @@ mod tests {
             ("logs/p", "", true),
             ("/var/log/pods/p", "/kubepods", true),
         ] {
-            let (mut sandbox, _) = in_logs("");
-            sandbox.log_directory = logs.to_owned();
-            sandbox.linux = Some(v1::LinuxPodSandboxConfig {
+            let linux = v1::LinuxPodSandboxConfig {
                 cgroup_parent: parent.to_owned(),
-                ..v1::LinuxPodSandboxConfig::default()
-            });
-            assert_eq!(
-                check_sandbox(&sandbox).is_err(),
-                is_refused,
-                "{logs} {parent}"
-            );
+                ..Default::default()
+            };
+            let sandbox = v1::PodSandboxConfig {
+                log_directory: logs.to_owned(),
+                linux: Some(linux),
+                ..Default::default()
+            };
+            let checked = check_sandbox(&sandbox);
+            assert_eq!(checked.is_err(), is_refused, "{logs} {parent}");
         }
     }
 
+    /// Logs that conmon cannot open, and what runc or the image cannot run.
     #[test]
-    fn container_whose_log_conmon_cannot_open_is_refused() {
-        for (path, is_refused) in [("web_0.log", false), ("web/0.log", true), ("a:b.log", true)] {
-            let (sandbox, config) = in_logs(path);
-            let checked = check_container(Some(&sandbox), &config);
-            assert_eq!(checked.is_err(), is_refused, "{path}");
-        }
-    }
-
-    #[test]
-    fn container_that_runc_or_the_image_cannot_run_is_refused() {
-        let (sandbox, config) = in_logs("");
-        assert!(check_container(None, &config).is_err());
-        let with = |memory: i64, group: Option<i64>, user: Option<i64>| {
+    fn container_that_crio_cannot_create_is_refused() {
+        let sandbox = v1::PodSandboxConfig {
+            log_directory: "/no/such/directory".to_owned(),
+            ..Default::default()
+        };
+        let config = |log: &str, memory: i64, group: Option<i64>, user: Option<i64>| {
             let id = |value: i64| v1::Int64Value { value };
-            let security_context = v1::LinuxContainerSecurityContext {
-                run_as_group: group.map(id),
-                run_as_user: user.map(id),
-                ..v1::LinuxContainerSecurityContext::default()
-            };
-            let resources = v1::LinuxContainerResources {
-                memory_limit_in_bytes: memory,
-                ..v1::LinuxContainerResources::default()
-            };
+            let mut linux = v1::LinuxContainerConfig::default();
+            let security = linux.security_context.get_or_insert_default();
+            security.run_as_group = group.map(id);
+            security.run_as_user = user.map(id);
+            linux
+                .resources
+                .get_or_insert_default()
+                .memory_limit_in_bytes = memory;
             v1::ContainerConfig {
-                linux: Some(v1::LinuxContainerConfig {
-                    resources: Some(resources),
-                    security_context: Some(security_context),
-                }),
-                ..config.clone()
+                log_path: log.to_owned(),
+                linux: Some(linux),
+                ..Default::default()
             }
         };
         for (config, is_refused) in [
-            (with(0, None, None), false),
-            (with(MIN_MEMORY, Some(5), Some(5)), false),
-            (with(MIN_MEMORY - 1, None, None), true),
-            (with(0, Some(5), None), true),
+            (config("web_0.log", 0, None, None), false),
+            (config("web/0.log", 0, None, None), true),
+            (config("a:b.log", 0, None, None), true),
+            (config("", MIN_MEMORY, Some(5), Some(5)), false),
+            (config("", MIN_MEMORY - 1, None, None), true),
+            (config("", 0, Some(5), None), true),
         ] {
             let checked = check_container(Some(&sandbox), &config);
             assert_eq!(checked.is_err(), is_refused, "{config:?}");
+            assert!(check_container(None, &config).is_err());
         }
     }
 }

@@ -4,10 +4,10 @@ use std::{
     io,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use pleg_cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
@@ -32,7 +32,6 @@ use crate::{
     engine::Engine,
     error::SimError,
     process::{Phase, Process},
-    profile::StartupBehavior,
     service::CriService,
 };
 
@@ -46,7 +45,19 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub(crate) const fn new(path: PathBuf, stop: CancellationToken, task: TaskTracker) -> Self {
+    /// Starts serving as a task of the simulator. The future ends when the token is cancelled.
+    pub(crate) fn start<F>(
+        engine: &Engine,
+        path: &Path,
+        serve: impl FnOnce(CancellationToken) -> F,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, task) = (engine.stop.child_token(), TaskTracker::new());
+        engine.tasks.spawn(task.track_future(serve(stop.clone())));
+        task.close();
+        let path = path.to_owned();
         Self { path, stop, task }
     }
 
@@ -58,7 +69,7 @@ impl Serving {
 
     /// Cuts the connections and removes the socket. Returns when both are done, without waiting for
     /// calls in progress: a hanging call fails with its connection. The runtime keeps running, with
-    /// its subscribers and queued events; to restart it, use `Sim::restart`.
+    /// its subscribers and queued events; the control command `restart` restarts it.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.wait().await;
@@ -78,14 +89,9 @@ pub(crate) fn serve_unix(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Serving, SimError> {
     let socket = Socket::bind(path)?;
-    let stop = engine.stop.child_token();
-    let task = TaskTracker::new();
-    let serving = Serving::new(path.to_owned(), stop.clone(), task.clone());
     engine.sockets.send_modify(|s| s.wanted += 1);
-    let engine = Arc::clone(engine);
-    let all = engine.tasks.clone();
-    // Tracked by the handle and by the simulator.
-    all.spawn(task.track_future(async move {
+    let of_task = Arc::clone(engine);
+    Ok(Serving::start(engine, path, async move |stop| {
         let wait_for_shutdown = async {
             tokio::select! {
                 () = shutdown => stop.cancel(),
@@ -93,16 +99,14 @@ pub(crate) fn serve_unix(
             }
         };
         let serve = async {
-            if let Err(error) = serve_every_process(&engine, socket, &stop).await {
+            if let Err(error) = serve_every_process(&of_task, socket, &stop).await {
                 tracing::warn!(%error, "stopped serving the socket");
             }
             stop.cancel();
         };
         futures::future::join(wait_for_shutdown, serve).await;
-        engine.sockets.send_modify(|s| s.wanted -= 1);
-    }));
-    task.close();
-    Ok(serving)
+        of_task.sockets.send_modify(|s| s.wanted -= 1);
+    }))
 }
 
 /// Binds and serves the socket for every process of the runtime, until `stop`.
@@ -139,25 +143,11 @@ async fn serve_process(
         listener,
         file,
     } = socket;
-    // While the runtime does not respond, connections wait in the listener's backlog.
-    if wait_until_accepting(engine, process, stop).await {
-        let incoming = UnixListenerStream::new(listener).map(|accepted| {
-            let cuts = [stop.clone(), process.connections()];
-            accepted.map(|io| Connection::new(io, cuts, CancellationToken::new(), engine.clock))
-        });
-        let ended = async {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = process.ended.cancelled() => {}
-            }
-        };
-        let served = router(engine).serve_with_incoming_shutdown(incoming, ended);
-        if let Err(error) = served.await {
-            tracing::warn!(%error, "serving failed");
-        }
-    }
+    let incoming = UnixListenerStream::new(listener);
+    serve_connections(engine, process, incoming, stop, None).await;
     // A killed process leaves its socket file behind.
-    if !process.was_killed() || stop.is_cancelled() {
+    let was_killed = process.was_killed.load(Ordering::Relaxed);
+    if !was_killed || stop.is_cancelled() {
         file.remove(&path);
     }
     engine.sockets.send_modify(|s| s.bound -= 1);
@@ -169,7 +159,7 @@ async fn wait_until_accepting(
     process: &Process,
     stop: &CancellationToken,
 ) -> bool {
-    if engine.profile.startup != StartupBehavior::Silent || engine.phase() == Phase::Serving {
+    if !engine.profile.is_crio || engine.phase() == Phase::Serving {
         return !process.ended.is_cancelled();
     }
     tokio::select! {
@@ -184,28 +174,45 @@ pub(crate) fn serve_stream<IO>(engine: &Arc<Engine>, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (engine, process) = (Arc::clone(engine), engine.process());
-    let all = engine.tasks.clone();
+    let (of_task, process) = (Arc::clone(engine), engine.process());
     let servers = process.servers.clone();
-    all.spawn(servers.track_future(async move {
-        if !wait_until_accepting(&engine, &process, &engine.stop).await {
-            return;
-        }
-        let closed = CancellationToken::new();
-        let cuts = [engine.stop.clone(), process.connections()];
-        let io = Connection::new(io, cuts, closed.clone(), engine.clock);
-        let incoming = stream::iter([Ok::<_, io::Error>(io)]).chain(stream::pending());
-        let ended = async {
-            tokio::select! {
-                () = closed.cancelled() => {}
-                () = process.ended.cancelled() => {}
-            }
-        };
-        let served = router(&engine).serve_with_incoming_shutdown(incoming, ended);
-        if let Err(error) = served.await {
-            tracing::warn!(%error, "serving failed");
-        }
+    engine.tasks.spawn(servers.track_future(async move {
+        let closed = of_task.stop.child_token();
+        let incoming = stream::iter([Ok(io)]).chain(stream::pending());
+        serve_connections(&of_task, &process, incoming, &closed, Some(&closed)).await;
     }));
+}
+
+/// Serves connections until `stop`, or until the process ends. A connection that closes cancels
+/// `closed`.
+async fn serve_connections<IO>(
+    engine: &Arc<Engine>,
+    process: &Process,
+    incoming: impl Stream<Item = io::Result<IO>>,
+    stop: &CancellationToken,
+    closed: Option<&CancellationToken>,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // While the runtime does not respond, connections wait in the listener's backlog.
+    if !wait_until_accepting(engine, process, stop).await {
+        return;
+    }
+    let incoming = incoming.map(|accepted| {
+        let cuts = [stop.clone(), process.connections()];
+        let closed = closed.cloned().map(CancellationToken::drop_guard);
+        accepted.map(|io| Connection::new(io, cuts, closed, engine.clock))
+    });
+    let ended = async {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = process.ended.cancelled() => {}
+        }
+    };
+    let served = router(engine).serve_with_incoming_shutdown(incoming, ended);
+    if let Err(error) = served.await {
+        tracing::warn!(%error, "serving failed");
+    }
 }
 
 type FixedDate = MapResponseLayer<fn(http::Response<Body>) -> http::Response<Body>>;

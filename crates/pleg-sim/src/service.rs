@@ -25,17 +25,30 @@ impl CriService {
         Self { engine }
     }
 
-    async fn admit(&self, method: &'static str, id: &str) -> Result<(), Status> {
+    pub(crate) async fn admit(&self, method: &'static str, id: &str) -> Result<(), Status> {
         if self.engine.stop.is_cancelled() {
             return Err(CallError::ShuttingDown.into());
         }
         self.engine.admit(Call { method, id }).await
     }
 
-    /// Whether a fault hides an existing id from status calls.
-    fn reports_not_found(&self) -> bool {
-        let injector = &self.engine.injector;
-        injector.fires("status.not_found", |c| c.lists.not_found)
+    /// A call that changes something. It runs to completion even if the client disconnects, as Go
+    /// handlers do, so that every change sends its events.
+    pub(crate) async fn change<F, T>(
+        &self,
+        method: &'static str,
+        id: String,
+        work: impl FnOnce(Arc<Engine>, String) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, CallError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.admit(method, &id).await?;
+        let work = work(Arc::clone(&self.engine), id);
+        let done = self.engine.tasks.spawn(work).await;
+        let done = done.map_err(|_| Status::internal("the call's task has ended early"))?;
+        Ok(done?)
     }
 
     /// Fails unless the container runs.
@@ -44,21 +57,6 @@ impl CriService {
             v1::ContainerState::ContainerRunning => Ok(()),
             other => Err(CallError::WrongState(other.as_str_name())),
         }
-    }
-
-    /// Runs a call to completion even if the client disconnects, as Go handlers do, so that every
-    /// change sends its events.
-    async fn run_to_completion<F, T>(
-        &self,
-        work: impl FnOnce(Arc<Engine>) -> F,
-    ) -> Result<T, Status>
-    where
-        F: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
-    {
-        let task = self.engine.tasks.spawn(work(Arc::clone(&self.engine)));
-        task.await
-            .map_err(|_| Status::internal("the call's task has ended early"))
     }
 }
 
@@ -84,10 +82,7 @@ impl RuntimeService for CriService {
             ..Default::default()
         };
         let mut network = ready_condition("NetworkReady");
-        let not_ready = self.engine.injector.value("network.not_ready", |c| {
-            c.lists.network_not_ready.then_some(())
-        });
-        if not_ready.is_some() {
+        if self.engine.injector.is_on("network.not_ready") {
             network.status = false;
             network.reason = "NetworkPluginNotReady".to_owned();
             network.message = "cni plugin not initialized".to_owned();
@@ -130,12 +125,15 @@ impl RuntimeService for CriService {
             config,
             runtime_handler,
         } = request.into_inner();
-        self.admit("RunPodSandbox", "").await?;
-        let config = config.ok_or(CallError::Missing("sandbox config"))?;
-        let run = self.run_to_completion(|engine| async move {
-            engine.run_sandbox(config, runtime_handler).await
-        });
-        let pod_sandbox_id = run.await??;
+        let run = self.change(
+            "RunPodSandbox",
+            String::new(),
+            async move |engine: Arc<Engine>, _| {
+                let config = config.ok_or(CallError::Missing("sandbox config"))?;
+                engine.run_sandbox(config, runtime_handler).await
+            },
+        );
+        let pod_sandbox_id = run.await?;
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -144,8 +142,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> CallResult<v1::StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.admit("StopPodSandbox", &id).await?;
-        self.run_to_completion(|engine| async move { engine.stop_sandbox(&id).await })
+        self.change("StopPodSandbox", id, Engine::stop_sandbox)
             .await?;
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
@@ -155,8 +152,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> CallResult<v1::RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.admit("RemovePodSandbox", &id).await?;
-        self.run_to_completion(|engine| async move { engine.remove_sandbox(&id).await })
+        self.change("RemovePodSandbox", id, Engine::remove_sandbox)
             .await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
@@ -175,7 +171,7 @@ impl RuntimeService for CriService {
         };
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
-        if self.reports_not_found() {
+        if self.engine.injector.fires("status.not_found") {
             return Err(CallError::NoSandbox(id).into());
         }
         let containers_statuses = if profile.status_has_containers {
@@ -235,14 +231,16 @@ impl RuntimeService for CriService {
             config,
             sandbox_config,
         } = request.into_inner();
-        self.admit("CreateContainer", &sandbox).await?;
-        let config = config.ok_or(CallError::Missing("container config"))?;
-        let create = self.run_to_completion(|engine| async move {
-            engine
-                .create_container(&sandbox, config, sandbox_config)
-                .await
-        });
-        let container_id = create.await??;
+        let create = self.change(
+            "CreateContainer",
+            sandbox,
+            async move |engine: Arc<Engine>, sandbox| {
+                let config = config.ok_or(CallError::Missing("container config"))?;
+                let created = engine.create_container(sandbox, config, sandbox_config);
+                created.await
+            },
+        );
+        let container_id = create.await?;
         Ok(Response::new(v1::CreateContainerResponse { container_id }))
     }
 
@@ -251,9 +249,8 @@ impl RuntimeService for CriService {
         request: Request<v1::StartContainerRequest>,
     ) -> CallResult<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
-        self.admit("StartContainer", &id).await?;
-        self.run_to_completion(|engine| async move { engine.start_container(&id).await })
-            .await??;
+        self.change("StartContainer", id, Engine::start_container)
+            .await?;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
 
@@ -265,11 +262,9 @@ impl RuntimeService for CriService {
             container_id: id,
             timeout,
         } = request.into_inner();
-        self.admit("StopContainer", &id).await?;
         let grace = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
-        // If the client disconnects, containerd still kills the container after the timeout.
-        self.run_to_completion(|engine| async move { engine.stop_container(&id, grace).await })
-            .await?;
+        let stop = move |engine: Arc<Engine>, id| engine.stop_container(id, grace);
+        self.change("StopContainer", id, stop).await?;
         Ok(Response::new(v1::StopContainerResponse {}))
     }
 
@@ -278,8 +273,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemoveContainerRequest>,
     ) -> CallResult<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
-        self.admit("RemoveContainer", &id).await?;
-        self.run_to_completion(|engine| async move { engine.remove_container(&id).await })
+        self.change("RemoveContainer", id, Engine::remove_container)
             .await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
@@ -291,7 +285,7 @@ impl RuntimeService for CriService {
         let id = request.into_inner().container_id;
         self.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
-        if self.reports_not_found() {
+        if self.engine.injector.fires("status.not_found") {
             return Err(CallError::NoContainer(id).into());
         }
         Ok(Response::new(v1::ContainerStatusResponse {

@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::{
     control::{self, ControlError},
     delivery::Counts,
-    engine::{Engine, WallClock},
+    engine::{Engine, Wall, WallClock},
     error::SimError,
-    fault_profile::{FaultProfile, KnobError},
+    fault_profile::KnobError,
     faults::{Faults, Healthy},
     mode::Mode,
-    process::{Phase, Restart, Termination},
+    process::Phase,
     profile::RuntimeProfile,
     programs::ExitStatus,
     server::{self, Serving},
@@ -71,8 +71,8 @@ impl Sim {
         server::serve_stream(&self.engine, io);
     }
 
-    /// Starts a workload: pods are created, crash, restart and are removed until the handle stops
-    /// it or the simulator ends. Must be called inside a tokio runtime.
+    /// Starts a workload: pods are created, crash, restart and are removed until the simulator ends.
+    /// Must be called inside a tokio runtime.
     pub fn spawn_workload(&self, config: WorkloadConfig) -> WorkloadHandle {
         workload::spawn(&self.engine, config)
     }
@@ -82,17 +82,6 @@ impl Sim {
         self.engine.kill_container(id, ExitStatus::from_code(code))
     }
 
-    /// Makes a running container exit because it is out of memory: 137, with `OOMKilled` in the
-    /// event or only afterwards, depending on the version. Returns false if it does not run.
-    pub fn oom_kill_container(&self, id: &str) -> bool {
-        self.engine.kill_container(id, ExitStatus::OOM)
-    }
-
-    /// Returns when the container does not run.
-    pub async fn wait_for_exit(&self, id: &str) {
-        self.engine.wait_for_exit(id).await;
-    }
-
     /// Kills the pause process of a sandbox. The sandbox becomes not ready; its containers keep
     /// running unless they share its process namespace. Returns false if the sandbox is not ready
     /// or has no pause process (CRI-O usually has none).
@@ -100,26 +89,15 @@ impl Sim {
         self.engine.kill_sandbox(id)
     }
 
-    /// The configured faults.
-    #[must_use]
-    pub fn fault_profile(&self) -> FaultProfile {
-        self.engine.injector.fault_profile()
-    }
-
-    /// Replaces all configured faults. Hanging calls proceed unless the new configuration makes
-    /// them hang.
-    pub fn set_fault_profile(&self, profile: FaultProfile) {
-        self.engine.injector.replace(profile);
-    }
-
-    /// Sets one knob from text, in the syntax of [`FaultProfile::set`]. The others stay unchanged.
+    /// Sets one knob from text, in the syntax of [`FaultProfile::set`](crate::FaultProfile::set). The
+    /// others stay unchanged.
     ///
     /// # Errors
     ///
     /// If the knob does not exist, the value is not valid for it, or it has no effect in the
     /// simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), KnobError> {
-        self.engine.injector.set(knob)
+        self.engine.injector.set(&[knob])
     }
 
     /// How often each knob has fired, by name. A knob that never fired is absent.
@@ -136,7 +114,8 @@ impl Sim {
         self.engine.world().visited
     }
 
-    /// Executes one command of [`Sim::serve_control`] and returns the lines of the response.
+    /// Executes one command of [`CONTROL_COMMANDS`](crate::CONTROL_COMMANDS) and returns the lines of
+    /// the response.
     ///
     /// # Errors
     ///
@@ -163,61 +142,19 @@ impl Sim {
         self.engine.phase()
     }
 
-    /// Restarts the runtime's process. Returns when the new one serves. Subscribers and queued
-    /// events of the old process are lost, and changes while there is no process cause no events.
-    /// Connections of [`Sim::serve_stream`] end with the old process.
-    pub async fn restart(&self, restart: Restart) {
-        self.engine.restart(restart).await;
-    }
-
-    /// The first part of a restart: stops the process. Returns when it serves nothing.
-    pub async fn go_down(&self, termination: Termination) {
-        self.engine.go_down(termination).await;
-    }
-
-    /// The second part: starts a new process. Returns when it has its sockets.
-    pub async fn come_up(&self) {
-        self.engine.come_up().await;
-    }
-
-    /// The last part: a starting process answers calls from now on.
-    pub fn ready(&self) {
-        self.engine.ready();
-    }
-
-    /// Cuts all current connections abruptly. New ones are accepted.
-    pub fn sever_connections(&self) {
-        self.engine.sever_connections();
-    }
-
-    /// The number of subscribers that the runtime has not removed, including dead ones.
+    /// The numbers of subscribers and of undelivered events.
     #[must_use]
-    pub fn subscribers(&self) -> usize {
-        self.counts().subscribers
-    }
-
-    /// The number of events that wait for a subscriber.
-    #[must_use]
-    pub fn held_events(&self) -> usize {
-        self.counts().held
-    }
-
-    /// The number of events that were discarded because no subscriber came within five minutes.
-    #[must_use]
-    pub fn discarded_events(&self) -> u64 {
-        self.counts().discarded
-    }
-
-    /// The number of events that were dropped because the queue was full or there was no
-    /// subscriber.
-    #[must_use]
-    pub fn dropped_events(&self) -> u64 {
-        self.counts().dropped
+    pub fn counts(&self) -> Counts {
+        *self.engine.counts.borrow()
     }
 
     /// Returns when the runtime has exactly that many subscribers, or has ended.
     pub async fn wait_for_subscribers(&self, count: usize) {
-        self.wait_for(|now| now.subscribers == count).await;
+        let mut counts = self.engine.counts.subscribe();
+        tokio::select! {
+            _ = counts.wait_for(|now| now.subscribers == count) => {}
+            () = self.engine.stop.cancelled() => {}
+        }
     }
 
     /// Ends everything: cuts connections, cancels calls in progress and stops all tasks. Returns
@@ -226,18 +163,6 @@ impl Sim {
         self.engine.stop.cancel();
         self.engine.tasks.close();
         self.engine.tasks.wait().await;
-    }
-
-    fn counts(&self) -> Counts {
-        *self.engine.counts.borrow()
-    }
-
-    async fn wait_for(&self, condition: impl Fn(&Counts) -> bool) {
-        let mut counts = self.engine.counts.subscribe();
-        tokio::select! {
-            _ = counts.wait_for(|now| condition(now)) => {}
-            () = self.engine.stop.cancelled() => {}
-        }
     }
 }
 
@@ -248,23 +173,14 @@ impl Drop for Sim {
 }
 
 /// Configures a [`Sim`].
+#[derive(Debug)]
 #[must_use]
 pub struct SimBuilder {
     mode: Mode,
     seed: u64,
     version: Option<String>,
-    wall: WallClock,
+    wall: Wall,
     faults: Arc<dyn Faults>,
-    fault_profile: FaultProfile,
-}
-
-impl std::fmt::Debug for SimBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimBuilder")
-            .field("mode", &self.mode)
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Default for SimBuilder {
@@ -273,9 +189,8 @@ impl Default for SimBuilder {
             mode: Mode::default(),
             seed: 0,
             version: None,
-            wall: Arc::new(|| clock::wall().as_nanos()),
+            wall: Wall(Arc::new(|| clock::wall().as_nanos())),
             faults: Arc::new(Healthy),
-            fault_profile: FaultProfile::default(),
         }
     }
 }
@@ -304,13 +219,7 @@ impl SimBuilder {
 
     /// The clock for timestamps; the host's by default.
     pub fn wall_clock(mut self, wall: WallClock) -> Self {
-        self.wall = wall;
-        self
-    }
-
-    /// The configured faults; none by default.
-    pub fn fault_profile(mut self, profile: FaultProfile) -> Self {
-        self.fault_profile = profile;
+        self.wall = Wall(wall);
         self
     }
 
@@ -329,14 +238,7 @@ impl SimBuilder {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,
         };
-        let engine = Engine::new(
-            profile,
-            phase,
-            self.seed,
-            self.wall,
-            self.faults,
-            self.fault_profile,
-        );
+        let engine = Engine::new(profile, phase, self.seed, self.wall, self.faults);
         Sim {
             engine: Arc::new(engine),
         }

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use pleg_cri::v1::ContainerEventResponse;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, codegen::BoxStream};
 
-use crate::{delivery::Event, engine::Engine, error::CallError, lists};
+use crate::{
+    delivery::Event, engine::Engine, error::CallError, fault_profile::Value, lists::too_large,
+};
 
 /// One subscription. The runtime notices that it was dropped when it sends the next event.
 struct Subscription {
@@ -36,18 +38,18 @@ pub(crate) async fn subscribe(
         delivered: 0,
         mute: false,
     };
-    match subscription.next().await {
-        Next::Event(first) => {
-            let all = stream::iter([first]).chain(subscription.rest());
-            let limit = engine.profile.message_limit;
-            Ok(Response::new(
-                all.map(move |event| send(&event, limit)).boxed(),
-            ))
-        }
-        Next::End => Ok(empty_stream()),
-        Next::ProcessEnded if engine.profile.is_crio => Ok(empty_stream()),
-        Next::ProcessEnded => Err(CallError::ShuttingDown.into()),
-    }
+    let Some(first) = subscription.next().await? else {
+        return Ok(empty_stream());
+    };
+    let rest = stream::unfold(subscription, |mut subscription| async move {
+        let next = subscription.next().await.ok()??;
+        Some((next, subscription))
+    });
+    let limit = engine.profile.message_limit;
+    let all = stream::iter([first]).chain(rest);
+    Ok(Response::new(
+        all.map(move |event| send(&event, limit)).boxed(),
+    ))
 }
 
 /// A stream that ends immediately with OK.
@@ -55,45 +57,32 @@ pub(crate) fn empty_stream<T: Send + 'static>() -> Response<BoxStream<T>> {
     Response::new(stream::empty().boxed())
 }
 
-enum Next {
-    Event(Event),
-    /// A fault ends the stream.
-    End,
-    ProcessEnded,
-}
-
 impl Subscription {
-    async fn next(&mut self) -> Next {
+    /// The next event. `None` if the stream ends with OK: with CRI-O's process, or due to a fault.
+    async fn next(&mut self) -> Result<Option<Event>, CallError> {
+        let injector = &self.engine.injector;
         loop {
-            if self.engine.injector.ends_after(self.delivered) {
-                return Next::End;
+            let ends = |value: Value| value.number().filter(|n| self.delivered >= *n);
+            if injector.value("stream.end_after", ends).is_some() {
+                return Ok(None);
             }
-            let Some(event) = self.events.recv().await else {
-                return Next::ProcessEnded;
-            };
-            self.mute = self.mute || self.engine.injector.mutes();
-            if !self.mute {
+            let event = self.events.recv().await;
+            if event.is_none() && !self.engine.profile.is_crio {
+                return Err(CallError::ShuttingDown);
+            }
+            self.mute = self.mute || (event.is_some() && injector.is_on("stream.mute"));
+            if event.is_none() || !self.mute {
                 self.delivered += 1;
-                return Next::Event(event);
+                return Ok(event);
             }
         }
-    }
-
-    fn rest(self) -> impl Stream<Item = Event> {
-        stream::unfold(self, |mut subscription| async move {
-            match subscription.next().await {
-                Next::Event(event) => Some((event, subscription)),
-                Next::End | Next::ProcessEnded => None,
-            }
-        })
     }
 }
 
 /// Enforces the runtime's message limit.
 fn send(event: &Event, limit: usize) -> Result<ContainerEventResponse, Status> {
-    let size = event.encoded_len();
-    if size > limit {
-        return Err(lists::too_large(size, limit));
+    match event.encoded_len() {
+        size if size > limit => Err(too_large(size, limit)),
+        _ => Ok(ContainerEventResponse::clone(event)),
     }
-    Ok(ContainerEventResponse::clone(event))
 }

@@ -1,7 +1,7 @@
 //! The state of the node: the model of its sandboxes and containers, and what only CRI messages have:
 //! configurations, addresses and images.
 //!
-//! Pure: no I/O, no clock (the time is an argument). The engine sends the events of a change, and
+//! Pure: no I/O, no clock (the engine sets the time). The engine sends the events of a change, and
 //! `views` converts the state to CRI messages.
 
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(crate) images: BTreeMap<String, v1::Image>,
     /// The number of items that list calls have visited.
     pub(crate) visited: u64,
+    /// The wall clock, in nanoseconds.
+    pub(crate) now: i64,
     rng: Rng,
     addresses: u32,
 }
@@ -60,15 +62,16 @@ impl World {
             containers: BTreeMap::new(),
             images: BTreeMap::new(),
             visited: 0,
+            now: 0,
             rng: Rng::new(seed),
             addresses: 0,
         }
     }
 
     /// The instant of the next change. The model counts changes; its wall clock is set to `now`.
-    fn next(&mut self, now: i64) -> u64 {
+    fn next(&mut self) -> u64 {
         let at = self.node.latest() + 1;
-        self.node.step_wall(now - self.node.wall(at));
+        self.node.step_wall(self.now - self.node.wall(at));
         at
     }
 
@@ -79,7 +82,6 @@ impl World {
         &mut self,
         config: v1::PodSandboxConfig,
         handler: String,
-        now: i64,
     ) -> Result<(String, Vec<Due>), CallError> {
         let metadata = config.metadata.clone();
         let metadata = metadata.ok_or(CallError::Missing("sandbox metadata"))?;
@@ -90,7 +92,7 @@ impl World {
             attempt,
         } = metadata;
         let pod = Pod::new(&uid, &namespace, &name);
-        let (id, at) = (self.rng.id(), self.next(now));
+        let (id, at) = (self.rng.id(), self.next());
         let events = self.node.run_sandbox(&id, &pod, attempt, at);
         let events = events.map_err(|refused| match refused {
             Refused::NameTaken(by) => CallError::SandboxNameTaken {
@@ -115,8 +117,8 @@ impl World {
     }
 
     /// The pause process has exited. No events if that is known or the sandbox does not exist.
-    pub(crate) fn sandbox_exited(&mut self, id: &str, now: i64) -> Vec<Due> {
-        let at = self.next(now);
+    pub(crate) fn sandbox_exited(&mut self, id: &str) -> Vec<Due> {
+        let at = self.next();
         self.node.step(&Step::StopSandbox(id.into()), at)
     }
 
@@ -129,12 +131,12 @@ impl World {
 
     /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
     /// does not exist.
-    pub(crate) fn begin_removal(&mut self, id: &str, now: i64) -> Option<Vec<Due>> {
+    pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
         let sandbox = self.sandboxes.get_mut(id)?;
         if std::mem::replace(&mut sandbox.removing, true) {
             return None;
         }
-        let (announce, at) = (Step::Announce(id.into()), self.next(now));
+        let (announce, at) = (Step::Announce(id.into()), self.next());
         let is_announced = self.node.removal(&id.into()).contains(&announce);
         Some(if is_announced {
             self.node.step(&announce, at)
@@ -144,9 +146,9 @@ impl World {
     }
 
     /// Removes the sandbox and releases its name.
-    pub(crate) fn delete_sandbox(&mut self, id: &str, now: i64) -> Vec<Due> {
+    pub(crate) fn delete_sandbox(&mut self, id: &str) -> Vec<Due> {
         self.sandboxes.remove(id);
-        let at = self.next(now);
+        let at = self.next();
         self.node.step(&Step::RemoveSandbox(id.into()), at)
     }
 
@@ -175,7 +177,6 @@ impl World {
         &mut self,
         sandbox: &str,
         config: v1::ContainerConfig,
-        now: i64,
     ) -> Result<(String, Vec<Due>), CallError> {
         let pod = self
             .sandbox(sandbox)?
@@ -186,7 +187,7 @@ impl World {
         let metadata = config.metadata.as_ref();
         let metadata = metadata.ok_or(CallError::Missing("container metadata"))?;
         let (name, attempt) = (&metadata.name, metadata.attempt);
-        let (id, at) = (self.rng.id(), self.next(now));
+        let (id, at) = (self.rng.id(), self.next());
         let new = NewContainer {
             attempt,
             label: match config.labels.get(POD_UID) {
@@ -218,14 +219,10 @@ impl World {
 
     /// Starts a container and returns what its program does. A container that failed to start is left
     /// exited, or removed.
-    pub(crate) fn start_container(
-        &mut self,
-        id: &str,
-        now: i64,
-    ) -> Result<(Script, Vec<Due>), CallError> {
+    pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), CallError> {
         let script = Script::parse(&self.container(id)?.config);
         let state = self.container_state(id)?;
-        let (of, at) = (Id::from(id), self.next(now));
+        let (of, at) = (Id::from(id), self.next());
         let started = match script {
             Script::FailStart => self.node.fail_start(&of, at).map(|()| Vec::new()),
             _ => self.node.start(&of, at),
@@ -248,8 +245,8 @@ impl World {
     }
 
     /// The program has exited. No events if the exit is known.
-    pub(crate) fn container_exited(&mut self, id: &str, exit: ExitStatus, now: i64) -> Vec<Due> {
-        let (id, at) = (Id::from(id), self.next(now));
+    pub(crate) fn container_exited(&mut self, id: &str, exit: ExitStatus) -> Vec<Due> {
+        let (id, at) = (Id::from(id), self.next());
         match exit {
             ExitStatus::OOM => self.node.oom_kill(&id, u64::MAX, at),
             ExitStatus { code, reason } => self.node.exit(&id, code, reason, at),
@@ -264,9 +261,9 @@ impl World {
     }
 
     /// Removes the container and releases its name. Fewer events are due if its sandbox is removed with it.
-    pub(crate) fn delete_container(&mut self, id: &str, with_sandbox: bool, now: i64) -> Vec<Due> {
+    pub(crate) fn delete_container(&mut self, id: &str, with_sandbox: bool) -> Vec<Due> {
         self.containers.remove(id);
-        let (id, at) = (Id::from(id), self.next(now));
+        let (id, at) = (Id::from(id), self.next());
         match with_sandbox {
             true => self.node.step(&Step::Remove(id), at),
             false => self.node.remove_container(&id, at),
@@ -360,66 +357,24 @@ pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::Namespace
 mod tests {
     use super::*;
 
-    fn world() -> World {
-        World::new(1, Profile::containerd("2.1.0"))
-    }
-
-    fn pod(name: &str) -> v1::PodSandboxConfig {
-        let metadata = v1::PodSandboxMetadata {
-            name: name.into(),
-            uid: format!("uid-{name}"),
-            namespace: "default".into(),
-            attempt: 0,
-        };
-        v1::PodSandboxConfig {
-            metadata: Some(metadata),
-            ..Default::default()
-        }
-    }
-
-    fn container(name: &str) -> v1::ContainerConfig {
-        v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: name.into(),
-                attempt: 0,
-            }),
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn refused_calls_name_the_object_and_its_state() {
-        let mut world = world();
-        let (s, _) = world.run_sandbox(pod("a"), String::new(), 10).unwrap();
-        let (c, _) = world.create_container(&s, container("c"), 11).unwrap();
-        let taken = world.run_sandbox(pod("a"), String::new(), 12).unwrap_err();
-        let text = "failed to reserve sandbox name \"a_default_uid-a_0\"";
-        assert!(taken.to_string().starts_with(text) && taken.to_string().contains(&s));
-        let taken = world.create_container(&s, container("c"), 13).unwrap_err();
-        let text = "failed to reserve container name \"c_a_default_uid-a_0\"";
-        assert!(taken.to_string().starts_with(text) && taken.to_string().contains(&c));
-        assert!(world.start_container(&c, 14).is_ok());
-        let again = world.start_container(&c, 15).unwrap_err();
-        assert_eq!(again.to_string(), "container is in CONTAINER_RUNNING state");
-        let (d, _) = world.create_container(&s, container("d"), 16).unwrap();
-        world.sandbox_exited(&s, 17);
-        for refused in [
-            world.start_container(&d, 18).map(drop),
-            world.create_container(&s, container("e"), 19).map(drop),
-        ] {
-            assert_eq!(refused, Err(CallError::SandboxNotReady(s.clone())));
-        }
-        let unknown = world.create_container("x", container("e"), 20).map(drop);
-        assert_eq!(unknown, Err(CallError::NoSandbox("x".to_owned())));
-    }
-
     #[test]
     fn times_follow_a_wall_clock_that_steps_back() {
-        let mut world = world();
-        let (s, _) = world.run_sandbox(pod("a"), String::new(), 1_000).unwrap();
-        let (c, _) = world.create_container(&s, container("c"), 500).unwrap();
-        world.start_container(&c, 500).unwrap();
-        world.container_exited(&c, ExitStatus::from_code(3), 2_000);
+        let mut world = World::new(1, Profile::containerd("2.1.0"));
+        world.now = 1_000;
+        let pod = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata::default()),
+            ..Default::default()
+        };
+        let (s, _) = world.run_sandbox(pod, String::new()).unwrap();
+        world.now = 500;
+        let container = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata::default()),
+            ..Default::default()
+        };
+        let (c, _) = world.create_container(&s, container).unwrap();
+        world.start_container(&c).unwrap();
+        world.now = 2_000;
+        world.container_exited(&c, ExitStatus::from_code(3));
         let status = world.container_status(&c).unwrap();
         let times = [status.created_at, status.started_at, status.finished_at];
         assert_eq!(times, [500, 500, 2_000]);

@@ -47,7 +47,7 @@ impl Stream {
 }
 
 impl pleg_sim::Faults for Stream {
-    fn event(&self, event: &mut v1::ContainerEventResponse) -> pleg_sim::Delivery {
+    fn event(&self, event: &mut v1::ContainerEventResponse) {
         self.bytes
             .fetch_add(event.encoded_len() as u64, Ordering::Relaxed);
         let ended = event
@@ -59,7 +59,6 @@ impl pleg_sim::Faults for Stream {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(ended);
-        pleg_sim::Delivery::Once
     }
 }
 

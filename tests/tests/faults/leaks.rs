@@ -165,7 +165,10 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
 /// Waits until exit records of pods that are gone expire.
 async fn age_records(node: &InProcess) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
-    anyhow::ensure!(node.sim.subscribers() == 1, "closed subscribers are left");
+    anyhow::ensure!(
+        node.sim.counts().subscribers == 1,
+        "closed subscribers are left"
+    );
     Ok(())
 }
 
@@ -261,7 +264,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
     let clock = last.clock();
     let began = clock.now();
     first.shutdown().await;
-    sim.sever_connections();
+    sim.control("cut").await?;
     last.shutdown().await;
     let took = clock.now().since(began);
     assert!(

@@ -93,7 +93,7 @@ fn oom_reason_is_late_by_version() {
         let mut r = running(profile);
         let events = r.node.oom_kill(&id("A"), 20_000, 9_000);
         let event = r.node.event(&events[0], events[0].at).unwrap();
-        assert_eq!(event.own_status().unwrap().reason, in_event);
+        assert_eq!(event.containers[0].as_ref().unwrap().reason, in_event);
         let later = r.node.status("A", Kind::Container, 20_000).unwrap();
         assert_eq!((later.exit_code, later.reason), (Some(137), "OOMKilled"));
     }
@@ -187,7 +187,7 @@ fn crio_sends_no_stopped_after_removal() {
         r.node.remove_container(&id("A"), 10_000);
         let event = r.node.event(&events[0], 11_000);
         assert_eq!(event.is_some(), is_sent);
-        assert!(event.is_none_or(|event| event.own_status().is_none()));
+        assert!(event.is_none_or(|event| event.containers.is_empty()));
     }
 }
 

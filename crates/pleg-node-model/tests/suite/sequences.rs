@@ -79,87 +79,79 @@ fn runtimes_without_events_send_none() {
     }
 }
 
-#[test]
-fn crio_sends_empty_status_for_removed_container() {
-    for (version, sent) in [
-        ("1.30.9", "DELETED(A) READY []"),
-        ("1.31.0", "DELETED(A) READY [empty]"),
-        ("1.34.11", "DELETED(A) READY [empty]"),
-        ("1.35.0", "DELETED(A) READY []"),
-    ] {
-        let mut r = Recorder::new(Profile::crio(version));
-        r.run("S", 0);
-        r.create("S", "A", 0);
-        r.call(|node, now| node.remove_container(&id("A"), now));
-        assert_eq!(r.take()[2], sent, "{version}");
-    }
-}
+/// A runtime, the name of the change to a pod with a running container A, and its events.
+const BY_RUNTIME: &str = "\
+containerd 1.7.24: remove the pod
+STOPPED(A) READY [A:EXITED=137 Error]
+STOPPED(S) NOTREADY [A:EXITED=137 Error]
+DELETED(A) NOTREADY []
+DELETED(S) nil []
+
+containerd 2.1.0: remove the pod
+STOPPED(A) READY [A:EXITED=137 Error]
+STOPPED(S) NOTREADY [A:EXITED=137 Error]
+DELETED(A) NOTREADY []
+DELETED(S) NOTREADY []
+
+cri-o 1.36.3: remove the pod
+STOPPED(A) READY [A:EXITED=137 Error]
+STOPPED(S) NOTREADY [A:EXITED=137 Error]
+
+containerd 1.7.24: start another sandbox
+CREATED(T) READY []
+STARTED(T) READY []
+CREATED(B) READY [B:CREATED]
+STARTED(B) READY [B:RUNNING]
+
+cri-o 1.36.3: start another sandbox
+STARTED(T) READY [A:EXITED=137 Error]
+CREATED(B) READY [A:EXITED=137 Error, B:CREATED]
+STARTED(B) READY [A:EXITED=137 Error, B:RUNNING]
+
+cri-o 1.27.0: stop the container
+STOPPED(A) READY [A:EXITED=137 Error]
+DELETED(A) READY [A:EXITED=137 Error]
+
+cri-o 1.30.9: remove the stopped container
+DELETED(A) READY []
+
+cri-o 1.31.0: remove the stopped container
+DELETED(A) READY [empty]
+
+cri-o 1.34.11: remove the stopped container
+DELETED(A) READY [empty]
+
+cri-o 1.35.0: remove the stopped container
+DELETED(A) READY []";
 
 #[test]
-fn old_crio_sends_deleted_for_stopped_container() {
-    let mut r = Recorder::new(Profile::crio("1.27.0"));
-    r.run("S", 0);
-    r.start("S", "A", 0);
-    r.call(|node, now| node.stop(&id("A"), now));
-    assert_eq!(
-        r.take()[3..],
-        [
-            "STOPPED(A) READY [A:EXITED=137 Error]",
-            "DELETED(A) READY [A:EXITED=137 Error]",
-        ]
-    );
-}
-
-/// Only containerd sends DELETED for the containers of a removed sandbox.
-#[test]
-fn removal_of_running_pod_by_runtime() {
-    for (profile, removals) in [
-        (
-            Profile::containerd("1.7.24"),
-            &["DELETED(A) NOTREADY []", "DELETED(S) nil []"][..],
-        ),
-        (
-            Profile::containerd("2.1.0"),
-            &["DELETED(A) NOTREADY []", "DELETED(S) NOTREADY []"],
-        ),
-        (Profile::crio("1.36.3"), &[]),
-    ] {
-        let mut r = Recorder::new(profile);
+fn events_differ_by_runtime() {
+    for case in BY_RUNTIME.split("\n\n") {
+        let (title, expected) = case.split_once('\n').unwrap();
+        let (runtime, change) = title.split_once(": ").unwrap();
+        let mut r = Recorder::new(match runtime.split_once(' ').unwrap() {
+            ("containerd", version) => Profile::containerd(version),
+            (_, version) => Profile::crio(version),
+        });
+        let (s, a) = (id("S"), id("A"));
         r.run("S", 0);
         r.start("S", "A", 0);
+        match change {
+            "remove the stopped container" => r.call(|node, now| node.stop(&a, now)),
+            "start another sandbox" => r.call(|node, now| node.stop_sandbox(&s, now)),
+            _ => {}
+        }
         r.take();
-        r.call(|node, now| node.remove_sandbox(&id("S"), now));
-        let recorded = r.take();
-        assert_eq!(
-            recorded[..2],
-            [
-                "STOPPED(A) READY [A:EXITED=137 Error]",
-                "STOPPED(S) NOTREADY [A:EXITED=137 Error]",
-            ]
-        );
-        assert_eq!(recorded[2..], *removals);
-    }
-}
-
-/// containerd shows the new sandbox's containers, CRI-O all of the pod.
-#[test]
-fn second_sandbox_shows_containers_by_runtime() {
-    for (profile, shown) in [
-        (Profile::containerd("1.7.24"), "[B:RUNNING]"),
-        (Profile::containerd("2.1.0"), "[B:RUNNING]"),
-        (Profile::crio("1.36.3"), "[A:EXITED=137 Error, B:RUNNING]"),
-    ] {
-        let mut r = Recorder::new(profile);
-        r.run("S", 0);
-        r.start("S", "A", 0);
-        r.call(|node, now| node.stop_sandbox(&id("S"), now));
-        r.run("S2", 1);
-        r.start("S2", "B", 0);
-        let recorded = r.take();
-        assert_eq!(
-            recorded.last().unwrap(),
-            &format!("STARTED(B) READY {shown}")
-        );
+        match change {
+            "remove the pod" => r.call(|node, now| node.remove_sandbox(&s, now)),
+            "stop the container" => r.call(|node, now| node.stop(&a, now)),
+            "remove the stopped container" => r.call(|node, now| node.remove_container(&a, now)),
+            _ => {
+                r.run("T", 1);
+                r.start("T", "B", 0);
+            }
+        }
+        assert_eq!(r.take(), expected.lines().collect::<Vec<_>>(), "{title}");
     }
 }
 

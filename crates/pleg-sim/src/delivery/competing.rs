@@ -13,7 +13,7 @@ use std::{collections::VecDeque, sync::Mutex};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Context, Delivery, Event, QUEUE_CAPACITY};
-use crate::engine::lock;
+use crate::{engine::lock, fault_profile::SECOND_SUBSCRIBER};
 
 #[derive(Debug)]
 pub(super) struct Competing {
@@ -83,7 +83,7 @@ impl Competing {
 #[tonic::async_trait]
 impl Delivery for Competing {
     async fn publish(&self, event: Event) {
-        if self.context.injector.second_subscriber_takes() {
+        if self.context.injector.fires(SECOND_SUBSCRIBER) {
             return;
         }
         let mut channel = lock(&self.channel);

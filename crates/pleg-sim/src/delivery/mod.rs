@@ -38,17 +38,18 @@ pub(crate) trait Delivery: fmt::Debug + Send + Sync + 'static {
     async fn serve(&self, out: mpsc::Sender<Event>);
 }
 
-/// Counters for tests and for display.
+/// The numbers of subscribers and of undelivered events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+#[non_exhaustive]
+pub struct Counts {
     /// Subscribers that the runtime has not removed, including dead ones.
-    pub(crate) subscribers: usize,
+    pub subscribers: usize,
     /// Events that wait for a subscriber.
-    pub(crate) held: usize,
-    /// Events that were discarded because no subscriber came in time.
-    pub(crate) discarded: u64,
+    pub held: usize,
+    /// Events that were discarded because no subscriber came within five minutes.
+    pub discarded: u64,
     /// Events that were dropped because the queue was full or there was no subscriber.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
 }
 
 /// What a delivery needs from the simulator.

@@ -66,10 +66,15 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
+    let create = async |cri: &mut Client, sandbox: &str, name| {
+        let config = container_config(name, 0, "");
+        let created = cri.try_create(sandbox, config, v1::PodSandboxConfig::default());
+        created.await.unwrap_err()
+    };
     let error = cri.try_run("p").await.unwrap_err();
     assert_eq!(error.code(), Code::Unknown);
     let reserved = "failed to reserve sandbox name \"p_default_uid-p_0\"";
-    assert!(error.message().starts_with(reserved), "{error}");
+    assert!(error.message().starts_with(reserved) && error.message().contains(&s));
 
     let unknown = "0".repeat(64);
     for missing in [
@@ -79,12 +84,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     ] {
         assert_eq!(missing.unwrap_err().code(), Code::NotFound);
     }
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: unknown.clone(),
-        config: Some(container_config("a", 0, "")),
-        ..Default::default()
-    };
-    let missing = cri.0.create_container(request).await.unwrap_err();
+    let missing = create(&mut cri, &unknown, "a").await;
     assert_eq!(missing.code(), Code::NotFound);
     // No error if there is nothing to stop or remove.
     cri.stop(&unknown, 0).await;
@@ -95,6 +95,17 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let a = cri.create_and_start(&s, "a", "").await;
     let again = cri.try_start(&a).await.unwrap_err();
     assert_eq!(again.message(), "container is in CONTAINER_RUNNING state");
+    let taken = create(&mut cri, &s, "a").await;
+    let reserved = "failed to reserve container name \"a_p_default_uid-p_0\"";
+    assert!(taken.message().starts_with(reserved) && taken.message().contains(&a));
+    let q = cri.run("q").await;
+    let b = cri.create(&q, "b", 0, "").await;
+    cri.stop_sandbox(&q).await;
+    let not_ready = format!("sandbox container {q:?} is not running");
+    let refused = cri.try_start(&b).await.unwrap_err();
+    assert_eq!(refused.message(), not_ready);
+    let refused = create(&mut cri, &q, "c").await;
+    assert_eq!(refused.message(), not_ready);
     // `ExecSync` returns the exit code that the command specifies, and sends no event.
     for (command, code) in [("true", 0), ("false", 1), ("sh -c exit 3", 3)] {
         let request = v1::ExecSyncRequest {
@@ -179,12 +190,7 @@ async fn crio_refuses_a_container_whose_log_directory_is_missing() {
         let mut create = async |attempt, log_path: &str| {
             let mut config = container_config("c", attempt, "");
             log_path.clone_into(&mut config.log_path);
-            let request = v1::CreateContainerRequest {
-                pod_sandbox_id: sandbox.clone(),
-                config: Some(config),
-                sandbox_config: Some(pod.clone()),
-            };
-            cri.0.create_container(request).await
+            cri.try_create(&sandbox, config, pod.clone()).await
         };
         let missing = create(0, "c/0.log").await;
         assert_eq!(missing.is_err(), is_refused, "{mode}: {missing:?}");

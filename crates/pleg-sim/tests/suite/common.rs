@@ -13,6 +13,7 @@ use std::{
 use hyper_util::rt::TokioIo;
 use pleg_cri::v1::{
     self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
+    runtime_service_server::RuntimeService as _,
 };
 use pleg_sim::{Mode, Sim, SimBuilder};
 use tokio::io::DuplexStream;
@@ -47,8 +48,8 @@ pub async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
         .expect("in time")
 }
 
-/// Whether the future is still pending when every task is idle. Only for a current-thread runtime
-/// in paused time, where the time-out elapses when every task is idle.
+/// Returns true if the future is still pending when every task is idle. Only for a current-thread
+/// runtime in paused time, where the time-out elapses when every task is idle.
 pub async fn is_pending_when_idle<F: Future + Unpin>(future: &mut F) -> bool {
     tokio::time::timeout(Duration::from_millis(10), future)
         .await
@@ -90,16 +91,15 @@ impl Client {
     }
 
     pub async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
-        let version = self.0.version(v1::VersionRequest::default());
-        Ok(with_timeout(version).await?.into_inner())
+        call(self.0.version(v1::VersionRequest::default())).await
     }
 
     /// Subscribes; returns with the first event.
     pub async fn stream(&mut self) -> Result<Stream, Status> {
-        let stream = self.0.get_container_events(v1::GetEventsRequest {});
-        Ok(with_timeout(stream).await?.into_inner())
+        call(self.0.get_container_events(v1::GetEventsRequest {})).await
     }
 
+    /// Without a timeout: a fault or a subscriber may make it hang.
     pub async fn try_run(&mut self, pod: &str) -> Result<String, Status> {
         self.try_run_as(pod_config(pod)).await
     }
@@ -117,20 +117,31 @@ impl Client {
         with_timeout(self.try_run(pod)).await.unwrap()
     }
 
-    pub async fn create(
+    pub async fn try_create(
         &mut self,
         sandbox: &str,
-        name: &str,
-        attempt: u32,
-        command: &str,
-    ) -> String {
+        config: v1::ContainerConfig,
+        of_sandbox: v1::PodSandboxConfig,
+    ) -> Result<String, Status> {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
-            config: Some(container_config(name, attempt, command)),
-            sandbox_config: Some(v1::PodSandboxConfig::default()),
+            config: Some(config),
+            sandbox_config: Some(of_sandbox),
         };
-        let container = with_timeout(self.0.create_container(request)).await;
-        container.unwrap().into_inner().container_id
+        let created = call(self.0.create_container(request)).await;
+        created.map(|created| created.container_id)
+    }
+
+    pub async fn create(&mut self, sandbox: &str, name: &str, attempt: u32, cmd: &str) -> String {
+        let config = container_config(name, attempt, cmd);
+        let created = self.try_create(sandbox, config, v1::PodSandboxConfig::default());
+        created.await.unwrap()
+    }
+
+    pub async fn try_start(&mut self, id: &str) -> Result<(), Status> {
+        let container_id = id.to_owned();
+        let request = v1::StartContainerRequest { container_id };
+        call(self.0.start_container(request)).await.map(drop)
     }
 
     pub async fn start(&mut self, id: &str) {
@@ -144,43 +155,30 @@ impl Client {
     }
 
     pub async fn stop(&mut self, id: &str, timeout: i64) {
+        let container_id = id.to_owned();
         let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
+            container_id,
             timeout,
         };
-        with_timeout(self.0.stop_container(request)).await.unwrap();
+        call(self.0.stop_container(request)).await.unwrap();
     }
 
     pub async fn remove(&mut self, id: &str) {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_owned(),
-        };
-        let removed = with_timeout(self.0.remove_container(request)).await;
-        removed.unwrap();
+        let container_id = id.to_owned();
+        let request = v1::RemoveContainerRequest { container_id };
+        call(self.0.remove_container(request)).await.unwrap();
     }
 
     pub async fn stop_sandbox(&mut self, id: &str) {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        let stopped = with_timeout(self.0.stop_pod_sandbox(request)).await;
-        stopped.unwrap();
+        let pod_sandbox_id = id.to_owned();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id };
+        call(self.0.stop_pod_sandbox(request)).await.unwrap();
     }
 
     pub async fn remove_sandbox(&mut self, id: &str) {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        let removed = with_timeout(self.0.remove_pod_sandbox(request)).await;
-        removed.unwrap();
-    }
-
-    pub async fn try_start(&mut self, id: &str) -> Result<(), Status> {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
-        let started = with_timeout(self.0.start_container(request)).await;
-        started.map(drop)
+        let pod_sandbox_id = id.to_owned();
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        call(self.0.remove_pod_sandbox(request)).await.unwrap();
     }
 
     pub async fn sandbox_status(
@@ -191,8 +189,7 @@ impl Client {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        let status = with_timeout(self.0.pod_sandbox_status(request)).await?;
-        Ok(status.into_inner())
+        call(self.0.pod_sandbox_status(request)).await
     }
 
     pub async fn status(&mut self, id: &str) -> Result<v1::ContainerStatus, Status> {
@@ -200,23 +197,30 @@ impl Client {
             container_id: id.to_owned(),
             verbose: false,
         };
-        let status = with_timeout(self.0.container_status(request)).await?;
-        Ok(status.into_inner().status.unwrap())
+        let status = call(self.0.container_status(request)).await?;
+        Ok(status.status.unwrap())
     }
 
     pub async fn sandboxes(&mut self, filter: v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
         let filter = Some(filter);
-        let request = v1::ListPodSandboxRequest { filter };
-        let list = with_timeout(self.0.list_pod_sandbox(request)).await;
-        list.unwrap().into_inner().items
+        let list = self
+            .0
+            .list_pod_sandbox(v1::ListPodSandboxRequest { filter });
+        call(list).await.unwrap().items
     }
 
     pub async fn containers(&mut self, filter: v1::ContainerFilter) -> Vec<v1::Container> {
         let filter = Some(filter);
-        let request = v1::ListContainersRequest { filter };
-        let list = with_timeout(self.0.list_containers(request)).await;
-        list.unwrap().into_inner().containers
+        let list = self.0.list_containers(v1::ListContainersRequest { filter });
+        call(list).await.unwrap().containers
     }
+}
+
+/// The answer of a call.
+async fn call<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
+    Ok(with_timeout(call).await?.into_inner())
 }
 
 pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
@@ -271,7 +275,7 @@ pub struct Events {
 impl Events {
     /// Subscribes on a separate connection, and waits until the runtime has registered it.
     pub async fn subscribe(sim: &Sim) -> Self {
-        let before = sim.subscribers();
+        let before = sim.counts().subscribers;
         let mut client = Client::connect(sim).await;
         client.0 = client.0.max_decoding_message_size(16 << 20);
         let call = tokio::spawn(async move {
@@ -339,6 +343,18 @@ impl Events {
         self.call.abort();
         let _ = self.call.await;
     }
+}
+
+/// A subscriber that does not read, without the buffers of a connection.
+pub async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
+    let (service, before) = (sim.service(), sim.counts().subscribers);
+    let task = tokio::spawn(async move {
+        let request = tonic::Request::new(v1::GetEventsRequest {});
+        let _stream = service.get_container_events(request).await;
+        std::future::pending::<()>().await;
+    });
+    with_timeout(sim.wait_for_subscribers(before + 1)).await;
+    task
 }
 
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.

@@ -23,7 +23,7 @@ async fn every_command_has_its_effect() {
         "mode containerd-2: containerd v2.4.0, serving\n\
          1 sandboxes, 2 containers\n\
          0 subscribers; events: 6 held, 0 discarded, 0 dropped\n\
-         faults:\n  drop=50%\n  swap=#1\n  pod.uid-p.latency=1s\n"
+         faults:\n  drop=50%\n  pod.uid-p.latency=1s\n  swap=#1\n"
     );
     cri.status(&a).await.unwrap();
     let shown = sim.control("show").await.unwrap();
@@ -37,7 +37,6 @@ async fn every_command_has_its_effect() {
     // By the prefix of an id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
     sim.control(&format!("oom {b}")).await.unwrap();
-    with_timeout(sim.wait_for_exit(&b)).await;
     assert_eq!(cri.status(&a).await.unwrap().exit_code, 7);
     sim.control(&format!("kill-sandbox {s}")).await.unwrap();
     let mut events = Events::subscribe(&sim).await;
@@ -46,7 +45,7 @@ async fn every_command_has_its_effect() {
 
     let restart = sim.control("restart kill down=2s starting=1s containers=end:3");
     restart.await.unwrap();
-    assert_eq!((sim.phase(), sim.held_events()), (Phase::Serving, 0));
+    assert_eq!((sim.phase(), sim.counts().held), (Phase::Serving, 0));
     sim.control("down").await.unwrap();
     assert_eq!(sim.phase(), Phase::Down);
     sim.control("up").await.unwrap();
@@ -82,10 +81,10 @@ async fn invalid_command_returns_error_and_changes_nothing() {
         cut all => cut: unexpected argument \"all\"
         up 2s => up: unexpected argument \"2s\"
         ready now => ready: unexpected argument \"now\"
-        exit => it takes an id and at most one code, not 0
+        exit => exit: an argument is missing; usage: exit CONTAINER [CODE]
         exit zz => no id begins with \"zz\"
-        exit a b c => it takes an id and at most one code, not 3
-        oom => it takes one id, not 0
+        exit a b c => unexpected argument \"c\"
+        oom => oom: an argument is missing
         kill-sandbox zz => no id begins with"
         .lines()
     {
@@ -98,7 +97,8 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     assert!(error.to_string().contains("is not running"));
     let error = sim.control(&format!("exit {a} 256")).await.unwrap_err();
     assert!(error.to_string().contains("not an exit code"));
-    assert_eq!(sim.fault_profile().to_string(), "", "nothing is changed");
+    let shown = sim.control("show").await.unwrap();
+    assert!(shown.contains("no faults\n"), "nothing is changed");
     assert_eq!(sim.control("").await.unwrap(), "");
     sim.shutdown().await;
 }
@@ -127,7 +127,7 @@ async fn control_socket_answers_each_line() {
         }
     };
     assert_eq!(send("drop=#2 all.hang\n").await, ["ok\n"]);
-    let faults = ["faults:\n", "  drop=#2\n", "  all.hang=on\n", "ok\n"];
+    let faults = ["faults:\n", "  all.hang=on\n", "  drop=#2\n", "ok\n"];
     assert_eq!(send("show\n").await[3..], faults);
     assert!(send("drop=5\n").await[0].starts_with("error: drop=5: not a rate"));
     assert_eq!(send("reset\n").await, ["ok\n"]);
@@ -139,7 +139,7 @@ async fn control_socket_answers_each_line() {
     let mut response = String::new();
     with_timeout(long.read_line(&mut response)).await.unwrap();
     assert_eq!(response, "error: a command has at most 65536 bytes\n");
-    assert_eq!(sim.fault_profile().to_string(), "");
+    assert!(sim.control("show").await.unwrap().contains("no faults\n"));
     // A line without a newline is limited in size.
     let mut flood = UnixStream::connect(&path).await.unwrap();
     let flooded = with_timeout(flood.write_all(&[b'x'; 200_000]));

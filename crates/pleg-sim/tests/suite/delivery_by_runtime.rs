@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::common::{
-    Client, Events, connect_unix, is_pending_when_idle, sim, sim_with_mode, with_timeout,
+    Client, Events, connect_unix, is_pending_when_idle, sim, sim_with_mode,
+    subscribe_and_do_not_read, with_timeout,
 };
-use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
-use pleg_sim::{ContainersWhileDown, Mode, Phase, Restart, Sim, Termination};
-use tonic::{Code, Request};
+use pleg_cri::v1;
+use pleg_sim::{Mode, Phase};
+use tonic::Code;
 
 /// Creates pods named by number, with two events each (CRI-O: one).
 async fn run_pods(cri: &mut Client, count: usize) -> Vec<String> {
@@ -16,18 +17,6 @@ async fn run_pods(cri: &mut Client, count: usize) -> Vec<String> {
         ids.push(cri.run(&n.to_string()).await);
     }
     ids
-}
-
-/// A subscriber that does not read, without the buffers of a connection.
-async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
-    let (service, before) = (sim.service(), sim.subscribers());
-    let task = tokio::spawn(async move {
-        let call = service.get_container_events(Request::new(GetEventsRequest {}));
-        let _stream = call.await;
-        std::future::pending::<()>().await;
-    });
-    with_timeout(sim.wait_for_subscribers(before + 1)).await;
-    task
 }
 
 // === one queue: containerd 1.7, CRI-O up to 1.27 ===
@@ -67,7 +56,7 @@ async fn each_dead_subscriber_loses_one_event() {
     }
     let mut alive = Events::subscribe(&sim).await;
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    assert_eq!(sim.subscribers(), 4, "the runtime has not noticed");
+    assert_eq!(sim.counts().subscribers, 4, "the runtime has not noticed");
     let mut cri = Client::connect(&sim).await;
     let ids = run_pods(&mut cri, 2).await;
     let first = alive.next().await;
@@ -78,27 +67,34 @@ async fn each_dead_subscriber_loses_one_event() {
         "three of four are lost"
     );
     assert!(alive.is_silent().await);
-    let counts = (sim.subscribers(), sim.held_events(), sim.dropped_events());
+    let counts = (
+        sim.counts().subscribers,
+        sim.counts().held,
+        sim.counts().dropped,
+    );
     assert_eq!(counts, (1, 0, 0));
     sim.shutdown().await;
 }
 
+/// containerd 1.7 sends two events for each pod, CRI-O sends one.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_newest_events_and_keeps_old_ones() {
-    let sim = sim_with_mode(Mode::Containerd17);
-    let mut cri = Client::connect(&sim).await;
-    let ids = run_pods(&mut cri, 501).await;
-    assert_eq!((sim.held_events(), sim.dropped_events()), (1000, 2));
-    tokio::time::advance(Duration::from_secs(3 * 24 * 3600)).await;
-    let mut events = Events::subscribe(&sim).await;
-    for id in &ids[..500] {
-        for _ in 0..2 {
-            assert_eq!(events.next().await.container_id, *id);
+    for (mode, per_pod, pods) in [(Mode::Containerd17, 2, 501), (Mode::Crio, 1, 1002)] {
+        let sim = sim_with_mode(mode);
+        let mut cri = Client::connect(&sim).await;
+        let ids = run_pods(&mut cri, pods).await;
+        assert_eq!((sim.counts().held, sim.counts().dropped), (1000, 2));
+        tokio::time::advance(Duration::from_secs(3 * 24 * 3600)).await;
+        let mut events = Events::subscribe(&sim).await;
+        for id in &ids[..1000 / per_pod] {
+            for _ in 0..per_pod {
+                assert_eq!(events.next().await.container_id, *id);
+            }
         }
+        assert!(events.is_silent().await, "the newest events are dropped");
+        assert_eq!(sim.counts().held, 0);
+        sim.shutdown().await;
     }
-    assert!(events.is_silent().await, "the newest events are dropped");
-    assert_eq!(sim.held_events(), 0);
-    sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,9 +103,9 @@ async fn slow_subscriber_fills_queue_and_does_not_block_runtime() {
     let slow = subscribe_and_do_not_read(&sim).await;
     let mut cri = Client::connect(&sim).await;
     run_pods(&mut cri, 510).await;
-    assert_eq!(sim.held_events(), 1000);
+    assert_eq!(sim.counts().held, 1000);
     // In transit: one with the handler, the others in its connection.
-    let lost = sim.dropped_events();
+    let lost = sim.counts().dropped;
     assert!((15..20).contains(&lost), "{lost}");
     slow.abort();
     sim.shutdown().await;
@@ -123,7 +119,7 @@ async fn crio_sends_every_event_to_every_subscriber() {
     let mut cri = Client::connect(&sim).await;
     // Events wait for the first subscriber.
     let ids = run_pods(&mut cri, 3).await;
-    assert_eq!(sim.held_events(), 3);
+    assert_eq!(sim.counts().held, 3);
     let mut one = Events::subscribe(&sim).await;
     for id in &ids {
         assert_eq!(one.next().await.container_id, *id);
@@ -138,27 +134,17 @@ async fn crio_sends_every_event_to_every_subscriber() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crio_drops_newest_events_before_first_subscriber() {
-    let sim = sim_with_mode(Mode::Crio);
-    let mut cri = Client::connect(&sim).await;
-    let ids = run_pods(&mut cri, 1002).await;
-    assert_eq!((sim.held_events(), sim.dropped_events()), (1000, 2));
-    let mut events = Events::subscribe(&sim).await;
-    for id in &ids[..1000] {
-        assert_eq!(events.next().await.container_id, *id);
-    }
-    assert!(events.is_silent().await);
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn crio_loses_events_after_last_subscriber_left() {
     let sim = sim_with_mode(Mode::Crio);
     let mut cri = Client::connect(&sim).await;
     Events::subscribe(&sim).await.disconnect().await;
     let lost = run_pods(&mut cri, 5).await;
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    let counts = (sim.subscribers(), sim.held_events(), sim.dropped_events());
+    let counts = (
+        sim.counts().subscribers,
+        sim.counts().held,
+        sim.counts().dropped,
+    );
     assert_eq!(counts, (0, 0, 5));
     let mut events = Events::subscribe(&sim).await;
     let s = cri.run("p").await;
@@ -182,7 +168,7 @@ async fn crio_slow_subscriber_delays_all_others() {
         received += 1;
     }
     assert!(received < 10, "{received}");
-    let (held, lost) = (sim.held_events(), sim.dropped_events());
+    let (held, lost) = (sim.counts().held, sim.counts().dropped);
     assert_eq!(held, 1000);
     assert!((90..100).contains(&lost), "{lost}");
     // After it leaves, the others get the remaining events.
@@ -195,59 +181,28 @@ async fn crio_slow_subscriber_delays_all_others() {
 
 // === no events ===
 
+/// CRI-O with its default configuration ends the stream with OK; containerd 1.6 has none.
 #[tokio::test(start_paused = true)]
-async fn disabled_stream_ends_immediately_with_ok() {
-    let sim = sim_with_mode(Mode::CrioDisabled);
-    let mut cri = Client::connect(&sim).await;
-    cri.run("p").await;
-    let mut stream = cri.stream().await.unwrap();
-    assert_eq!(with_timeout(stream.message()).await.unwrap(), None);
-    assert_eq!((sim.held_events(), sim.subscribers()), (0, 0));
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn containerd_1_6_has_no_stream() {
-    let sim = sim_with_mode(Mode::Unimplemented);
-    let mut cri = Client::connect(&sim).await;
-    cri.run("p").await;
-    let rejected = cri.stream().await.unwrap_err();
-    assert_eq!(rejected.code(), Code::Unimplemented);
-    assert_eq!(
-        rejected.message(),
-        "method GetContainerEvents not implemented"
-    );
-    assert_eq!(
-        cri.sandboxes(v1::PodSandboxFilter::default()).await.len(),
-        1
-    );
-    sim.shutdown().await;
-}
-
-/// Only recent versions have streaming lists.
-#[tokio::test(start_paused = true)]
-async fn streaming_lists_exist_by_version() {
-    for (mode, version, has) in [
-        (Mode::Containerd17, "1.7.24", false),
-        (Mode::Containerd2, "v2.3.4", false),
-        (Mode::Containerd2, "v2.4.0", true),
-        (Mode::Crio, "1.35.2", false),
-        (Mode::Crio, "1.36.0", true),
-        (Mode::CrioDisabled, "1.36.0", true),
-    ] {
-        let sim = sim().mode(mode).runtime_version(version).build();
+async fn runtime_without_events_keeps_none() {
+    for mode in [Mode::CrioDisabled, Mode::Unimplemented] {
+        let sim = sim_with_mode(mode);
         let mut cri = Client::connect(&sim).await;
-        let request = v1::StreamPodSandboxesRequest::default();
-        let sandboxes = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
-        let request = v1::StreamContainersRequest::default();
-        let containers = with_timeout(cri.0.stream_containers(request)).await;
-        let codes = [sandboxes.err(), containers.err()].map(|e| e.map(|status| status.code()));
-        assert_eq!(
-            codes,
-            [(!has).then_some(Code::Unimplemented); 2],
-            "{version}"
-        );
-        assert_eq!(cri.version().await.unwrap().runtime_version, version);
+        cri.run("p").await;
+        match cri.stream().await {
+            Ok(mut stream) => {
+                assert_eq!(mode, Mode::CrioDisabled);
+                assert_eq!(with_timeout(stream.message()).await.unwrap(), None);
+            }
+            Err(rejected) => {
+                assert_eq!(mode, Mode::Unimplemented);
+                assert_eq!(rejected.code(), Code::Unimplemented);
+                let expected = "method GetContainerEvents not implemented";
+                assert_eq!(rejected.message(), expected);
+            }
+        }
+        let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
+        let counts = sim.counts();
+        assert_eq!((rows.len(), counts.held, counts.subscribers), (1, 0, 0));
         sim.shutdown().await;
     }
 }
@@ -265,7 +220,7 @@ async fn starting_containerd_fails_every_call() {
         assert_eq!(cri.stream().await.unwrap_err().code(), code);
         assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
         assert_eq!(sim.phase(), Phase::Starting);
-        sim.ready();
+        sim.control("ready").await.unwrap();
         cri.run("p").await;
         sim.shutdown().await;
     }
@@ -284,7 +239,7 @@ async fn silent_socket_accepts_and_does_not_respond() {
     // Real time: nothing arrives for as long as this waits.
     let silence = tokio::time::timeout(Duration::from_millis(100), &mut received);
     assert!(silence.await.is_err());
-    sim.ready();
+    sim.control("ready").await.unwrap();
     // The server sends its settings first.
     assert_eq!(with_timeout(received).await.unwrap(), 1);
     with_timeout(serving.stop()).await;
@@ -296,43 +251,39 @@ async fn silent_socket_accepts_and_does_not_respond() {
 async fn containerd_restart_breaks_streams_and_forgets_events() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
-    for termination in [Termination::Sigterm, Termination::Sigkill] {
+    for (down, leaves_file, refusal) in [
+        ("down", false, std::io::ErrorKind::NotFound),
+        // A killed process leaves its socket file.
+        ("down kill", true, std::io::ErrorKind::ConnectionRefused),
+    ] {
         let sim = sim_with_mode(Mode::Containerd2);
         let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
         let mut cri = connect_unix(&path).await;
         let s = cri.run("p").await;
         let a = cri.create_and_start(&s, "a", "").await;
         let b = cri.create_and_start(&s, "b", "").await;
-        assert!(sim.held_events() > 0);
+        assert!(sim.counts().held > 0);
         let mut stream = cri.stream().await.unwrap();
         for _ in 0..6 {
             with_timeout(stream.message()).await.unwrap().unwrap();
         }
-        with_timeout(sim.go_down(termination)).await;
+        with_timeout(sim.control(down)).await.unwrap();
         let end = with_timeout(stream.message()).await;
         assert!(end.is_err(), "the stream does not end with OK");
-        // A killed process leaves its socket file.
-        let (leaves_file, refusal) = match termination {
-            Termination::Sigkill => (true, std::io::ErrorKind::ConnectionRefused),
-            _ => (false, std::io::ErrorKind::NotFound),
-        };
         assert_eq!(path.exists(), leaves_file);
         let refused = tokio::net::UnixStream::connect(&path).await.unwrap_err();
         assert_eq!(refused.kind(), refusal);
-        assert!(
-            sim.kill_container(&a, 3),
-            "it exits while there is no process"
-        );
-        with_timeout(sim.wait_for_exit(&a)).await;
-        with_timeout(sim.come_up()).await;
+        // It exits while there is no process.
+        sim.control(&format!("exit {a} 3")).await.unwrap();
+        with_timeout(sim.control("up")).await.unwrap();
         let mut cri = connect_unix(&path).await;
         let rejected = cri.version().await.unwrap_err();
         assert_eq!(rejected.code(), Code::Unavailable);
-        sim.ready();
+        sim.control("ready").await.unwrap();
         assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
         let other = cri.status(&b).await.unwrap().state();
         assert_eq!(other, v1::ContainerState::ContainerRunning);
-        let left = (sim.held_events(), sim.subscribers());
+        let left = (sim.counts().held, sim.counts().subscribers);
         assert_eq!(left, (0, 0), "queue and subscribers are gone");
         let mut events = Events::subscribe(&sim).await;
         cri.stop(&b, 0).await;
@@ -351,15 +302,15 @@ async fn crio_graceful_stop_ends_streams_with_ok() {
     let s = cri.run("p").await;
     streaming.next().await;
     let mut pending = Events::subscribe(&sim).await;
-    with_timeout(sim.go_down(Termination::Sigterm)).await;
+    with_timeout(sim.control("down")).await.unwrap();
     assert!(streaming.try_next().await.unwrap().is_none());
     assert!(pending.try_next().await.unwrap().is_none());
-    with_timeout(sim.come_up()).await;
+    with_timeout(sim.control("up")).await.unwrap();
     let connecting = Client::connect(&sim);
     let mut request = Box::pin(async { connecting.await.try_run("silence").await });
     assert!(is_pending_when_idle(&mut request).await);
     drop(request);
-    sim.ready();
+    sim.control("ready").await.unwrap();
     let mut cri = Client::connect(&sim).await;
     let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
     assert_eq!(rows[0].id, s);
@@ -367,7 +318,7 @@ async fn crio_graceful_stop_ends_streams_with_ok() {
     let mut events = Events::subscribe(&sim).await;
     cri.run("q").await;
     events.next().await;
-    with_timeout(sim.go_down(Termination::Sigkill)).await;
+    with_timeout(sim.control("down kill")).await.unwrap();
     let end = loop {
         match events.try_next().await {
             Ok(Some(_)) => {}
@@ -381,25 +332,20 @@ async fn crio_graceful_stop_ends_streams_with_ok() {
 #[tokio::test(start_paused = true)]
 async fn container_exit_while_runtime_is_down_sends_no_event() {
     for (meanwhile, end) in [
-        (ContainersWhileDown::KeepRunning, (0, "")),
-        (ContainersWhileDown::Exit(9), (9, "Error")),
-        (ContainersWhileDown::Lost, (255, "Unknown")),
+        ("run", (0, "")),
+        ("end:9", (9, "Error")),
+        ("lost", (255, "Unknown")),
     ] {
         let sim = sim_with_mode(Mode::Containerd17);
         let mut cri = Client::connect(&sim).await;
         let s = cri.run("p").await;
         let a = cri.create_and_start(&s, "a", "").await;
-        let restart = Restart {
-            downtime: Duration::from_secs(5),
-            startup: Duration::from_secs(5),
-            containers: meanwhile,
-            ..Restart::default()
-        };
-        with_timeout(sim.restart(restart)).await;
+        let restart = format!("restart down=5s starting=5s containers={meanwhile}");
+        with_timeout(sim.control(&restart)).await.unwrap();
         let mut cri = Client::connect(&sim).await;
         let status = cri.status(&a).await.unwrap();
         assert_eq!((status.exit_code, status.reason.as_str()), end);
-        assert_eq!(sim.held_events(), 0, "no event is queued");
+        assert_eq!(sim.counts().held, 0, "no event is queued");
         sim.shutdown().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pleg_cri::v1::{self, ContainerEventResponse};
-use pleg_sim::{FaultProfile, Hang, KnobError, Mode, Rate, Sim};
+use pleg_sim::{Mode, Sim};
 use tonic::{Code, Status};
 
 use crate::common::{
@@ -12,32 +12,31 @@ use crate::common::{
 
 /// A simulator with the knobs, a subscriber and a client.
 async fn sim_with_knobs(knobs: &[&str]) -> (Sim, Events, Client) {
-    let mut profile = FaultProfile::default();
-    for knob in knobs {
-        profile.set(knob).unwrap();
-    }
-    let sim = sim().fault_profile(profile).build();
+    let sim = sim().build();
+    sim.control(&knobs.join(" ")).await.unwrap();
     let events = Events::subscribe(&sim).await;
     let cri = Client::connect(&sim).await;
     (sim, events, cri)
 }
 
-/// The events of a pod's start. The knob fires for the third event, CREATED(A).
-async fn start_events_with(knob: &str) -> (Vec<ContainerEventResponse>, Vec<String>) {
-    let (sim, mut events, mut cri) = sim_with_knobs(&[&format!("{knob}=#3")]).await;
+/// The events of a pod's start.
+async fn start_events(knobs: &[&str]) -> (Sim, Vec<(ContainerEventResponse, String)>) {
+    let (sim, mut events, mut cri) = sim_with_knobs(knobs).await;
     let s = cri.run("p").await;
-    let a = cri.create_and_start(&s, "a", "").await;
+    let a = match knobs.iter().any(|k| k.starts_with("create")) {
+        true => String::new(),
+        false => cri.create_and_start(&s, "a", "").await,
+    };
     let names = [(s.as_str(), "S"), (&a, "A")];
-    let (mut raw, mut received) = (Vec::new(), Vec::new());
+    let mut received = Vec::new();
     while !events.is_silent().await {
         // `is_silent` keeps the event that it received.
         let event = events.take_kept();
-        received.push(event_text(&event, &names));
-        raw.push(event);
+        let text = event_text(&event, &names);
+        received.push((event, text));
     }
-    assert_eq!(sim.fired()[knob], 1);
     sim.shutdown().await;
-    (raw, received)
+    (sim, received)
 }
 
 const START: [&str; 4] = [
@@ -47,87 +46,73 @@ const START: [&str; 4] = [
     "STARTED(A) READY [A:RUNNING]",
 ];
 
+/// The knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
 #[tokio::test(start_paused = true)]
 async fn event_is_lost_sent_twice_or_swapped() {
     let [s1, s2, a1, a2] = START;
-    assert_eq!(start_events_with("drop").await.1, [s1, s2, a2]);
-    assert_eq!(start_events_with("duplicate").await.1, [s1, s2, a1, a1, a2]);
-    assert_eq!(start_events_with("swap").await.1, [s1, s2, a2, a1]);
-    // There is no next event after the last one, so it is sent after a timeout.
-    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#2"]).await;
-    let s = cri.run("p").await;
-    let received = events.next_as_text(2, &[(&s, "S")]).await;
-    assert_eq!(received, [s1, s2]);
-    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn swap_of_every_event_swaps_pairs_and_counts_each_pair_once() {
-    let [s1, s2, a1, a2] = START;
-    let (sim, mut events, mut cri) = sim_with_knobs(&["swap"]).await;
-    let s = cri.run("p").await;
-    let a = cri.create_and_start(&s, "a", "").await;
-    let received = events.next_as_text(4, &[(&s, "S"), (&a, "A")]).await;
-    assert_eq!(received, [s2, s1, a2, a1]);
-    assert_eq!(sim.fired()["swap"], 2);
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn lost_event_is_not_swapped_with_the_one_before() {
-    let [s1, _, a1, a2] = START;
-    // STARTED(S) is lost; CREATED(S) is held until CREATED(A), and sent after it.
-    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
-    let s = cri.run("p").await;
-    let a = cri.create_and_start(&s, "a", "").await;
-    let names = [(s.as_str(), "S"), (&a, "A")];
-    assert_eq!(events.next_as_text(3, &names).await, [a1, s1, a2]);
-    assert_eq!(sim.fired()["swap"], 1);
-    sim.shutdown().await;
-    // Nothing follows the lost event, so CREATED(S) is sent after the timeout.
-    let (sim, mut events, mut cri) = sim_with_knobs(&["swap=#1", "drop=#2"]).await;
-    let s = cri.run("p").await;
-    assert_eq!(events.next_as_text(1, &[(&s, "S")]).await, [s1]);
-    assert!(!sim.fired().contains_key("swap"), "nothing was swapped");
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn event_carries_missing_or_old_statuses() {
-    let [s1, s2, _, a2] = START;
-    let (_, received) = start_events_with("sandbox.nil").await;
-    assert_eq!(received[2], "CREATED(A) nil [A:CREATED]");
-    let (_, received) = start_events_with("containers.empty").await;
-    assert_eq!(received[2], "CREATED(A) READY []");
-    let (raw, received) = start_events_with("containers.hole").await;
-    assert_eq!(received[2], "CREATED(A) READY [?:CREATED, A:CREATED]");
-    let hole = v1::ContainerStatus::default();
-    assert!(raw[2].containers_statuses.contains(&hole));
-    // The first event has no previous one, so cases are counted from the second.
-    let (_, received) = start_events_with("freeze").await;
-    assert_eq!(received, [s1, s2, START[2], "STARTED(A) READY [A:CREATED]"]);
-    let (raw, received) = start_events_with("oversize").await;
-    assert_eq!(received[3], a2);
-    let bytes = prost::Message::encoded_len(&raw[2]);
-    assert!((5_000_000..5_001_000).contains(&bytes), "{bytes}");
-    assert_eq!(received.len(), 4);
-}
-
-#[tokio::test(start_paused = true)]
-async fn timestamp_is_invalid() {
-    let now = 1_700_000_000_000_000_000_i64;
-    for (knob, expected) in [
-        ("stamp.zero", 0),
-        ("stamp.negative", -6_795_364_578_871_345_152),
-        ("stamp.seconds", 1_700_000_000),
-        ("stamp.future", now + 3_600_000_000_000),
+    for (knobs, expected, swapped) in [
+        (&["drop=#3"][..], &[s1, s2, a2][..], 0),
+        (&["duplicate=#3"], &[s1, s2, a1, a1, a2], 0),
+        (&["swap=#3"], &[s1, s2, a2, a1], 1),
+        (&["swap"], &[s2, s1, a2, a1], 2),
+        // There is no next event after the last one, so it is sent after a timeout.
+        (&["swap=#4"], &START, 0),
+        // STARTED(S) is lost; CREATED(S) waits for CREATED(A), and is sent after it.
+        (&["swap=#1", "drop=#2"], &[a1, s1, a2], 1),
+        (
+            &["swap=#1", "drop=#2", "create_container.fail=internal"],
+            &[s1],
+            0,
+        ),
     ] {
-        let (raw, received) = start_events_with(knob).await;
-        assert_eq!(received, START, "only the timestamp differs");
-        let difference = raw[2].created_at - expected;
+        let (sim, received) = start_events(knobs).await;
+        let text: Vec<_> = received.iter().map(|(_, text)| text).collect();
+        assert_eq!(text, expected, "{knobs:?}");
+        let fired = sim.fired().get("swap").copied().unwrap_or_default();
+        assert_eq!(fired, swapped, "{knobs:?}");
+    }
+}
+
+/// The knob fires for the third event, CREATED(A); freeze for the fourth: the first has no previous one.
+#[tokio::test(start_paused = true)]
+async fn event_has_other_statuses_or_another_timestamp() {
+    let [s1, s2, a1, a2] = START;
+    let now = 1_700_000_000_000_000_000_i64;
+    for (knob, expected, stamp) in [
+        (
+            "sandbox.nil",
+            [s1, s2, "CREATED(A) nil [A:CREATED]", a2],
+            now,
+        ),
+        ("containers.empty", [s1, s2, "CREATED(A) READY []", a2], now),
+        (
+            "containers.hole",
+            [s1, s2, "CREATED(A) READY [?:CREATED, A:CREATED]", a2],
+            now,
+        ),
+        ("freeze", [s1, s2, a1, "STARTED(A) READY [A:CREATED]"], now),
+        ("oversize", START, now),
+        ("stamp.zero", START, 0),
+        ("stamp.negative", START, -6_795_364_578_871_345_152),
+        ("stamp.seconds", START, 1_700_000_000),
+        ("stamp.future", START, now + 3_600_000_000_000),
+    ] {
+        let (sim, received) = start_events(&[&format!("{knob}=#3")]).await;
+        assert_eq!(sim.fired()[knob], 1);
+        let text: Vec<_> = received.iter().map(|(_, text)| text).collect();
+        assert_eq!(text, expected, "{knob}");
+        let [.., (third, _), (last, _)] = &received[..] else {
+            panic!("no events");
+        };
+        let difference = third.created_at - stamp;
         assert!((0..1000).contains(&difference), "{knob}: {difference}");
-        assert!((now..now + 1000).contains(&raw[3].created_at));
+        assert!((now..now + 1000).contains(&last.created_at));
+        let bytes = prost::Message::encoded_len(third);
+        let is_large = (5_000_000..5_001_000).contains(&bytes);
+        assert_eq!(is_large, knob == "oversize", "{bytes}");
+        let hole = v1::ContainerStatus::default();
+        let has_hole = third.containers_statuses.contains(&hole);
+        assert_eq!(has_hole, knob == "containers.hole");
     }
 }
 
@@ -168,10 +153,10 @@ async fn stream_ends_early_or_is_muted() {
     let (sim, mut muted, mut cri) = sim_with_knobs(&["stream.mute"]).await;
     cri.run("p").await;
     assert!(is_pending_when_idle(&mut std::future::pending::<()>()).await);
-    sim.set_fault_profile(FaultProfile::default());
+    sim.control("reset").await.unwrap();
     cri.run("q").await;
     assert!(muted.is_silent().await);
-    assert_eq!(sim.subscribers(), 1, "the runtime notices nothing");
+    assert_eq!(sim.counts().subscribers, 1, "the runtime notices nothing");
     let mut live = Events::subscribe(&sim).await;
     let r = cri.run("r").await;
     assert_eq!(live.next().await.container_id, r);
@@ -244,8 +229,6 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     assert_eq!(sim.fired()["list_containers.hang"], 2, "each call");
     // Without a duration, calls hang until the knob is turned off. Then those that waited proceed.
     sim.set_knob("list_containers.hang").unwrap();
-    let expected = Some(Hang::On);
-    assert_eq!(sim.fault_profile().calls["ListContainers"].hang, expected);
     let mut waiting = Box::pin(async move { listed(&mut cri).await });
     assert!(!within(Duration::from_secs(3600), &mut waiting).await);
     sim.set_knob("drop=5%").unwrap();
@@ -271,7 +254,7 @@ async fn calls_that_name_a_pod_hang() {
     assert!(!within(Duration::from_secs(10), sandbox(&q)).await);
     let fired = sim.fired();
     assert_eq!((fired["pod.uid-p.hang"], fired["pod.*.hang"]), (1, 1));
-    sim.set_fault_profile(FaultProfile::default());
+    sim.control("reset").await.unwrap();
     assert!(within(Duration::from_millis(10), sandbox(&p)).await);
     sim.shutdown().await;
 }
@@ -380,23 +363,5 @@ async fn status_of_existing_id_is_not_found() {
     let missing = cri.sandbox_status(&s).await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
     assert_eq!(listed(&mut cri).await.unwrap(), 1, "lists show it");
-    sim.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invalid_knob_changes_nothing() {
-    let (sim, mut events, mut cri) = sim_with_knobs(&[]).await;
-    let mut profile = FaultProfile::default();
-    profile.events.duplicate = Rate::ALWAYS;
-    sim.set_fault_profile(profile.clone());
-    assert_eq!(sim.fault_profile(), profile);
-    cri.run("p").await;
-    for _ in 0..4 {
-        events.next().await;
-    }
-    assert!(events.is_silent().await);
-    let rejected = sim.set_knob("duplicate=often");
-    assert!(matches!(rejected, Err(KnobError::Value { .. })));
-    assert_eq!(sim.fault_profile(), profile, "nothing is changed");
     sim.shutdown().await;
 }

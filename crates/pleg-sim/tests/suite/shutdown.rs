@@ -2,17 +2,19 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use pleg_cri::v1::{self, GetEventsRequest, runtime_service_server::RuntimeService as _};
-use pleg_sim::{Call, CallFault, Faults, Mode, Sim, Termination, WorkloadConfig};
+use pleg_cri::v1;
+use pleg_sim::{Call, CallFault, Faults, Mode, Sim, WorkloadConfig, WorkloadHandle};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
     sync::watch,
     task::JoinHandle,
 };
-use tonic::{Request, Status};
+use tonic::Status;
 
-use crate::common::{Client, connect_unix, is_pending_when_idle, sim, with_timeout};
+use crate::common::{
+    Client, connect_unix, is_pending_when_idle, sim, subscribe_and_do_not_read, with_timeout,
+};
 
 /// In paused time. Longer than any grace period.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(5);
@@ -119,60 +121,45 @@ async fn graceful_stop_is_bounded_while_a_call_hangs() {
         cri.0.list_containers(request).await.map(drop)
     });
     faults.wait_for(1).await;
-    bounded(sim.go_down(Termination::Sigterm)).await;
+    bounded(sim.control("down")).await.unwrap();
     assert!(bounded(call).await.unwrap().is_err());
     bounded(sim.shutdown()).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn workload_stops_while_its_call_hangs() {
-    let faults = Arc::new(HangingLists::default());
-    let sim = sim().faults(faults.clone()).build();
-    let workload = sim.spawn_workload(WorkloadConfig::default());
-    faults.wait_for(1).await;
-    bounded(workload.stop()).await;
-    bounded(sim.shutdown()).await;
+/// The creation of 100 pods.
+fn workload(sim: &Sim) -> WorkloadHandle {
+    let mut config = WorkloadConfig::default();
+    (config.pods, config.full) = (100, true);
+    sim.spawn_workload(config)
 }
 
 #[tokio::test(start_paused = true)]
-async fn workload_stops_while_the_creation_of_its_pods_hangs() {
-    let sim = sim().build();
-    sim.set_knob("run_pod_sandbox.hang").unwrap();
-    let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
-    assert!(is_pending_when_idle(&mut Box::pin(workload.filled())).await);
-    assert_eq!(sim.fired()["run_pod_sandbox.hang"], 1);
-    bounded(workload.stop()).await;
-    bounded(sim.shutdown()).await;
+async fn shutdown_ends_a_workload_whose_call_hangs() {
+    for (knob, is_filled) in [
+        ("list_containers.hang", true),
+        ("run_pod_sandbox.hang", false),
+    ] {
+        let sim = sim().build();
+        sim.set_knob(knob).unwrap();
+        let workload = workload(&sim);
+        let mut filled = Box::pin(workload.filled());
+        assert_eq!(is_pending_when_idle(&mut filled).await, !is_filled);
+        assert_eq!(sim.fired()[knob], 1);
+        bounded(sim.shutdown()).await;
+        bounded(workload.filled()).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_filled_workload_ends_with_shutdown() {
-    let sim = sim().build();
-    sim.set_knob("all.hang").unwrap();
-    let workload = sim.spawn_workload(WorkloadConfig::default().full());
-    let mut filled = Box::pin(workload.filled());
-    assert!(is_pending_when_idle(&mut filled).await);
-    bounded(sim.shutdown()).await;
-    bounded(filled).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn workload_stops_while_a_slow_subscriber_blocks_the_runtime() {
+async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    let service = sim.service();
-    let subscriber = tokio::spawn(async move {
-        let call = service.get_container_events(Request::new(GetEventsRequest {}));
-        let _stream = call.await;
-        std::future::pending::<()>().await;
-    });
-    with_timeout(sim.wait_for_subscribers(1)).await;
     // Far more events than the subscriber's buffer holds.
-    let workload = sim.spawn_workload(WorkloadConfig::default().pods(100).full());
+    let subscriber = subscribe_and_do_not_read(&sim).await;
+    let workload = workload(&sim);
     assert!(
         is_pending_when_idle(&mut Box::pin(workload.filled())).await,
         "the workload is blocked"
     );
-    bounded(workload.stop()).await;
     bounded(sim.shutdown()).await;
     subscriber.abort();
 }

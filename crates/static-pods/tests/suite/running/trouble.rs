@@ -6,7 +6,7 @@ use std::time::Duration;
 use pleg::{ContainerState, PodUid};
 use pleg_cri::v1;
 use pleg_kubelet::backoff::BackOffSettings;
-use pleg_sim::{FaultProfile, Mode};
+use pleg_sim::Mode;
 use static_pods::manifest::Manifest;
 
 use super::node::{Node, ONE, one};
@@ -192,7 +192,7 @@ async fn returning_pod_does_not_wait_for_a_failing_removal() {
     let containers = node.seen(&uid).containers.len();
     assert_eq!(containers, 2, "the one that cannot be removed stays");
     // What the earlier pod has left is acknowledged, so it can be removed now.
-    node.sim.set_fault_profile(FaultProfile::default());
+    node.sim.control("reset").await.unwrap();
     node.workers.delete(&uid);
     node.until_gone(&uid).await;
 }
