@@ -162,6 +162,25 @@ impl Generator {
         Ok(())
     }
 
+    /// Checks that no call was made beyond two for each full list, two for each read of a pod, and the statuses that were due;
+    /// that one stream was opened, and that no event was missed.
+    ///
+    /// # Errors
+    /// If there were other calls.
+    pub async fn check_calls(&self) -> anyhow::Result<()> {
+        // When no call is in flight: a call is counted when it begins, a list when it ends.
+        until_ok(SOON, "the calls are those of the reads", || async {
+            let (calls, counters) = (self.recorder.log().calls, self.pleg.counters());
+            let is_right = calls.full_lists == 2 * counters.lists
+                && calls.pod_lists <= 2 * counters.pod_reads
+                && calls.statuses <= counters.statuses
+                && calls.subscribes == 1
+                && counters.missed.total() == 0;
+            is_right.then_some(()).ok_or((calls, counters))
+        })
+        .await
+    }
+
     /// Waits until the removal of all of these that were removed is announced.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use crate::kubelet::{Kubelet, Object, Objects};
 use crate::wait::{until, until_ok};
 use crate::workers::Plan;
 
-/// How many pods live while a second subscriber takes events: for about a minute.
-pub const PODS: u32 = 80;
+/// How many pods live while a second subscriber takes events: for about 40 s.
+pub const PODS: u32 = 56;
 /// How many of them live at a time, and how long their containers run and stay after their end.
 pub const PLAN: Plan = Plan {
     at_once: 16,
@@ -153,7 +153,7 @@ async fn watch(
             (Some(_), true) => seen.polling = None,
             _ => {}
         }
-        clock.sleep_until(now.after(Duration::from_millis(5))).await;
+        clock.sleep_until(now.after(Duration::from_millis(10))).await;
     }
 }
 

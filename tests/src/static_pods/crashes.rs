@@ -14,16 +14,15 @@ use nix::unistd::Pid;
 use pleg::core::{Id, Instant, Mode};
 use pleg::runtime::Runtime;
 use pleg_cri::v1::{Container, ContainerFilter, ContainerState, PodSandbox, PodSandboxState};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::daemon::Daemon;
+use crate::environment::number;
 use crate::kubelet::Kubelet;
-use crate::stream_proxy::{Stream, StreamProxy};
 use crate::wait::{pass_time, until, until_ok};
 
 use super::manifests::{self, APP, JOB, Kind, exit_codes};
-use super::plan::{Plan, Step, Variant};
-use super::poller::{Observed, Poller, process_is_gone};
+use super::poller::{Observed, Poller, Seen, process_is_gone};
 use super::process::{Event, Settings, StaticPods};
 
 /// How long the daemon is down after it is killed. Containers exit meanwhile.
@@ -35,6 +34,62 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const HELD_FOR: Duration = Duration::from_secs(20);
 /// Until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
+
+/// What happens to the event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing.
+    Evented,
+    /// Another client subscribes as well: on containerd 1.7 it takes a part of the events.
+    SecondSubscriber,
+    /// It is not used.
+    Polling,
+}
+
+/// How much happens.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many pods there are.
+    pub pods: u32,
+    /// How many restarts there are at least.
+    pub restarts: u32,
+    /// How often the daemon is killed.
+    pub daemon_kills: u32,
+    /// How often the mini-kubelet is killed.
+    pub own_kills: u32,
+}
+
+impl Plan {
+    /// A short plan, or the plan that the environment defines.
+    ///
+    /// # Errors
+    /// If that is no number.
+    pub fn from_env() -> anyhow::Result<Self> {
+        Ok(Self {
+            pods: number("PLEG_KUBELET_PODS", 10)?,
+            restarts: number("PLEG_KUBELET_RESTARTS", 60)?,
+            daemon_kills: number("PLEG_KUBELET_DAEMON_KILLS", 1)?,
+            own_kills: number("PLEG_KUBELET_OWN_KILLS", 1)?,
+        })
+    }
+
+    /// What is killed after which number of restarts.
+    fn steps(self) -> Vec<(u32, Killed)> {
+        let spread =
+            |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
+        let daemon = spread(Killed::Daemon, self.daemon_kills);
+        let mut steps: Vec<_> = daemon.chain(spread(Killed::Kubelet, self.own_kills)).collect();
+        // The sort is stable: what happens at the same number happens in that order.
+        steps.sort_by_key(|(at, _)| *at);
+        steps
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Killed {
+    Daemon,
+    Kubelet,
+}
 
 /// Runs the plan on a daemon.
 ///
@@ -62,20 +117,9 @@ struct Run<'a> {
     client: Kubelet,
     poller: Poller,
     kubelet: StaticPods,
-    proxy: Option<StreamProxy>,
-    /// How many streams were forwarded when the stream returned.
-    streams_before: u64,
-    second: Option<JoinHandle<()>>,
+    _second: JoinSet<()>,
     /// Containers that do not run and whose task the runtime holds, since when. It cannot remove them.
     held: Mutex<BTreeMap<String, Instant>>,
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if let Some(second) = &self.second {
-            second.abort();
-        }
-    }
 }
 
 impl<'a> Run<'a> {
@@ -84,21 +128,10 @@ impl<'a> Run<'a> {
             Variant::Polling => Mode::Polling,
             _ => Mode::Evented,
         };
-        let mut settings = Settings::of(daemon, mode);
-        let socket = daemon.dir.join("proxy.sock");
-        let proxy = |stream| StreamProxy::start(&socket, &daemon.endpoint, stream);
-        let proxy = match variant {
-            Variant::NeverOffered => Some(proxy(Stream::NeverOffered)?),
-            Variant::StopsAndReturns => Some(proxy(Stream::Forwarded)?),
-            _ => None,
-        };
-        if let Some(proxy) = &proxy {
-            settings.endpoint = proxy.endpoint.clone();
+        let mut second = JoinSet::new();
+        if variant == Variant::SecondSubscriber {
+            second.spawn(take_events(daemon.runtime()?));
         }
-        let second = match variant {
-            Variant::SecondSubscriber => Some(tokio::spawn(take_events(daemon.runtime()?))),
-            _ => None,
-        };
         let client = Kubelet::new(daemon)?;
         let mut run = Self {
             daemon,
@@ -106,10 +139,8 @@ impl<'a> Run<'a> {
             pods: plan.pods,
             poller: Poller::start(client.clone()),
             client,
-            kubelet: StaticPods::new(settings)?,
-            proxy,
-            streams_before: 0,
-            second,
+            kubelet: StaticPods::new(Settings::of(daemon, mode))?,
+            _second: second,
             held: Mutex::default(),
         };
         run.write(Kind::Crashing)?;
@@ -126,15 +157,24 @@ impl<'a> Run<'a> {
         let clock = self.kubelet.clock;
         let begun = clock.now();
         let mut done = 0;
-        for (at, step) in plan.steps(self.variant) {
+        for (at, killed) in plan.steps() {
             self.restarted(at, at - done).await?;
             done = at;
-            self.step(step).await?;
+            println!("{} ms: {killed:?} is killed", now_ms());
+            match killed {
+                Killed::Daemon => {
+                    self.daemon.kill()?;
+                    pass_time(AWAY).await;
+                    tokio::task::block_in_place(|| self.daemon.start())?;
+                }
+                Killed::Kubelet => {
+                    self.kubelet.kill().await?;
+                    self.kubelet.start().await?;
+                }
+            }
         }
+        self.restarted(plan.restarts, plan.restarts - done).await?;
         let stuck = self.all_are_restarted().await?;
-        if self.variant == Variant::StopsAndReturns {
-            self.stream_is_used_again().await?;
-        }
         let crashed_for = clock.now().since(begun);
         self.all_exits_are_reported().await?;
 
@@ -167,30 +207,6 @@ impl<'a> Run<'a> {
         .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
-    async fn step(&mut self, step: Step) -> anyhow::Result<()> {
-        match step {
-            Step::KillDaemon => {
-                println!("{} ms: the daemon is killed", now_ms());
-                self.daemon.kill()?;
-                pass_time(AWAY).await;
-                tokio::task::block_in_place(|| self.daemon.start())
-            }
-            Step::KillKubelet => {
-                println!("{} ms: static_pods is killed", now_ms());
-                self.kubelet.kill().await?;
-                self.kubelet.start().await
-            }
-            Step::Stream(stream) => {
-                if let Some(proxy) = &self.proxy {
-                    self.streams_before = proxy.forwarded();
-                    proxy.set(stream);
-                }
-                Ok(())
-            }
-            Step::Nothing => Ok(()),
-        }
-    }
-
     /// Each job is started once more, and each app runs. Returns containers that the runtime lists as
     /// running although their process is gone. No CRI client can detect that they must be restarted.
     async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
@@ -218,14 +234,6 @@ impl<'a> Run<'a> {
             stuck.insert(id);
         }
         Ok(stuck)
-    }
-
-    async fn stream_is_used_again(&self) -> anyhow::Result<()> {
-        let proxy = self.proxy.as_ref().context("there is no proxy")?;
-        until(PATIENCE, "the stream is subscribed again", || async {
-            (proxy.forwarded() > self.streams_before).then_some(())
-        })
-        .await
     }
 
     /// Waits until every container that was seen exited has been reported with its exit code.
@@ -399,7 +407,7 @@ impl<'a> Run<'a> {
         let unknown = reported.values().filter(unknown).count();
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let codes = exit_codes(Kind::Crashing, self.pods);
-        let as_planned = |c: &&super::poller::Seen| {
+        let as_planned = |c: &&Seen| {
             let planned = codes.get(&(c.pod.clone(), c.name.clone()));
             c.status.as_ref().map(|s| &s.exit_code) == planned
         };
@@ -441,7 +449,7 @@ fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {
         for name in [APP, JOB] {
-            let goes_on = |c: &super::poller::Seen| {
+            let goes_on = |c: &Seen| {
                 let fresh = if name == JOB {
                     c.since > since && c.ran
                 } else {

@@ -23,8 +23,6 @@ pub enum Kind {
     Crashing,
     /// [`APP`] and a [`JOB`] that runs as well.
     Calm,
-    /// Only [`APP`].
-    Single,
 }
 
 impl Kind {
@@ -33,7 +31,6 @@ impl Kind {
         match self {
             Self::Crashing => vec![app, (JOB, job(pod))],
             Self::Calm => vec![app, (JOB, Life::UntilStopped)],
-            Self::Single => vec![app],
         }
     }
 }

@@ -42,27 +42,10 @@ pub enum Event {
     },
     /// What existed at the start is known.
     Synced,
-    /// The call that starts a container has succeeded.
-    Started {
-        /// The uid of its pod.
-        pod: String,
-        /// The name of the container.
-        container: String,
-        /// Its id.
-        id: String,
-        /// Its attempt.
-        attempt: u32,
-    },
     /// A container has ended.
     Ended {
-        /// The uid of its pod.
-        pod: String,
-        /// The name of the container.
-        container: String,
         /// Its id.
         id: String,
-        /// Its attempt.
-        attempt: u32,
         /// Its exit code, if it is known.
         #[serde(rename = "exitCode")]
         exit_code: Option<i32>,
@@ -256,26 +239,6 @@ impl StaticPods {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
-    }
-
-    /// The first of the lines for which `find` returns something; it looks at the lines from number
-    /// `from` on.
-    ///
-    /// # Errors
-    /// If there is none in time.
-    pub async fn line<T>(
-        &self,
-        from: usize,
-        within: Duration,
-        what: &str,
-        find: impl Fn(&Line) -> Option<T>,
-    ) -> anyhow::Result<T> {
-        let look = || async {
-            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.iter().skip(from).find_map(&find)
-        };
-        let found = until(within, what, look).await;
-        found.with_context(|| self.end_of_log())
     }
 
     /// How many lines there are so far.

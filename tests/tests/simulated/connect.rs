@@ -1,11 +1,12 @@
 //! A generator and a client of the same CRI runtime.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::cri::{ConfigError, CriConfig, CriRuntime, v1};
 use pleg::{ConnectError, ContainerState, Pleg};
 use pleg_sim::{Mode, Sim};
+
+use crate::node::Node;
 
 const UID: &str = "uid-1";
 
@@ -33,23 +34,10 @@ fn container() -> v1::ContainerConfig {
     }
 }
 
-/// A client of that simulated runtime, without a socket.
-#[allow(clippy::unwrap_used, reason = "a test")]
-fn in_process(sim: &Arc<Sim>) -> CriRuntime {
-    let serving = sim.clone();
-    let connect = move || {
-        let (near, far) = tokio::io::duplex(64 << 10);
-        serving.serve_stream(far);
-        std::future::ready(Ok(near))
-    };
-    let config = CriConfig::new("/in/this/process".parse().unwrap());
-    CriRuntime::with_connector(config, connect).unwrap()
-}
-
 #[tokio::test]
 async fn view_newer_than_a_write_shows_it() {
-    let sim = Arc::new(Sim::builder().seed(7).build());
-    let (builder, client) = Pleg::connect_with(in_process(&sim));
+    let node = Node::up();
+    let (builder, client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
 
     let sandbox_id = client.run_pod_sandbox(sandbox(), "").await.result.unwrap();
@@ -65,14 +53,14 @@ async fn view_newer_than_a_write_shows_it() {
     assert_eq!(container.id, id);
     assert_eq!(container.state, ContainerState::Running);
     pleg.shutdown().await;
-    sim.shutdown().await;
+    node.sim.shutdown().await;
 }
 
 #[tokio::test]
 async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
-    let sim = Sim::builder().mode(Mode::Crio).runtime_version("1.31.0");
-    let sim = Arc::new(sim.build());
-    let pleg = Pleg::connect_with(in_process(&sim)).0.spawn().unwrap();
+    let node = Node::of(Sim::builder().mode(Mode::Crio).runtime_version("1.31.0"));
+    let (builder, _client) = Pleg::connect_with(node.observer_client().unwrap());
+    let pleg = builder.spawn().unwrap();
     let mut health = pleg.health();
     while health.current().stream.declined().is_none() {
         assert!(health.changed().await);
@@ -80,7 +68,7 @@ async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
     let why = "cri-o 1.31.0 may crash when a client ends its event stream";
     assert_eq!(health.current().stream.declined(), Some(why));
     pleg.shutdown().await;
-    sim.shutdown().await;
+    node.sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,18 +3,17 @@
 
 use pleg::core::{CallError, EventProfile, Id, Report};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
+use pleg_cri::CriRuntime;
 
 /// Calls go to `calls`, subscribes to `events`.
 #[derive(Debug)]
-pub struct SplitRuntime<C, E> {
-    /// Answers lists and statuses.
-    pub calls: C,
-    /// Provides the event stream.
-    pub events: E,
+pub(crate) struct SplitRuntime {
+    pub(crate) calls: CriRuntime,
+    pub(crate) events: CriRuntime,
 }
 
-impl<C: Runtime, E: Runtime> Runtime for SplitRuntime<C, E> {
-    type Events = E::Events;
+impl Runtime for SplitRuntime {
+    type Events = <CriRuntime as Runtime>::Events;
 
     async fn list_sandboxes(
         &self,
