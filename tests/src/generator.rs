@@ -272,26 +272,6 @@ impl Generator {
         received.retain(|event| ids.iter().any(|id| event.mentions(id)));
         format!("announced {types:?}; received {received:#?}")
     }
-
-    /// Prints the calls by cause and the announcements by source.
-    pub fn report(&self, title: &str) {
-        let (log, counters) = (self.recorder.log(), self.pleg.counters());
-        println!("{title}: sources {:?}", self.announced.sources());
-        println!(
-            "  calls {:?}; {} events received",
-            log.calls,
-            log.events.len()
-        );
-        println!(
-            "  lists {} ({} failed), pod reads {}, statuses {}, undone {}, missed {:?}",
-            counters.lists,
-            counters.lists_failed,
-            counters.pod_reads,
-            counters.statuses,
-            counters.undone,
-            counters.missed,
-        );
-    }
 }
 
 /// Whether the event stream of that generator is confirmed.

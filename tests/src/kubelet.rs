@@ -218,8 +218,13 @@ impl Kubelet {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             ..v1::ContainerConfig::default()
         };
-        let created = self.client.create_container(&pod.sandbox, config, pod.config.clone());
-        let id = created.await.into_result().with_context(|| format!("{name} of {}", pod.uid))?;
+        let created = self
+            .client
+            .create_container(&pod.sandbox, config, pod.config.clone());
+        let id = created
+            .await
+            .into_result()
+            .with_context(|| format!("{name} of {}", pod.uid))?;
         let object = Object {
             uid: pod.uid.clone(),
             kind: Kind::Container,
@@ -240,6 +245,20 @@ impl Kubelet {
         let id = self.create(pod, name, attempt, life).await?;
         self.start(&id).await?;
         Ok(id)
+    }
+
+    /// Runs so many pods with one container each.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub async fn run_pods(&self, count: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
+        let mut pods = Vec::new();
+        for n in 0..count {
+            let pod = self.run_pod(&format!("pod-{n}")).await?;
+            let id = self.run(&pod, "app", 0, Life::UntilStopped).await?;
+            pods.push((pod, id));
+        }
+        Ok(pods)
     }
 
     /// StartContainer. If it fails, the status of the container shows whether this or an earlier call has started it.
@@ -371,7 +390,10 @@ impl Kubelet {
         let filter = Some(filter);
         let mut client = self.reads.clone();
         let listed = client.list_containers(v1::ListContainersRequest { filter });
-        Ok(tokio::time::timeout(PATIENCE, listed).await??.into_inner().containers)
+        Ok(tokio::time::timeout(PATIENCE, listed)
+            .await??
+            .into_inner()
+            .containers)
     }
 
     /// All sandboxes that the runtime lists.
@@ -381,7 +403,10 @@ impl Kubelet {
     pub async fn sandboxes(&self) -> anyhow::Result<Vec<v1::PodSandbox>> {
         let mut client = self.reads.clone();
         let listed = client.list_pod_sandbox(v1::ListPodSandboxRequest::default());
-        Ok(tokio::time::timeout(PATIENCE, listed).await??.into_inner().items)
+        Ok(tokio::time::timeout(PATIENCE, listed)
+            .await??
+            .into_inner()
+            .items)
     }
 
     /// The runtime's own status of a container; `None` if it has none of that id.

@@ -153,7 +153,9 @@ async fn watch(
             (Some(_), true) => seen.polling = None,
             _ => {}
         }
-        clock.sleep_until(now.after(Duration::from_millis(10))).await;
+        clock
+            .sleep_until(now.after(Duration::from_millis(10)))
+            .await;
     }
 }
 

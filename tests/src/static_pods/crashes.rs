@@ -78,7 +78,9 @@ impl Plan {
         let spread =
             |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
         let daemon = spread(Killed::Daemon, self.daemon_kills);
-        let mut steps: Vec<_> = daemon.chain(spread(Killed::Kubelet, self.own_kills)).collect();
+        let mut steps: Vec<_> = daemon
+            .chain(spread(Killed::Kubelet, self.own_kills))
+            .collect();
         // The sort is stable: what happens at the same number happens in that order.
         steps.sort_by_key(|(at, _)| *at);
         steps

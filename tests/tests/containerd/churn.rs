@@ -41,7 +41,6 @@ async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let kubelet = Kubelet::new(daemon)?;
     churn(&mut generator, &kubelet, 30, Duration::ZERO).await?;
     generator.check_calls().await?;
-    generator.report(&format!("{:?}", daemon.version));
 
     let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
     generator.drain_during(workers.churn(20)).await?;
@@ -122,7 +121,9 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
         generator.pleg.wait_until_synced().await?;
         let mut answers = Answers::default();
         for n in 0..ROUNDS {
-            let pod = kubelet.run_pod(&format!("{mode:?}-{n}").to_lowercase()).await?;
+            let pod = kubelet
+                .run_pod(&format!("{mode:?}-{n}").to_lowercase())
+                .await?;
             let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
             let mut shows = async |id: &Id, expected: &[ReportedState]| {
                 answers.wait(&generator, &pod, id, expected).await
@@ -139,10 +140,17 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
         let Answers { mut took, stale } = answers;
         took.sort_unstable();
         let (count, median) = (took.len(), took[took.len() / 2]);
-        println!("{:?} {mode:?}: {count} waits, median {median:?}, {stale} stale", daemon.version);
+        println!(
+            "{:?} {mode:?}: {count} waits, median {median:?}, {stale} stale",
+            daemon.version
+        );
         // containerd ≥ 2 now and then lists the state from before a call that has returned; what it
         // lists then is what a read begun after the call shows.
-        let excused = if daemon.version == Version::V2 { count / 20 } else { 0 };
+        let excused = if daemon.version == Version::V2 {
+            count / 20
+        } else {
+            0
+        };
         assert!(stale <= excused, "{stale} answers lack the effect");
         if mode == Mode::Evented {
             assert!(median < Duration::from_millis(20), "median {median:?}");

@@ -88,7 +88,10 @@ async fn start(daemon: &Daemon, logs: &Path) -> anyhow::Result<()> {
         ..v1::PodSandboxConfig::default()
     };
     let client = daemon.runtime()?.client();
-    let sandbox = client.run_pod_sandbox(pod.clone(), "").await.into_result()?;
+    let sandbox = client
+        .run_pod_sandbox(pod.clone(), "")
+        .await
+        .into_result()?;
     let created = client.create_container(&sandbox, container(daemon, node), pod);
     let id = created.await.into_result()?;
     Ok(client.start_container(&id).await.into_result()?)

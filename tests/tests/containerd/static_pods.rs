@@ -63,8 +63,5 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
 async fn process_does_not_grow() -> anyhow::Result<()> {
-    with_daemon(Version::V2, async |daemon: &_| {
-        growth::watch(daemon, growth::Plan::from_env()?).await
-    })
-    .await
+    with_daemon(Version::V2, async |daemon: &_| growth::watch(daemon).await).await
 }

@@ -2,37 +2,12 @@
 
 use std::time::Duration;
 
-use pleg::cri::{ConfigError, CriConfig, CriRuntime, v1};
+use pleg::cri::{ConfigError, CriConfig, CriRuntime};
 use pleg::{ConnectError, ContainerState, Pleg};
 use pleg_sim::{Mode, Sim};
+use pleg_tests::kubelet::Life;
 
 use crate::node::Node;
-
-const UID: &str = "uid-1";
-
-fn sandbox() -> v1::PodSandboxConfig {
-    v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "pod".into(),
-            uid: UID.into(),
-            namespace: "default".into(),
-            attempt: 0,
-        }),
-        labels: [("io.kubernetes.pod.uid".into(), UID.into())].into(),
-        ..Default::default()
-    }
-}
-
-fn container() -> v1::ContainerConfig {
-    v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: "app".into(),
-            attempt: 0,
-        }),
-        labels: sandbox().labels,
-        ..Default::default()
-    }
-}
 
 #[tokio::test]
 async fn view_newer_than_a_write_shows_it() {
@@ -40,15 +15,16 @@ async fn view_newer_than_a_write_shows_it() {
     let (builder, client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
 
-    let sandbox_id = client.run_pod_sandbox(sandbox(), "").await.result.unwrap();
-    let created = client.create_container(&sandbox_id, container(), sandbox());
-    let id = created.await.result.unwrap();
+    let kubelet = node.kubelet().unwrap();
+    let pod = kubelet.run_pod("pod").await.unwrap();
+    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped);
+    let id = id.await.unwrap();
     let started = client.start_container(&id).await;
     started.result.unwrap();
 
     let within = Duration::from_secs(20);
-    let uid = UID.into();
-    let view = pleg.newer_than(&uid, started.ended, within).await.unwrap();
+    let view = pleg.newer_than(&pod.uid, started.ended, within).await;
+    let view = view.unwrap();
     let container = view.status.containers.first().unwrap();
     assert_eq!(container.id, id);
     assert_eq!(container.state, ContainerState::Running);

@@ -79,7 +79,7 @@ async fn stream_cut_at_any_byte_of_an_event_loses_nothing() -> anyhow::Result<()
 async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
-    node.run_pods(&kubelet, 3).await?;
+    kubelet.run_pods(3).await?;
     let mut generator = node.start(Settings::default()).await?;
     let (before, known) = (node.calls.carried(), cached(&generator.pleg));
     assert_eq!(known.len(), 6);

@@ -44,7 +44,7 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     let (pipe, send_goaway) = graceful_server(&node.sim);
     node.calls = pipe;
     let kubelet = node.kubelet()?;
-    node.run_pods(&kubelet, 3).await?;
+    kubelet.run_pods(3).await?;
     let generator = node.start(Settings::default()).await?;
     for n in 1..=5 {
         node.set("stream_containers.latency=1s");

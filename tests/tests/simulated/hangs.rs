@@ -15,13 +15,13 @@ use crate::pipe::Break;
 async fn are_served(
     node: &Node,
     generator: &Generator,
-    pods: &[Pod],
+    pods: &[(Pod, Id)],
     rounds: usize,
 ) -> anyhow::Result<()> {
     let mut took = Vec::new();
     for _ in 0..rounds {
         let asked = node.clock.now();
-        let answers = join_all(pods.iter().map(|pod| async move {
+        let answers = join_all(pods.iter().map(|(pod, _)| async move {
             let view = generator.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
             anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
             Ok(node.clock.now().since(asked))
@@ -43,15 +43,15 @@ async fn are_served(
 async fn hung_pods(hung: usize) -> anyhow::Result<()> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
-    let pods = node.run_pods(&kubelet, hung + 20).await?;
+    let pods = kubelet.run_pods(hung + 20).await?;
     let generator = node.start(Settings::default()).await?;
     let (bad, good) = pods.split_at(hung);
-    for pod in bad {
+    for (pod, _) in bad {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
     let asked = node.clock.now();
     // The first sign is the late status call. A waiter for a state alone causes none.
-    let waits = bad.iter().map(|pod| {
+    let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, asked, MINUTE)
     });
@@ -75,7 +75,7 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         assert!(generator.is_degraded("pods_failing") || generator.is_degraded("pods_hung"));
     }
     are_served(&node, &generator, good, 5).await?;
-    for pod in bad {
+    for (pod, _) in bad {
         node.set(&format!("pod.{}.hang=off", pod.uid));
     }
     node.until(2 * MINUTE, "nothing is degraded", || generator.is_well())
@@ -140,7 +140,10 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         assert!(generator.missed() >= 8, "{}", generator.missed());
         // The next list finds the first loss. After that the period is short.
         let late = found[1..].iter().max();
-        assert!(found[0] <= MINUTE && late <= Some(&(SECOND + 10 * MS)), "{found:?}");
+        assert!(
+            found[0] <= MINUTE && late <= Some(&(SECOND + 10 * MS)),
+            "{found:?}"
+        );
         let renewed = || generator.pleg.counters().streams_renewed;
         assert_eq!(renewed(), 0);
         match then {

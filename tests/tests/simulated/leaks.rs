@@ -89,7 +89,7 @@ async fn measure_many_reconnects() -> anyhow::Result<()> {
     let idle = tasks();
     let node = Node::up();
     let kubelet = node.kubelet()?;
-    let pod = node.run_pods(&kubelet, 5).await?.remove(0);
+    let (pod, _) = kubelet.run_pods(5).await?.remove(0);
     // A recorder would keep every event, so there is none.
     let builder = Pleg::builder(node.runtime()?).clock(node.clock);
     let mut builder = builder.reconnect(at_once());

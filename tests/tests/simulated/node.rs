@@ -11,7 +11,7 @@ use pleg::runtime::clock::Clock;
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::{Sim, SimBuilder};
 use pleg_tests::generator::Generator;
-use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::kubelet::Kubelet;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
 
 use crate::pipe::FaultyPipe;
@@ -52,7 +52,9 @@ impl Node {
 
     pub(crate) fn of(sim: SimBuilder) -> Self {
         let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
-        let sim = sim.wall_clock(Arc::new(move || clock.wall().as_nanos())).build();
+        let sim = sim
+            .wall_clock(Arc::new(move || clock.wall().as_nanos()))
+            .build();
         let sim = Arc::new(sim);
         let pipe = || {
             let sim = sim.clone();
@@ -142,21 +144,6 @@ impl Node {
             anyhow::ensure!(!left.is_zero(), "not within {within:?}: {what}");
             self.pass(left.min(MS.max(waited / 100))).await;
         }
-    }
-
-    /// Pods with one container each that runs.
-    pub(crate) async fn run_pods(
-        &self,
-        kubelet: &Kubelet,
-        pods: usize,
-    ) -> anyhow::Result<Vec<Pod>> {
-        let mut all = Vec::new();
-        for n in 0..pods {
-            let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-            kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
-            all.push(pod);
-        }
-        Ok(all)
     }
 
     /// Compares the cache and what was announced with what was done, and ends.

@@ -178,6 +178,14 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
+        // A runtime whose events are turned off does the same. It is asked once a minute.
+        subscribes: 1..=2,
+        ..STREAM
+    },
+    Fault {
+        name: "streams are cut as soon as they are subscribed",
+        begin: |node| replace(&node.events, Accepting::Cut(60)),
+        lasts: MINUTE.saturating_mul(5),
         ..STREAM
     },
     Fault {
@@ -260,11 +268,14 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
     let list = tokio::spawn(async move { pleg.relist_now().await });
     let is_reported = |generator: &Generator| {
         let degraded = generator.degraded();
-        let down = fault.events || degraded.contains(&"stream_down");
+        // With `fails_at_once`, both connections fail.
+        let down = !fault.fails_at_once || degraded.contains(&"stream_down");
         down && fault.reported.iter().any(|how| degraded.contains(how))
     };
     let reported_after = node
-        .until(REPORTED_WITHIN, "it is reported", || is_reported(&generator))
+        .until(REPORTED_WITHIN, "it is reported", || {
+            is_reported(&generator)
+        })
         .await?;
     let (began, mut minutes) = (node.clock.now(), vec![calls]);
     for (code, id) in (10..).zip(&containers) {
@@ -297,14 +308,11 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
             all_are_answered(&node, &generator, &uids).await?;
         }
     }
-    if fault.lasts == MINUTE {
+    if minutes.len() == 1 {
         minutes.push(generator.recorder.log().calls);
     }
     check_attempts(fault, &minutes)?;
-    let dialled = (
-        node.events.dials() - dials.0,
-        node.calls.dials() - dials.1,
-    );
+    let dialled = (node.events.dials() - dials.0, node.calls.dials() - dials.1);
     let made = calls_between(calls, generator.recorder.log().calls);
     anyhow::ensure!(dialled.0 <= made.subscribes, "{dialled:?} dials, {made:?}");
     let most = fault.dials.min(unary(made));
@@ -355,9 +363,15 @@ async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
 }
 
 /// Every pod worker gets a new state within 5 s.
-async fn all_are_answered(node: &Node, generator: &Generator, uids: &[PodUid]) -> anyhow::Result<()> {
+async fn all_are_answered(
+    node: &Node,
+    generator: &Generator,
+    uids: &[PodUid],
+) -> anyhow::Result<()> {
     let asked = node.clock.now();
-    let answers = uids.iter().map(|uid| generator.pleg.newer_than(uid, asked, 5 * SECOND));
+    let answers = uids
+        .iter()
+        .map(|uid| generator.pleg.newer_than(uid, asked, 5 * SECOND));
     for answer in join_all(answers).await {
         let view = answer?;
         anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
@@ -380,7 +394,9 @@ fn check_readiness(node: &Node, generator: &Generator) -> anyhow::Result<()> {
 
 /// Checks the calls of each minute.
 fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
-    let spent = minutes.windows(2).map(|pair| calls_between(pair[0], pair[1]));
+    let spent = minutes
+        .windows(2)
+        .map(|pair| calls_between(pair[0], pair[1]));
     for (minute, calls) in spent.enumerate() {
         let bounds = match minute {
             0 => fault.subscribes.clone(),
@@ -393,7 +409,10 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
             // A probe before `Version` has failed. Each pod is listed again each second with two calls.
             assert!(calls.statuses <= 1, "{calls:?}");
-            assert!(calls.pod_lists <= 2 * 61 * u64::from(PODS.unsigned_abs()), "{calls:?}");
+            assert!(
+                calls.pod_lists <= 2 * 61 * u64::from(PODS.unsigned_abs()),
+                "{calls:?}"
+            );
             // At most one after each failed read, the one before included, and the probes: one each 15 s.
             let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
             assert!(calls.versions <= reads + 5, "{calls:?}");

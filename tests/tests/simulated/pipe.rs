@@ -35,6 +35,8 @@ pub(crate) enum Accepting {
     Dropped,
     /// They are accepted, and nothing is sent.
     Silent,
+    /// They are served, and reset after so many bytes.
+    Cut(u64),
     /// They are served by this function.
     By(fn(DuplexStream)),
 }
@@ -82,19 +84,23 @@ impl FaultyPipe {
         let (near, far) = tokio::io::duplex(PIPE);
         let mut shared = lock(&self.shared);
         shared.dials += 1;
-        let mut unserved = None;
+        let (mut unserved, mut fault) = (None, None);
         match shared.accepting {
             Accepting::Served => (self.accept)(far),
             Accepting::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
             Accepting::Dropped => drop(far),
             Accepting::Silent => unserved = Some(far),
+            Accepting::Cut(bytes) => {
+                fault = Some((bytes, Break::Reset));
+                (self.accept)(far);
+            }
             Accepting::By(serve) => serve(far),
         }
         let state = Arc::new(Mutex::new(State {
             io: Some(near),
             unserved,
             carried: 0,
-            fault: None,
+            fault,
             wakers: Vec::new(),
         }));
         shared.latest = Some(state.clone());

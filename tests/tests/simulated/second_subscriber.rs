@@ -22,7 +22,13 @@ async fn beside_second_subscriber(seed: u64, restarts: bool) -> anyhow::Result<(
             false => lives::churn(&kubelet, PODS, PLAN.at_once as usize, PLAN.keep).await,
         }
     };
-    let taken = || node.sim.fired().get("second_subscriber").copied().unwrap_or(0);
+    let taken = || {
+        node.sim
+            .fired()
+            .get("second_subscriber")
+            .copied()
+            .unwrap_or(0)
+    };
     work_beside_second_subscriber(&mut generator, &kubelet, taken, work).await?;
     node.end(generator).await;
     Ok(())
