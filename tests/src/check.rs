@@ -210,9 +210,6 @@ pub fn unannounced(
 }
 
 /// The state of every id that the runtime lists.
-///
-/// # Errors
-/// If it cannot be listed.
 pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, ReportedState>> {
     let mut rows: Vec<Report> = Vec::new();
     runtime
@@ -252,9 +249,6 @@ pub fn states(view: &PodView) -> Vec<(Id, ReportedState)> {
 }
 
 /// Compares the cache with what the runtime lists.
-///
-/// # Errors
-/// The differences, or that the runtime cannot be listed.
 pub async fn compare_cache<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
     let listed = listing(runtime).await.map_err(|e| vec![format!("{e:#}")])?;
     let cached = cached(pleg);

@@ -105,9 +105,6 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// A kubelet of that daemon.
-    ///
-    /// # Errors
-    /// If no client can be made.
     pub fn new(daemon: &Daemon) -> anyhow::Result<Self> {
         let logs = daemon.dir.join("logs");
         Self::at(&daemon.endpoint, &daemon.image, &daemon.cgroup, &logs)
@@ -115,9 +112,6 @@ impl Kubelet {
 
     /// A kubelet of the runtime at `endpoint`: its containers run `image`, its pods belong below
     /// `cgroup`, and their logs below `logs`.
-    ///
-    /// # Errors
-    /// If no client can be made.
     pub fn at(endpoint: &Endpoint, image: &str, cgroup: &str, logs: &Path) -> anyhow::Result<Self> {
         let config = CriConfig::new(endpoint.clone()).with_call_deadline(PATIENCE);
         Ok(Self::over(&CriRuntime::new(config)?, image, cgroup, logs))
@@ -150,9 +144,6 @@ impl Kubelet {
 
     /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
     /// with the next attempt number.
-    ///
-    /// # Errors
-    /// If 20 attempts fail.
     pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
         let mut config = self.pod_config(name);
         let mut last = None;
@@ -187,9 +178,6 @@ impl Kubelet {
     }
 
     /// CreateContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn create(
         &self,
         pod: &Pod,
@@ -238,9 +226,6 @@ impl Kubelet {
     }
 
     /// Creates and starts a container.
-    ///
-    /// # Errors
-    /// If that fails.
     pub async fn run(&self, pod: &Pod, name: &str, attempt: u32, life: Life) -> anyhow::Result<Id> {
         let id = self.create(pod, name, attempt, life).await?;
         self.start(&id).await?;
@@ -248,9 +233,6 @@ impl Kubelet {
     }
 
     /// Runs so many pods with one container each.
-    ///
-    /// # Errors
-    /// If that fails.
     pub async fn run_pods(&self, count: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
         let mut pods = Vec::new();
         for n in 0..count {
@@ -262,9 +244,6 @@ impl Kubelet {
     }
 
     /// StartContainer. If it fails, the status of the container shows whether this or an earlier call has started it.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
         let started = self.client.start_container(id).await.into_result();
         if started.is_ok() {
@@ -280,9 +259,6 @@ impl Kubelet {
     }
 
     /// StopContainer, after its program handles SIGTERM.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
         self.wait_until_sigterm_is_handled(id).await?;
         let stopped = self.client.stop_container(id, Duration::from_secs(10));
@@ -292,9 +268,6 @@ impl Kubelet {
     /// Waits until the program of a container handles SIGTERM. If it gets SIGTERM before that, it exits with
     /// 143. (The runtime reports a container as started while runc
     /// is still about to execute its program.) If the runtime reports no process, this returns at once.
-    ///
-    /// # Errors
-    /// If that does not happen in time.
     pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
@@ -330,9 +303,6 @@ impl Kubelet {
     }
 
     /// RemoveContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn remove(&self, id: &Id) -> anyhow::Result<()> {
         self.client.remove_container(id).await.into_result()?;
         self.remember(id, |d| d.removed = true);
@@ -340,18 +310,12 @@ impl Kubelet {
     }
 
     /// StopPodSandbox.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn stop_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let stopped = self.client.stop_pod_sandbox(&pod.sandbox);
         Ok(stopped.await.into_result()?)
     }
 
     /// RemovePodSandbox. The runtime removes its containers with it.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let removed = self.client.remove_pod_sandbox(&pod.sandbox);
         removed.await.into_result()?;
@@ -363,9 +327,6 @@ impl Kubelet {
     }
 
     /// How many containers of that name of the pod the runtime lists as running.
-    ///
-    /// # Errors
-    /// If it does not list them.
     pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
         let filter = v1::ContainerFilter {
             pod_sandbox_id: pod.sandbox.to_string(),
@@ -380,9 +341,6 @@ impl Kubelet {
     }
 
     /// All containers that the runtime lists.
-    ///
-    /// # Errors
-    /// If it does not list them.
     pub async fn containers(
         &self,
         filter: v1::ContainerFilter,
@@ -397,9 +355,6 @@ impl Kubelet {
     }
 
     /// All sandboxes that the runtime lists.
-    ///
-    /// # Errors
-    /// If it does not list them.
     pub async fn sandboxes(&self) -> anyhow::Result<Vec<v1::PodSandbox>> {
         let mut client = self.reads.clone();
         let listed = client.list_pod_sandbox(v1::ListPodSandboxRequest::default());
@@ -410,9 +365,6 @@ impl Kubelet {
     }
 
     /// The runtime's own status of a container; `None` if it has none of that id.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),

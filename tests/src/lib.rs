@@ -9,6 +9,7 @@
     clippy::print_stdout,
     reason = "a test prints what it measured and why it skips"
 )]
+#![allow(clippy::missing_errors_doc, reason = "a test fails with every error")]
 #![allow(
     clippy::large_futures,
     reason = "a CRI request is large; tests do not mind"

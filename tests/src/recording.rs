@@ -85,6 +85,8 @@ impl Log {
 #[derive(Debug)]
 pub struct RecordingRuntime<R> {
     inner: R,
+    /// Provides the event stream, if it is not `inner`.
+    events: Option<R>,
     log: Arc<Mutex<Log>>,
 }
 
@@ -98,6 +100,11 @@ impl Recorder {
     /// What was recorded so far.
     pub fn log(&self) -> Log {
         lock(&self.log).clone()
+    }
+
+    /// Forgets what was recorded so far.
+    pub fn clear(&self) {
+        *lock(&self.log) = Log::default();
     }
 
     /// From now on, events of that type of that id are dropped.
@@ -120,7 +127,15 @@ impl<R: Runtime> RecordingRuntime<R> {
     pub fn new(inner: R) -> (Self, Recorder) {
         let log = Arc::new(Mutex::new(Log::default()));
         let recorder = Recorder { log: log.clone() };
-        (Self { inner, log }, recorder)
+        let events = None;
+        (Self { inner, events, log }, recorder)
+    }
+
+    /// Subscribes to the events of another runtime, such as one behind a connection of its own.
+    #[must_use]
+    pub fn with_events(self, events: R) -> Self {
+        let events = Some(events);
+        Self { events, ..self }
     }
 
     fn noting<'a>(
@@ -196,7 +211,12 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
         self.note(|c| c.subscribes += 1);
-        let inner = self.inner.subscribe().await?;
+        let inner = self
+            .events
+            .as_ref()
+            .unwrap_or(&self.inner)
+            .subscribe()
+            .await?;
         Ok(RecordedEvents {
             inner,
             log: self.log.clone(),

@@ -46,8 +46,6 @@ pub struct Plan {
 /// What the workers observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// The longest time from the exit of a job to the start of its replacement.
-    pub slowest_restart: Duration,
     /// Starts after which more than one container of that name ran, and answers without a sandbox
     /// that was ready: they would create a second one.
     pub doubles: Vec<String>,
@@ -76,9 +74,6 @@ impl Workers {
     }
 
     /// Runs that many pods, [`Plan::at_once`] at a time. None may be started twice, and every worker must be answered.
-    ///
-    /// # Errors
-    /// If a call fails, a pod is not done in time, or one of these happens.
     pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
@@ -203,7 +198,6 @@ impl<'a> Worker<'a> {
                 if name == JOB && started > self.all.plan.restarts {
                     return Ok(Next::Done);
                 }
-                self.note_restart(ended.first().copied());
                 self.start(pod, name, view).await?;
                 // The next state shows what was started, even if its events have not arrived.
                 next = Duration::ZERO;
@@ -219,17 +213,6 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(Next::Wait(next))
-    }
-
-    /// The time from the exit of a container to the action on it.
-    fn note_restart(&self, ended: Option<&ContainerStatus>) {
-        let Some(finished) = ended.and_then(|c| c.details.finished_at) else {
-            return;
-        };
-        let since = self.all.pleg.clock().wall().nanos_since(finished);
-        let since = Duration::from_nanos(u64::try_from(since).unwrap_or(0));
-        self.all
-            .observe(|o| o.slowest_restart = o.slowest_restart.max(since));
     }
 
     async fn start(&mut self, pod: &Pod, name: &'static str, view: &PodView) -> anyhow::Result<()> {

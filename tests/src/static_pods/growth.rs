@@ -11,7 +11,7 @@ use crate::usage;
 use crate::wait::pass_time;
 
 use super::manifests::{self, Kind};
-use super::process::{Settings, StaticPods};
+use super::process::StaticPods;
 
 /// Tombstones live for 10 minutes: until then everything grows.
 const SETTLED: usize = 12;
@@ -21,16 +21,10 @@ const HALF: usize = 10;
 const MEASURED: [(&str, f64); 3] = [("RSS", 1024.0), ("descriptors", 4.0), ("tasks", 8.0)];
 
 /// Prints a sample each minute, for `PLEG_KUBELET_MINUTES`. After a long run, the second half may not hold more than the first.
-///
-/// # Errors
-/// If it does, or the process ends or cannot be asked.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<()> {
-    let mut kubelet = StaticPods::new(Settings::of(daemon, Mode::Evented))?;
-    let (dir, pods) = (
-        kubelet.settings.manifests(),
-        number("PLEG_KUBELET_PODS", 10)?,
-    );
-    manifests::write(&dir, Kind::Crashing, pods, &daemon.image)?;
+    let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
+    let pods = number("PLEG_KUBELET_PODS", 10)?;
+    manifests::write(&kubelet.manifests, Kind::Crashing, pods, &daemon.image)?;
     kubelet.start().await?;
     let mut samples = Vec::new();
     for minute in 0..=number("PLEG_KUBELET_MINUTES", 2)? {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pleg::core::{EventType, Id, Mode, ReportedState, Settings};
 use pleg_tests::check::{listing, states};
 use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::environment::number;
 use pleg_tests::generator::Generator;
 use pleg_tests::kubelet::{Kubelet, Life, Objects, Pod};
 use pleg_tests::lives;
@@ -39,11 +40,11 @@ async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let mut generator = start_with(daemon, settings)?;
     generator.pleg.wait_until_synced().await?;
     let kubelet = Kubelet::new(daemon)?;
-    churn(&mut generator, &kubelet, 30, Duration::ZERO).await?;
+    churn(&mut generator, &kubelet, 24, Duration::ZERO).await?;
     generator.check_calls().await?;
 
     let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
-    generator.drain_during(workers.churn(20)).await?;
+    generator.drain_during(workers.churn(16)).await?;
     until(IDLE * 8, "the relist period is the longest", || async {
         (generator.health().period == IDLE).then_some(())
     })
@@ -110,17 +111,15 @@ fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     (due, arrived)
 }
 
-/// How often each of the calls is followed.
-const ROUNDS: usize = 25;
-
 /// Right after a call has returned, `newer_than` shows its effect.
 async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
     let kubelet = Kubelet::new(daemon)?;
+    let rounds = number("PLEG_FRESH_ROUNDS", 15)?;
     for mode in [Mode::Evented, Mode::Polling] {
         let generator = start(daemon, mode)?;
         generator.pleg.wait_until_synced().await?;
         let mut answers = Answers::default();
-        for n in 0..ROUNDS {
+        for n in 0..rounds {
             let pod = kubelet
                 .run_pod(&format!("{mode:?}-{n}").to_lowercase())
                 .await?;

@@ -69,13 +69,13 @@ async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     let pods = kubelet.run_pods(8).await?;
     let churn = crashes(&kubelet, &pods, "job");
     pass_time(Duration::from_millis(200)).await;
-    daemon.freeze()?;
+    daemon.signal("SIGSTOP")?;
     let frozen = generator.pleg.now();
     let health = generator.pleg.health();
     pass_time(FROZEN).await;
     // Health reports a frozen runtime, and the node stays ready for three minutes.
     let degraded = health.degraded();
-    daemon.unfreeze()?;
+    daemon.signal("SIGCONT")?;
     assert!(
         health.ready().is_ok(),
         "the node is unready after {FROZEN:?}"

@@ -71,13 +71,6 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
         assert_eq!(real, other, "{:?} on {}", step.act, answer.runtime_version);
     }
     assert_eq!((real.len(), simulated.len()), (SCRIPT.len(), SCRIPT.len()));
-    let events: usize = real.iter().map(Vec::len).sum();
-    println!(
-        "{} {}: {events} events of {} steps are equal",
-        answer.runtime_name,
-        answer.runtime_version,
-        real.len()
-    );
     Ok(())
 }
 

@@ -114,7 +114,6 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
         (1, Then::Resumes),
         (100, Then::Breaks(Break::Reset)),
-        (700, Then::Breaks(Break::End)),
         (1, Then::StaysMute),
     ] {
         let node = Node::up();

@@ -21,5 +21,4 @@ mod outages;
 mod parity;
 mod pipe;
 mod second_subscriber;
-mod split;
 mod workers;

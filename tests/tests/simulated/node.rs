@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::Builder;
 use pleg::core::{Settings, StreamState, WallTime};
 use pleg::runtime::clock::Clock;
+use pleg::{Builder, Pleg};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_sim::{Sim, SimBuilder};
 use pleg_tests::generator::Generator;
@@ -15,7 +15,6 @@ use pleg_tests::kubelet::Kubelet;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
 
 use crate::pipe::FaultyPipe;
-use crate::split::SplitRuntime;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -75,14 +74,6 @@ impl Node {
         assert!(set.is_ok(), "{knob}: {set:?}");
     }
 
-    /// The runtime over the pipes that may break.
-    pub(crate) fn runtime(&self) -> anyhow::Result<SplitRuntime> {
-        Ok(SplitRuntime {
-            calls: client(&self.calls)?,
-            events: client(&self.events)?,
-        })
-    }
-
     pub(crate) fn observer_client(&self) -> anyhow::Result<CriRuntime> {
         client(&self.good)
     }
@@ -96,8 +87,9 @@ impl Node {
     pub(crate) fn builder(
         &self,
         settings: Settings,
-    ) -> anyhow::Result<(Builder<RecordingRuntime<SplitRuntime>>, Recorder)> {
-        let (builder, recorder) = Generator::builder(self.runtime()?);
+    ) -> anyhow::Result<(Builder<RecordingRuntime<CriRuntime>>, Recorder)> {
+        let (runtime, recorder) = RecordingRuntime::new(client(&self.calls)?);
+        let builder = Pleg::builder(runtime.with_events(client(&self.events)?));
         Ok((builder.settings(settings).clock(self.clock), recorder))
     }
 
@@ -109,7 +101,7 @@ impl Node {
     /// The same of a builder.
     pub(crate) async fn spawn(
         &self,
-        (builder, recorder): (Builder<RecordingRuntime<SplitRuntime>>, Recorder),
+        (builder, recorder): (Builder<RecordingRuntime<CriRuntime>>, Recorder),
     ) -> anyhow::Result<Generator> {
         let generator = Generator::spawn(builder, recorder, self.observer_client()?)?;
         generator.pleg.wait_until_synced().await?;

@@ -184,7 +184,7 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "streams are cut as soon as they are subscribed",
-        begin: |node| replace(&node.events, Accepting::Cut(60)),
+        begin: |node| replace(&node.events, Accepting::Cut(20)),
         lasts: MINUTE.saturating_mul(5),
         ..STREAM
     },
