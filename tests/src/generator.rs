@@ -232,7 +232,7 @@ impl Generator {
         waited.with_context(|| self.describe(std::slice::from_ref(&job)))
     }
 
-    /// What was received and announced of these ids, for messages.
+    /// The events and announcements of these ids, for messages.
     pub fn describe(&self, ids: &[Id]) -> String {
         let types: Vec<_> = ids
             .iter()

@@ -326,7 +326,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// How many containers of that name of the pod the runtime lists as running.
+    /// The number of containers of that name of the pod that the runtime lists as running.
     pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
         let filter = v1::ContainerFilter {
             pod_sandbox_id: pod.sandbox.to_string(),

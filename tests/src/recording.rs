@@ -37,12 +37,12 @@ pub struct ReceivedEvent {
 }
 
 impl ReceivedEvent {
-    /// Whether it names the id: as its subject, or in a status.
+    /// Returns true if it names the id: as its subject, or in a status.
     pub fn mentions(&self, id: &Id) -> bool {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Whether one of its statuses shows the id in that state.
+    /// Returns true if one of its statuses shows the id in that state.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
@@ -68,12 +68,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Whether such an event of that id has arrived.
+    /// Returns true if such an event of that id has arrived.
     pub fn has(&self, id: &Id, what: EventType) -> bool {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
 
-    /// How many STARTED and STOPPED events have arrived: those that the loss window counts.
+    /// The number of STARTED and STOPPED events that have arrived: those that the loss window counts.
     pub fn expected(&self) -> u64 {
         let counted =
             |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
@@ -97,7 +97,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// What was recorded so far.
+    /// A copy of the log.
     pub fn log(&self) -> Log {
         lock(&self.log).clone()
     }

@@ -146,7 +146,7 @@ async fn watch(
     }
 }
 
-/// Whether health reports the cause and, within the tolerance, the true share of lost events.
+/// Checks that health reports the cause and, within the tolerance, the true share of lost events.
 fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()> {
     let degraded = generator.pleg.health().degraded();
     let lossy = degraded.iter().find_map(|d| match d {

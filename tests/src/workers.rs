@@ -313,7 +313,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Whether another container of its name must not be started. In an unknown state it may run.
+/// Returns true if another container of its name must not be started. In an unknown state it may run.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

@@ -71,7 +71,7 @@ impl Plan {
         })
     }
 
-    /// What is killed after which number of restarts.
+    /// Each kill, with the number of restarts before it.
     fn steps(self) -> Vec<(u32, Killed)> {
         let spread =
             |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// What is there beside one sandbox per pod, one running container per name and `dead` that have
+    /// The first thing that is there beside one sandbox per pod, one running container per name and `dead` that have
     /// ended.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
@@ -416,7 +416,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Jobs that were not started after poll `since`, and apps of which none runs, by pod and name.
+/// Jobs that were not started after poll `since`, and apps that do not run, by pod and name.
 fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {

@@ -77,14 +77,14 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// How many containers of that name were started again after the first of their pod.
+    /// The number of containers of that name that were started after the first of their pod.
     pub fn restarts(&self, name: &str) -> u64 {
         let all = self.containers.values();
         all.filter(|c| c.name == name && c.attempt > 0 && c.ran)
             .count() as u64
     }
 
-    /// Pairs of containers of one name and pod of which the later was started before the earlier had
+    /// Pairs of containers of one name and pod whose later one was started before the earlier one had
     /// finished, by the times that the runtime reports.
     pub fn overlaps(&self) -> Vec<String> {
         let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Poller {
         }
     }
 
-    /// What was observed so far.
+    /// A copy of the observations so far.
     pub fn observed(&self) -> Observed {
         self.read(Clone::clone)
     }

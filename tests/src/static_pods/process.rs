@@ -189,7 +189,7 @@ impl StaticPods {
             .clone()
     }
 
-    /// What it answers to GET of that path: the body, whatever the status is.
+    /// The body of the response to GET of that path, with any status.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
         let address = self.lines().into_iter().rev().find_map(|l| match l.event {
             Event::Listening { address } if l.run == self.runs => Some(address),

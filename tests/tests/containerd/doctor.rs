@@ -292,7 +292,7 @@ fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     Ok(command.kill_on_drop(true).spawn()?)
 }
 
-/// What the agent logged above information, but that there is no network plugin.
+/// The records of the agent above information, without the one that there is no network plugin.
 fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log)?;
     let records = text.lines().map(serde_json::from_str);

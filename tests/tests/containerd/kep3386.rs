@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the runtime itself lists all of these as exited; otherwise an error that names the others.
+/// Checks that the runtime itself lists all of these as exited. The error names the others.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {

@@ -120,6 +120,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "calls are answered with GOAWAY",
         begin: |node| replace(&node.calls, Accepting::By(too_many_calls)),
+        fails_at_once: true,
         end: |node| node.calls.set_accepting(Accepting::Served),
         ..CALLS
     },
@@ -268,8 +269,8 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
     let list = tokio::spawn(async move { pleg.relist_now().await });
     let is_reported = |generator: &Generator| {
         let degraded = generator.degraded();
-        // With `fails_at_once`, both connections fail.
-        let down = !fault.fails_at_once || degraded.contains(&"stream_down");
+        let fails = fault.fails_at_once && !fault.events;
+        let down = !fails || degraded.contains(&"stream_down");
         down && fault.reported.iter().any(|how| degraded.contains(how))
     };
     let reported_after = node
@@ -407,12 +408,13 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         if fault.fails_at_once {
             // A list each second. Its second call is not made if the first one fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // A probe before `Version` has failed. Each pod is listed again each second with two calls.
-            assert!(calls.statuses <= 1, "{calls:?}");
+            // A probe before `Version` has failed, or an event of each pod. Each pod is listed again each second with two calls.
+            let pods = u64::from(PODS.unsigned_abs());
             assert!(
-                calls.pod_lists <= 2 * 61 * u64::from(PODS.unsigned_abs()),
+                calls.statuses <= if fault.events { 1 + pods } else { 1 },
                 "{calls:?}"
             );
+            assert!(calls.pod_lists <= 2 * 61 * pods, "{calls:?}");
             // At most one after each failed read, the one before included, and the probes: one each 15 s.
             let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
             assert!(calls.versions <= reads + 5, "{calls:?}");

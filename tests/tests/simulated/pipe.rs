@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// How it has broken, if it has. Unless it is stalled, the server's end is dropped.
+    /// The kind of break, if it is broken. Unless it is stalled, the server's end is dropped.
     fn broken(&mut self) -> Option<Break> {
         let (at, how) = self.fault?;
         if self.carried < at {
