@@ -63,13 +63,6 @@ soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
 
-# From a container's death to its replacement running, on both containerds, beside create and start alone.
-[group('measure')]
-measure-replacement PODS="20" DEATHS="200":
-    cargo test --release --workspace --features pleg-tests/containerd,api-kubelet/containerd --test suite --no-run
-    PLEG_KUBELET_PODS={{ PODS }} PLEG_KUBELET_DEATHS={{ DEATHS }} \
-        cargo test --release --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture static_pods::container_that_died
-
 # The figures of docs/fleet.md: a release build of the agent, idle, in storms and under attack (needs root).
 [group('measure')]
 measure-agent MINUTES="5":
@@ -91,11 +84,11 @@ image ARCHIVE="target/pleg-image.tar":
         cargo build --profile dist --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg" {{ ARCHIVE }}
 
-# At full length what CI runs in a short form: status calls that return NotFound, 120 containers of a pod (needs root).
+# At full length what CI runs in a short form, and on both containerds what CI runs on one (needs root).
 [group('test')]
-test-long:
-    PLEG_NOT_FOUND_SECONDS=60 cargo test -p pleg-tests --test faults -- --nocapture workers::
-    PLEG_STRESS_COMPLETIONS=120 cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture stress
+test-long: _static-pods
+    PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
 
 # Publish the crates, without the upload, and use the packages in a project outside of the workspace.
 [group('check')]

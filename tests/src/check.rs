@@ -43,12 +43,12 @@ impl Announcements {
         events.into_iter().flatten().map(|e| e.event).collect()
     }
 
-    /// Whether that was announced of the id.
+    /// Returns true if that was announced of the id.
     pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
         self.types(id).contains(&what)
     }
 
-    /// When the end of the id was detected, and its exit code.
+    /// The instant at which the end of the id was detected, and its exit code.
     pub fn died(&self, id: &Id) -> Option<(Instant, Option<i32>)> {
         let mut events = self.by_id.get(id)?.iter();
         let died = events.find(|e| e.event == LifecycleType::ContainerDied)?;
@@ -64,7 +64,7 @@ impl Announcements {
         counts
     }
 
-    /// What is always wrong: something announced twice, out of order, or with a wrong exit
+    /// Announcements that are always wrong: something announced twice, out of order, or with a wrong exit
     /// code; a lagging subscriber.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
@@ -88,7 +88,7 @@ impl Announcements {
         wrong
     }
 
-    /// What was done and not announced: Started, unless the end was reported first; Died; Removed.
+    /// Changes that were not announced: Started, unless the end was reported first; Died; Removed.
     pub fn missing(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, object) in objects {
@@ -144,7 +144,7 @@ const fn step(event: LifecycleType) -> Option<u8> {
     }
 }
 
-/// Whether an event or a read showed the id as exited before its DELETED. A container that is removed
+/// Returns true if an event or a read showed the id as exited before its DELETED. A container that is removed
 /// as soon as it has stopped may be gone before containerd reads the statuses of its STOPPED, and its
 /// DELETED may come first. Then its exit code cannot be known.
 fn end_was_shown(log: &Log, id: &Id) -> bool {
@@ -157,7 +157,7 @@ fn end_was_shown(log: &Log, id: &Id) -> bool {
         .any(|h| h.shows(id, ReportedState::Exited))
 }
 
-/// Whether the stream or a read showed an id as exited before the stream showed it running. (containerd
+/// Returns true if the stream or a read showed an id as exited before the stream showed it running. (containerd
 /// waits for the exit before it sends STARTED, and reads statuses before it sends events.) Then Died
 /// comes without Started.
 fn end_shown_before_start(log: &Log, id: &Id) -> bool {
@@ -210,9 +210,6 @@ pub fn unannounced(
 }
 
 /// The state of every id that the runtime lists.
-///
-/// # Errors
-/// If it cannot be listed.
 pub async fn listing<R: Runtime>(runtime: &R) -> anyhow::Result<BTreeMap<Id, ReportedState>> {
     let mut rows: Vec<Report> = Vec::new();
     runtime
@@ -252,9 +249,6 @@ pub fn states(view: &PodView) -> Vec<(Id, ReportedState)> {
 }
 
 /// Compares the cache with what the runtime lists.
-///
-/// # Errors
-/// The differences, or that the runtime cannot be listed.
 pub async fn compare_cache<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
     let listed = listing(runtime).await.map_err(|e| vec![format!("{e:#}")])?;
     let cached = cached(pleg);

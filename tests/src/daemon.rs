@@ -45,9 +45,6 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one. If this machine cannot run one, prints why and returns `None`. With `CI=true` that is
     /// an error.
-    ///
-    /// # Errors
-    /// If it does not start although this machine can run one.
     pub fn up(version: Version) -> anyhow::Result<Option<Self>> {
         let can = script()
             .args(["can", "--version", version.as_str()])
@@ -83,9 +80,6 @@ impl Daemon {
     }
 
     /// A client of it.
-    ///
-    /// # Errors
-    /// If the client's settings cannot be used.
     pub fn runtime(&self) -> anyhow::Result<CriRuntime> {
         // What the tests record of events are all their statuses.
         let config = CriConfig::new(self.endpoint.clone()).with_whole_events();
@@ -93,41 +87,21 @@ impl Daemon {
     }
 
     /// Sends SIGKILL to the daemon only.
-    ///
-    /// # Errors
-    /// If that fails.
     pub fn kill(&self) -> anyhow::Result<()> {
         run(script().arg("kill").arg(&self.dir)).map(drop)
     }
 
     /// Starts a killed one again.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub fn start(&self) -> anyhow::Result<()> {
         run(script().arg("start").arg(&self.dir)).map(drop)
     }
 
-    /// Sends SIGSTOP.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub fn freeze(&self) -> anyhow::Result<()> {
-        run(script().args(["stop-signal", "SIGSTOP"]).arg(&self.dir)).map(drop)
-    }
-
-    /// Sends SIGCONT.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub fn unfreeze(&self) -> anyhow::Result<()> {
-        run(script().args(["stop-signal", "SIGCONT"]).arg(&self.dir)).map(drop)
+    /// Sends SIGSTOP or SIGCONT.
+    pub fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        run(script().args(["stop-signal", signal]).arg(&self.dir)).map(drop)
     }
 
     /// Imports an image from an archive.
-    ///
-    /// # Errors
-    /// If that fails.
     pub fn import(&self, archive: &Path, image: &str) -> anyhow::Result<()> {
         let mut command = script();
         command.arg("import").arg(archive).arg(image).arg(&self.dir);
@@ -135,18 +109,12 @@ impl Daemon {
     }
 
     /// The ids of the tasks that it holds, independent of what its CRI service reports.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
     pub fn tasks(&self) -> anyhow::Result<BTreeSet<String>> {
         let tasks = run(script().arg("tasks").arg(&self.dir))?;
         Ok(tasks.lines().map(str::to_owned).collect())
     }
 
     /// Removes its processes and files.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
     pub fn down(&self) -> anyhow::Result<()> {
         run(script().arg("down").arg(&self.dir)).map(drop)
     }

@@ -6,9 +6,6 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 /// A number from the environment, or the default.
-///
-/// # Errors
-/// If it is not a number.
 pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
     match std::env::var(variable) {
         Ok(text) => Ok(text
@@ -19,9 +16,6 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
 }
 
 /// A program beside the tests of this build: `pleg`, `static_pods`.
-///
-/// # Errors
-/// If cargo has not built it.
 pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let mut beside = own.ancestors().map(|dir| dir.join(program));

@@ -15,10 +15,6 @@ pub struct HangingMount {
 
 impl HangingMount {
     /// Mounts it on this directory.
-    ///
-    /// # Errors
-    ///
-    /// Why this is not possible here.
     pub fn new(path: &Path) -> Result<Self, String> {
         let device = "/dev/fuse";
         let server = OpenOptions::new().read(true).write(true).open(device);

@@ -39,9 +39,6 @@ impl Generator {
     }
 
     /// Starts one, with a subscription from the start.
-    ///
-    /// # Errors
-    /// If a setting is invalid.
     pub fn spawn<R: Runtime>(
         mut builder: Builder<RecordingRuntime<R>>,
         recorder: Recorder,
@@ -74,18 +71,18 @@ impl Generator {
         }
     }
 
-    /// Whether that was announced of the id by now.
+    /// Returns true if that was announced of the id by now.
     pub fn has(&mut self, id: &Id, what: LifecycleType) -> bool {
         self.drain();
         self.announced.has(id, what)
     }
 
-    /// The health.
+    /// The current health.
     pub fn health(&self) -> Health {
         self.pleg.health().current()
     }
 
-    /// Whether the event stream is confirmed.
+    /// Returns true if the event stream is confirmed.
     pub fn is_confirmed(&self) -> bool {
         is_confirmed(&self.pleg)
     }
@@ -96,25 +93,22 @@ impl Generator {
         degraded.iter().map(Degraded::as_str).collect()
     }
 
-    /// Whether that is a degraded reason.
+    /// Returns true if that is a degraded reason.
     pub fn is_degraded(&self, how: &str) -> bool {
         self.degraded().contains(&how)
     }
 
-    /// Whether nothing is degraded and the stream is confirmed.
+    /// Returns true if nothing is degraded and the stream is confirmed.
     pub fn is_well(&self) -> bool {
         self.degraded().is_empty() && self.is_confirmed()
     }
 
-    /// How many events were missed, of all kinds.
+    /// The number of missed events, of all kinds.
     pub fn missed(&self) -> u64 {
         self.pleg.counters().missed.total()
     }
 
     /// Waits until the stream is confirmed.
-    ///
-    /// # Errors
-    /// If it is not within that time.
     pub async fn wait_until_confirmed(&self, within: Duration) -> anyhow::Result<()> {
         until(within, "the stream is confirmed", || async {
             self.is_confirmed().then_some(())
@@ -123,9 +117,6 @@ impl Generator {
     }
 
     /// Compares the cache with the runtime's list, and what was announced with what was done.
-    ///
-    /// # Errors
-    /// The differences.
     pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         compare_cache(&self.pleg, &self.observer)
             .await
@@ -134,9 +125,6 @@ impl Generator {
     }
 
     /// Compares what was announced with what was done. Something may be missing.
-    ///
-    /// # Errors
-    /// What is wrong.
     pub fn check_announced(&mut self, objects: &Objects) -> anyhow::Result<()> {
         self.drain();
         let wrong = self.announced.wrong(objects);
@@ -145,9 +133,6 @@ impl Generator {
     }
 
     /// Compares all that was announced with what was done.
-    ///
-    /// # Errors
-    /// What is wrong or missing.
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
         let (objects, log) = (kubelet.objects(), self.recorder.log());
@@ -162,10 +147,23 @@ impl Generator {
         Ok(())
     }
 
+    /// Checks that no call was made beyond two for each full list, two for each read of a pod, and the statuses that were due;
+    /// that one stream was opened, and that no event was missed.
+    pub async fn check_calls(&self) -> anyhow::Result<()> {
+        // When no call is in flight: a call is counted when it begins, a list when it ends.
+        until_ok(SOON, "the calls are those of the reads", || async {
+            let (calls, counters) = (self.recorder.log().calls, self.pleg.counters());
+            let is_right = calls.full_lists == 2 * counters.lists
+                && calls.pod_lists <= 2 * counters.pod_reads
+                && calls.statuses <= counters.statuses
+                && calls.subscribes == 1
+                && counters.missed.total() == 0;
+            is_right.then_some(()).ok_or((calls, counters))
+        })
+        .await
+    }
+
     /// Waits until the removal of all of these that were removed is announced.
-    ///
-    /// # Errors
-    /// What is missing, if that does not happen within 20 s.
     pub async fn wait_until_removals_are_announced(
         &mut self,
         objects: &Objects,
@@ -182,9 +180,6 @@ impl Generator {
     }
 
     /// Waits until that is announced of each of these ids.
-    ///
-    /// # Errors
-    /// If that does not happen in that time.
     pub async fn wait_until_announced(
         &mut self,
         within: Duration,
@@ -204,9 +199,6 @@ impl Generator {
     }
 
     /// Waits until the cache equals the runtime's list.
-    ///
-    /// # Errors
-    /// The differences, if that does not happen in that time.
     pub async fn wait_until_cache_equals_list(&self, within: Duration) -> anyhow::Result<()> {
         until_ok(within, "the cache equals the list", || {
             compare_cache(&self.pleg, &self.observer)
@@ -216,9 +208,6 @@ impl Generator {
 
     /// Runs a container that ends at once, and waits until the stream has delivered its end and it is
     /// announced.
-    ///
-    /// # Errors
-    /// What was received and announced of it, if that does not happen within 20 s.
     pub async fn wait_until_events_are_used(
         &mut self,
         kubelet: &Kubelet,
@@ -243,7 +232,7 @@ impl Generator {
         waited.with_context(|| self.describe(std::slice::from_ref(&job)))
     }
 
-    /// What was received and announced of these ids, for messages.
+    /// The events and announcements of these ids, for messages.
     pub fn describe(&self, ids: &[Id]) -> String {
         let types: Vec<_> = ids
             .iter()
@@ -253,29 +242,9 @@ impl Generator {
         received.retain(|event| ids.iter().any(|id| event.mentions(id)));
         format!("announced {types:?}; received {received:#?}")
     }
-
-    /// Prints the calls by cause and the announcements by source.
-    pub fn report(&self, title: &str) {
-        let (log, counters) = (self.recorder.log(), self.pleg.counters());
-        println!("{title}: sources {:?}", self.announced.sources());
-        println!(
-            "  calls {:?}; {} events received",
-            log.calls,
-            log.events.len()
-        );
-        println!(
-            "  lists {} ({} failed), pod reads {}, statuses {}, undone {}, missed {:?}",
-            counters.lists,
-            counters.lists_failed,
-            counters.pod_reads,
-            counters.statuses,
-            counters.undone,
-            counters.missed,
-        );
-    }
 }
 
-/// Whether the event stream of that generator is confirmed.
+/// Returns true if the event stream of that generator is confirmed.
 pub fn is_confirmed(pleg: &Pleg) -> bool {
     matches!(
         pleg.health().current().stream,

@@ -8,20 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use pleg::core::{Id, Kind, PodUid};
 use pleg_cri::v1::runtime_service_client::RuntimeServiceClient;
-use pleg_cri::{CriConfig, CriRuntime, Endpoint, v1};
+use pleg_cri::{CriClient, CriConfig, CriRuntime, Endpoint, v1};
 use tonic::transport::Channel;
 
 use crate::daemon::Daemon;
-use crate::wait::until;
+use crate::wait::{pass_time, until};
 
 /// The limit of a call. A frozen daemon answers late.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Whether the runtime itself reported this error: a call that it did not answer has a source.
-fn runtime_answered(error: &anyhow::Error) -> bool {
-    let status = error.downcast_ref::<tonic::Status>();
-    status.is_some_and(|status| std::error::Error::source(status).is_none())
-}
 
 /// What a container's program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +44,13 @@ impl Life {
     #[must_use]
     pub fn command(self) -> Vec<String> {
         let words = match self {
-            Self::UntilStopped => vec!["/app".to_owned(), "pause".to_owned()],
-            Self::UntilTerminated { code } => {
-                vec!["/app".to_owned(), "pause".to_owned(), code.to_string()]
-            }
-            Self::Exit { code, after_ms } => {
-                vec![
-                    "/app".to_owned(),
-                    "exit".to_owned(),
-                    code.to_string(),
-                    after_ms.to_string(),
-                ]
-            }
+            Self::UntilStopped => "/app pause".to_owned(),
+            Self::UntilTerminated { code } => format!("/app pause {code}"),
+            Self::Exit { code, after_ms } => format!("/app exit {code} {after_ms}"),
             // The second word is for the simulated runtime.
-            Self::CannotStart => vec!["/missing".to_owned(), "fail-start".to_owned()],
+            Self::CannotStart => "/missing fail-start".to_owned(),
         };
-        words.into_iter().collect()
+        words.split(' ').map(str::to_owned).collect()
     }
 
     pub(crate) const fn exit_code(self) -> i32 {
@@ -110,7 +95,8 @@ pub struct Pod {
 /// The client. Clones share their record.
 #[derive(Clone, Debug)]
 pub struct Kubelet {
-    client: RuntimeServiceClient<Channel>,
+    client: CriClient,
+    reads: RuntimeServiceClient<Channel>,
     image: String,
     cgroup: String,
     logs: String,
@@ -119,9 +105,6 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// A kubelet of that daemon.
-    ///
-    /// # Errors
-    /// If no client can be made.
     pub fn new(daemon: &Daemon) -> anyhow::Result<Self> {
         let logs = daemon.dir.join("logs");
         Self::at(&daemon.endpoint, &daemon.image, &daemon.cgroup, &logs)
@@ -129,23 +112,16 @@ impl Kubelet {
 
     /// A kubelet of the runtime at `endpoint`: its containers run `image`, its pods belong below
     /// `cgroup`, and their logs below `logs`.
-    ///
-    /// # Errors
-    /// If no client can be made.
     pub fn at(endpoint: &Endpoint, image: &str, cgroup: &str, logs: &Path) -> anyhow::Result<Self> {
-        let runtime = CriRuntime::new(CriConfig::new(endpoint.clone()))?;
-        Ok(Self::over(runtime.runtime_client(), image, cgroup, logs))
+        let config = CriConfig::new(endpoint.clone()).with_call_deadline(PATIENCE);
+        Ok(Self::over(&CriRuntime::new(config)?, image, cgroup, logs))
     }
 
-    /// The same, of the runtime behind that client.
-    pub fn over(
-        client: RuntimeServiceClient<Channel>,
-        image: &str,
-        cgroup: &str,
-        logs: &Path,
-    ) -> Self {
+    /// The same, with connections as that client makes them.
+    pub fn over(runtime: &CriRuntime, image: &str, cgroup: &str, logs: &Path) -> Self {
         Self {
-            client,
+            client: runtime.client(),
+            reads: runtime.runtime_client(),
             image: image.to_owned(),
             cgroup: cgroup.to_owned(),
             logs: logs.to_string_lossy().into_owned(),
@@ -155,31 +131,19 @@ impl Kubelet {
 
     /// All sandboxes and containers that were created so far.
     pub fn objects(&self) -> Objects {
-        self.objects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.record(|objects| objects.clone())
+    }
+
+    fn record<T>(&self, what: impl FnOnce(&mut Objects) -> T) -> T {
+        what(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn remember(&self, id: &Id, what: impl FnOnce(&mut Object)) {
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(object) = objects.get_mut(id) {
-            what(object);
-        }
-    }
-
-    fn begin(&self, id: &Id, object: Object) {
-        self.objects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.clone(), object);
+        self.record(|objects| objects.get_mut(id).map(what));
     }
 
     /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
     /// with the next attempt number.
-    ///
-    /// # Errors
-    /// If it does not succeed within [`PATIENCE`].
     pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
         let mut config = self.pod_config(name);
         let mut last = None;
@@ -187,16 +151,9 @@ impl Kubelet {
             if let Some(metadata) = &mut config.metadata {
                 metadata.attempt = attempt;
             }
-            let request = v1::RunPodSandboxRequest {
-                config: Some(config.clone()),
-                ..v1::RunPodSandboxRequest::default()
-            };
-            match self
-                .call(self.client.clone().run_pod_sandbox(request))
-                .await
-            {
-                Ok(answer) => {
-                    let sandbox = Id::from(answer.pod_sandbox_id);
+            let run = self.client.run_pod_sandbox(config.clone(), "").await;
+            match run.into_result() {
+                Ok(sandbox) => {
                     let uid = PodUid::from(format!("uid-{name}"));
                     let object = Object {
                         uid: uid.clone(),
@@ -206,7 +163,7 @@ impl Kubelet {
                         exit_code: 0,
                         removed: false,
                     };
-                    self.begin(&sandbox, object);
+                    self.record(|objects| objects.insert(sandbox.clone(), object));
                     return Ok(Pod {
                         uid,
                         sandbox,
@@ -215,15 +172,12 @@ impl Kubelet {
                 }
                 Err(error) => last = Some(error),
             }
-            crate::wait::pass_time(Duration::from_millis(200)).await;
+            pass_time(Duration::from_millis(200)).await;
         }
         Err(last.context("never tried")?).with_context(|| format!("RunPodSandbox {name}"))
     }
 
     /// CreateContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn create(
         &self,
         pod: &Pod,
@@ -231,8 +185,13 @@ impl Kubelet {
         attempt: u32,
         life: Life,
     ) -> anyhow::Result<Id> {
-        let label = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         let of_pod = pod.config.metadata.clone().unwrap_or_default();
+        let labels = [
+            ("io.kubernetes.pod.uid", pod.uid.as_str()),
+            ("io.kubernetes.pod.name", &of_pod.name),
+            ("io.kubernetes.pod.namespace", &of_pod.namespace),
+            ("io.kubernetes.container.name", name),
+        ];
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: name.to_owned(),
@@ -244,25 +203,16 @@ impl Kubelet {
             }),
             command: life.command(),
             log_path: format!("{name}-{attempt}.log"),
-            labels: [
-                label("io.kubernetes.pod.uid", pod.uid.as_str()),
-                label("io.kubernetes.pod.name", &of_pod.name),
-                label("io.kubernetes.pod.namespace", &of_pod.namespace),
-                label("io.kubernetes.container.name", name),
-            ]
-            .into(),
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             ..v1::ContainerConfig::default()
         };
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: pod.sandbox.to_string(),
-            config: Some(config),
-            sandbox_config: Some(pod.config.clone()),
-        };
-        let answer = self
-            .call(self.client.clone().create_container(request))
+        let created = self
+            .client
+            .create_container(&pod.sandbox, config, pod.config.clone());
+        let id = created
             .await
-            .with_context(|| format!("CreateContainer {name}-{attempt} of {}", pod.uid))?;
-        let id = Id::from(answer.container_id);
+            .into_result()
+            .with_context(|| format!("{name} of {}", pod.uid))?;
         let object = Object {
             uid: pod.uid.clone(),
             kind: Kind::Container,
@@ -271,77 +221,53 @@ impl Kubelet {
             exit_code: life.exit_code(),
             removed: false,
         };
-        self.begin(&id, object);
+        self.record(|objects| objects.insert(id.clone(), object));
         Ok(id)
     }
 
     /// Creates and starts a container.
-    ///
-    /// # Errors
-    /// If that fails.
     pub async fn run(&self, pod: &Pod, name: &str, attempt: u32, life: Life) -> anyhow::Result<Id> {
         let id = self.create(pod, name, attempt, life).await?;
         self.start(&id).await?;
         Ok(id)
     }
 
-    /// StartContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
-    pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_string(),
-        };
-        let started = self
-            .call(self.client.clone().start_container(request))
-            .await;
-        let failed_to_start = match &started {
-            Ok(_) => false,
-            // A lost connection does not show whether the container has started.
-            Err(error) if !runtime_answered(error) => {
-                return started
-                    .map(drop)
-                    .with_context(|| format!("StartContainer {id}"));
-            }
-            // An earlier call, whose answer was lost, may have started it.
-            Err(_) => {
-                let status = self.container_status(id).await?;
-                status.is_none_or(|status| status.started_at == 0)
-            }
-        };
-        self.remember(id, |d| match failed_to_start {
-            false => d.started = true,
-            // The runtime shows this for a container that it could not start.
-            true => d.exit_code = Life::CannotStart.exit_code(),
-        });
-        started
-            .map(drop)
-            .with_context(|| format!("StartContainer {id}"))
+    /// Runs so many pods with one container each.
+    pub async fn run_pods(&self, count: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
+        let mut pods = Vec::new();
+        for n in 0..count {
+            let pod = self.run_pod(&format!("pod-{n}")).await?;
+            let id = self.run(&pod, "app", 0, Life::UntilStopped).await?;
+            pods.push((pod, id));
+        }
+        Ok(pods)
     }
 
-    /// StopContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
+    /// StartContainer. If it fails, the status of the container shows whether this or an earlier call has started it.
+    pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
+        let started = self.client.start_container(id).await.into_result();
+        if started.is_ok() {
+            self.remember(id, |d| d.started = true);
+        } else if let Ok(Some(status)) = self.container_status(id).await {
+            self.remember(id, |d| match status.started_at {
+                0 if status.finished_at != 0 => d.exit_code = status.exit_code,
+                0 => {}
+                _ => d.started = true,
+            });
+        }
+        Ok(started?)
+    }
+
+    /// StopContainer, after its program handles SIGTERM.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
         self.wait_until_sigterm_is_handled(id).await?;
-        let request = v1::StopContainerRequest {
-            container_id: id.to_string(),
-            timeout: 10,
-        };
-        self.call(self.client.clone().stop_container(request))
-            .await
-            .map(drop)
-            .with_context(|| format!("StopContainer {id}"))
+        let stopped = self.client.stop_container(id, Duration::from_secs(10));
+        Ok(stopped.await.into_result()?)
     }
 
     /// Waits until the program of a container handles SIGTERM. If it gets SIGTERM before that, it exits with
     /// 143. (The runtime reports a container as started while runc
     /// is still about to execute its program.) If the runtime reports no process, this returns at once.
-    ///
-    /// # Errors
-    /// If that does not happen in time.
     pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
@@ -368,139 +294,87 @@ impl Kubelet {
             container_id: id.to_string(),
             verbose: true,
         };
-        let answer = self
-            .call(self.client.clone().container_status(request))
-            .await;
-        let process = answer.ok().and_then(|answer| {
-            let (_, after) = answer.info.get("info")?.split_once("\"pid\":")?;
-            let digits = after.trim_start().split(|c: char| !c.is_ascii_digit());
-            digits.into_iter().next()?.parse().ok()
-        });
-        process.unwrap_or(0)
+        let mut client = self.reads.clone();
+        let status = client.container_status(request);
+        let Ok(Ok(status)) = tokio::time::timeout(PATIENCE, status).await else {
+            return 0;
+        };
+        process_of(&status.into_inner().info).unwrap_or(0)
     }
 
     /// RemoveContainer.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn remove(&self, id: &Id) -> anyhow::Result<()> {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_string(),
-        };
-        self.call(self.client.clone().remove_container(request))
-            .await
-            .with_context(|| format!("RemoveContainer {id}"))?;
+        self.client.remove_container(id).await.into_result()?;
         self.remember(id, |d| d.removed = true);
         Ok(())
     }
 
     /// StopPodSandbox.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn stop_pod(&self, pod: &Pod) -> anyhow::Result<()> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: pod.sandbox.to_string(),
-        };
-        self.call(self.client.clone().stop_pod_sandbox(request))
-            .await
-            .map(drop)
-            .with_context(|| format!("StopPodSandbox of {}", pod.uid))
+        let stopped = self.client.stop_pod_sandbox(&pod.sandbox);
+        Ok(stopped.await.into_result()?)
     }
 
-    /// RemovePodSandbox.
-    ///
-    /// # Errors
-    /// If the call fails.
+    /// RemovePodSandbox. The runtime removes its containers with it.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: pod.sandbox.to_string(),
-        };
-        self.call(self.client.clone().remove_pod_sandbox(request))
-            .await
-            .with_context(|| format!("RemovePodSandbox of {}", pod.uid))?;
-        // The runtime removes its containers with it.
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        objects
-            .values_mut()
-            .filter(|d| d.uid == pod.uid)
-            .for_each(|d| d.removed = true);
+        let removed = self.client.remove_pod_sandbox(&pod.sandbox);
+        removed.await.into_result()?;
+        self.record(|objects| {
+            let of_pod = objects.values_mut().filter(|d| d.uid == pod.uid);
+            of_pod.for_each(|d| d.removed = true);
+        });
         Ok(())
     }
 
-    /// How many containers of that name of the pod the runtime lists as running.
-    ///
-    /// # Errors
-    /// If it does not list them.
+    /// The number of containers of that name of the pod that the runtime lists as running.
     pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
-        let state = v1::ContainerStateValue {
-            state: v1::ContainerState::ContainerRunning.into(),
-        };
         let filter = v1::ContainerFilter {
             pod_sandbox_id: pod.sandbox.to_string(),
-            state: Some(state),
             ..v1::ContainerFilter::default()
         };
-        let listed = self.containers(filter).await?;
-        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
-        Ok(listed.iter().filter(named).count())
+        let mut listed = self.containers(filter).await?;
+        listed.retain(|c| {
+            let is_named = c.metadata.as_ref().is_some_and(|m| m.name == name);
+            is_named && c.state() == v1::ContainerState::ContainerRunning
+        });
+        Ok(listed.len())
     }
 
     /// All containers that the runtime lists.
-    ///
-    /// # Errors
-    /// If it does not list them.
     pub async fn containers(
         &self,
         filter: v1::ContainerFilter,
     ) -> anyhow::Result<Vec<v1::Container>> {
-        let request = v1::ListContainersRequest {
-            filter: Some(filter),
-        };
-        let answer = self
-            .call(self.client.clone().list_containers(request))
-            .await
-            .context("ListContainers")?;
-        Ok(answer.containers)
+        let filter = Some(filter);
+        let mut client = self.reads.clone();
+        let listed = client.list_containers(v1::ListContainersRequest { filter });
+        Ok(tokio::time::timeout(PATIENCE, listed)
+            .await??
+            .into_inner()
+            .containers)
     }
 
     /// All sandboxes that the runtime lists.
-    ///
-    /// # Errors
-    /// If it does not list them.
     pub async fn sandboxes(&self) -> anyhow::Result<Vec<v1::PodSandbox>> {
-        let request = v1::ListPodSandboxRequest::default();
-        let answer = self
-            .call(self.client.clone().list_pod_sandbox(request))
-            .await
-            .context("ListPodSandbox")?;
-        Ok(answer.items)
+        let mut client = self.reads.clone();
+        let listed = client.list_pod_sandbox(v1::ListPodSandboxRequest::default());
+        Ok(tokio::time::timeout(PATIENCE, listed)
+            .await??
+            .into_inner()
+            .items)
     }
 
     /// The runtime's own status of a container; `None` if it has none of that id.
-    ///
-    /// # Errors
-    /// If the call fails.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
             verbose: false,
         };
-        match tokio::time::timeout(PATIENCE, self.client.clone().container_status(request)).await? {
+        match tokio::time::timeout(PATIENCE, self.reads.clone().container_status(request)).await? {
             Ok(answer) => Ok(answer.into_inner().status),
             Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
             Err(status) => Err(status.into()),
         }
-    }
-
-    async fn call<T>(
-        &self,
-        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    ) -> anyhow::Result<T> {
-        Ok(tokio::time::timeout(PATIENCE, call)
-            .await
-            .with_context(|| format!("no answer within {PATIENCE:?}"))??
-            .into_inner())
     }
 
     fn pod_config(&self, name: &str) -> v1::PodSandboxConfig {
@@ -530,4 +404,11 @@ impl Kubelet {
             ..v1::PodSandboxConfig::default()
         }
     }
+}
+
+/// The id of the process in the information that containerd adds to a verbose status.
+pub fn process_of(info: &BTreeMap<String, String>) -> Option<u32> {
+    let (_, after) = info.get("info")?.split_once("\"pid\":")?;
+    let digits = after.trim_start().split(|c: char| !c.is_ascii_digit());
+    digits.into_iter().next()?.parse().ok()
 }

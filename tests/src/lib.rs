@@ -1,17 +1,15 @@
 //! Support for the tests of the whole system: private containerd daemons ([`daemon`]), a client that
 //! creates pods ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act
 //! on what the generator reports ([`workers`]), a runtime that records what passes ([`recording`]),
-//! connections that break on command ([`faulty_pipe`]), separate ones for calls and events
-//! ([`split`]), a generator under test ([`generator`]), and
-//! the checks of what was announced and cached against what was done and is listed ([`check`]). Scripts
-//! that run on real and simulated runtimes: [`fresh`], [`second_subscriber`].
-//! The mini-kubelet `static_pods` as a process on a daemon: [`static_pods`], through [`stream_proxy`] if
-//! its event stream is to fail. What a process uses: [`usage`].
+//! a generator under test ([`generator`]), and the checks of what was announced and cached against what was done and is
+//! listed ([`check`]). A script that runs on real and simulated runtimes: [`second_subscriber`]. The mini-kubelet
+//! `static_pods` as a process on a daemon: [`static_pods`]. What a process uses: [`usage`].
 
 #![allow(
     clippy::print_stdout,
     reason = "a test prints what it measured and why it skips"
 )]
+#![allow(clippy::missing_errors_doc, reason = "a test fails with every error")]
 #![allow(
     clippy::large_futures,
     reason = "a CRI request is large; tests do not mind"
@@ -20,17 +18,13 @@
 pub mod check;
 pub mod daemon;
 pub mod environment;
-pub mod faulty_pipe;
-pub mod fresh;
 pub mod fuse;
 pub mod generator;
 pub mod kubelet;
 pub mod lives;
 pub mod recording;
 pub mod second_subscriber;
-pub mod split;
 pub mod static_pods;
-pub mod stream_proxy;
 pub mod usage;
 pub mod wait;
 pub mod workers;

@@ -14,9 +14,6 @@ use crate::wait::{pass_time, until};
 const SOON: Duration = Duration::from_secs(20);
 
 /// Runs that many pods through their lifecycle, `second_crash` of them at a time.
-///
-/// # Errors
-/// If a call fails.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
@@ -32,9 +29,6 @@ pub async fn churn(
 
 /// Runs one pod: two containers run, one crashes, is restarted and crashes again, then all is removed.
 /// Each state lasts for `linger`, so that polling can see it.
-///
-/// # Errors
-/// If a call fails.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
     let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
@@ -47,30 +41,27 @@ pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyho
     };
     let job = kubelet.run(&pod, "job", 0, crash).await?;
     ended(kubelet, &job).await?;
-    linger_for(linger).await;
+    pass_time(linger).await;
     let second_crash = Life::Exit {
         code: code + 100,
         after_ms: linger_ms,
     };
     let again = kubelet.run(&pod, "job", 1, second_crash).await?;
     ended(kubelet, &again).await?;
-    linger_for(linger).await;
+    pass_time(linger).await;
     kubelet.stop(&app).await?;
-    linger_for(linger).await;
+    pass_time(linger).await;
     if n.is_multiple_of(2) {
         for id in [&app, &job, &again] {
             kubelet.remove(id).await?;
         }
     }
     kubelet.stop_pod(&pod).await?;
-    linger_for(linger).await;
+    pass_time(linger).await;
     kubelet.remove_pod(&pod).await
 }
 
 /// Waits until the runtime reports the container as exited.
-///
-/// # Errors
-/// If it does not exit within 20 s.
 pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
     until(SOON, "the container exits", || async {
         let status = kubelet.container_status(id).await.ok()??;
@@ -80,9 +71,6 @@ pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
 }
 
 /// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is down.
-///
-/// # Errors
-/// The last one, if it does not succeed.
 pub async fn retry<T, F: Future<Output = anyhow::Result<T>>>(
     mut call: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
@@ -95,10 +83,4 @@ pub async fn retry<T, F: Future<Output = anyhow::Result<T>>>(
         pass_time(Duration::from_millis(200)).await;
     }
     Err(last.context("never tried")?)
-}
-
-async fn linger_for(span: Duration) {
-    if !span.is_zero() {
-        pass_time(span).await;
-    }
 }

@@ -1,16 +1,14 @@
-//! A runtime whose calls are counted and whose events are recorded. Chosen events can be dropped, and
-//! full lists and the event stream can be delayed.
+//! A runtime whose calls are counted and whose events are recorded. Chosen events can be dropped, and the event stream can be
+//! delayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use futures::Stream;
 use pleg::core::{CallError, EventProfile, EventType, Id, Report, ReportedState, RuntimeEvent};
-use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope, clock};
-use tokio::sync::watch;
+use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
 /// Calls that were made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,17 +34,15 @@ pub struct ReceivedEvent {
     pub event: EventType,
     /// The states that its statuses show.
     pub shown: Vec<(Id, ReportedState)>,
-    /// The time from the runtime's timestamp to its arrival, by one wall clock.
-    pub late: Duration,
 }
 
 impl ReceivedEvent {
-    /// Whether it names the id: as its subject, or in a status.
+    /// Returns true if it names the id: as its subject, or in a status.
     pub fn mentions(&self, id: &Id) -> bool {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Whether one of its statuses shows the id in that state.
+    /// Returns true if one of its statuses shows the id in that state.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
@@ -72,12 +68,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Whether such an event of that id has arrived.
+    /// Returns true if such an event of that id has arrived.
     pub fn has(&self, id: &Id, what: EventType) -> bool {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
 
-    /// How many STARTED and STOPPED events have arrived: those that the loss window counts.
+    /// The number of STARTED and STOPPED events that have arrived: those that the loss window counts.
     pub fn expected(&self) -> u64 {
         let counted =
             |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
@@ -89,45 +85,40 @@ impl Log {
 #[derive(Debug)]
 pub struct RecordingRuntime<R> {
     inner: R,
+    /// Provides the event stream, if it is not `inner`.
+    events: Option<R>,
     log: Arc<Mutex<Log>>,
-    /// Whether full lists are delayed.
-    held: watch::Receiver<bool>,
 }
 
 /// What a [`RecordingRuntime`] has recorded, and its controls.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     log: Arc<Mutex<Log>>,
-    hold: watch::Sender<bool>,
 }
 
 impl Recorder {
-    /// What was recorded so far.
+    /// A copy of the log.
     pub fn log(&self) -> Log {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.log).clone()
+    }
+
+    /// Forgets what was recorded so far.
+    pub fn clear(&self) {
+        *lock(&self.log) = Log::default();
     }
 
     /// From now on, events of that type of that id are dropped.
     pub fn drop_event(&self, id: &Id, what: EventType) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.dropped.insert((id.clone(), what));
+        lock(&self.log).dropped.insert((id.clone(), what));
     }
 
     /// Stops reading the event stream, or resumes it.
     pub fn hold_events(&self, hold: bool) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.log);
         log.held = hold;
         if let Some(reader) = log.reader.take() {
             reader.wake();
         }
-    }
-
-    /// Delays the full lists that begin from now on, or resumes them.
-    pub fn hold_lists(&self, hold: bool) {
-        self.hold.send_replace(hold);
     }
 }
 
@@ -135,12 +126,16 @@ impl<R: Runtime> RecordingRuntime<R> {
     /// Records the calls to `inner` and the events from it.
     pub fn new(inner: R) -> (Self, Recorder) {
         let log = Arc::new(Mutex::new(Log::default()));
-        let (hold, held) = watch::channel(false);
-        let recorder = Recorder {
-            log: log.clone(),
-            hold,
-        };
-        (Self { inner, log, held }, recorder)
+        let recorder = Recorder { log: log.clone() };
+        let events = None;
+        (Self { inner, events, log }, recorder)
+    }
+
+    /// Subscribes to the events of another runtime, such as one behind a connection of its own.
+    #[must_use]
+    pub fn with_events(self, events: R) -> Self {
+        let events = Some(events);
+        Self { events, ..self }
     }
 
     fn noting<'a>(
@@ -155,21 +150,26 @@ impl<R: Runtime> RecordingRuntime<R> {
 
     fn read(&self, id: &Id, shown: ReportedState) {
         if matches!(shown, ReportedState::Running | ReportedState::Exited) {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = lock(&self.log);
             let first = (shown, log.events.len());
             log.read_first.entry(id.clone()).or_insert(first);
         }
     }
 
     fn note(&self, what: impl FnOnce(&mut Calls)) {
-        what(
-            &mut self
-                .log
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .calls,
-        );
+        what(&mut lock(&self.log).calls);
     }
+
+    fn note_list(&self, scope: &Scope) {
+        self.note(|c| match scope {
+            Scope::Node => c.full_lists += 1,
+            Scope::Pod(_) => c.pod_lists += 1,
+        });
+    }
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<R: Runtime> Runtime for RecordingRuntime<R> {
@@ -180,14 +180,7 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        self.note(|c| match scope {
-            Scope::Node => c.full_lists += 1,
-            Scope::Pod(_) => c.pod_lists += 1,
-        });
-        if *scope == Scope::Node {
-            // It resumes when the recorder is dropped.
-            let _ = self.held.clone().wait_for(|held| !held).await;
-        }
+        self.note_list(scope);
         self.inner
             .list_sandboxes(scope, &mut self.noting(row))
             .await
@@ -198,10 +191,7 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
         scope: &Scope,
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        self.note(|c| match scope {
-            Scope::Node => c.full_lists += 1,
-            Scope::Pod(_) => c.pod_lists += 1,
-        });
+        self.note_list(scope);
         self.inner
             .list_containers(scope, &mut self.noting(row))
             .await
@@ -221,7 +211,12 @@ impl<R: Runtime> Runtime for RecordingRuntime<R> {
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
         self.note(|c| c.subscribes += 1);
-        let inner = self.inner.subscribe().await?;
+        let inner = self
+            .events
+            .as_ref()
+            .unwrap_or(&self.inner)
+            .subscribe()
+            .await?;
         Ok(RecordedEvents {
             inner,
             log: self.log.clone(),
@@ -251,7 +246,7 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Recor
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             let log = self.log.clone();
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = lock(&log);
             if log.held {
                 log.reader = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -272,11 +267,9 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Recor
 
 fn received(event: &RuntimeEvent) -> ReceivedEvent {
     let shown = event.sandbox.iter().chain(&event.containers);
-    let late = clock::wall().as_nanos().saturating_sub(event.created_at);
     ReceivedEvent {
         id: event.id.clone(),
         event: event.event,
         shown: shown.map(|r| (r.id.clone(), r.shown)).collect(),
-        late: Duration::from_nanos(u64::try_from(late).unwrap_or(0)),
     }
 }

@@ -7,9 +7,6 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 /// The number in a line of `/proc/PID/status` such as `VmRSS:` or `VmHWM:`, in KiB, or `Threads:`.
-///
-/// # Errors
-/// If there is no such process or line.
 pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let value = status.lines().find_map(|l| l.strip_prefix(line));
@@ -26,9 +23,6 @@ pub fn state(pid: u32) -> Option<char> {
 }
 
 /// The CPU time of all its threads, also those that have ended.
-///
-/// # Errors
-/// If there is no such process.
 pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
     // 0 would be the calling process.
     anyhow::ensure!(pid > 0, "the process has no id");

@@ -46,16 +46,6 @@ pub struct Plan {
 /// What the workers observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Pods that were removed.
-    pub pods: u64,
-    /// Containers that were started.
-    pub starts: u64,
-    /// Waits for a newer state.
-    pub waits: u64,
-    /// The longest of them.
-    pub longest_wait: Duration,
-    /// The longest time from the exit of a job to the start of its replacement.
-    pub slowest_restart: Duration,
     /// Starts after which more than one container of that name ran, and answers without a sandbox
     /// that was ready: they would create a second one.
     pub doubles: Vec<String>,
@@ -83,17 +73,13 @@ impl Workers {
         }
     }
 
-    /// Runs pod after pod, [`Plan::at_once`] at a time, while `more` returns true for the number of the
-    /// next pod.
-    ///
-    /// # Errors
-    /// If a call fails or a pod is not done in time.
-    pub async fn run(&self, more: impl Fn(u32) -> bool) -> anyhow::Result<Observed> {
+    /// Runs that many pods, [`Plan::at_once`] at a time. None may be started twice, and every worker must be answered.
+    pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if !more(n) {
+                if n >= pods {
                     return anyhow::Ok(());
                 }
                 let whole = (self.plan.job + self.plan.spread) * (self.plan.restarts + 1)
@@ -103,7 +89,6 @@ impl Workers {
                 tokio::time::timeout(whole, worker.run())
                     .await
                     .with_context(|| format!("pod {n} is not done within {whole:?}"))??;
-                self.observe(|o| o.pods += 1);
             }
         });
         let lanes = futures::stream::iter(lanes).buffer_unordered(usize::MAX);
@@ -112,15 +97,7 @@ impl Workers {
             .await
             .into_iter()
             .collect::<anyhow::Result<()>>()?;
-        Ok(self.observe(|o| o.clone()))
-    }
-
-    /// Runs that many pods. None may be started twice, and every worker must be answered.
-    ///
-    /// # Errors
-    /// If a call fails, a pod is not done in time, or one of these happens.
-    pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
-        let observed = self.run(|n| n < pods).await?;
+        let observed = self.observe(|o| o.clone());
         println!("{observed:#?}");
         ensure!(observed.doubles.is_empty(), "started twice");
         ensure!(observed.unanswered.is_empty(), "unanswered");
@@ -189,13 +166,10 @@ impl<'a> Worker<'a> {
         let took = pleg.now().since(asked);
         let unanswered = matches!(answer, Err(WaitError::DeadlineExceeded { .. }))
             || took > DEADLINE + Duration::from_secs(1);
-        self.all.observe(|o| {
-            o.waits += 1;
-            o.longest_wait = o.longest_wait.max(took);
-            if unanswered {
-                o.unanswered.push(format!("{} after {took:?}", pod.uid));
-            }
-        });
+        if unanswered {
+            let wait = format!("{} after {took:?}", pod.uid);
+            self.all.observe(|o| o.unanswered.push(wait));
+        }
         match answer {
             Ok(view) => {
                 ensure!(
@@ -224,7 +198,6 @@ impl<'a> Worker<'a> {
                 if name == JOB && started > self.all.plan.restarts {
                     return Ok(Next::Done);
                 }
-                self.note_restart(ended.first().copied());
                 self.start(pod, name, view).await?;
                 // The next state shows what was started, even if its events have not arrived.
                 next = Duration::ZERO;
@@ -242,17 +215,6 @@ impl<'a> Worker<'a> {
         Ok(Next::Wait(next))
     }
 
-    /// The time from the exit of a container to the action on it.
-    fn note_restart(&self, ended: Option<&ContainerStatus>) {
-        let Some(finished) = ended.and_then(|c| c.details.finished_at) else {
-            return;
-        };
-        let since = self.all.pleg.clock().wall().nanos_since(finished);
-        let since = Duration::from_nanos(u64::try_from(since).unwrap_or(0));
-        self.all
-            .observe(|o| o.slowest_restart = o.slowest_restart.max(since));
-    }
-
     async fn start(&mut self, pod: &Pod, name: &'static str, view: &PodView) -> anyhow::Result<()> {
         let (kubelet, attempt) = (&self.all.kubelet, self.starts.entry(name).or_default());
         let life = match name {
@@ -263,7 +225,6 @@ impl<'a> Worker<'a> {
         *attempt += 1;
         let running = kubelet.running(pod, name).await?;
         self.all.observe(|o| {
-            o.starts += 1;
             if running > 1 {
                 let found = format!("{} {name}: {running} run; answer {view:#?}", pod.uid);
                 o.doubles.push(found);
@@ -352,7 +313,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Whether another container of its name must not be started. In an unknown state it may run.
+/// Returns true if another container of its name must not be started. In an unknown state it may run.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

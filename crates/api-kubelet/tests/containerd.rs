@@ -92,7 +92,7 @@ fn revived(history: &[Value]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()> {
     let pods = number("PLEG_API_PODS", 6)?;
-    let restarts = number("PLEG_API_RESTARTS", 24)?;
+    let restarts = number("PLEG_API_RESTARTS", 15)?;
     let Some(daemon) = Daemon::up(Version::V2)? else {
         return Ok(());
     };
@@ -118,8 +118,8 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
             .map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
     }
     let mut kubelet = Some(Process::start(&api, &daemon)?);
-    for step in 1..=4 {
-        let at = u64::from(restarts) * step / 4;
+    for step in 1..=3 {
+        let at = u64::from(restarts) * step / 3;
         until(PATIENCE * 4, &format!("{at} restarts"), || async {
             (poller.read(|o| o.restarts("job")) >= at).then_some(())
         })

@@ -1,7 +1,7 @@
 //! Containers crash and are restarted, while the daemon and the mini-kubelet are killed repeatedly.
 //!
 //! Two containers of one name and pod must never run at the same time, and no exit code may be lost. In the
-//! end all pods run and nothing else is left. Wrong lists of the runtime are counted separately.
+//! end all pods run and nothing else is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +13,18 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pleg::core::{Id, Instant, Mode};
 use pleg::runtime::Runtime;
+use pleg::runtime::clock::Clock;
 use pleg_cri::v1::{Container, ContainerFilter, ContainerState, PodSandbox, PodSandboxState};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::daemon::Daemon;
+use crate::environment::number;
 use crate::kubelet::Kubelet;
-use crate::stream_proxy::{Stream, StreamProxy};
 use crate::wait::{pass_time, until, until_ok};
 
 use super::manifests::{self, APP, JOB, Kind, exit_codes};
-use super::plan::{Plan, Step, Variant};
-use super::poller::{Observed, Poller, process_is_gone};
-use super::process::{Event, Settings, StaticPods};
+use super::poller::{Observed, Poller, Seen, process_is_gone};
+use super::process::{Event, StaticPods};
 
 /// How long the daemon is down after it is killed. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
@@ -36,10 +36,62 @@ const HELD_FOR: Duration = Duration::from_secs(20);
 /// Until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
+/// What happens to the event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing.
+    Evented,
+    /// Another client subscribes as well: on containerd 1.7 it takes a part of the events.
+    SecondSubscriber,
+    /// It is not used.
+    Polling,
+}
+
+/// How much happens.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many pods there are.
+    pub pods: u32,
+    /// How many restarts there are at least.
+    pub restarts: u32,
+    /// How often the daemon is killed.
+    pub daemon_kills: u32,
+    /// How often the mini-kubelet is killed.
+    pub own_kills: u32,
+}
+
+impl Plan {
+    /// A short plan, or the plan that the environment defines.
+    pub fn from_env() -> anyhow::Result<Self> {
+        Ok(Self {
+            pods: number("PLEG_KUBELET_PODS", 8)?,
+            restarts: number("PLEG_KUBELET_RESTARTS", 40)?,
+            daemon_kills: number("PLEG_KUBELET_DAEMON_KILLS", 1)?,
+            own_kills: number("PLEG_KUBELET_OWN_KILLS", 1)?,
+        })
+    }
+
+    /// Each kill, with the number of restarts before it.
+    fn steps(self) -> Vec<(u32, Killed)> {
+        let spread =
+            |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
+        let daemon = spread(Killed::Daemon, self.daemon_kills);
+        let mut steps: Vec<_> = daemon
+            .chain(spread(Killed::Kubelet, self.own_kills))
+            .collect();
+        // The sort is stable: what happens at the same number happens in that order.
+        steps.sort_by_key(|(at, _)| *at);
+        steps
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Killed {
+    Daemon,
+    Kubelet,
+}
+
 /// Runs the plan on a daemon.
-///
-/// # Errors
-/// What was wrong.
 pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Result<()> {
     let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
     let done = Box::pin(run.all(plan)).await;
@@ -62,20 +114,10 @@ struct Run<'a> {
     client: Kubelet,
     poller: Poller,
     kubelet: StaticPods,
-    proxy: Option<StreamProxy>,
-    /// How many streams were forwarded when the stream returned.
-    streams_before: u64,
-    second: Option<JoinHandle<()>>,
+    clock: Clock,
+    _second: JoinSet<()>,
     /// Containers that do not run and whose task the runtime holds, since when. It cannot remove them.
     held: Mutex<BTreeMap<String, Instant>>,
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if let Some(second) = &self.second {
-            second.abort();
-        }
-    }
 }
 
 impl<'a> Run<'a> {
@@ -84,21 +126,10 @@ impl<'a> Run<'a> {
             Variant::Polling => Mode::Polling,
             _ => Mode::Evented,
         };
-        let mut settings = Settings::of(daemon, mode);
-        let socket = daemon.dir.join("proxy.sock");
-        let proxy = |stream| StreamProxy::start(&socket, &daemon.endpoint, stream);
-        let proxy = match variant {
-            Variant::NeverOffered => Some(proxy(Stream::NeverOffered)?),
-            Variant::StopsAndReturns => Some(proxy(Stream::Forwarded)?),
-            _ => None,
-        };
-        if let Some(proxy) = &proxy {
-            settings.endpoint = proxy.endpoint.clone();
+        let mut second = JoinSet::new();
+        if variant == Variant::SecondSubscriber {
+            second.spawn(take_events(daemon.runtime()?));
         }
-        let second = match variant {
-            Variant::SecondSubscriber => Some(tokio::spawn(take_events(daemon.runtime()?))),
-            _ => None,
-        };
         let client = Kubelet::new(daemon)?;
         let mut run = Self {
             daemon,
@@ -106,10 +137,9 @@ impl<'a> Run<'a> {
             pods: plan.pods,
             poller: Poller::start(client.clone()),
             client,
-            kubelet: StaticPods::new(settings)?,
-            proxy,
-            streams_before: 0,
-            second,
+            kubelet: StaticPods::new(daemon, mode)?,
+            clock: Clock::start(),
+            _second: second,
             held: Mutex::default(),
         };
         run.write(Kind::Crashing)?;
@@ -118,24 +148,31 @@ impl<'a> Run<'a> {
     }
 
     fn write(&self, kind: Kind) -> anyhow::Result<()> {
-        let dir = self.kubelet.settings.manifests();
-        manifests::write(&dir, kind, self.pods, &self.daemon.image)
+        manifests::write(&self.kubelet.manifests, kind, self.pods, &self.daemon.image)
     }
 
     async fn all(&mut self, plan: Plan) -> anyhow::Result<()> {
-        let clock = self.kubelet.clock;
-        let begun = clock.now();
+        let begun = self.clock.now();
         let mut done = 0;
-        for (at, step) in plan.steps(self.variant) {
+        for (at, killed) in plan.steps() {
             self.restarted(at, at - done).await?;
             done = at;
-            self.step(step).await?;
+            println!("{} ms: {killed:?} is killed", now_ms());
+            match killed {
+                Killed::Daemon => {
+                    self.daemon.kill()?;
+                    pass_time(AWAY).await;
+                    tokio::task::block_in_place(|| self.daemon.start())?;
+                }
+                Killed::Kubelet => {
+                    self.kubelet.kill().await?;
+                    self.kubelet.start().await?;
+                }
+            }
         }
+        self.restarted(plan.restarts, plan.restarts - done).await?;
         let stuck = self.all_are_restarted().await?;
-        if self.variant == Variant::StopsAndReturns {
-            self.stream_is_used_again().await?;
-        }
-        let crashed_for = clock.now().since(begun);
+        let crashed_for = self.clock.now().since(begun);
         self.all_exits_are_reported().await?;
 
         self.poller.pods_are_stopped();
@@ -143,14 +180,13 @@ impl<'a> Run<'a> {
         self.write(Kind::Calm)?;
         self.only_calm_pods_run(&before).await?;
         let garbage = self.garbage_is_collected().await?;
-        let ended_in = self.kubelet.terminate().await?;
+        self.kubelet.terminate().await?;
         ensure!(
             self.wrong_now(1).await?.is_none(),
             "pods ended with static_pods"
         );
         println!(
-            "{:?}, {:?}, {plan:?}: {crashed_for:?}; garbage collected after {garbage:?}; ended \
-             {ended_in:?} after SIGTERM",
+            "{:?}, {:?}, {plan:?}: {crashed_for:?}; garbage collected after {garbage:?}",
             self.daemon.version, self.variant
         );
         self.check(plan, &stuck)
@@ -167,34 +203,10 @@ impl<'a> Run<'a> {
         .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
-    async fn step(&mut self, step: Step) -> anyhow::Result<()> {
-        match step {
-            Step::KillDaemon => {
-                println!("{} ms: the daemon is killed", now_ms());
-                self.daemon.kill()?;
-                pass_time(AWAY).await;
-                tokio::task::block_in_place(|| self.daemon.start())
-            }
-            Step::KillKubelet => {
-                println!("{} ms: static_pods is killed", now_ms());
-                self.kubelet.kill().await?;
-                self.kubelet.start().await
-            }
-            Step::Stream(stream) => {
-                if let Some(proxy) = &self.proxy {
-                    self.streams_before = proxy.forwarded();
-                    proxy.set(stream);
-                }
-                Ok(())
-            }
-            Step::Nothing => Ok(()),
-        }
-    }
-
     /// Each job is started once more, and each app runs. Returns containers that the runtime lists as
     /// running although their process is gone. No CRI client can detect that they must be restarted.
     async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
-        let now = self.poller.read(|o| o.polls.0);
+        let now = self.poller.read(|o| o.polls);
         let dead = || self.poller.read(|o| dead(o, self.pods, now));
         let outcome = until_ok(PATIENCE, "all are restarted", || async {
             match dead() {
@@ -218,14 +230,6 @@ impl<'a> Run<'a> {
             stuck.insert(id);
         }
         Ok(stuck)
-    }
-
-    async fn stream_is_used_again(&self) -> anyhow::Result<()> {
-        let proxy = self.proxy.as_ref().context("there is no proxy")?;
-        until(PATIENCE, "the stream is subscribed again", || async {
-            (proxy.forwarded() > self.streams_before).then_some(())
-        })
-        .await
     }
 
     /// Waits until every container that was seen exited has been reported with its exit code.
@@ -253,7 +257,7 @@ impl<'a> Run<'a> {
     /// reported with another. A run may know none if an earlier one has had the container removed.
     fn unreported(&self) -> Vec<String> {
         let reported = self.reported();
-        let codes = exit_codes(Kind::Crashing, self.pods);
+        let codes = exit_codes(self.pods);
         let observed = self.poller.observed();
         let mut wrong = Vec::new();
         for (id, seen) in observed.containers.iter().filter(|(_, c)| c.exited) {
@@ -298,7 +302,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// What is there beside one sandbox per pod, one running container per name and `dead` that have
+    /// The first thing that is there beside one sandbox per pod, one running container per name and `dead` that have
     /// ended.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
@@ -337,7 +341,7 @@ impl<'a> Run<'a> {
     /// was killed while it started the container.
     fn held_permanently(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
         let tasks = self.daemon.tasks()?;
-        let now = self.kubelet.clock.now();
+        let now = self.clock.now();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_held = |id: &str| {
             let mut rows = listed.iter().filter(|c| !is_running(c));
@@ -380,48 +384,24 @@ impl<'a> Run<'a> {
             })
             .await?;
         }
-        let since = self.kubelet.clock.now();
+        let since = self.clock.now();
         until_ok(COLLECTED_WITHIN, "garbage is collected", || async {
             let wrong = self.wrong_now(1).await.map_err(|e| format!("{e:#}"))?;
             wrong.map_or(Ok(()), Err)
         })
         .await?;
-        Ok(self.kubelet.clock.now().since(since))
+        Ok(self.clock.now().since(since))
     }
 
     /// Checks what was observed.
     fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
         let observed = self.poller.observed();
-        let exited = observed.containers.values().filter(|c| c.exited);
-        let unread = exited.clone().filter(|c| c.status.is_none()).count();
-        let reported = self.reported();
-        let unknown = |codes: &&BTreeSet<(u32, Option<i32>)>| codes.iter().any(|c| c.1.is_none());
-        let unknown = reported.values().filter(unknown).count();
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let codes = exit_codes(Kind::Crashing, self.pods);
-        let as_planned = |c: &&super::poller::Seen| {
-            let planned = codes.get(&(c.pod.clone(), c.name.clone()));
-            c.status.as_ref().map(|s| &s.exit_code) == planned
-        };
-        let other_code: Vec<_> = exited
-            .clone()
-            .filter(|c| !c.stopped && c.status.is_some() && !as_planned(c))
-            .map(|c| format!("{c}: {:?}", c.status.as_ref().map(|s| s.exit_code)))
-            .collect();
         println!(
-            "{} containers that the runtime cannot remove; {} restarts, {} exits ({unread} removed before their status could be read, {unknown} reported \
-             without a code by one of the runs); polls {:?}, \
-             longest gap {:?}; listed wrongly {:?}, permanently {}; other codes {other_code:?}; lines of \
-             {} runs: {}",
-            held.len(),
+            "{} restarts; the runtime cannot remove {} containers, and lists {} as running that are not",
             observed.restarts(JOB),
-            exited.count(),
-            observed.polls,
-            observed.longest_gap,
-            observed.listed_wrongly,
+            held.len(),
             stuck.len(),
-            plan.own_kills + 1,
-            self.kubelet.line_count(),
         );
         ensure!(
             held.len() <= plan.daemon_kills as usize,
@@ -436,12 +416,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Jobs that were not started after poll `since`, and apps of which none runs, by pod and name.
+/// Jobs that were not started after poll `since`, and apps that do not run, by pod and name.
 fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {
         for name in [APP, JOB] {
-            let goes_on = |c: &super::poller::Seen| {
+            let goes_on = |c: &Seen| {
                 let fresh = if name == JOB {
                     c.since > since && c.ran
                 } else {

@@ -1,8 +1,9 @@
-//! Manifests of pods.
+//! Manifests of pods with two containers.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
+
+use serde_json::json;
 
 use crate::kubelet::Life;
 
@@ -10,40 +11,26 @@ use super::process::NODE;
 
 /// The container that runs until it is stopped.
 pub const APP: &str = "app";
-/// The container that exits repeatedly.
+/// The container that exits repeatedly, or runs as well.
 pub const JOB: &str = "job";
 
-/// The exit code of [`APP`] when it is killed.
-const APP_CODE: i32 = 23;
-
-/// Pods of one kind.
+/// What the [`JOB`]s do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// [`APP`] and a [`JOB`] that exits by itself.
+    /// They exit by themselves. The exit code names the pod.
     Crashing,
-    /// [`APP`] and a [`JOB`] that runs as well.
+    /// They run until they are stopped.
     Calm,
-    /// Only [`APP`].
-    Single,
 }
 
-impl Kind {
-    fn containers(self, pod: u32) -> Vec<(&'static str, Life)> {
-        let app = (APP, Life::UntilTerminated { code: APP_CODE });
-        match self {
-            Self::Crashing => vec![app, (JOB, job(pod))],
-            Self::Calm => vec![app, (JOB, Life::UntilStopped)],
-            Self::Single => vec![app],
-        }
-    }
-}
-
-/// The job of that pod. Its exit code names the pod.
-fn job(pod: u32) -> Life {
-    Life::Exit {
-        code: i32::try_from(1 + pod % 125).unwrap_or(1),
-        after_ms: 200 + u64::from(pod) * 7919 % 1000,
-    }
+fn containers(kind: Kind, pod: u32) -> [(&'static str, Life); 2] {
+    let code = i32::try_from(1 + pod % 125).unwrap_or(1);
+    let after_ms = 200 + u64::from(pod) * 7919 % 1000;
+    let job = match kind {
+        Kind::Crashing => Life::Exit { code, after_ms },
+        Kind::Calm => Life::UntilStopped,
+    };
+    [(APP, Life::UntilTerminated { code: 23 }), (JOB, job)]
 }
 
 /// The name of a pod in the runtime.
@@ -51,38 +38,32 @@ pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }
 
-/// The exit codes of containers that are not stopped, by pod and container name.
-pub fn exit_codes(kind: Kind, pods: u32) -> BTreeMap<(String, String), i32> {
+/// The exit codes of containers that are not stopped, by pod and container name, in crashing pods.
+pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     let all = (0..pods).flat_map(|pod| {
-        let containers = kind.containers(pod).into_iter();
-        containers.map(move |(name, life)| ((pod_name(pod), name.to_owned()), life.exit_code()))
+        containers(Kind::Crashing, pod)
+            .map(|(name, life)| ((pod_name(pod), name.to_owned()), life.exit_code()))
     });
     all.collect()
 }
 
 /// Writes the manifests of that many pods of one kind, which run that image. Pods of the same numbers are
 /// replaced.
-///
-/// # Errors
-/// If they cannot be written.
 pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<()> {
     for pod in 0..pods {
-        let mut manifest = format!(
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: pod-{pod}\n  namespace: test\nspec:\n  \
-             hostNetwork: true\n  restartPolicy: Always\n  terminationGracePeriodSeconds: 2\n  \
-             containers:\n"
-        );
-        for (name, life) in kind.containers(pod) {
-            let command = serde_json::to_string(&life.command())?;
-            writeln!(
-                manifest,
-                "  - name: {name}\n    image: {image}\n    imagePullPolicy: Never\n    command: \
-                 {command}"
-            )?;
-        }
+        let containers = containers(kind, pod).map(|(name, life)| {
+            let command = life.command();
+            json!({"name": name, "image": image, "imagePullPolicy": "Never", "command": command})
+        });
+        let spec = json!({
+            "hostNetwork": true, "restartPolicy": "Always", "terminationGracePeriodSeconds": 2, "containers": containers,
+        });
+        let metadata = json!({"name": format!("pod-{pod}"), "namespace": "test"});
+        let pod_json =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         // A manifest is never seen half written.
         let part = dir.join(format!(".pod-{pod}.part"));
-        std::fs::write(&part, manifest)?;
+        std::fs::write(&part, pod_json.to_string())?;
         std::fs::rename(part, dir.join(format!("pod-{pod}.yaml")))?;
     }
     Ok(())

@@ -1,13 +1,10 @@
 //! The mini-kubelet `static_pods`, an example of `pleg-kubelet`, as a process on a private daemon.
 //!
 //! [`process`] runs it, [`manifests`] are its pods, and [`poller`] observes the runtime without it. The
-//! checks: [`crashes`] while daemon and kubelet are killed, by a [`plan`], the time from a death to its
-//! [`replacement`], and the [`growth`] of the process over hours.
+//! checks: [`crashes`] while daemon and kubelet are killed, and the [`growth`] of the process over hours.
 
 pub mod crashes;
 pub mod growth;
 pub mod manifests;
-pub mod plan;
 pub mod poller;
 pub mod process;
-pub mod replacement;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pleg::core::Id;
-use pleg::runtime::clock::Clock;
 use pleg_cri::v1::{Container, ContainerFilter, ContainerState, ContainerStatus};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -70,27 +69,22 @@ impl fmt::Display for Seen {
 pub struct Observed {
     /// Every container that was ever listed.
     pub containers: BTreeMap<Id, Seen>,
-    /// The number of polls, and of polls that failed.
-    pub polls: (u64, u64),
-    /// The longest time between two answers while the runtime was up.
-    pub longest_gap: Duration,
+    /// The number of polls.
+    pub polls: u64,
     /// Two containers of one name and pod that ran at the same time.
     pub doubles: Vec<String>,
-    /// Containers that two polls in a row listed as running beside another, and that did not run by their
-    /// status or process after each poll.
-    pub listed_wrongly: BTreeMap<Id, String>,
     stopping: bool,
 }
 
 impl Observed {
-    /// How many containers of that name were started again after the first of their pod.
+    /// The number of containers of that name that were started after the first of their pod.
     pub fn restarts(&self, name: &str) -> u64 {
         let all = self.containers.values();
         all.filter(|c| c.name == name && c.attempt > 0 && c.ran)
             .count() as u64
     }
 
-    /// Pairs of containers of one name and pod of which the later was started before the earlier had
+    /// Pairs of containers of one name and pod whose later one was started before the earlier one had
     /// finished, by the times that the runtime reports.
     pub fn overlaps(&self) -> Vec<String> {
         let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -144,7 +138,7 @@ impl Poller {
         }
     }
 
-    /// What was observed so far.
+    /// A copy of the observations so far.
     pub fn observed(&self) -> Observed {
         self.read(Clone::clone)
     }
@@ -172,34 +166,18 @@ struct Observer {
 
 impl Observer {
     async fn run(self, exits: UnboundedSender<Id>) {
-        let clock = Clock::start();
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last = None;
-        let mut not_running_before = BTreeMap::new();
         loop {
             ticks.tick().await;
             let listed = self.kubelet.containers(ContainerFilter::default()).await;
-            lock(&self.observed).polls.0 += 1;
+            lock(&self.observed).polls += 1;
             let Ok(rows) = listed else {
-                lock(&self.observed).polls.1 += 1;
-                last = None;
                 continue;
             };
-            let now = clock.now();
-            if let Some(last) = last.replace(now) {
-                let mut observed = lock(&self.observed);
-                observed.longest_gap = observed.longest_gap.max(now.since(last));
-            }
-            let mut not_running = BTreeMap::new();
             for suspects in self.suspects(&rows) {
-                not_running.extend(self.verify(&suspects).await);
+                self.verify(&suspects).await;
             }
-            // A container that has exited since the list is no error of the runtime.
-            let again = not_running.clone().into_iter();
-            let again = again.filter(|(id, _)| not_running_before.contains_key(id));
-            lock(&self.observed).listed_wrongly.extend(again);
-            not_running_before = not_running;
             for id in self.newly_exited(&rows) {
                 let _ = exits.send(id);
             }
@@ -226,7 +204,7 @@ impl Observer {
     /// time are returned.
     fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
         let mut observed = lock(&self.observed);
-        let poll = observed.polls.0;
+        let poll = observed.polls;
         let mut running: BTreeMap<_, Vec<Id>> = BTreeMap::new();
         for row in rows {
             let id = Id::from(row.id.as_str());
@@ -258,18 +236,16 @@ impl Observer {
         ids
     }
 
-    /// Checks containers that are listed as running at the same time by their statuses and processes.
-    /// Returns those that do not run.
-    async fn verify(&self, suspects: &[Id]) -> Vec<(Id, String)> {
-        let (mut running, mut not_running) = (Vec::new(), Vec::new());
+    /// Checks containers that are listed as running at the same time by their statuses and processes: lists may be wrong.
+    async fn verify(&self, suspects: &[Id]) {
+        let mut running = Vec::new();
         for id in suspects {
-            match self.not_running(id).await {
-                None => running.push(id),
-                Some(why) => not_running.push((id.clone(), why)),
+            if self.not_running(id).await.is_none() {
+                running.push(id);
             }
         }
-        let mut observed = lock(&self.observed);
         if running.len() > 1 {
+            let mut observed = lock(&self.observed);
             let name = |id| observed.containers.get(id).map(ToString::to_string);
             let names: Vec<_> = running.into_iter().filter_map(name).collect();
             let double = format!("{} run at the same time", names.join(" and "));
@@ -277,7 +253,6 @@ impl Observer {
                 observed.doubles.push(double);
             }
         }
-        not_running
     }
 
     /// Why a container that is listed as running does not run; `None` if it does, or if that cannot be

@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pleg::core::{Instant, Mode};
-use pleg::runtime::clock::Clock;
+use pleg::core::Mode;
 use pleg_cri::Endpoint;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -42,27 +41,10 @@ pub enum Event {
     },
     /// What existed at the start is known.
     Synced,
-    /// The call that starts a container has succeeded.
-    Started {
-        /// The uid of its pod.
-        pod: String,
-        /// The name of the container.
-        container: String,
-        /// Its id.
-        id: String,
-        /// Its attempt.
-        attempt: u32,
-    },
     /// A container has ended.
     Ended {
-        /// The uid of its pod.
-        pod: String,
-        /// The name of the container.
-        container: String,
         /// Its id.
         id: String,
-        /// Its attempt.
-        attempt: u32,
         /// Its exit code, if it is known.
         #[serde(rename = "exitCode")]
         exit_code: Option<i32>,
@@ -72,57 +54,26 @@ pub enum Event {
     Other,
 }
 
-/// A line, and when it was read.
+/// A line of standard output.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// Which run of the process wrote it, from 1.
     pub run: u32,
-    /// When it was read.
-    pub at: Instant,
     /// What it reports.
     pub event: Event,
-}
-
-/// What the process is started with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The socket of the runtime, or of a proxy in front of it.
-    pub endpoint: Endpoint,
-    /// Where its manifests, files and log are.
-    pub dir: PathBuf,
-    /// The cgroup below which its pods belong.
-    pub cgroup: String,
-    /// How it observes the runtime.
-    pub mode: Mode,
-    /// Whether it runs pods with fields that the API does not have.
-    pub ignore_unknown_fields: bool,
-}
-
-impl Settings {
-    /// Those for that daemon.
-    pub fn of(daemon: &Daemon, mode: Mode) -> Self {
-        Self {
-            endpoint: daemon.endpoint.clone(),
-            dir: daemon.dir.join("static-pods"),
-            cgroup: daemon.cgroup.clone(),
-            mode,
-            ignore_unknown_fields: false,
-        }
-    }
-
-    /// The directory of the manifests.
-    pub fn manifests(&self) -> PathBuf {
-        self.dir.join("manifests")
-    }
 }
 
 /// The mini-kubelet. Its process is killed when this is dropped; its pods are not.
 #[derive(Debug)]
 pub struct StaticPods {
-    /// What the next run is started with.
-    pub settings: Settings,
-    /// The clock of [`Line::at`].
-    pub clock: Clock,
+    /// The directory of its manifests.
+    pub manifests: PathBuf,
+    /// Whether it runs pods with fields that the API does not have.
+    pub ignore_unknown_fields: bool,
+    endpoint: Endpoint,
+    cgroup: String,
+    dir: PathBuf,
+    mode: Mode,
     lines: Arc<Mutex<Vec<Line>>>,
     runs: u32,
     running: Option<Running>,
@@ -136,15 +87,17 @@ struct Running {
 
 impl StaticPods {
     /// Makes its directories; [`start`](Self::start) starts it.
-    ///
-    /// # Errors
-    /// If they cannot be made.
-    pub fn new(settings: Settings) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(settings.manifests())?;
-        std::fs::create_dir_all(settings.dir.join("root"))?;
+    pub fn new(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
+        let dir = daemon.dir.join("static-pods");
+        std::fs::create_dir_all(dir.join("manifests"))?;
+        std::fs::create_dir_all(dir.join("root"))?;
         Ok(Self {
-            settings,
-            clock: Clock::start(),
+            manifests: dir.join("manifests"),
+            ignore_unknown_fields: false,
+            endpoint: daemon.endpoint.clone(),
+            cgroup: daemon.cgroup.clone(),
+            dir,
+            mode,
             lines: Arc::default(),
             runs: 0,
             running: None,
@@ -152,9 +105,6 @@ impl StaticPods {
     }
 
     /// Starts it, and waits until it knows what exists.
-    ///
-    /// # Errors
-    /// If it ends, or does not get to know that in time.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.runs += 1;
         let log = OpenOptions::new()
@@ -163,8 +113,8 @@ impl StaticPods {
             .open(self.log())?;
         let mut child = self.command()?.stderr(log).spawn()?;
         let stdout = child.stdout.take().context("it has no standard output")?;
-        let (lines, clock, run) = (self.lines.clone(), self.clock, self.runs);
-        let reader = tokio::spawn(read(stdout, lines, clock, run));
+        let (lines, run) = (self.lines.clone(), self.runs);
+        let reader = tokio::spawn(read(stdout, lines, run));
         self.running = Some(Running { child, reader });
         let synced = until(SYNCED_WITHIN, "static_pods is synced", || async {
             let ended = self.running.as_ref().is_none_or(|r| r.reader.is_finished());
@@ -184,67 +134,48 @@ impl StaticPods {
     }
 
     fn command(&self) -> anyhow::Result<Command> {
-        let Settings {
-            endpoint,
-            dir,
-            cgroup,
-            mode,
-            ignore_unknown_fields,
-        } = &self.settings;
-        let mode = match mode {
+        let mode = match self.mode {
             Mode::Polling => "polling",
             _ => "evented",
         };
         let mut command = Command::new(built("static_pods")?);
         command
-            .args(["--endpoint", &endpoint.to_string(), "--manifests"])
-            .arg(self.settings.manifests())
+            .args(["--endpoint", &self.endpoint.to_string(), "--manifests"])
+            .arg(&self.manifests)
             .args(["--listen", "127.0.0.1:0", "--mode", mode, "--root"])
-            .arg(dir.join("root"))
-            .args(["--cgroup-parent", cgroup, "--node", NODE])
+            .arg(self.dir.join("root"))
+            .args(["--cgroup-parent", &self.cgroup, "--node", NODE])
             .args(["--back-off-initial", "200ms", "--back-off-max", "1s"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        if *ignore_unknown_fields {
+        if self.ignore_unknown_fields {
             command.arg("--ignore-unknown-fields");
         }
         Ok(command)
     }
 
     /// Kills it with SIGKILL.
-    ///
-    /// # Errors
-    /// If it does not run.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         let mut running = self.running.take().context("static_pods does not run")?;
         running.child.kill().await?;
         Ok(running.reader.await?)
     }
 
-    /// Ends it with SIGTERM, and returns how long that took.
-    ///
-    /// # Errors
-    /// If it does not end in time, or with an error.
-    pub async fn terminate(&mut self) -> anyhow::Result<Duration> {
-        let asked = self.clock.now();
+    /// Ends it with SIGTERM.
+    pub async fn terminate(&mut self) -> anyhow::Result<()> {
         let pid = self.pid()?;
         let mut running = self.running.take().context("static_pods does not run")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
         let ended = tokio::time::timeout(ENDED_WITHIN, running.child.wait()).await;
-        let status =
-            ended.with_context(|| format!("SIGTERM does not end it: {}", self.log_name()))??;
+        let status = ended.with_context(|| format!("SIGTERM: {}", self.end_of_log()))??;
         if !status.success() {
             bail!("it ended with {status}: {}", self.end_of_log());
         }
-        running.reader.await?;
-        Ok(self.clock.now().since(asked))
+        Ok(running.reader.await?)
     }
 
     /// The id of its process.
-    ///
-    /// # Errors
-    /// If it does not run.
     pub fn pid(&self) -> anyhow::Result<u32> {
         let running = self.running.as_ref().and_then(|r| r.child.id());
         running.with_context(|| format!("static_pods does not run: {}", self.end_of_log()))
@@ -258,38 +189,7 @@ impl StaticPods {
             .clone()
     }
 
-    /// The first of the lines for which `find` returns something; it looks at the lines from number
-    /// `from` on.
-    ///
-    /// # Errors
-    /// If there is none in time.
-    pub async fn line<T>(
-        &self,
-        from: usize,
-        within: Duration,
-        what: &str,
-        find: impl Fn(&Line) -> Option<T>,
-    ) -> anyhow::Result<T> {
-        let look = || async {
-            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.iter().skip(from).find_map(&find)
-        };
-        let found = until(within, what, look).await;
-        found.with_context(|| self.end_of_log())
-    }
-
-    /// How many lines there are so far.
-    pub fn line_count(&self) -> usize {
-        self.lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-    }
-
-    /// What it answers to GET of that path: the body, whatever the status is.
-    ///
-    /// # Errors
-    /// If it does not answer.
+    /// The body of the response to GET of that path, with any status.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
         let address = self.lines().into_iter().rev().find_map(|l| match l.event {
             Event::Listening { address } if l.run == self.runs => Some(address),
@@ -305,17 +205,10 @@ impl StaticPods {
     }
 
     fn log(&self) -> PathBuf {
-        self.settings.dir.join("log")
-    }
-
-    fn log_name(&self) -> String {
-        self.log().display().to_string()
+        self.dir.join("log")
     }
 
     /// Copies what it logged.
-    ///
-    /// # Errors
-    /// If that fails.
     pub fn copy_log(&self, to: &Path) -> std::io::Result<u64> {
         std::fs::copy(self.log(), to)
     }
@@ -332,7 +225,7 @@ impl StaticPods {
     }
 }
 
-async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, clock: Clock, run: u32) {
+async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, run: u32) {
     let mut stdout = BufReader::new(stdout);
     let mut text = String::new();
     loop {
@@ -342,7 +235,6 @@ async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, clock: Clock, r
             Ok(_) if text.ends_with('\n') => {}
             _ => return,
         }
-        let at = clock.now();
         let event = match serde_json::from_str(&text) {
             Ok(event) => event,
             Err(error) => {
@@ -351,6 +243,6 @@ async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, clock: Clock, r
             }
         };
         let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push(Line { run, at, event });
+        lines.push(Line { run, event });
     }
 }

@@ -4,10 +4,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use pleg::runtime::clock::Clock;
 use pleg_tests::daemon::Version;
-use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::kubelet::Kubelet;
 use pleg_tests::usage;
 use pleg_tests::wait::{pass_time, until};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -27,15 +26,7 @@ async fn idle_node_with_110_pods() -> anyhow::Result<()> {
         let program = std::env::var_os("PLEG_PROGRAM").context("set PLEG_PROGRAM")?;
         let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(Ok(5), |m| m.parse())?;
         let kubelet = Kubelet::new(daemon)?;
-        let create = |n: usize| {
-            let kubelet = &kubelet;
-            async move {
-                let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-                kubelet.run(&pod, "app", 0, Life::UntilStopped).await
-            }
-        };
-        let created = stream::iter(0..PODS).map(create).buffer_unordered(4);
-        let _: Vec<_> = created.try_collect().await?;
+        kubelet.run_pods(PODS).await?;
 
         let endpoint = daemon.endpoint.to_string();
         let mut agent = Command::new(program)

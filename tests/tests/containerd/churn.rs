@@ -1,63 +1,191 @@
-//! 30 pods of two containers each: run, crash, restart, stop, remove.
+//! Pods of two containers each run, crash, are restarted, stopped and removed; and reads right after writes.
 
 use std::time::Duration;
 
-use pleg::core::Mode;
-use pleg_tests::daemon::Daemon;
+use pleg::core::{EventType, Id, Mode, ReportedState, Settings};
+use pleg_tests::check::{listing, states};
+use pleg_tests::daemon::{Daemon, Version};
+use pleg_tests::environment::number;
 use pleg_tests::generator::Generator;
-use pleg_tests::kubelet::Kubelet;
+use pleg_tests::kubelet::{Kubelet, Life, Objects, Pod};
 use pleg_tests::lives;
-use pleg_tests::wait::pass_time;
+use pleg_tests::recording::Log;
+use pleg_tests::wait::{pass_time, until};
+use pleg_tests::workers::{Plan, Workers};
 
-use crate::{SOON, start};
+use crate::{SOON, on_one_version, start, start_with};
 
-const PODS: u32 = 30;
 /// How many pods live at the same time.
 const AT_ONCE: usize = 8;
+const PLAN: Plan = Plan {
+    at_once: 8,
+    restarts: 2,
+    job: Duration::from_millis(500),
+    spread: Duration::from_millis(500),
+    keep: Duration::ZERO,
+};
+/// The relist period of an idle node. By default it is 60 s.
+const IDLE: Duration = Duration::from_secs(8);
 
 on_both_versions! {
-    evented_churn_is_announced_once: churn(Mode::Evented);
-    polling_churn_is_announced_once: churn(Mode::Polling);
+    churn_is_announced_once_and_stream_misses_nothing: evented();
+    newer_than_shows_own_write: read_your_writes();
 }
 
-async fn churn(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
-    let version = daemon.version;
-    let mut generator = start(daemon, mode)?;
+/// First nobody acts on what is announced, then pod workers do.
+async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
+    let mut settings = Settings::default();
+    settings.mode = Mode::Evented;
+    settings.relist_period_max = IDLE;
+    let mut generator = start_with(daemon, settings)?;
     generator.pleg.wait_until_synced().await?;
     let kubelet = Kubelet::new(daemon)?;
-    // For polling, each state must last for two and a half lists.
-    let linger = match mode {
-        Mode::Polling => Duration::from_millis(2500),
-        _ => Duration::ZERO,
-    };
-    generator
-        .drain_during(Box::pin(lives::churn(&kubelet, PODS, AT_ONCE, linger)))
-        .await?;
+    churn(&mut generator, &kubelet, 24, Duration::ZERO).await?;
+    generator.check_calls().await?;
 
-    // Everything that was removed is announced as removed, and nothing follows.
+    let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
+    generator.drain_during(workers.churn(16)).await?;
+    until(IDLE * 8, "the relist period is the longest", || async {
+        (generator.health().period == IDLE).then_some(())
+    })
+    .await?;
+    let log = generator.recorder.log();
+    let (missed, events) = (generator.missed(), log.events.len() as u64);
+    let (due, arrived) = arrived(&log, &kubelet.objects());
+    println!("{missed} missed of {events} events; {arrived} of {due} STARTED and STOPPED arrived");
+    let counts = generator.pleg.counters().missed;
+    assert!(1000 * missed <= events, "{counts:?}");
+    assert!(missed <= due - arrived, "missed, but arrived: {counts:?}");
+    generator.check_complete(&kubelet)?;
+    generator.pleg.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn polling_churn_is_announced_once() -> anyhow::Result<()> {
+    on_one_version(Version::V2, async |daemon: &_| {
+        let mut settings = Settings::default();
+        settings.mode = Mode::Polling;
+        settings.relist_period = Duration::from_millis(500);
+        let mut generator = start_with(daemon, settings)?;
+        generator.pleg.wait_until_synced().await?;
+        // Each state lasts for three lists.
+        let linger = Duration::from_millis(1500);
+        churn(&mut generator, &Kubelet::new(daemon)?, 16, linger).await?;
+        generator.pleg.shutdown().await;
+        Ok(())
+    })
+    .await
+}
+
+/// Everything is announced once, and the cache equals the list in the end.
+async fn churn(
+    generator: &mut Generator,
+    kubelet: &Kubelet,
+    pods: u32,
+    linger: Duration,
+) -> anyhow::Result<()> {
+    let lives = Box::pin(lives::churn(kubelet, pods, AT_ONCE, linger));
+    generator.drain_during(lives).await?;
     generator
         .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
     // The exit reasons that may arrive late are read after two seconds.
     pass_time(Duration::from_millis(2500)).await;
     generator.wait_until_cache_equals_list(SOON).await?;
-    generator.report(&format!("{version:?} {mode:?}"));
-    generator.check_complete(&kubelet)?;
+    generator.check_complete(kubelet)?;
     assert_eq!(generator.pleg.counters().undone, 0, "no end was undone");
-    if mode == Mode::Evented {
-        calls_are_accounted_for(&generator);
-    }
-    generator.pleg.shutdown().await;
     Ok(())
 }
 
-/// No unary call beyond the full lists and the reads that the design names.
-fn calls_are_accounted_for(generator: &Generator) {
-    let calls = generator.recorder.log().calls;
-    let counters = generator.pleg.counters();
-    assert_eq!(calls.full_lists, 2 * counters.lists, "two calls a list");
-    assert!(calls.pod_lists <= 2 * counters.pod_reads, "{calls:?}");
-    assert!(calls.statuses <= counters.statuses, "{calls:?}");
-    assert_eq!(counters.missed.total(), 0, "no event was missed");
-    assert_eq!(calls.subscribes, 1, "one stream for the whole time");
+/// STARTED and STOPPED of what was started and removed: how many the runtime sends, and how many
+/// arrived.
+fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
+    let (mut due, mut arrived) = (0, 0);
+    for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
+        for event in [EventType::Started, EventType::Stopped] {
+            due += 1;
+            arrived += u64::from(log.has(id, event));
+        }
+    }
+    (due, arrived)
+}
+
+/// Right after a call has returned, `newer_than` shows its effect.
+async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
+    let kubelet = Kubelet::new(daemon)?;
+    let rounds = number("PLEG_FRESH_ROUNDS", 15)?;
+    for mode in [Mode::Evented, Mode::Polling] {
+        let generator = start(daemon, mode)?;
+        generator.pleg.wait_until_synced().await?;
+        let mut answers = Answers::default();
+        for n in 0..rounds {
+            let pod = kubelet
+                .run_pod(&format!("{mode:?}-{n}").to_lowercase())
+                .await?;
+            let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
+            let mut shows = async |id: &Id, expected: &[ReportedState]| {
+                answers.wait(&generator, &pod, id, expected).await
+            };
+            shows(&id, &[ReportedState::Running]).await?;
+            kubelet.stop(&id).await?;
+            shows(&id, &[ReportedState::Exited]).await?;
+            kubelet.remove(&id).await?;
+            shows(&id, &[]).await?;
+            kubelet.stop_pod(&pod).await?;
+            kubelet.remove_pod(&pod).await?;
+            shows(&pod.sandbox, &[]).await?;
+        }
+        let Answers { mut took, stale } = answers;
+        took.sort_unstable();
+        let (count, median) = (took.len(), took[took.len() / 2]);
+        println!(
+            "{:?} {mode:?}: {count} waits, median {median:?}, {stale} stale",
+            daemon.version
+        );
+        // containerd ≥ 2 now and then lists the state from before a call that has returned; what it
+        // lists then is what a read begun after the call shows.
+        let excused = if daemon.version == Version::V2 {
+            count / 20
+        } else {
+            0
+        };
+        assert!(stale <= excused, "{stale} answers lack the effect");
+        if mode == Mode::Evented {
+            assert!(median < Duration::from_millis(20), "median {median:?}");
+        }
+        generator.pleg.shutdown().await;
+    }
+    Ok(())
+}
+
+/// How long the answers took, and how many did not show the effect of the call.
+#[derive(Default)]
+struct Answers {
+    took: Vec<Duration>,
+    stale: usize,
+}
+
+impl Answers {
+    async fn wait(
+        &mut self,
+        generator: &Generator,
+        pod: &Pod,
+        id: &Id,
+        expected: &[ReportedState],
+    ) -> anyhow::Result<()> {
+        let pleg = &generator.pleg;
+        let asked = pleg.now();
+        let view = pleg.newer_than(&pod.uid, asked, SOON).await?;
+        self.took.push(pleg.now().since(asked));
+        anyhow::ensure!(view.as_of >= Some(asked), "{view:?}, asked {asked:?}");
+        let states = states(&view).into_iter();
+        let shown: Vec<_> = states.filter(|(i, _)| i == id).map(|(_, s)| s).collect();
+        if shown != expected {
+            let listed = listing(&generator.observer).await?.remove(id);
+            println!("{id}: shown {shown:?}, expected {expected:?}, now listed {listed:?}");
+            self.stale += 1;
+        }
+        Ok(())
+    }
 }

@@ -128,7 +128,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     ];
     shell(&facts, install).await?;
     let kubelet = Kubelet::new(daemon)?;
-    let pods = run_pods(&kubelet, 4).await?;
+    let pods = kubelet.run_pods(4).await?;
     let bad = |report: &Value| {
         findings(report).map(|all| all.into_iter().find(|f| f["severity"] != "info").cloned())
     };
@@ -234,7 +234,7 @@ async fn shell(facts: &[(&str, String)], script: &str) -> anyhow::Result<()> {
 async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         let kubelet = Kubelet::new(daemon)?;
-        let pods = run_pods(&kubelet, 80).await?;
+        let pods = kubelet.run_pods(80).await?;
         let log = daemon.dir.join("agent.log");
         let _agent = start_agent(daemon, &log)?;
         let mut hog = Command::new("sh");
@@ -261,16 +261,6 @@ async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::R
         Ok(())
     })
     .await
-}
-
-async fn run_pods(kubelet: &Kubelet, number: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
-    let mut pods = Vec::new();
-    for n in 0..number {
-        let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
-        pods.push((pod, id));
-    }
-    Ok(pods)
 }
 
 /// Stops and starts containers until it fails.
@@ -302,7 +292,7 @@ fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     Ok(command.kill_on_drop(true).spawn()?)
 }
 
-/// What the agent logged above information, but that there is no network plugin.
+/// The records of the agent above information, without the one that there is no network plugin.
 fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log)?;
     let records = text.lines().map(serde_json::from_str);

@@ -87,24 +87,14 @@ async fn start(daemon: &Daemon, logs: &Path) -> anyhow::Result<()> {
         }),
         ..v1::PodSandboxConfig::default()
     };
-    let mut runtime = daemon.runtime()?.runtime_client();
-    let created = runtime
-        .run_pod_sandbox(v1::RunPodSandboxRequest {
-            config: Some(pod.clone()),
-            ..v1::RunPodSandboxRequest::default()
-        })
-        .await?;
-    let created = runtime
-        .create_container(v1::CreateContainerRequest {
-            pod_sandbox_id: created.into_inner().pod_sandbox_id,
-            config: Some(container(daemon, node)),
-            sandbox_config: Some(pod),
-        })
-        .await?;
-    let container_id = created.into_inner().container_id;
-    let request = v1::StartContainerRequest { container_id };
-    runtime.start_container(request).await?;
-    Ok(())
+    let client = daemon.runtime()?.client();
+    let sandbox = client
+        .run_pod_sandbox(pod.clone(), "")
+        .await
+        .into_result()?;
+    let created = client.create_container(&sandbox, container(daemon, node), pod);
+    let id = created.await.into_result()?;
+    Ok(client.start_container(&id).await.into_result()?)
 }
 
 fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerConfig {

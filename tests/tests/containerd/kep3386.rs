@@ -16,28 +16,27 @@ use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives::ended;
 use pleg_tests::wait::{pass_time, until, until_ok};
 
-use crate::{SOON, start, with_daemon};
+use crate::{SOON, on_one_version, start};
 
 on_both_versions! {
     stress: stress();
     recovery: recovery();
-    retries: retries();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_never_end() -> anyhow::Result<()> {
+    on_one_version(Version::V2, retries).await
 }
 
 // On one thread: the recorder of the metrics is a thread's own.
 #[tokio::test]
-async fn missed_on_1_7() -> anyhow::Result<()> {
-    with_daemon(Version::V1_7, missed).await
-}
-
-#[tokio::test]
-async fn missed_on_2() -> anyhow::Result<()> {
-    with_daemon(Version::V2, missed).await
+async fn missed_events_are_counted() -> anyhow::Result<()> {
+    on_one_version(Version::V1_7, missed).await
 }
 
 /// How many containers run to their completion, in one pod, as fast as the runtime starts them. The work of
 /// the runtime grows with the square of it: `just test-long` runs 120.
-const COMPLETIONS: u32 = 60;
+const COMPLETIONS: u32 = 40;
 /// How many are in flight at a time.
 const AT_ONCE: usize = 16;
 /// How long each runs. If containers of a pod exit while containerd 1.7 starts others of it, its shim often hangs for a
@@ -77,27 +76,16 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     generator.check_complete(&kubelet)?;
     let missed = generator.missed();
     assert_eq!(missed, 0, "events were missed: {}", by_kind(&generator));
-    let log = generator.recorder.log();
-    let mut late: Vec<Duration> = log.events.iter().map(|e| e.late).collect();
-    late.sort_unstable();
-    let at = |share: usize| late[(late.len() - 1) * share / 100];
     println!(
-        "{version:?} stress: {completions} completions in {:?}, {} events; stamp to arrival p50 \
-         {:?}, p99 {:?}, longest {:?}; all announced {:?} after the last; pod reads {}, missed \
-         {missed}",
+        "{version:?} stress: {completions} completions in {:?}; all announced {:?} after the last",
         loaded.since(begun),
-        late.len(),
-        at(50),
-        at(99),
-        at(100),
         drained.since(loaded),
-        generator.pleg.counters().pod_reads,
     );
     generator.pleg.shutdown().await;
     Ok(())
 }
 
-/// Whether the runtime itself lists all of these as exited; otherwise an error that names the others.
+/// Checks that the runtime itself lists all of these as exited. The error names the others.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -135,7 +123,6 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
 /// Recovery: while no generator runs, one container completes and one fails. The next generator reports
 /// both, with exit code and reason. Both exit after the first generator has shut down.
 async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
     let pod = kubelet.run_pod("recovery").await?;
@@ -169,9 +156,8 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
         .await?;
     generator.check_announced(&kubelet.objects())?;
     println!(
-        "{version:?} recovery: both exits known {:?} after the start; sources {:?}",
-        synced.since(started),
-        generator.announced.sources()
+        "both exits known {:?} after the start",
+        synced.since(started)
     );
     generator.pleg.shutdown().await;
     Ok(())
@@ -180,7 +166,7 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
 /// How often the daemon is restarted in a row. Upstream stops retrying at the fifth failure.
 const RESTARTS: usize = 7;
 /// The length of the outage. It is longer than the time in which a missing socket is tried every 50 ms.
-const OUTAGE: Duration = Duration::from_secs(20);
+const OUTAGE: Duration = Duration::from_secs(12);
 
 /// How long a missing socket is tried every 50 ms.
 const OFTEN: Duration = Duration::from_secs(5);
@@ -188,14 +174,12 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// After seven daemon restarts and after a long outage, the stream is used again without a restart of the
 /// generator. The pauses between retries grow, and retries never end.
 async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let kubelet = Kubelet::new(daemon)?;
-    restarts(version, daemon, &kubelet).await?;
-    outage(version, daemon, &kubelet).await?;
-    Ok(())
+    restarts(daemon, &kubelet).await?;
+    outage(daemon, &kubelet).await
 }
 
-async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
+async fn restarts(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator
         .wait_until_events_are_used(kubelet, "before")
@@ -213,16 +197,13 @@ async fn restarts(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyho
             .await?;
     }
     generator.check_announced(&kubelet.objects())?;
-    println!(
-        "{version:?} restarts: {RESTARTS}, subscribed again after {:?} at most",
-        back.iter().max(),
-    );
+    println!("subscribed again after {:?} at most", back.iter().max());
     generator.pleg.shutdown().await;
     Ok(())
 }
 
 /// Uses a generator that has not reached its limit of subscribes per minute.
-async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
+async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator
         .wait_until_events_are_used(kubelet, "before-outage")
@@ -245,17 +226,14 @@ async fn outage(version: Version, daemon: &Daemon, kubelet: &Kubelet) -> anyhow:
         "the pauses do not grow: {rare:?} ms"
     );
     daemon.start()?;
-    let up = generator.pleg.now();
     subscribed(&generator).await?;
-    let waited = generator.pleg.now().since(up);
     generator
         .wait_until_events_are_used(kubelet, "after")
         .await?;
     generator.check_announced(&kubelet.objects())?;
     println!(
-        "{version:?} retries: in an outage of {OUTAGE:?} {} tries, the last after pauses of \
-         {rare:?} ms; subscribed {waited:?} after the daemon was back",
-        tries.len(),
+        "{} tries in {OUTAGE:?}, the last after pauses of {rare:?} ms",
+        tries.len()
     );
     generator.pleg.shutdown().await;
     Ok(())
@@ -286,7 +264,6 @@ const LOST: usize = 5;
 
 /// Missed events: none if every event arrives, and otherwise exactly the lost ones.
 async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -303,7 +280,6 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;
-    let received = generator.recorder.log().events.len();
     let (counted, period) = shown(&metrics);
     assert_eq!(counted, 0.0, "no event was lost: {}", by_kind(&generator));
     assert!(
@@ -313,8 +289,6 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     let lost = lose_ends(&generator, &kubelet).await?;
     generator.pleg.relist_now().await?;
     let found = generator.pleg.now();
-    // The next complete list would find no missed event and make the period longer.
-    generator.recorder.hold_lists(true);
     until(SOON, "each lost event is counted", || {
         let counted = shown(&metrics).0;
         async move { (counted >= LOST as f64).then_some(()) }
@@ -333,7 +307,6 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     assert_eq!(stopped, LOST as u64, "{}", by_kind(&generator));
     assert_eq!(period, 1.0, "after missed events the relist period is 1 s");
     let took = generator.pleg.now().since(found);
-    generator.recorder.hold_lists(false);
     generator.check_complete(&kubelet)?;
     for id in &lost {
         use LifecycleType::{ContainerDied, ContainerStarted};
@@ -342,10 +315,7 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
         let description = generator.describe(&lost);
         assert_eq!(both, [true, true], "{id}: {types:?}; {description}");
     }
-    println!(
-        "{version:?} missed: 0 of {received} events without loss; {LOST} lost, {counted} counted \
-         {took:?} after a list found them; relist period then {period} s",
-    );
+    println!("{LOST} lost, counted {took:?} after a list found them");
     generator.pleg.shutdown().await;
     Ok(())
 }

@@ -38,10 +38,8 @@ macro_rules! on_both_versions {
 }
 
 mod agent;
-mod calm;
 mod churn;
 mod doctor;
-mod fresh;
 mod image;
 mod kep3386;
 mod manifests;
@@ -52,7 +50,7 @@ mod static_pods;
 
 use std::time::Duration;
 
-use pleg::core::Mode;
+use pleg::core::{Mode, Settings};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 
@@ -71,8 +69,28 @@ pub(crate) async fn with_daemon(
     daemon.down()
 }
 
+/// Runs a test that does not depend on the version: on this one, and on both if `PLEG_BOTH_VERSIONS` is set.
+pub(crate) async fn on_one_version(
+    version: Version,
+    test: impl AsyncFn(&Daemon) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let both = std::env::var_os("PLEG_BOTH_VERSIONS").is_some();
+    for any in [Version::V1_7, Version::V2] {
+        if both || any == version {
+            with_daemon(any, &test).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Starts a generator on that daemon.
 pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Generator> {
+    let mut settings = Settings::default();
+    settings.mode = mode;
+    start_with(daemon, settings)
+}
+
+pub(crate) fn start_with(daemon: &Daemon, settings: Settings) -> anyhow::Result<Generator> {
     let (builder, recorder) = Generator::builder(daemon.runtime()?);
-    Generator::spawn(builder.mode(mode), recorder, daemon.runtime()?)
+    Generator::spawn(builder.settings(settings), recorder, daemon.runtime()?)
 }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use pleg::core::Mode;
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::static_pods::process::{Settings, StaticPods};
+use pleg_tests::static_pods::process::StaticPods;
 use pleg_tests::wait::until;
 use serde_json::{Value, json};
 
@@ -21,10 +21,9 @@ async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &Daemon| {
         let host = daemon.dir.join("host");
         let _mounted = SharedMount::new(&host)?;
-        let mut settings = Settings::of(daemon, Mode::Evented);
+        let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
         // One manifest writes `empty-dir` for `emptyDir`, which a kubelet ignores.
-        settings.ignore_unknown_fields = true;
-        let mut kubelet = StaticPods::new(settings)?;
+        kubelet.ignore_unknown_fields = true;
         kubelet.start().await?;
         let real = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -51,7 +50,7 @@ async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
 
 /// Runs the only pod of the node until all of its containers run, and ends it.
 async fn run(kubelet: &StaticPods, manifest: &Value) -> anyhow::Result<()> {
-    let file = kubelet.settings.manifests().join("pod.yaml");
+    let file = kubelet.manifests.join("pod.yaml");
     std::fs::write(&file, manifest.to_string())?;
     let running = until(SOON, "its containers run", || async {
         let pods = pods(kubelet).await.ok()?;

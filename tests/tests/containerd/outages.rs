@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use pleg::core::{Health, Kind, Mode, ReportedState};
+use pleg::core::{Health, Id, Kind, Mode, ReportedState};
 use pleg_tests::check::{listing, unannounced};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
@@ -21,6 +21,8 @@ use crate::start;
 
 /// The limit until the cache equals the list and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
+/// For how long the daemon is halted.
+const FROZEN: Duration = Duration::from_secs(15);
 
 on_both_versions! {
     kill_is_survived: killed();
@@ -30,14 +32,10 @@ on_both_versions! {
 
 /// kill -9 and restart of the daemon while containers exit and pods are made.
 async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
-    let pods = populate(&kubelet, 12).await?;
-    let mut churn = JoinSet::new();
-    for (n, pod) in pods.iter().cloned().enumerate() {
-        churn.spawn(crashes(kubelet.clone(), pod, n));
-    }
+    let pods = kubelet.run_pods(12).await?;
+    let churn = crashes(&kubelet, &pods, "job");
     let mut lives: JoinSet<anyhow::Result<()>> = JoinSet::new();
     for n in 0..4 {
         let kubelet = kubelet.clone();
@@ -50,114 +48,80 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
     pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();
-    while let Some(done) = churn.join_next().await {
-        done?;
-    }
-    while let Some(done) = lives.join_next().await {
-        done??;
-    }
-    generator.wait_until_cache_equals_list(SETTLED).await?;
-    events_are_used_again(&mut generator, &kubelet, "after-kill").await?;
+    churn.join_all().await;
+    lives
+        .join_all()
+        .await
+        .into_iter()
+        .collect::<anyhow::Result<()>>()?;
+    settled(&mut generator, &kubelet).await?;
     println!(
-        "{version:?}: settled {:?} after the restart; sources {:?}; {} streams",
-        generator.pleg.now().since(back),
-        generator.announced.sources(),
-        generator.recorder.log().calls.subscribes
+        "settled {:?} after the restart",
+        generator.pleg.now().since(back)
     );
-    finish(generator, &kubelet, version).await
+    finish(generator, &kubelet, daemon.version).await
 }
 
-/// SIGSTOP of the daemon for 30 s, while containers exit.
+/// SIGSTOP of the daemon, while containers exit.
 async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
-    let pods = populate(&kubelet, 8).await?;
-    let mut churn = JoinSet::new();
-    for (n, pod) in pods.iter().cloned().enumerate() {
-        churn.spawn(crashes(kubelet.clone(), pod, n));
-    }
+    let pods = kubelet.run_pods(8).await?;
+    let churn = crashes(&kubelet, &pods, "job");
     pass_time(Duration::from_millis(200)).await;
-    daemon.freeze()?;
+    daemon.signal("SIGSTOP")?;
     let frozen = generator.pleg.now();
     let health = generator.pleg.health();
-    pass_time(Duration::from_secs(30)).await;
+    pass_time(FROZEN).await;
     // Health reports a frozen runtime, and the node stays ready for three minutes.
     let degraded = health.degraded();
-    daemon.unfreeze()?;
-    assert!(health.ready().is_ok(), "the node is unready after 30 s");
+    daemon.signal("SIGCONT")?;
+    assert!(
+        health.ready().is_ok(),
+        "the node is unready after {FROZEN:?}"
+    );
     let list_hangs = |h: &Health| h.list_in_flight.is_some() || h.list_error.is_some();
     assert!(
         !degraded.is_empty() || !list_hangs(&health.current()),
         "health reports a hanging list"
     );
-    while let Some(done) = churn.join_next().await {
-        done?;
-    }
-    generator.wait_until_cache_equals_list(SETTLED).await?;
-    events_are_used_again(&mut generator, &kubelet, "after-halt").await?;
+    churn.join_all().await;
+    settled(&mut generator, &kubelet).await?;
     println!(
-        "{version:?}: degraded while frozen {degraded:?}; settled {:?} after it was frozen; \
-         sources {:?}",
-        generator.pleg.now().since(frozen),
-        generator.announced.sources()
+        "{degraded:?}; settled {:?} after it was frozen",
+        generator.pleg.now().since(frozen)
     );
-    finish(generator, &kubelet, version).await
+    finish(generator, &kubelet, daemon.version).await
 }
 
 /// The generator restarts during a churn, twice.
 async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
-    let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
-    let pods = populate(&kubelet, 8).await?;
+    let pods = kubelet.run_pods(8).await?;
     for round in 0..2 {
-        let mut churn = JoinSet::new();
-        for (n, pod) in pods.iter().cloned().enumerate() {
-            churn.spawn(crashes_named(
-                kubelet.clone(),
-                pod,
-                n,
-                format!("job-{round}"),
-            ));
-        }
+        let churn = crashes(&kubelet, &pods, &format!("job-{round}"));
         pass_time(Duration::from_millis(300)).await;
         generator.pleg.shutdown().await;
         generator.check_announced(&kubelet.objects())?;
         generator = start(daemon, Mode::Evented)?;
-        while let Some(done) = churn.join_next().await {
-            done?;
-        }
+        churn.join_all().await;
     }
-    generator.wait_until_cache_equals_list(SETTLED).await?;
-    events_are_used_again(&mut generator, &kubelet, "after-restart").await?;
-    println!(
-        "{version:?}: sources after restarts of the generator {:?}",
-        generator.announced.sources()
-    );
-    finish(generator, &kubelet, version).await
+    settled(&mut generator, &kubelet).await?;
+    finish(generator, &kubelet, daemon.version).await
 }
 
-/// Runs pods with one container each.
-async fn populate(kubelet: &Kubelet, count: usize) -> anyhow::Result<Vec<Pod>> {
-    let mut pods = Vec::new();
-    for n in 0..count {
-        let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-        kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
-        pods.push(pod);
-    }
-    Ok(pods)
-}
-
-/// Runs containers that crash one after the other. Calls fail while the daemon is down, and are not
+/// Runs containers that crash one after the other in each pod. Calls fail while the daemon is down, and are not
 /// repeated.
-async fn crashes(kubelet: Kubelet, pod: Pod, n: usize) {
-    crashes_named(kubelet, pod, n, "job".to_owned()).await;
+fn crashes(kubelet: &Kubelet, pods: &[(Pod, Id)], name: &str) -> JoinSet<()> {
+    let pods = pods.iter().cloned().zip(0..);
+    let crashes = pods.map(|((pod, _), n)| crash(kubelet.clone(), pod, n, name.to_owned()));
+    crashes.collect()
 }
 
-async fn crashes_named(kubelet: Kubelet, pod: Pod, n: usize, name: String) {
+async fn crash(kubelet: Kubelet, pod: Pod, n: i32, name: String) {
     for attempt in 0..3_u32 {
-        let code = i32::try_from(n).unwrap_or(0) * 10 + i32::try_from(attempt).unwrap_or(0) + 1;
+        let code = n * 10 + attempt.cast_signed() + 1;
         let life = Life::Exit {
             code,
             after_ms: 400 * u64::from(attempt),
@@ -209,14 +173,13 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until the stream is confirmed and its events are used.
-async fn events_are_used_again(
-    generator: &mut Generator,
-    kubelet: &Kubelet,
-    pod: &str,
-) -> anyhow::Result<()> {
+/// Waits until the cache equals the list, the stream is confirmed and its events are used.
+async fn settled(generator: &mut Generator, kubelet: &Kubelet) -> anyhow::Result<()> {
+    generator.wait_until_cache_equals_list(SETTLED).await?;
     generator.wait_until_confirmed(SETTLED).await?;
-    generator.wait_until_events_are_used(kubelet, pod).await
+    generator
+        .wait_until_events_are_used(kubelet, "afterwards")
+        .await
 }
 
 /// Checks all that was announced, and shuts the generator down.
@@ -245,7 +208,6 @@ async fn finish(
     let listed = listing(&generator.observer).await?;
     let unannounced_states = unannounced(&listed, &objects, &generator.announced);
     assert!(unannounced_states.is_empty(), "{unannounced_states:#?}");
-    generator.report(&format!("{version:?} in the end"));
     generator.pleg.shutdown().await;
     Ok(())
 }

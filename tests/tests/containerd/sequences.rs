@@ -1,5 +1,5 @@
-//! The simulator and the node model compared with real runtimes: one script on each of them and on a daemon of
-//! the same version, and the events that each sends.
+//! The simulator, which acts by the node model, compared with real runtimes: one script on it and on a daemon of
+//! the same version, and the events that both send.
 //!
 //! Ids are replaced by names. Compared are the type and the subject of every event, whether it has a
 //! sandbox status and in which state, and the state, exit code and reason of every container that it
@@ -7,7 +7,6 @@
 //! undefined: events of several exits that one call causes come from different goroutines. The events
 //! of such a step are compared as a set, and of their statuses only the state of the subject.
 
-mod model;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -17,7 +16,6 @@ use std::path::Path;
 use anyhow::ensure;
 use pleg_cri::Endpoint;
 use pleg_cri::v1;
-use pleg_node_model::Profile;
 use pleg_sim::{Mode, Sim};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life};
@@ -25,7 +23,7 @@ use pleg_tests::kubelet::{Kubelet, Life};
 use crate::with_daemon;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulator_and_model_send_the_events_of_1_7() -> anyhow::Result<()> {
+async fn simulator_sends_the_events_of_1_7() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, async |daemon: &_| {
         compare_events(daemon, Mode::Containerd17).await
     })
@@ -33,7 +31,7 @@ async fn simulator_and_model_send_the_events_of_1_7() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulator_and_model_send_the_events_of_2() -> anyhow::Result<()> {
+async fn simulator_sends_the_events_of_2() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         compare_events(daemon, Mode::Containerd2).await
     })
@@ -69,21 +67,10 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
     let simulated = wire::play(&endpoint, kubelet, kill).await?;
     sim.shutdown().await;
 
-    let modelled = model::play(Profile::containerd(&answer.runtime_version))?;
-    for (who, others) in [("simulator", simulated), ("node model", modelled)] {
-        for ((step, real), other) in SCRIPT.iter().zip(&real).zip(&others) {
-            let version = &answer.runtime_version;
-            assert_eq!(real, other, "{:?} on {version} and on the {who}", step.act);
-        }
-        assert_eq!((real.len(), others.len()), (SCRIPT.len(), SCRIPT.len()));
+    for ((step, real), other) in SCRIPT.iter().zip(&real).zip(&simulated) {
+        assert_eq!(real, other, "{:?} on {}", step.act, answer.runtime_version);
     }
-    let events: usize = real.iter().map(Vec::len).sum();
-    println!(
-        "{} {}: {events} events of {} steps are equal",
-        answer.runtime_name,
-        answer.runtime_version,
-        real.len()
-    );
+    assert_eq!((real.len(), simulated.len()), (SCRIPT.len(), SCRIPT.len()));
     Ok(())
 }
 

@@ -1,78 +1,42 @@
 //! A generator and a client of the same CRI runtime.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::cri::{ConfigError, CriConfig, CriRuntime, v1};
+use pleg::cri::{ConfigError, CriConfig, CriRuntime};
 use pleg::{ConnectError, ContainerState, Pleg};
 use pleg_sim::{Mode, Sim};
+use pleg_tests::kubelet::Life;
 
-const UID: &str = "uid-1";
-
-fn sandbox() -> v1::PodSandboxConfig {
-    v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "pod".into(),
-            uid: UID.into(),
-            namespace: "default".into(),
-            attempt: 0,
-        }),
-        labels: [("io.kubernetes.pod.uid".into(), UID.into())].into(),
-        ..Default::default()
-    }
-}
-
-fn container() -> v1::ContainerConfig {
-    v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: "app".into(),
-            attempt: 0,
-        }),
-        labels: sandbox().labels,
-        ..Default::default()
-    }
-}
-
-/// A client of that simulated runtime, without a socket.
-#[allow(clippy::unwrap_used, reason = "a test")]
-fn in_process(sim: &Arc<Sim>) -> CriRuntime {
-    let serving = sim.clone();
-    let connect = move || {
-        let (near, far) = tokio::io::duplex(64 << 10);
-        serving.serve_stream(far);
-        std::future::ready(Ok(near))
-    };
-    let config = CriConfig::new("/in/this/process".parse().unwrap());
-    CriRuntime::with_connector(config, connect).unwrap()
-}
+use crate::node::Node;
 
 #[tokio::test]
 async fn view_newer_than_a_write_shows_it() {
-    let sim = Arc::new(Sim::builder().seed(7).build());
-    let (builder, client) = Pleg::connect_with(in_process(&sim));
+    let node = Node::up();
+    let (builder, client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
 
-    let sandbox_id = client.run_pod_sandbox(sandbox(), "").await.result.unwrap();
-    let created = client.create_container(&sandbox_id, container(), sandbox());
-    let id = created.await.result.unwrap();
+    let kubelet = node.kubelet().unwrap();
+    let pod = kubelet.run_pod("pod").await.unwrap();
+    let id = kubelet.create(&pod, "app", 0, Life::UntilStopped);
+    let id = id.await.unwrap();
     let started = client.start_container(&id).await;
     started.result.unwrap();
 
     let within = Duration::from_secs(20);
-    let uid = UID.into();
-    let view = pleg.newer_than(&uid, started.ended, within).await.unwrap();
+    let view = pleg.newer_than(&pod.uid, started.ended, within).await;
+    let view = view.unwrap();
     let container = view.status.containers.first().unwrap();
     assert_eq!(container.id, id);
     assert_eq!(container.state, ContainerState::Running);
     pleg.shutdown().await;
-    sim.shutdown().await;
+    node.sim.shutdown().await;
 }
 
 #[tokio::test]
 async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
-    let sim = Sim::builder().mode(Mode::Crio).runtime_version("1.31.0");
-    let sim = Arc::new(sim.build());
-    let pleg = Pleg::connect_with(in_process(&sim)).0.spawn().unwrap();
+    let node = Node::of(Sim::builder().mode(Mode::Crio).runtime_version("1.31.0"));
+    let (builder, _client) = Pleg::connect_with(node.observer_client().unwrap());
+    let pleg = builder.spawn().unwrap();
     let mut health = pleg.health();
     while health.current().stream.declined().is_none() {
         assert!(health.changed().await);
@@ -80,7 +44,7 @@ async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
     let why = "cri-o 1.31.0 may crash when a client ends its event stream";
     assert_eq!(health.current().stream.declined(), Some(why));
     pleg.shutdown().await;
-    sim.shutdown().await;
+    node.sim.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]

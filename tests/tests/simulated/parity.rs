@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use pleg::core::{LifecycleType, Mode};
+use pleg::core::{LifecycleType, Settings};
 use pleg::{Delivery, Fifo};
 use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
 
-use crate::{Node, SOON, settings};
+use crate::node::{Node, SECOND};
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
-    let node = Node::up()?;
-    let (mut builder, recorder) = node.builder(settings(Mode::Evented))?;
+    let node = Node::up();
+    let (mut builder, recorder) = node.builder(Settings::default())?;
     let (mut fifo, mut beside) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
@@ -21,7 +21,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let pod = kubelet.run_pod("created").await?;
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     let what = LifecycleType::ContainerChanged;
-    generator.wait_until_announced(SOON, what, &[id]).await?;
+    generator.wait_until_announced(SECOND, what, &[id]).await?;
     generator
         .drain_during(lives::churn(&kubelet, 20, 8, Duration::ZERO))
         .await?;
@@ -29,6 +29,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
         .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
     generator.check_complete(&kubelet)?;
+    generator.check_calls().await?;
     generator.pleg.shutdown().await;
 
     let mut events = Vec::new();
@@ -55,7 +56,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
     assert_eq!(ends(LifecycleType::ContainerDied), 80);
     assert_eq!(ends(LifecycleType::ContainerRemoved), 80);
-    node.down().await;
+    node.end(generator).await;
     Ok(())
 }
 

@@ -224,6 +224,7 @@ async fn message_above_limit_is_too_large_and_connection_stays_open() {
         fake.lock().stream = stream;
         let error = containers(&limited).await.unwrap_err();
         assert_eq!(failure(&error), ("ListContainers", CallErrorKind::TooLarge));
+        assert!(error.to_string().contains("1048576"), "no limit: {error}");
         limited.version().await.unwrap();
     }
     assert_eq!(

@@ -8,7 +8,7 @@ use pleg::core::Id;
 use pleg_cri::v1::runtime_service_client::RuntimeServiceClient;
 use pleg_cri::v1::{self, ContainerEventType as Kind};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
-use pleg_tests::kubelet::{Kubelet, Pod};
+use pleg_tests::kubelet::{Kubelet, Pod, process_of};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
@@ -211,12 +211,8 @@ impl Player {
         let mut client = self.client.clone();
         let call = client.pod_sandbox_status(request);
         let answer = tokio::time::timeout(Duration::from_secs(10), call).await??;
-        let info = answer.into_inner().info;
-        let info = info.get("info").context("no verbose info")?;
-        let (_, pid) = info.split_once("\"pid\":").context("no pid")?;
-        let digits = pid.trim_start().chars().take_while(char::is_ascii_digit);
-        let pid: String = digits.collect();
-        ensure!(pid.parse::<u32>()? > 1, "no pid of a program: {pid}");
-        Ok(pid)
+        let pid = process_of(&answer.into_inner().info).context("no verbose info")?;
+        ensure!(pid > 1, "no pid of a program: {pid}");
+        Ok(pid.to_string())
     }
 }

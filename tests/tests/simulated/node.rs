@@ -5,30 +5,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::Builder;
-use pleg::core::{Mode, Settings, WallTime};
+use pleg::core::{Settings, StreamState, WallTime};
 use pleg::runtime::clock::Clock;
+use pleg::{Builder, Pleg};
 use pleg_cri::{CriConfig, CriRuntime};
-use pleg_sim::Sim;
-use pleg_tests::faulty_pipe::FaultyPipe;
+use pleg_sim::{Sim, SimBuilder};
 use pleg_tests::generator::Generator;
-use pleg_tests::kubelet::{Kubelet, Life, Pod};
+use pleg_tests::kubelet::Kubelet;
 use pleg_tests::recording::{Recorder, RecordingRuntime};
-use pleg_tests::split::SplitRuntime;
 
-use crate::call_faults::CallFaults;
+use crate::pipe::FaultyPipe;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The runtime as the generator of these tests sees it.
-pub(crate) type TestRuntime = RecordingRuntime<SplitRuntime<CriRuntime, CriRuntime>>;
-
 /// A simulated runtime and the pipes to it.
-pub(crate) struct InProcess {
+pub(crate) struct Node {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) faults: Arc<CallFaults>,
     /// Carries lists and statuses.
     pub(crate) calls: FaultyPipe,
     /// Carries the event stream.
@@ -39,26 +33,26 @@ pub(crate) struct InProcess {
 }
 
 /// A client over that pipe.
-pub(crate) fn client(pipe: &FaultyPipe) -> anyhow::Result<CriRuntime> {
+fn client(pipe: &FaultyPipe) -> anyhow::Result<CriRuntime> {
     let pipe = pipe.clone();
     let config = CriConfig::new("unix:///in/this/process".parse()?);
     let connect = move || std::future::ready(pipe.connect());
     Ok(CriRuntime::with_connector(config, connect)?)
 }
 
-impl InProcess {
+impl Node {
     pub(crate) fn up() -> Self {
         Self::with(pleg_sim::Mode::default(), 11)
     }
 
     pub(crate) fn with(mode: pleg_sim::Mode, seed: u64) -> Self {
+        Self::of(Sim::builder().mode(mode).seed(seed))
+    }
+
+    pub(crate) fn of(sim: SimBuilder) -> Self {
         let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
-        let faults = Arc::new(CallFaults::default());
-        let sim = Sim::builder()
-            .mode(mode)
-            .seed(seed)
+        let sim = sim
             .wall_clock(Arc::new(move || clock.wall().as_nanos()))
-            .faults(faults.clone())
             .build();
         let sim = Arc::new(sim);
         let pipe = || {
@@ -70,9 +64,14 @@ impl InProcess {
             events: pipe(),
             good: pipe(),
             sim,
-            faults,
             clock,
         }
+    }
+
+    /// Sets a fault of the simulated runtime.
+    pub(crate) fn set(&self, knob: &str) {
+        let set = self.sim.set_knob(knob);
+        assert!(set.is_ok(), "{knob}: {set:?}");
     }
 
     pub(crate) fn observer_client(&self) -> anyhow::Result<CriRuntime> {
@@ -80,35 +79,33 @@ impl InProcess {
     }
 
     pub(crate) fn kubelet(&self) -> anyhow::Result<Kubelet> {
-        let client = self.observer_client()?.runtime_client();
-        Ok(Kubelet::over(client, "app:1", "", Path::new("/nowhere")))
+        let client = self.observer_client()?;
+        Ok(Kubelet::over(&client, "app:1", "", Path::new("/nowhere")))
     }
 
     /// A generator that is not started.
     pub(crate) fn builder(
         &self,
         settings: Settings,
-    ) -> anyhow::Result<(Builder<TestRuntime>, Recorder)> {
-        let split = SplitRuntime {
-            calls: client(&self.calls)?,
-            events: client(&self.events)?,
-        };
-        let (builder, recorder) = Generator::builder(split);
+    ) -> anyhow::Result<(Builder<RecordingRuntime<CriRuntime>>, Recorder)> {
+        let (runtime, recorder) = RecordingRuntime::new(client(&self.calls)?);
+        let builder = Pleg::builder(runtime.with_events(client(&self.events)?));
         Ok((builder.settings(settings).clock(self.clock), recorder))
-    }
-
-    /// A generator that has just been started.
-    pub(crate) fn spawn(&self, settings: Settings) -> anyhow::Result<Generator> {
-        let (builder, recorder) = self.builder(settings)?;
-        Generator::spawn(builder, recorder, self.observer_client()?)
     }
 
     /// A generator that has synced, and whose stream, if it has one, is confirmed.
     pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
-        let evented = settings.mode != Mode::Polling;
-        let generator = self.spawn(settings)?;
+        self.spawn(self.builder(settings)?).await
+    }
+
+    /// The same of a builder.
+    pub(crate) async fn spawn(
+        &self,
+        (builder, recorder): (Builder<RecordingRuntime<CriRuntime>>, Recorder),
+    ) -> anyhow::Result<Generator> {
+        let generator = Generator::spawn(builder, recorder, self.observer_client()?)?;
         generator.pleg.wait_until_synced().await?;
-        if evented {
+        if generator.health().stream != StreamState::Off {
             self.until(5 * SECOND, "the stream is confirmed", || {
                 generator.is_confirmed()
             })
@@ -122,7 +119,7 @@ impl InProcess {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }
 
-    /// Waits until the condition holds. Returns how long that took, to the millisecond.
+    /// Waits until the condition holds. Returns how long that took, to a hundredth of it.
     pub(crate) async fn until(
         &self,
         within: Duration,
@@ -130,27 +127,15 @@ impl InProcess {
         mut condition: impl FnMut() -> bool,
     ) -> anyhow::Result<Duration> {
         let began = self.clock.now();
-        while !condition() {
+        loop {
             let waited = self.clock.now().since(began);
-            anyhow::ensure!(waited <= within, "not within {within:?}: {what}");
-            self.pass(MS).await;
+            if condition() {
+                return Ok(waited);
+            }
+            let left = within.saturating_sub(waited);
+            anyhow::ensure!(!left.is_zero(), "not within {within:?}: {what}");
+            self.pass(left.min(MS.max(waited / 100))).await;
         }
-        Ok(self.clock.now().since(began))
-    }
-
-    /// Pods with one container each that runs.
-    pub(crate) async fn run_pods(
-        &self,
-        kubelet: &Kubelet,
-        pods: usize,
-    ) -> anyhow::Result<Vec<Pod>> {
-        let mut all = Vec::new();
-        for n in 0..pods {
-            let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
-            kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
-            all.push(pod);
-        }
-        Ok(all)
     }
 
     /// Compares the cache and what was announced with what was done, and ends.

@@ -14,7 +14,7 @@ const PIPE: usize = 208 << 10;
 
 /// How a connection breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
+pub(crate) enum Break {
     /// Reset: reads and writes fail.
     Reset,
     /// It ends, as if the server had closed it.
@@ -24,8 +24,8 @@ pub enum Break {
 }
 
 /// What happens to new connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accepting {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Accepting {
     /// They are served.
     #[default]
     Served,
@@ -35,13 +35,17 @@ pub enum Accepting {
     Dropped,
     /// They are accepted, and nothing is sent.
     Silent,
+    /// They are served, and reset after so many bytes.
+    Cut(u64),
+    /// They are served by this function.
+    By(fn(DuplexStream)),
 }
 
 type Accept = Arc<dyn Fn(DuplexStream) + Send + Sync>;
 
 /// The connections from one client to one server. Clones share their state.
 #[derive(Clone)]
-pub struct FaultyPipe {
+pub(crate) struct FaultyPipe {
     accept: Accept,
     shared: Arc<Mutex<Shared>>,
 }
@@ -56,7 +60,7 @@ struct Shared {
 /// One connection.
 #[derive(Debug)]
 struct State {
-    /// `None` once it is broken: then the server's end is dropped, too.
+    /// `None` once it is broken: then the server's end is dropped.
     io: Option<DuplexStream>,
     /// The server's end of a connection that is not served.
     unserved: Option<DuplexStream>,
@@ -68,7 +72,7 @@ struct State {
 
 impl FaultyPipe {
     /// Connections to a server that takes them with `accept`.
-    pub fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
         Self {
             accept: Arc::new(accept),
             shared: Arc::default(),
@@ -76,25 +80,27 @@ impl FaultyPipe {
     }
 
     /// A new connection.
-    ///
-    /// # Errors
-    /// If connections are refused.
-    pub fn connect(&self) -> io::Result<PipeEnd> {
+    pub(crate) fn connect(&self) -> io::Result<PipeEnd> {
         let (near, far) = tokio::io::duplex(PIPE);
         let mut shared = lock(&self.shared);
         shared.dials += 1;
-        let mut unserved = None;
+        let (mut unserved, mut fault) = (None, None);
         match shared.accepting {
             Accepting::Served => (self.accept)(far),
             Accepting::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
             Accepting::Dropped => drop(far),
             Accepting::Silent => unserved = Some(far),
+            Accepting::Cut(bytes) => {
+                fault = Some((bytes, Break::Reset));
+                (self.accept)(far);
+            }
+            Accepting::By(serve) => serve(far),
         }
         let state = Arc::new(Mutex::new(State {
             io: Some(near),
             unserved,
             carried: 0,
-            fault: None,
+            fault,
             wakers: Vec::new(),
         }));
         shared.latest = Some(state.clone());
@@ -102,22 +108,22 @@ impl FaultyPipe {
     }
 
     /// Sets what happens to new connections.
-    pub fn set_accepting(&self, accepting: Accepting) {
+    pub(crate) fn set_accepting(&self, accepting: Accepting) {
         lock(&self.shared).accepting = accepting;
     }
 
     /// The number of attempts to connect.
-    pub fn dials(&self) -> u64 {
+    pub(crate) fn dials(&self) -> u64 {
         lock(&self.shared).dials
     }
 
     /// The number of bytes that the client has read from the latest connection.
-    pub fn carried(&self) -> u64 {
+    pub(crate) fn carried(&self) -> u64 {
         self.latest(|connection| connection.carried).unwrap_or(0)
     }
 
     /// Breaks the latest connection after that many more bytes.
-    pub fn break_after(&self, bytes: u64, how: Break) {
+    pub(crate) fn break_after(&self, bytes: u64, how: Break) {
         self.latest(|connection| {
             connection.fault = Some((connection.carried + bytes, how));
             connection.wake();
@@ -125,12 +131,12 @@ impl FaultyPipe {
     }
 
     /// Breaks the latest connection now.
-    pub fn break_now(&self, how: Break) {
+    pub(crate) fn break_now(&self, how: Break) {
         self.break_after(0, how);
     }
 
     /// Resumes a stalled connection.
-    pub fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.latest(|connection| {
             connection.fault = None;
             connection.wake();
@@ -151,7 +157,7 @@ impl fmt::Debug for FaultyPipe {
 
 /// The client's end of a connection.
 #[derive(Debug)]
-pub struct PipeEnd(Arc<Mutex<State>>);
+pub(crate) struct PipeEnd(Arc<Mutex<State>>);
 
 impl State {
     fn wake(&mut self) {
@@ -164,7 +170,7 @@ impl State {
         }
     }
 
-    /// How it has broken, if it has. Unless it is stalled, the server's end is dropped.
+    /// The kind of break, if it is broken. Unless it is stalled, the server's end is dropped.
     fn broken(&mut self) -> Option<Break> {
         let (at, how) = self.fault?;
         if self.carried < at {

@@ -1,0 +1,438 @@
+//! One scenario with each fault of the connections, of the server and of its calls.
+//!
+//! While a fault lasts, containers exit one after the other and pod workers keep asking. Health reports the fault within 3 s;
+//! the node is ready as invariant 12 defines; an exit is announced as soon as an event or a list can show it; nothing is
+//! removed; connection attempts and calls stay within the bounds of the defaults. Afterwards every exit is announced with its
+//! code, and the stream is used again.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use futures::future::join_all;
+use h2::Reason;
+use pleg::core::{NotReady, Settings};
+use pleg::{Pleg, PodUid};
+use pleg_tests::check::cached;
+use pleg_tests::generator::Generator;
+use pleg_tests::kubelet::Life;
+use pleg_tests::recording::Calls;
+use tokio::io::DuplexStream;
+use tokio::task::JoinSet;
+
+use crate::node::{MINUTE, MS, Node, SECOND};
+use crate::pipe::{Accepting, Break};
+
+/// Invariant 12: after so long without a complete list the node is not ready.
+const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
+/// Health reports a fault this soon after its first sign. The check may come a millisecond later.
+const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
+/// How often each pod worker asks.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const PODS: i32 = 6;
+
+/// Subscribes within a minute.
+const FEW: RangeInclusive<u64> = 5..=10;
+/// Subscribes while dials fail: one at once, every 50 ms for 5 s, then after 100 ms, doubling: 8 or 9 more until 60 s, or
+/// a few more by jitter.
+const MANY: RangeInclusive<u64> = 100..=113;
+
+/// A fault, and what is expected.
+struct Fault {
+    name: &'static str,
+    begin: fn(&Node),
+    end: fn(&Node),
+    lasts: Duration,
+    /// Health reports one of these reasons all the time.
+    reported: &'static [&'static str],
+    /// Whether lists and reads of pods succeed.
+    reads: bool,
+    /// Whether the stream delivers events.
+    events: bool,
+    /// The number of subscribes in the first minute. No later minute has more than 10.
+    subscribes: RangeInclusive<u64>,
+    /// The greatest number of connections for calls, if there may not be one per call.
+    dials: u64,
+    /// Whether each call fails at once.
+    fails_at_once: bool,
+    /// From the end of the fault until nothing is degraded.
+    recovered_within: Duration,
+}
+
+/// The stream fails, and calls succeed.
+const STREAM: Fault = Fault {
+    name: "",
+    begin: |_| {},
+    end: serve,
+    lasts: MINUTE,
+    reported: &["stream_down"],
+    reads: true,
+    events: false,
+    subscribes: FEW,
+    dials: 0,
+    fails_at_once: false,
+    recovered_within: Duration::from_secs(62),
+};
+
+/// Calls fail or hang, and the stream delivers events.
+const CALLS: Fault = Fault {
+    reported: &["list_failed"],
+    reads: false,
+    events: true,
+    subscribes: 0..=0,
+    dials: u64::MAX,
+    ..STREAM
+};
+
+/// Nothing works.
+const BOTH: Fault = Fault {
+    reported: &["list_failed", "list_slow"],
+    events: false,
+    subscribes: MANY,
+    fails_at_once: true,
+    ..CALLS
+};
+
+const FAULTS: &[Fault] = &[
+    Fault {
+        name: "connections are refused",
+        begin: |node| replace_both(node, Accepting::Refused),
+        ..BOTH
+    },
+    Fault {
+        name: "connections are dropped after they are accepted",
+        begin: |node| replace_both(node, Accepting::Dropped),
+        ..BOTH
+    },
+    Fault {
+        name: "a server accepts connections and sends nothing",
+        begin: |node| replace_both(node, Accepting::Silent),
+        end: |node| {
+            serve(node);
+            node.events.break_now(Break::End);
+            node.calls.break_now(Break::End);
+        },
+        lasts: MINUTE.saturating_mul(5),
+        subscribes: 0..=10,
+        dials: 12,
+        fails_at_once: false,
+        ..BOTH
+    },
+    Fault {
+        name: "calls are answered with GOAWAY",
+        begin: |node| replace(&node.calls, Accepting::By(too_many_calls)),
+        fails_at_once: true,
+        end: |node| node.calls.set_accepting(Accepting::Served),
+        ..CALLS
+    },
+    Fault {
+        name: "lists hang",
+        begin: |node| node.set("stream_pod_sandboxes.hang=on"),
+        end: |node| node.set("stream_pod_sandboxes.hang=off"),
+        lasts: Duration::from_secs(200),
+        reported: &["list_slow", "list_failed"],
+        dials: 0,
+        // The deadline of a list has grown to 2 min.
+        recovered_within: Duration::from_secs(122),
+        ..CALLS
+    },
+    Fault {
+        name: "a list stalls in the middle of a message",
+        begin: |node| node.calls.break_after(100, Break::Stall),
+        end: |node| node.calls.resume(),
+        lasts: Duration::from_secs(94),
+        reported: &["list_slow", "list_failed"],
+        dials: 0,
+        ..CALLS
+    },
+    Fault {
+        name: "the connection of calls is dead until it is cut",
+        begin: |node| node.calls.break_now(Break::Stall),
+        end: |node| node.calls.break_now(Break::Reset),
+        lasts: MINUTE.saturating_mul(6),
+        reported: &["list_slow", "list_failed"],
+        dials: 0,
+        recovered_within: Duration::from_secs(2),
+        ..CALLS
+    },
+    Fault {
+        name: "connections for the stream are refused",
+        begin: |node| replace(&node.events, Accepting::Refused),
+        lasts: MINUTE.saturating_mul(4),
+        subscribes: MANY,
+        ..STREAM
+    },
+    Fault {
+        name: "subscribes fail",
+        begin: |node| {
+            node.set("get_container_events.fail=unavailable");
+            node.events.break_now(Break::Reset);
+        },
+        end: |node| node.set("get_container_events.fail=off"),
+        lasts: MINUTE.saturating_mul(5),
+        ..STREAM
+    },
+    Fault {
+        name: "streams end as soon as they are subscribed",
+        begin: |node| {
+            node.set("stream.end_after=0");
+            node.events.break_now(Break::End);
+        },
+        end: |node| node.set("stream.end_after=off"),
+        lasts: MINUTE.saturating_mul(5),
+        // A runtime whose events are turned off does the same. It is asked once a minute.
+        subscribes: 1..=2,
+        ..STREAM
+    },
+    Fault {
+        name: "streams are cut as soon as they are subscribed",
+        begin: |node| replace(&node.events, Accepting::Cut(20)),
+        lasts: MINUTE.saturating_mul(5),
+        ..STREAM
+    },
+    Fault {
+        name: "subscribes are answered with GOAWAY: enhance your calm",
+        begin: |node| replace(&node.events, Accepting::By(too_many_calls)),
+        ..STREAM
+    },
+    Fault {
+        name: "subscribes are answered with GOAWAY: internal error",
+        begin: |node| replace(&node.events, Accepting::By(internal_error)),
+        ..STREAM
+    },
+];
+
+fn replace(pipe: &crate::pipe::FaultyPipe, by: Accepting) {
+    pipe.set_accepting(by);
+    pipe.break_now(Break::Reset);
+}
+
+fn replace_both(node: &Node, by: Accepting) {
+    replace(&node.events, by);
+    replace(&node.calls, by);
+}
+
+fn serve(node: &Node) {
+    node.events.set_accepting(Accepting::Served);
+    node.calls.set_accepting(Accepting::Served);
+}
+
+fn too_many_calls(io: DuplexStream) {
+    tokio::spawn(go_away(io, Reason::ENHANCE_YOUR_CALM));
+}
+
+fn internal_error(io: DuplexStream) {
+    tokio::spawn(go_away(io, Reason::INTERNAL_ERROR));
+}
+
+/// A server that takes a call and answers with GOAWAY.
+async fn go_away(io: DuplexStream, why: Reason) {
+    let Ok(mut connection) = h2::server::handshake(io).await else {
+        return;
+    };
+    if let Some(Ok(_call)) = connection.accept().await {
+        connection.abrupt_shutdown(why);
+        // Wait until it is sent and the client has closed.
+        while let Some(Ok(_)) = connection.accept().await {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_outage_is_reported_bounded_and_recovered_from() -> anyhow::Result<()> {
+    for fault in FAULTS {
+        Box::pin(survive(fault))
+            .await
+            .map_err(|error| error.context(fault.name))?;
+    }
+    Ok(())
+}
+
+async fn survive(fault: &Fault) -> anyhow::Result<()> {
+    let node = Node::up();
+    let kubelet = node.kubelet()?;
+    let mut generator = node.start(Settings::default()).await?;
+    let (mut containers, mut uids, mut workers) = (Vec::new(), Vec::new(), JoinSet::new());
+    for n in 0..PODS {
+        let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
+        let life = Life::UntilTerminated { code: 10 + n };
+        containers.push(kubelet.run(&pod, "app", 0, life).await?);
+        let offset = ASKED_EVERY * n.unsigned_abs() / PODS.unsigned_abs();
+        workers.spawn(ask(generator.pleg.clone(), pod.uid.clone(), offset));
+        uids.push(pod.uid);
+    }
+    generator.wait_until_cache_equals_list(SECOND).await?;
+    let known = cached(&generator.pleg);
+    let dials = (node.events.dials(), node.calls.dials());
+    let calls = generator.recorder.log().calls;
+
+    (fault.begin)(&node);
+    let pleg = generator.pleg.clone();
+    let list = tokio::spawn(async move { pleg.relist_now().await });
+    let is_reported = |generator: &Generator| {
+        let degraded = generator.degraded();
+        let fails = fault.fails_at_once && !fault.events;
+        let down = !fails || degraded.contains(&"stream_down");
+        down && fault.reported.iter().any(|how| degraded.contains(how))
+    };
+    let reported_after = node
+        .until(REPORTED_WITHIN, "it is reported", || {
+            is_reported(&generator)
+        })
+        .await?;
+    let (began, mut minutes) = (node.clock.now(), vec![calls]);
+    for (code, id) in (10..).zip(&containers) {
+        anyhow::ensure!(node.sim.kill_container(id.as_str(), code), "{id} runs");
+        let killed = node.clock.now();
+        let announced = |generator: &mut Generator| {
+            generator.drain();
+            generator.announced.died(id).is_some()
+        };
+        let soon = match (fault.events, fault.reads) {
+            (true, _) => Some(10 * MS),
+            // Lists run every second.
+            (false, true) => Some(SECOND + 10 * MS),
+            (false, false) => None,
+        };
+        if let Some(soon) = soon {
+            let what = "the exit is announced";
+            node.until(soon, what, || announced(&mut generator)).await?;
+        }
+        while node.clock.now() < killed.after(fault.lasts / PODS.unsigned_abs()) {
+            node.pass(100 * MS).await;
+            check_readiness(&node, &generator)?;
+            anyhow::ensure!(is_reported(&generator), "{:?}", generator.degraded());
+            if node.clock.now() >= began.after(MINUTE * u32::try_from(minutes.len())?) {
+                minutes.push(generator.recorder.log().calls);
+            }
+        }
+        anyhow::ensure!(announced(&mut generator) == soon.is_some(), "{id}");
+        if fault.reads {
+            all_are_answered(&node, &generator, &uids).await?;
+        }
+    }
+    if minutes.len() == 1 {
+        minutes.push(generator.recorder.log().calls);
+    }
+    check_attempts(fault, &minutes)?;
+    let dialled = (node.events.dials() - dials.0, node.calls.dials() - dials.1);
+    let made = calls_between(calls, generator.recorder.log().calls);
+    anyhow::ensure!(dialled.0 <= made.subscribes, "{dialled:?} dials, {made:?}");
+    let most = fault.dials.min(unary(made));
+    anyhow::ensure!(dialled.1 <= most, "{dialled:?} dials, {made:?}");
+    let left = cached(&generator.pleg);
+    anyhow::ensure!(left.keys().eq(known.keys()), "{left:?}, before {known:?}");
+
+    (fault.end)(&node);
+    let back = node.clock.now();
+    let recovered_after = node
+        .until(fault.recovered_within, "nothing is degraded", || {
+            generator.is_well() && generator.pleg.health().ready().is_ok()
+        })
+        .await?;
+    println!(
+        "{}: reported after {reported_after:?}; {dialled:?} dials for events and calls; {made:?}; recovered after \
+         {recovered_after:?}",
+        fault.name
+    );
+    generator.drain();
+    for (code, id) in (10..).zip(&containers) {
+        let Some((at, Some(known))) = generator.announced.died(id) else {
+            anyhow::bail!("{id} ended with {code}: {:?}", generator.announced.died(id));
+        };
+        anyhow::ensure!(known == code, "{id} ended with {code}, announced {known}");
+        let late = at.since(back);
+        anyhow::ensure!(late <= 2 * SECOND, "{id} is announced {late:?} later");
+    }
+    let _ = list.await?;
+    workers.shutdown().await;
+    assert_eq!(generator.missed(), 0);
+    generator.check(&kubelet).await?;
+    generator
+        .wait_until_events_are_used(&kubelet, "afterwards")
+        .await?;
+    node.end(generator).await;
+    Ok(())
+}
+
+/// Asks for a new state of that pod every 10 s, first after `offset`.
+async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
+    let mut at = pleg.now().after(offset);
+    loop {
+        pleg.clock().sleep_until(at).await;
+        let _ = pleg.newer_than(&uid, pleg.now(), ASKED_EVERY).await;
+        at = at.after(ASKED_EVERY);
+    }
+}
+
+/// Every pod worker gets a new state within 5 s.
+async fn all_are_answered(
+    node: &Node,
+    generator: &Generator,
+    uids: &[PodUid],
+) -> anyhow::Result<()> {
+    let asked = node.clock.now();
+    let answers = uids
+        .iter()
+        .map(|uid| generator.pleg.newer_than(uid, asked, 5 * SECOND));
+    for answer in join_all(answers).await {
+        let view = answer?;
+        anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
+    }
+    Ok(())
+}
+
+/// The node is ready exactly if a complete list began within the last three minutes.
+fn check_readiness(node: &Node, generator: &Generator) -> anyhow::Result<()> {
+    let (health, ready) = (generator.health(), generator.pleg.health().ready());
+    let silent = health.last_list.map(|last| node.clock.now().since(last));
+    let is_right = match ready {
+        Ok(()) => silent <= Some(UNREADY_AFTER),
+        Err(NotReady::Stale { .. }) => silent > Some(UNREADY_AFTER),
+        Err(_) => false,
+    };
+    anyhow::ensure!(is_right, "{ready:?}, the last list began {silent:?} ago");
+    Ok(())
+}
+
+/// Checks the calls of each minute.
+fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
+    let spent = minutes
+        .windows(2)
+        .map(|pair| calls_between(pair[0], pair[1]));
+    for (minute, calls) in spent.enumerate() {
+        let bounds = match minute {
+            0 => fault.subscribes.clone(),
+            _ => 0..=10,
+        };
+        let in_bounds = bounds.contains(&calls.subscribes);
+        anyhow::ensure!(in_bounds, "minute {minute}: {calls:?}");
+        if fault.fails_at_once {
+            // A list each second. Its second call is not made if the first one fails.
+            assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
+            // A probe before `Version` has failed, or an event of each pod. Each pod is listed again each second with two calls.
+            let pods = u64::from(PODS.unsigned_abs());
+            assert!(
+                calls.statuses <= if fault.events { 1 + pods } else { 1 },
+                "{calls:?}"
+            );
+            assert!(calls.pod_lists <= 2 * 61 * pods, "{calls:?}");
+            // At most one after each failed read, the one before included, and the probes: one each 15 s.
+            let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
+            assert!(calls.versions <= reads + 5, "{calls:?}");
+        }
+    }
+    Ok(())
+}
+
+fn calls_between(before: Calls, now: Calls) -> Calls {
+    Calls {
+        full_lists: now.full_lists - before.full_lists,
+        pod_lists: now.pod_lists - before.pod_lists,
+        statuses: now.statuses - before.statuses,
+        subscribes: now.subscribes - before.subscribes,
+        versions: now.versions - before.versions,
+    }
+}
+
+const fn unary(calls: Calls) -> u64 {
+    calls.full_lists + calls.pod_lists + calls.statuses + calls.versions
+}

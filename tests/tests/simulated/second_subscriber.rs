@@ -1,0 +1,45 @@
+//! Another client takes half of the events of a simulated containerd 1.7: the script that also runs on
+//! a real one.
+
+use pleg::core::Settings;
+use pleg_sim::Mode;
+use pleg_tests::lives;
+use pleg_tests::second_subscriber::{PLAN, PODS, work_beside_second_subscriber};
+use pleg_tests::workers::Workers;
+
+use crate::node::Node;
+
+async fn beside_second_subscriber(seed: u64, restarts: bool) -> anyhow::Result<()> {
+    let node = Node::with(Mode::Containerd17, seed);
+    let mut generator = node.start(Settings::default()).await?;
+    node.set("all.latency=2ms");
+    node.set("second_subscriber=50%");
+    let kubelet = node.kubelet()?;
+    let workers = Workers::new(&generator.pleg, &kubelet, PLAN);
+    let work = async {
+        match restarts {
+            true => workers.churn(PODS).await,
+            false => lives::churn(&kubelet, PODS, PLAN.at_once as usize, PLAN.keep).await,
+        }
+    };
+    let taken = || {
+        node.sim
+            .fired()
+            .get("second_subscriber")
+            .copied()
+            .unwrap_or(0)
+    };
+    work_beside_second_subscriber(&mut generator, &kubelet, taken, work).await?;
+    node.end(generator).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
+    beside_second_subscriber(11, false).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_subscriber_and_restarting_kubelet_cause_polling() -> anyhow::Result<()> {
+    beside_second_subscriber(12, true).await
+}
