@@ -36,7 +36,6 @@ const AGENT: &str = "agent";
 /// Valid values of flags, by the name of the flag.
 type Settings = BTreeMap<String, String>;
 
-/// Checks a configuration file without starting an agent.
 pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     let settings = match read(file) {
         Ok(settings) => settings,

@@ -19,7 +19,6 @@ use crate::kubelet;
 /// Ours, and crictl's. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
     ["PLEG_RUNTIME_ENDPOINT", "CONTAINER_RUNTIME_ENDPOINT"];
-/// crictl's configuration file.
 const CRICTL: &str = "/etc/crictl.yaml";
 
 /// A runtime, and what named it.
@@ -54,7 +53,6 @@ impl Found {
     }
 }
 
-/// The endpoint that the environment sets.
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
     let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {

@@ -137,10 +137,8 @@ impl Drop for InFlight<'_> {
         if let Some(calls) = &mut state.by_key
             && self.about == About::Pod
         {
-            let (timing, took) = (
-                calls.entry(self.key.clone()).or_default(),
-                now.since(self.began),
-            );
+            let took = now.since(self.began);
+            let timing = calls.entry(self.key.clone()).or_default();
             timing.longest = timing.longest.max(took);
             if self.answered.is_none() {
                 timing.unanswered = timing.unanswered.max(Some(took));

@@ -8,11 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::commands::memory::Unfiltered;
 use crate::commands::run::Running;
 use crate::support::{TestDir, copy_program, pleg, serve};
-use pleg_cri::v1;
-use pleg_cri::v1::runtime_service_server::RuntimeService;
-use tonic::{Request, Response, Status};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
 async fn fails_within(seconds: u64, command: Command, words: &[&str]) {
@@ -188,31 +186,6 @@ async fn simulated_runtime_does_not_take_a_socket_in_use() {
 async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
-    serve(Huge, &socket);
+    serve(Unfiltered::padded(1, 17 << 20), &socket);
     fails_within(5, pods_at(&socket), &["ListPodSandbox", "16777216"]).await;
-}
-
-/// A runtime whose list of sandboxes is larger than the limit of 16 MiB.
-#[derive(Debug)]
-struct Huge;
-
-#[tonic::async_trait]
-impl RuntimeService for Huge {
-    async fn version(
-        &self,
-        _: Request<v1::VersionRequest>,
-    ) -> Result<Response<v1::VersionResponse>, Status> {
-        Ok(Response::new(v1::VersionResponse::default()))
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        _: Request<v1::ListPodSandboxRequest>,
-    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        let mut list = v1::ListPodSandboxResponse {
-            items: vec![v1::PodSandbox::default()],
-        };
-        list.items[0].id = "x".repeat(17 << 20);
-        Ok(Response::new(list))
-    }
 }

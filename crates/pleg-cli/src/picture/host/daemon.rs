@@ -7,10 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::cgroup::thaw;
-use super::kinds::{
-    DAEMON_BLOCKED, DAEMON_FILES, DAEMON_FROZEN, DAEMON_RESTARTED, DAEMON_STOPPED, HOST_FILES,
-    HOST_PIDS,
-};
+use super::kinds::*;
 use super::sample::{Samples, Seen};
 use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_blocks};
 use crate::picture::finding::{Finding, Severity};

@@ -111,8 +111,8 @@ pub(super) async fn ask(
         Some((seen, found, None)) => (&seen.process, found),
         Some(_) => return (Kubelet::default(), None),
         None => {
-            let why = "the kubelet: no process of it is visible";
-            return (Kubelet::default(), Some(why.to_owned()));
+            let why = "the kubelet: no process of it is visible".to_owned();
+            return (Kubelet::default(), Some(why));
         }
     };
     let boot = Proc::below(&target.root).boot();
@@ -211,10 +211,8 @@ async fn log(
 ) -> Result<Journal, String> {
     let root = host_files(&target.root);
     let files = move || {
-        let known = FILES
-            .split(", ")
-            .map(|file| root.join(file.trim_start_matches('/')));
-        let files = known.chain(file);
+        let known = FILES.split(", ").map(|file| file.trim_start_matches('/'));
+        let files = known.map(|file| root.join(file)).chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
@@ -227,10 +225,8 @@ async fn log(
         return Ok(log);
     }
     journal?;
-    let lacking = "no line of the last 15 min";
-    Err(format!(
-        "{lacking} in the journal (units {UNITS}) nor in {FILES}"
-    ))
+    let lacking = "no line of the last 15 min in the journal";
+    Err(format!("{lacking} (units {UNITS}) nor in {FILES}"))
 }
 
 /// Reads the journal of the last quarter of an hour, if there is one.
@@ -332,12 +328,11 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
         let finding = KUBELET_STOPPED.found(summary, stopped(pid));
         return vec![finding.because(STOPPED)];
     }
-    let findings = [
-        pleg_unhealthy(kubelet),
-        unhealthy(kubelet),
-        relist_slow(kubelet),
-    ];
-    findings.into_iter().flatten().collect()
+    let (pleg, others) = (pleg_unhealthy(kubelet), unhealthy(kubelet));
+    [pleg, others, relist_slow(kubelet)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {

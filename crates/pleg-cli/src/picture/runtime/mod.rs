@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::conditions::{Conditions, check as check_conditions};
 pub(crate) use self::lists::Lists;
-pub(crate) use self::pods::{Pods, check as check_pods};
+pub(crate) use self::pods::{Pod, Pods, check as check_pods};
 pub(crate) use self::session::collect;
 pub(crate) use self::statuses::{Problem, Statuses, check_problems};
 pub(crate) use self::wall_clock::WallClock;
@@ -103,14 +103,17 @@ impl fmt::Display for Failure {
 
 impl Evidence {
     /// The results of the calls, as far as they decide what the host's evidence means.
-    pub(crate) fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = match &self.unusable {
             Some(unusable) => unusable.silent,
             None => self.stream.has(kinds::RUNTIME_SILENT.0),
         };
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
-        let listed = self.unusable.is_none() && self.lists.succeeded();
-        self.pods.calls(slow, listed)
+        Calls {
+            pods: &self.pods,
+            slow,
+            is_listed: self.unusable.is_none() && self.lists.succeeded(),
+        }
     }
 }
 

@@ -201,6 +201,8 @@ mod tests {
     use pleg::core::{PodStatus, SandboxState, SandboxStatus};
 
     use super::*;
+    use crate::picture::finding::arrange;
+    use crate::picture::runtime::pods;
 
     const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
 
@@ -266,5 +268,17 @@ mod tests {
             let calm = self::pod(ready, &[(Running, 0, 600)]);
             assert_eq!(found(&calm, &pod).len(), 0, "in one look: {expected}");
         }
+    }
+
+    #[test]
+    fn dead_containers_are_counted_and_explained_by_restarts() {
+        let dead = [(ContainerState::Exited, 7, 20); 201];
+        let pod = pod(&[(SandboxState::Ready, 700)], &dead);
+        let pods = Pods::new(&pod, &pod, NOW);
+        let found = arrange(pods::check(&pods).collect());
+        assert!(found[1].summary.starts_with("201 dead containers"));
+        let codes = (found[0].code, found[1].code, found[1].cause);
+        let restart = "containers_restart";
+        assert_eq!(codes, (restart, "dead_containers", Some(restart)));
     }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Problem {
     pub(crate) container: String,
     pub(crate) seconds: f64,
     pub(crate) failure: Option<Failure>,
+    /// What is wrong, in the words of the generator.
+    #[serde(skip)]
+    pub(crate) text: String,
 }
 
 impl Problem {
@@ -90,8 +93,9 @@ impl Problem {
             operation: problem.operation.to_owned(),
             id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
             container: problem.container.to_string(),
-            seconds: now.since(problem.since).as_secs_f64().round(),
+            seconds: now.since(problem.since).as_secs_f64(),
             failure: problem.error.as_deref().map(Failure::from),
+            text: problem.to_string(),
         };
         problems.iter().map(problem).collect()
     }
@@ -107,7 +111,7 @@ impl Problem {
         };
         let call = format!("{}{of}{}", self.operation, with_id(&self.id));
         match &self.failure {
-            _ if self.hangs() => format!("{call}: no answer for {} s", self.seconds),
+            _ if self.hangs() => format!("{call}: no answer for {:.0} s", self.seconds),
             Some(failure) => format!("{call}: {failure}"),
             None => format!("{call}: listed, but its status is NotFound"),
         }
@@ -232,9 +236,9 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
 }
 
 /// The findings about pods whose calls hang or fail.
-pub(crate) fn check_problems(problems: Vec<Problem>) -> Vec<Finding> {
+pub(crate) fn check_problems(problems: &[Problem]) -> Vec<Finding> {
     let statuses = Statuses {
-        problems,
+        problems: problems.to_vec(),
         ..Statuses::default()
     };
     check(&statuses, &Pods::default()).collect()

@@ -143,25 +143,6 @@ fn pods_at_which_a_relist_is_too_slow_follow_from_time_per_pod() {
 }
 
 #[test]
-fn old_lists_say_nothing_of_what_exists() {
-    let pods = json!({
-        "pods": [{ "uid": "u", "name": "shop/cart", "sandboxes": ["s"], "ready": ["s"], "running": { "c": "app" } }],
-        "listed": { "s": true },
-    });
-    let pods: Pods = serde_json::from_value(pods).unwrap();
-    for listed in [true, false] {
-        let calls = pods.calls(false, listed);
-        let known = [
-            calls.listed.is_some(),
-            !calls.ready.is_empty(),
-            !calls.running.is_empty(),
-        ];
-        assert_eq!(known, [listed; 3]);
-        assert_eq!(calls.sandboxes["s"], "shop/cart");
-    }
-}
-
-#[test]
 fn pod_that_was_never_read_is_named_by_lists() {
     let problem = json!({ "problems": [{ "pod": "u1" }] });
     let mut statuses: Statuses = serde_json::from_value(problem).unwrap();

@@ -144,12 +144,21 @@ fn list_shows_pods_with_states_at_each_size() {
         assert!(top.lines().iter().all(|line| line.chars().count() == width));
     }
     let mut top = Top::new(Sample::new(), (120, 40));
-    let web = top.line_of("shop/web-1");
-    let cells = Vec::from_iter(web.split_whitespace()).join(" ");
-    assert_eq!(
-        cells,
-        "shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago"
-    );
+    for (pod, expected) in [
+        (
+            "system/dns",
+            ">xsystem/dns Exited 0/1 0 5s 3s dns: 137 Error, 5s ago",
+        ),
+        ("shop/cart-7f9", "shop/cart-7f9 Running 2/2 0 30s 3s"),
+        (
+            "shop/web-1",
+            "shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago",
+        ),
+    ] {
+        let cells = top.line_of(pod);
+        let cells = Vec::from_iter(cells.split_whitespace()).join(" ");
+        assert_eq!(cells, expected);
+    }
 }
 
 #[test]
@@ -202,6 +211,9 @@ fn containers_are_a_tree_below_their_pod() {
     for text in ["└ dns", "├ app", "└ proxy"] {
         top.shows(text);
     }
+    let of_web = usize::from(top.find("shop/web").0) + 1;
+    let line = top.lines().remove(of_web);
+    assert!(line.contains("└ app") && line.contains("3 Error"), "{line}");
 }
 
 #[test]
@@ -229,6 +241,10 @@ fn filters_apply_while_typed_and_are_cleared() {
             "1 of 3 pods, namespace shop, labels app=web",
             "shop/cart",
         ),
+        ("c/CART\n", "1 of 3 pods", "shop/web-1"),
+        ("/shop/\n", "2 of 3 pods", "system/dns"),
+        ("/uid-dns\n", "1 of 3 pods", "shop/cart"),
+        ("/example.com/image\n", "2 of 3 pods", "system/dns"),
         ("c/q?p", "search: q?p", "PAUSED"),
     ] {
         top.keys(keys);
@@ -252,6 +268,8 @@ fn order_changes_and_the_cursor_follows_its_pod() {
         top.shows(order);
         top.cursor_is_at("shop/cart-7f9");
     }
+    let order = ["system/dns", "shop/web", "shop/cart"].map(|pod| top.find(pod).0);
+    assert!(order.is_sorted(), "{order:?}");
     let pods = &mut top.sample.pods;
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
@@ -300,8 +318,13 @@ fn pod_is_shown_in_detail_with_its_history() {
         top.keys("G");
         top.shows("app=web");
         top.shows("ContainerDied");
+        top.sample.pods.clear();
+        top.answer();
+        top.keys("g");
+        top.shows("This pod does not exist any more.");
+        top.shows("ContainerDied");
         top.keys("\u{1b}");
-        top.shows("1 of 3 pods");
+        top.shows("no pods");
     }
 }
 

@@ -196,6 +196,12 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
             assert!(line.contains(&log), "{args}: {line}");
         }
     }
+    for name in ["check", "watch"] {
+        let plain = command(&format!("{name} --agent http://{}", agent.address));
+        let end = Running::spawn(plain).end().await;
+        let shown = end.out + &end.err;
+        assert!(shown.contains("this agent speaks https"), "{shown}");
+    }
     let args = format!("watch -o json --agent {url} {with_token}");
     assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
     let end = Running::spawn(command("check --ca server.pem")).end().await;

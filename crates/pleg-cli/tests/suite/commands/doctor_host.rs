@@ -14,7 +14,7 @@ use super::run::{Running, Sim, TIMEOUT, arg};
 use crate::support::{TestDir, copy_program, pleg};
 
 /// A test with a mount that hangs writes it, and one that examines the host reads it.
-pub(super) static HOST: RwLock<()> = RwLock::const_new(());
+static HOST: RwLock<()> = RwLock::const_new(());
 
 const SHORT: &[&str] = &["--for", "4s"];
 

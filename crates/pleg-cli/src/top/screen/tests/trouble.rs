@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Instant, StreamLoss};
+use pleg::core::{CallError, CallErrorKind, Health, Instant, StreamLoss};
 use ratatui::style::Modifier;
 
 use super::{SIZES, Top};
-use crate::view::tests::Sample;
+use crate::view::tests::{Sample, at};
 use crate::view::{Calls, Reason, View};
 
 fn list_error() -> Option<CallError> {
@@ -131,6 +131,23 @@ fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
         top.shows("not known yet");
         top.hides("no pods");
         top.hides("0 pods");
+    }
+}
+
+#[test]
+fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
+    let changes: [fn(&mut Health); 3] = [
+        |health| health.silent_since = Some(at(105)),
+        |health| health.list_error = list_error(),
+        |health| health.unready_after = Duration::from_secs(10),
+    ];
+    for change in changes {
+        let mut top = Top::new(Sample::new(), (120, 40));
+        top.sample.now = at(114);
+        change(&mut top.sample.health);
+        top.answer();
+        // The last answer came 12 ms after 100 s.
+        top.shows("NO ANSWER of the runtime for 13s");
     }
 }
 
