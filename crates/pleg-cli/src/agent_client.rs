@@ -162,20 +162,27 @@ impl AgentClient {
         let request = request.body(Empty::new())?;
         let answer = async {
             let answer = exchange(self.connect().await?, request).await;
-            match &self.url {
-                AgentUrl::Tcp {
-                    tls: false,
-                    address,
-                } if answer.is_err() && is_tls(address).await => {
-                    bail!("this agent speaks https")
-                }
-                _ => answer,
+            if answer.is_err() && self.tls.is_none() && self.is_tls().await {
+                bail!("this agent speaks https");
             }
+            answer
         };
         let answer = tokio::time::timeout(DEADLINE, answer).await;
         let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
         let answer = answer.map_err(of_tls);
         answer.with_context(|| format!("no answer of an agent at {}", self.url))
+    }
+
+    /// Returns true if the agent answers a request without TLS with an alert of TLS.
+    async fn is_tls(&self) -> bool {
+        const ALERT: u8 = 0x15;
+        let mut first = [0];
+        let ask = async {
+            let mut stream = self.connect().await?;
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
+            anyhow::Ok(stream.read_exact(&mut first).await?)
+        };
+        ask.await.is_ok() && first == [ALERT]
     }
 
     async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {
@@ -191,18 +198,6 @@ impl AgentClient {
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
         Ok(Box::new(tls.connect(name, stream).await?))
     }
-}
-
-/// Returns true if the server answers a request without TLS with an alert of TLS.
-async fn is_tls(address: &str) -> bool {
-    const ALERT: u8 = 0x15;
-    let mut first = [0];
-    let ask = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
-        stream.read_exact(&mut first).await
-    };
-    ask.await.is_ok() && first == [ALERT]
 }
 
 /// The error of TLS in an error, in a few words: `pleg check` shows 80 characters.

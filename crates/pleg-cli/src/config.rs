@@ -159,10 +159,8 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
         return Ok(settings);
     }
     problems.sort();
-    let problems = problems.into_iter();
-    Err(problems
-        .map(|(line, why)| format!("{shown}:{line}: {why}"))
-        .collect())
+    let shown = |(line, why)| format!("{shown}:{line}: {why}");
+    Err(problems.into_iter().map(shown).collect())
 }
 
 /// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.

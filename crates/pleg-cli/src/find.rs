@@ -86,9 +86,7 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
 pub(crate) fn not_found() -> anyhow::Error {
     // /var/run is nearly always a link to /run: not worth a mention.
     let paths = well_known().iter().map(|known| known.path);
-    let paths: Vec<_> = paths
-        .filter(|path| !path.starts_with("/var/run/"))
-        .collect();
+    let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/")));
     anyhow!(
         "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {}; set its socket with -r \
          unix:///path or {}, or use --sim for a simulated runtime",

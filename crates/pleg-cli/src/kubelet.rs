@@ -204,10 +204,8 @@ impl Kubelet {
             };
             including |= includes_it(&gates);
             let why = format!("subscribes to them (EventedPLEG in {shown})");
-            decided = gates
-                .get(EVENTED)
-                .map(|enabled| enabled.then_some(why))
-                .or(decided);
+            let own = gates.get(EVENTED).map(|enabled| enabled.then_some(why));
+            decided = own.or(decided);
         }
         let why = "subscribes to them (AllAlpha or AllBeta)";
         decided.unwrap_or_else(|| including.then(|| why.to_owned()))

@@ -116,10 +116,8 @@ impl Table {
     }
 
     pub(crate) fn heading(&self) -> io::Result<()> {
-        let headings = self
-            .0
-            .iter()
-            .map(|(heading, _)| Cell::new(heading).style(dim()));
+        let heading = |(heading, _): &(&str, _)| Cell::new(heading).style(dim());
+        let headings = self.0.iter().map(heading);
         self.row(&headings.collect::<Vec<_>>(), None)
     }
 

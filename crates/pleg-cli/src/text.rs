@@ -14,12 +14,9 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| {
-        if is_unsafe(c) {
-            c.escape_unicode().to_string()
-        } else {
-            c.into()
-        }
+    let escape = |c: char| match is_unsafe(c) {
+        true => c.escape_unicode().to_string(),
+        false => c.into(),
     };
     Cow::Owned(text.chars().map(escape).collect())
 }

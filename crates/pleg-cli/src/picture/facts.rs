@@ -246,16 +246,7 @@ impl Collector {
         let slow = has_any(health, &SLOW);
         // What has changed since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
-        let check = |pods: &Pods, is_listed| {
-            host::check(
-                host,
-                Calls {
-                    pods,
-                    slow,
-                    is_listed,
-                },
-            )
-        };
+        let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);
         if !findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
             return findings;

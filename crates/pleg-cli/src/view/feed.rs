@@ -123,9 +123,8 @@ impl Feed {
     /// Without the present second, which is not over, and without the time before the start.
     fn events_per_second(&self, now: Instant) -> f64 {
         let now = second(now);
-        let lasted = now
-            .saturating_sub(second(self.began))
-            .clamp(1, RATE_SECONDS);
+        let lasted = now.saturating_sub(second(self.began));
+        let lasted = lasted.clamp(1, RATE_SECONDS);
         let counts = self.rates.range(now.saturating_sub(RATE_SECONDS)..now);
         counts.map(|(_, count)| count).sum::<u64>() as f64 / lasted as f64
     }

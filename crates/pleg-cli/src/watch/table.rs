@@ -41,10 +41,8 @@ pub(super) fn print(table: &Table, simulated: bool, record: &Record) -> io::Resu
         _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
     };
     let mut cells = Vec::from_iter(mark);
-    cells.extend([
-        Cell::new(&time).style(dim),
-        Cell::new(&record.r#type).style(style),
-    ]);
+    let kind = Cell::new(&record.r#type).style(style);
+    cells.extend([Cell::new(&time).style(dim), kind]);
     if !record.is_event() {
         let style = if style == dim { dim } else { Style::new() };
         return table.row(&cells, Some(&Cell::new(&record.text(true)).style(style)));

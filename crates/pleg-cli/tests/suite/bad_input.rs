@@ -17,18 +17,11 @@ async fn fails_within(seconds: u64, command: Command, words: &[&str]) {
     let shown = format!("{command:?}");
     let limit = Duration::from_secs(seconds);
     let end = Running::spawn(command).end_within(limit).await;
-    let is_error = matches!(end.code(), Some(1 | 2));
-    assert!(
-        is_error && !end.err.contains("panicked"),
-        "{shown}: {}",
-        end.err
-    );
+    let (code, err) = (end.code(), end.err);
+    let is_error = matches!(code, Some(1 | 2)) && !err.contains("panicked");
+    assert!(is_error, "{shown}: {err}");
     for word in words {
-        assert!(
-            end.err.contains(word),
-            "{shown}: {word:?} is not in: {}",
-            end.err
-        );
+        assert!(err.contains(word), "{shown}: {word:?} is not in: {err}");
     }
 }
 
@@ -149,16 +142,9 @@ async fn missing_permission_fails_at_once() {
 
 #[tokio::test]
 async fn other_protocol_fails_at_once() {
-    for (answer, word) in [
-        (
-            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-            "HTTP/1",
-        ),
-        (
-            "\0\u{ff}\x13\x37garbage that is no protocol at all\n",
-            "socket",
-        ),
-    ] {
+    let http = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let garbage = "\0\u{ff}\x13\x37garbage that is no protocol at all\n";
+    for (answer, word) in [(http, "HTTP/1"), (garbage, "socket")] {
         let dir = TestDir::new();
         let socket = dir.path("other.sock");
         let listener = UnixListener::bind(&socket).expect("bound");

@@ -77,8 +77,8 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
         Some(_) => directories.to_vec(),
         None => [CONTAINERD, CRIO]
             .concat()
-            .into_iter()
-            .map(str::to_owned)
+            .iter()
+            .map(ToString::to_string)
             .collect(),
     };
     let daemon = daemon.unwrap_or(1);

@@ -91,14 +91,22 @@ impl Host {
 /// What the runtime's calls showed, as far as it decides what the host's evidence means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls<'a> {
-    pub(crate) pods: &'a Pods,
+    pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
     /// The last lists were answered. Otherwise only names of pods are used: pods may have changed since.
-    pub(crate) is_listed: bool,
+    is_listed: bool,
 }
 
 impl<'a> Calls<'a> {
+    pub(crate) const fn new(pods: &'a Pods, slow: bool, is_listed: bool) -> Self {
+        Self {
+            pods,
+            slow,
+            is_listed,
+        }
+    }
+
     /// The name of the pod to which this sandbox or container belongs.
     fn pod_of(self, id: &str) -> String {
         let has =

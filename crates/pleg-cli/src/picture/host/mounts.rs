@@ -190,42 +190,22 @@ pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
         "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
     let slow = "Check its server and the network to it: `time stat -f";
     let all = [
-        (
-            &MOUNT_HANGS,
-            &mounts.hanging,
-            "a mount does not answer: {}",
-            hanging,
-        ),
-        (
-            &MOUNT_SLOW,
-            &mounts.slow,
-            "a mount answers slowly: {}",
-            slow,
-        ),
+        (&MOUNT_HANGS, &mounts.hanging, "does not answer", hanging),
+        (&MOUNT_SLOW, &mounts.slow, "answers slowly", slow),
     ];
-    let found = all.into_iter().filter_map(|(kind, mounts, summary, next)| {
+    let found = all.into_iter().filter_map(|(kind, mounts, how, next)| {
         let next = format!("{next} {}`", mounts.first()?.path);
-        let named = mounts.iter().map(
-            |Mount {
-                 path,
-                 fs,
-                 pod,
-                 answer_millis,
-             }| {
-                let pod = pod
-                    .as_ref()
-                    .map(|uid| format!(", of pod {}", calls.pods.name(uid)));
-                let answer = match answer_millis {
-                    Some(millis) => format!("answered after {millis} ms"),
-                    None => format!("no answer within {} s", DEADLINE.as_secs()),
-                };
-                (
-                    format!("{path}{}", pod.unwrap_or_default()),
-                    format!("{answer} ({fs})"),
-                )
-            },
-        );
-        kind.about(named, summary, next)
+        let named = mounts.iter().map(|mount| {
+            let of_pod = |uid| format!(", of pod {}", calls.pods.name(uid));
+            let pod = mount.pod.as_deref().map_or_else(String::new, of_pod);
+            let answer = match mount.answer_millis {
+                Some(millis) => format!("answered after {millis} ms"),
+                None => format!("no answer within {} s", DEADLINE.as_secs()),
+            };
+            let Mount { path, fs, .. } = mount;
+            (format!("{path}{pod}"), format!("{answer} ({fs})"))
+        });
+        kind.about(named, &format!("a mount {how}: {{}}"), next)
     });
     found.collect()
 }

@@ -20,11 +20,8 @@ type Row = (String, String, String);
 fn found(kind: &Kind, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
     let acted_on: Vec<&str> = rows.iter().take(MOST).map(|(_, _, on)| &**on).collect();
     let next = next.replace("{}", &acted_on.join(" "));
-    kind.about(
-        rows.into_iter().map(|(pod, line, _)| (pod, line)),
-        summary,
-        next,
-    )
+    let lines = rows.into_iter().map(|(pod, line, _)| (pod, line));
+    kind.about(lines, summary, next)
 }
 
 /// The rows about those members that have a line.
@@ -154,14 +151,13 @@ fn blocked(
 }
 
 /// Sandboxes that both lists show as Ready and that have no shim.
-fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<Finding> {
+fn missing<'a>(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'a>) -> Option<Finding> {
     if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
         return None;
     }
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
-    let ready = calls
-        .both()
-        .flat_map(|pod| pod.ready.iter().map(|id| (id, &pod.name)));
+    let ids = |pod: &'a Pod| pod.ready.iter().map(move |id| (id, &pod.name));
+    let ready = calls.both().flat_map(ids);
     let without = ready.filter(|(id, _)| !with.contains(id.as_str()));
     let rows = without.map(|(id, pod)| {
         let id = short(id);
@@ -200,19 +196,14 @@ fn zombies(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
 }
 
 /// Containers that both lists show as Running and whose process is gone.
-fn dead_inits(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+fn dead_inits<'a>(shims: &Shims, calls: Calls<'a>) -> Option<Finding> {
     let rows = shims.dead_inits.iter().filter_map(|init| {
-        let running = |pod: &Pod| {
-            Some(format!(
-                "{} {}",
-                pod.name,
-                pod.running.get(&init.container)?
-            ))
-        };
-        let name = calls.both().find_map(running)?;
+        let running = |pod: &'a Pod| Some((&pod.name, pod.running.get(&init.container)?));
+        let (pod, container) = calls.both().find_map(running)?;
         let (pid, id) = (init.pid, short(&init.container));
         let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
-        Some((name, format!("process {pid} of {id} {state}"), id))
+        let line = format!("process {pid} of {id} {state}");
+        Some((format!("{pod} {container}"), line, id))
     });
     let summary = "{} is listed as Running, but its process has ended";
     let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";

@@ -186,11 +186,7 @@ mod tests {
         ] {
             let pressure = r#""pressure": {"cpu": {"some": {"share": 0.9}}}"#;
             let json = format!(r#"{{"daemon": {{"waitingForCpu": {waits}}}, {pressure}}}"#);
-            let calls = Calls {
-                pods,
-                slow,
-                is_listed: true,
-            };
+            let calls = Calls::new(pods, slow, true);
             let findings = check(&serde_json::from_str(&json).unwrap(), calls, explained);
             assert_eq!(codes(&findings), [(CPU, severity)], "{waits}");
             assert_eq!(findings[0].explains.is_empty(), !explains, "{waits}");

@@ -92,14 +92,7 @@ fn checked(evidence: &str, slow: bool, is_listed: bool) -> Vec<Finding> {
     let pods = r#"{"pods": [{"uid": "u1", "name": "shop/cart", "sandboxes": ["s1"], "ready": ["s1"],
         "running": {"c1": "web"}}], "listed": {"s1": true, "c1": true, "c2": false}}"#;
     let pods = &serde_json::from_str(pods).unwrap();
-    check(
-        &host(evidence),
-        Calls {
-            pods,
-            slow,
-            is_listed,
-        },
-    )
+    check(&host(evidence), Calls::new(pods, slow, is_listed))
 }
 
 fn host(evidence: &str) -> Host {
@@ -185,10 +178,8 @@ fn recording_gives_the_same_findings() {
 fn stopped_daemon_precedes_pressure_that_slows_calls() {
     let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
     let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
-    let both = arranged(
-        &format!(r#"{{"pressure": {stalls}, {stopped}}}"#),
-        "runtime_silent",
-    );
+    let both = format!(r#"{{"pressure": {stalls}, {stopped}}}"#);
+    let both = arranged(&both, "runtime_silent");
     assert_eq!(both[0].code, "daemon_stopped");
     let alone = arranged(&format!(r#"{{"pressure": {stalls}}}"#), "list_slow");
     assert_eq!(alone[0].severity, Severity::Critical);
@@ -203,11 +194,8 @@ fn many_shims_are_one_finding() {
     let json = format!(r#"{{"shims": {{"shims": [{}]}}}}"#, shims.join(","));
     let findings = checked(&json, false, true);
     assert!(findings[0].summary.contains("and 27 more"), "{findings:?}");
-    let evidence = &findings[0].evidence;
-    assert_eq!(
-        (findings.len(), evidence.len(), &*evidence[10]),
-        (1, 11, "and 20 more")
-    );
+    assert_eq!((findings.len(), findings[0].evidence.len()), (1, 11));
+    assert_eq!(findings[0].evidence[10], "and 20 more");
 }
 
 #[tokio::test]
@@ -226,10 +214,8 @@ async fn what_cannot_be_read_is_named() {
     let hidden = FakeHost::new();
     hidden.remove("proc/self");
     let host = Watch::new(hidden.target()).look(false).await;
-    assert_eq!(
-        host.unreadable,
-        ["all processes of the host: not visible from here"]
-    );
+    let hidden = "all processes of the host: not visible from here";
+    assert_eq!(host.unreadable, [hidden]);
 }
 
 #[tokio::test]
@@ -241,10 +227,8 @@ async fn evidence_contains_no_command_line() {
     host.write("proc/1/mountinfo", "");
     let evidence = Box::pin(collect(&host.target(), Duration::ZERO)).await;
     let recording = serde_json::to_string(&evidence).unwrap();
-    assert!(
-        recording.contains("\"s1\"") && recording.contains("901"),
-        "{recording}"
-    );
+    let has_both = recording.contains("\"s1\"") && recording.contains("901");
+    assert!(has_both, "{recording}");
     assert!(!recording.contains("hidden"), "{recording}");
 }
 
@@ -265,16 +249,10 @@ async fn watch_compares_each_look_with_the_one_before() {
     };
     let mut watch = Watch::new(target);
     let first = watch.look(false).await;
-    assert!(
-        !first.daemon.unwrap().stopped,
-        "one look does not show what lasts"
-    );
-    let paths: Vec<&str> = first.disks.iter().map(|disk| disk.path.as_str()).collect();
-    assert_eq!(
-        paths,
-        ["/state", "/state"],
-        "of its arguments and its configuration"
-    );
+    // One look does not show what lasts.
+    assert!(!first.daemon.unwrap().stopped);
+    // Of its arguments and its configuration.
+    assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"; 2]));
     assert!(first.disks[0].bytes > 0 && !first.disks[0].read_only);
     assert!(watch.look(false).await.daemon.unwrap().stopped);
     let _hangs = Arc::clone(&watch.processes).try_acquire_owned().unwrap();

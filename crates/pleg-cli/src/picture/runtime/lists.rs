@@ -201,10 +201,9 @@ impl Lists {
 }
 
 pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding> {
-    let of_time = [failed(lists), slow(lists)].into_iter();
-    of_time
-        .chain([large(lists), unfiltered(lists, pods)])
-        .flatten()
+    let (large, unfiltered) = (large(lists), unfiltered(lists, pods));
+    let all = [failed(lists), slow(lists), large, unfiltered];
+    all.into_iter().flatten()
 }
 
 /// As bad as the last round.

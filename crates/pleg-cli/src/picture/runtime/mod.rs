@@ -109,11 +109,8 @@ impl Evidence {
             None => self.stream.has(kinds::RUNTIME_SILENT.0),
         };
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
-        Calls {
-            pods: &self.pods,
-            slow,
-            is_listed: self.unusable.is_none() && self.lists.succeeded(),
-        }
+        let is_listed = self.unusable.is_none() && self.lists.succeeded();
+        Calls::new(&self.pods, slow, is_listed)
     }
 }
 

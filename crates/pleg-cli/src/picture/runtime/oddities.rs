@@ -180,9 +180,8 @@ pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
         let odd = pods.oddities.iter().filter(|odd| odd.code == kind.0);
         let first = odd.clone().next()?;
         let id = first.ids.last().map(|id| short(id)).unwrap_or_default();
-        let next = next
-            .replace("{id}", &id)
-            .replace("{pod}", pods.name(&first.pod));
+        let next = next.replace("{id}", &id);
+        let next = next.replace("{pod}", pods.name(&first.pod));
         let summary = summary.replace("{restarts}", &pods.restarted.to_string());
         let lines = odd.map(|odd| (pods.name(&odd.pod).to_owned(), odd.shown()));
         let mut found = kind.about(lines, &summary, next)?;

@@ -45,12 +45,8 @@ pub(crate) async fn collect<T>(
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
     settings.probe_period = PROBE;
-    let (meter, client, endpoint) = (
-        target.meter.clone(),
-        target.client(DEADLINE)?,
-        target.endpoint()?,
-    );
-    meter.keep_each();
+    let (client, endpoint) = (target.client(DEADLINE)?, target.endpoint()?);
+    target.meter.keep_each();
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
     let mut builder = target.builder(events, settings)?;
@@ -75,7 +71,7 @@ pub(crate) async fn collect<T>(
     stream.end(&health.current(), &counters, clock.now());
     // This ends the calls that hang, so that they are measured.
     pleg.shutdown().await;
-    let mut calls = meter.each();
+    let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;
     let mut pods = Pods::new(&before, &views, clock.wall());
     pods.without_address = without_address(&client, &views).await;

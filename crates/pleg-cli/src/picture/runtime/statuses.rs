@@ -211,10 +211,7 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     };
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
-    let new = hung
-        .iter()
-        .filter(is_new)
-        .map(|problem| of_problem(problem));
+    let new = hung.iter().filter(is_new).map(|new| of_problem(new));
     let hung_pods = PODS_HUNG.about(
         hanging.iter().map(|call| of_call(call)).chain(new),
         "calls about {} do not answer",

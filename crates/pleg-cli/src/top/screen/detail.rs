@@ -50,10 +50,8 @@ fn about(lines: &mut Lines, detail: &Detail) {
     for sandbox in &detail.sandboxes {
         let (id, age) = (short(&sandbox.id), ago(sandbox.seconds));
         let (state, attempt) = (&sandbox.state, sandbox.attempt);
-        lines.text(
-            &format!("sandbox {id} {state}, attempt {attempt}{age}"),
-            Tone::Dim,
-        );
+        let text = format!("sandbox {id} {state}, attempt {attempt}{age}");
+        lines.text(&text, Tone::Dim);
         problem(lines, sandbox.problem.as_ref(), None);
     }
 }

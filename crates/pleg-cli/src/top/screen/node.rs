@@ -98,9 +98,8 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
     }
     let rows = buffer.content.chunks(usize::from(width));
     let styled = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());
-    lines
-        .all
-        .extend(rows.map(|row| row.iter().map(styled).collect()));
+    let rows = rows.map(|row| row.iter().map(styled).collect());
+    lines.all.extend(rows);
 }
 
 /// The latencies that one chart shows.

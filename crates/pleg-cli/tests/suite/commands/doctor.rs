@@ -139,29 +139,23 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     // Events with statuses would make it needless to read these.
     let record = ["--for", "3s", "--events", "never", "--record", arg(&file)];
     let (report, exit) = examine(&sim.socket, &record).await;
-    assert!(
-        codes(&report).contains(&"pods_failing"),
-        "{}",
-        shown(&report)
-    );
+    let codes = codes(&report);
+    assert!(codes.contains(&"pods_failing"), "{}", shown(&report));
     let recording = fs::read_to_string(&file).expect("a recording");
-    let names = [
+    for name in [
         "secret-app",
         "test/secret-pod",
         "annotation",
         "label",
         "environ",
-    ];
-    for name in names {
+    ] {
         assert!(!recording.contains(name), "{name} is in {recording}");
     }
     let end = run(&["doctor", "-o", "json", "--replay", arg(&file)]).await;
     let replayed: Value = serde_json::from_str(&end.out).expect("JSON");
     let severities = |report: &Value| -> Vec<(Value, Value)> {
-        let findings = findings(report).iter();
-        findings
-            .map(|f| (f["code"].clone(), f["severity"].clone()))
-            .collect()
+        let severity = |f: &Value| (f["code"].clone(), f["severity"].clone());
+        findings(report).iter().map(severity).collect()
     };
     assert_eq!(severities(&replayed), severities(&report));
     assert_eq!(end.code(), exit);

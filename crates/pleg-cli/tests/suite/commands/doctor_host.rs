@@ -74,15 +74,10 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let program = sim.dir().path("containerd-shim-runc-v2");
     copy_program(Path::new("/usr/bin/perl"), &program);
     let mut shim = Command::new(program);
-    shim.args([
-        "-e",
-        "fork() or exit; sleep 1000",
-        "--",
-        "-namespace",
-        "k8s.io",
-    ])
-    .args(["-address", arg(&sim.socket), "-id", pod.sandbox.as_str()])
-    .stdin(Stdio::null());
+    shim.args(["-e", "fork() or exit; sleep 1000", "--", "-namespace"])
+        .args(["k8s.io", "-address", arg(&sim.socket)])
+        .args(["-id", pod.sandbox.as_str()])
+        .stdin(Stdio::null());
     let mut shim = shim.spawn().expect("it starts");
     let (report, exit) = examine(&sim.socket, SHORT).await;
     shim.kill().expect("it ends");

@@ -45,10 +45,8 @@ async fn ctl_commands_take_effect_at_run_time() {
         ("drop=often", "", "drop=often: not a rate, such as 5%"),
     ] {
         let (out, err) = ctl(&socket, command).await;
-        assert!(
-            out.contains(shown) && err.contains(error),
-            "{command}: {out}{err}"
-        );
+        let is_it = out.contains(shown) && err.contains(error);
+        assert!(is_it, "{command}: {out}{err}");
         assert_eq!(err.is_empty(), error.is_empty(), "{command}: {err}");
     }
     let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)]);

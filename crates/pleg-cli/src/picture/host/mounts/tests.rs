@@ -58,14 +58,7 @@ fn finding_names_path_and_pod() {
     let json = format!(r#"{{"hanging": [{{"path": "/var/data", "fs": "nfs4", "pod": "{UID}"}}]}}"#);
     let hanging: Mounts = serde_json::from_str(&json).unwrap();
     let mut pods = Pods::default();
-    let found = |pods: &Pods| {
-        let calls = Calls {
-            pods,
-            slow: false,
-            is_listed: true,
-        };
-        check(&hanging, calls).remove(0)
-    };
+    let found = |pods: &Pods| check(&hanging, Calls::new(pods, false, true)).remove(0);
     assert!(found(&pods).summary.ends_with(UID));
     pods.pods.push(Pod {
         uid: UID.to_owned(),
