@@ -15,7 +15,6 @@ pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
 pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
 
-/// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// All pods: a complete list.
@@ -154,7 +153,6 @@ pub(crate) struct ObservedRuntime<R> {
     pub(crate) meter: Meter,
 }
 
-/// The subject of a list.
 fn of(scope: &Scope) -> (About, &str) {
     match scope {
         Scope::Node => (About::Node, ""),

@@ -193,7 +193,6 @@ impl Proc {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The mounts that a process sees.
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
         // A mount of an image with many layers has a line of several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
@@ -210,7 +209,6 @@ impl Proc {
         })
     }
 
-    /// The PIDs of all processes.
     pub(crate) fn pids(&self) -> io::Result<impl Iterator<Item = u32> + use<>> {
         numbers(&self.0)
     }
@@ -277,7 +275,6 @@ impl Proc {
         Some(Open { open, limit })
     }
 
-    /// The open files of the system and their limit.
     pub(crate) fn files(&self) -> Option<Open> {
         let text = self.read("sys/fs/file-nr").ok()?;
         let mut numbers = text.split_whitespace().map(|n| n.parse().ok());

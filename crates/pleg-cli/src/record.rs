@@ -153,7 +153,6 @@ impl Record {
         }
     }
 
-    /// A change of health.
     pub(crate) fn health(kind: &str, at: WallTime, code: &str, message: String) -> Self {
         Self {
             code: Some(code.to_owned()),

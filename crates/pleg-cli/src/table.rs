@@ -7,7 +7,6 @@ use terminal_size::terminal_size;
 
 use crate::text::{self, safe};
 
-/// The space between columns.
 const GAP: usize = 2;
 
 /// A cell: its escaped text and its style.

@@ -18,13 +18,11 @@ use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
 use crate::text::{clip, duration, safe};
 
-/// How often facts are collected.
 const PERIOD: Duration = Duration::from_secs(30);
 /// The same while the runtime does not answer: some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 /// The most findings that are metrics at once.
 const MOST_SHOWN: usize = 12;
-/// The deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How many characters of the runtime's name and version are shown.
 const MOST_NAME: usize = 64;
@@ -49,12 +47,10 @@ pub(crate) struct Facts {
     pub(crate) error: Option<(CallError, Instant)>,
     /// What follows, and since when.
     findings: Vec<(Finding, Instant)>,
-    /// What could not be examined, and why.
     pub(crate) not_examined: Vec<String>,
 }
 
 impl Facts {
-    /// The findings that follow from the facts.
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
         self.findings.iter().map(move |(finding, since)| {
             let lasted = now.since(*since).as_secs_f64();
@@ -62,7 +58,6 @@ impl Facts {
         })
     }
 
-    /// Takes the answer of `Status`.
     fn answer(&mut self, answer: Result<Conditions, CallError>, now: Instant) {
         gauge!(ANSWERED).set(f64::from(u8::from(answer.is_ok())));
         match answer {

@@ -33,9 +33,7 @@ pub(crate) enum Layer {
     Calls,
     /// The runtime's event stream.
     Stream,
-    /// The network plugin.
     Network,
-    /// The kubelet.
     Kubelet,
 }
 
@@ -58,7 +56,6 @@ pub(crate) struct Finding {
     pub(crate) code: &'static str,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
-    /// One sentence.
     pub(crate) summary: String,
     /// The figures that show it, one line each.
     pub(crate) evidence: Vec<String>,
@@ -104,7 +101,6 @@ pub(crate) struct Kind(
 );
 
 impl Kind {
-    /// A finding of this kind.
     pub(crate) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
         Finding {
             code: self.0,

@@ -17,7 +17,6 @@ pub(crate) struct Generator {
     pub(crate) why: Option<String>,
     /// Why it was not subscribed to, so that no kubelet loses events.
     pub(crate) not_subscribed: Option<String>,
-    /// Events that arrived.
     pub(crate) events: u64,
     /// Events that the lists show to be missing.
     pub(crate) missed: u64,
@@ -31,7 +30,6 @@ pub(crate) struct Generator {
     pub(crate) degraded: BTreeMap<String, Reason>,
     /// Why the node's pods are not known at the end.
     pub(crate) not_ready: Option<String>,
-    /// The code of that reason.
     pub(crate) not_ready_code: Option<String>,
 }
 
@@ -187,7 +185,6 @@ fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
     })
 }
 
-/// The findings about the event stream.
 fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
     let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
         let summary =

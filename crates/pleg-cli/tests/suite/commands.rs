@@ -22,8 +22,6 @@ mod page;
 mod page_load;
 mod pods;
 pub(crate) mod run;
-mod services;
 mod sim;
 mod top;
 mod watch;
-mod watch_filters;

@@ -13,7 +13,6 @@ use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_block
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::Open;
 
-/// How long to wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The share of the open files at which a process or the system is close to its limit.
 const FULL: f64 = 0.9;

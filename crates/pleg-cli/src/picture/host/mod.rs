@@ -62,7 +62,6 @@ pub(crate) struct Host {
     /// The load average of the last minute.
     pub(crate) load: Option<f64>,
     pub(crate) files: Option<Open>,
-    /// All threads of the host.
     pub(crate) threads: Option<Open>,
     pub(crate) pressure: Pressure,
     /// Processes that were in state D all the time.
@@ -75,7 +74,6 @@ pub(crate) struct Host {
     #[serde(rename = "bus")]
     pub(crate) systemd: Option<Systemd>,
     pub(crate) kubelet: Option<Kubelet>,
-    /// What could not be read, and why.
     pub(crate) unreadable: Vec<String>,
 }
 
@@ -131,7 +129,6 @@ impl<'a> Calls<'a> {
 /// What to examine, and by what.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTarget {
-    /// The runtime's socket.
     pub(crate) socket: Option<PathBuf>,
     /// `/` except in tests.
     pub(crate) root: PathBuf,
@@ -140,7 +137,6 @@ pub(crate) struct HostTarget {
     journalctl: Vec<OsString>,
     /// Asks systemd.
     busctl: Vec<OsString>,
-    /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
 
@@ -322,7 +318,6 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
     host_files(root).join(path.trim_start_matches('/'))
 }
 
-/// The findings about the host.
 pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     let daemon = host.daemon.as_ref();
     let limits = cgroup::check(&host.limits, daemon);

@@ -19,13 +19,10 @@ use super::{Calls, HostTarget, command, on_host};
 use crate::picture::finding::Finding;
 use crate::proc::Proc;
 
-/// How long a mount may take to answer.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// An answer that takes longer is slow.
 const SLOW_MILLIS: u64 = 500;
-/// How many mounts are asked at a time.
 const PARALLEL: usize = 16;
-/// The most mounts that are asked.
 const MOST: usize = 256;
 
 /// File systems whose data is elsewhere or that a process serves.
@@ -43,7 +40,6 @@ pub(crate) struct Mounts {
     pub(crate) asked: usize,
     /// How many were too many to ask.
     pub(crate) skipped: usize,
-    /// They did not answer.
     pub(crate) hanging: Vec<Mount>,
     pub(crate) slow: Vec<Mount>,
 }
@@ -52,7 +48,6 @@ pub(crate) struct Mounts {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mount {
     pub(crate) path: String,
-    /// The type of its file system.
     pub(crate) fs: String,
     /// The uid of the pod in whose directory it is.
     pub(crate) pod: Option<String>,

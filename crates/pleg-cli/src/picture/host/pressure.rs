@@ -88,7 +88,6 @@ pub(super) fn assess(samples: &Samples) -> Pressure {
     all.into()
 }
 
-/// The processes that were in state D all the time.
 pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
     let blocked = samples.end.all().filter(|seen| seen.blocked.is_some());
     let blocked = blocked.filter_map(|seen| {

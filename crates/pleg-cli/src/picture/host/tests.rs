@@ -113,10 +113,8 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
     for row in FINDINGS.trim().lines() {
         let (evidence, expected) = row.split_once(" =>").unwrap();
         let findings = checked(evidence, false, true);
-        let found: Vec<_> = findings
-            .iter()
-            .map(|f| format!("{} {}", f.code, f.severity))
-            .collect();
+        let shown = |f: &Finding| format!("{} {}", f.code, f.severity);
+        let found: Vec<_> = findings.iter().map(shown).collect();
         assert_eq!(found.join(", "), expected.trim(), "{evidence}");
         for Finding {
             code,
@@ -125,10 +123,8 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
             ..
         } in findings
         {
-            assert!(
-                doctor.contains(&format!("\n### {code}\n")),
-                "{code} is missing"
-            );
+            let heading = format!("\n### {code}\n");
+            assert!(doctor.contains(&heading), "{code} is missing");
             assert!(!next.contains("PID") && !next.contains("{}"), "{next}");
             assert!(!explains.contains(&code), "{code}");
             let with_old_lists = checked(evidence, false, false);
@@ -157,10 +153,8 @@ fn starved_node_advises_nothing_that_kills() {
         "deadInits": [{"container": "c1", "pid": 14}]}}"#;
     let findings = arranged(starved, "list_slow");
     assert_eq!(findings[0].code, "cpu_pressure");
-    assert!(
-        !findings.iter().any(|f| f.next.contains("`kill")),
-        "{findings:#?}"
-    );
+    let kills = findings.iter().any(|f| f.next.contains("`kill"));
+    assert!(!kills, "{findings:#?}");
 }
 
 #[test]
@@ -188,9 +182,8 @@ fn stopped_daemon_precedes_pressure_that_slows_calls() {
 
 #[test]
 fn many_shims_are_one_finding() {
-    let shims: Vec<String> = (0..30)
-        .map(|n| format!(r#"{{"stopped": true, "id": "s{n}"}}"#))
-        .collect();
+    let shim = |n| format!(r#"{{"stopped": true, "id": "s{n}"}}"#);
+    let shims = Vec::from_iter((0..30).map(shim));
     let json = format!(r#"{{"shims": {{"shims": [{}]}}}}"#, shims.join(","));
     let findings = checked(&json, false, true);
     assert!(findings[0].summary.contains("and 27 more"), "{findings:?}");
@@ -207,10 +200,8 @@ async fn what_cannot_be_read_is_named() {
     for part in ["mounts: ", "processes: "] {
         assert!(unreadable.contains(part), "{unreadable}");
     }
-    assert_eq!(
-        checked(&serde_json::to_string(&host).unwrap(), true, true),
-        []
-    );
+    let recording = serde_json::to_string(&host).unwrap();
+    assert_eq!(checked(&recording, true, true), []);
     let hidden = FakeHost::new();
     hidden.remove("proc/self");
     let host = Watch::new(hidden.target()).look(false).await;

@@ -32,7 +32,6 @@ use crate::text::clip;
 /// How many characters of an error's message are recorded.
 const MOST_MESSAGE: usize = 300;
 
-/// What the runtime shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Evidence {
@@ -51,7 +50,6 @@ pub(crate) struct Evidence {
     pub(crate) wall_clock: WallClock,
 }
 
-/// Why the endpoint cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Unusable {
@@ -73,7 +71,6 @@ impl From<ConnectError> for Unusable {
     }
 }
 
-/// An error of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Failure {
@@ -114,7 +111,6 @@ impl Evidence {
     }
 }
 
-/// The findings about the runtime.
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {

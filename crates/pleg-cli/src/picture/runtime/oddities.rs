@@ -64,7 +64,6 @@ const FOUND: [(Kind, Rule, &str, &str); 5] = [
     ),
 ];
 
-/// A pod in an odd state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Oddity {

@@ -23,11 +23,9 @@ use crate::picture::generator::Generator;
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
-/// How often health is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
-/// How often it probes the runtime.
 const PROBE: Duration = Duration::from_secs(5);
 /// How many pods are read at once, or asked whether they are on the host's network.
 const PARALLEL: usize = 4;
@@ -150,7 +148,6 @@ async fn lacks_address(client: &CriClient, id: &Id) -> bool {
     !on_host && !has_address
 }
 
-/// Makes a call again.
 async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallError> {
     let (scope, id) = (Scope::Pod(id.as_str().into()), Id::from(id.as_str()));
     match *operation {

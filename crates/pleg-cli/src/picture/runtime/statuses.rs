@@ -23,11 +23,9 @@ const SLOW: f64 = 1000.0;
 /// How many calls and pods are recorded by name.
 const MOST: usize = 100;
 
-/// The calls about single pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Statuses {
-    /// How many ids were read.
     pub(crate) ids: usize,
     /// Of the longest status call of each id.
     pub(crate) median_millis: Option<f64>,
@@ -38,7 +36,6 @@ pub(crate) struct Statuses {
     pub(crate) slowest: Vec<PodCall>,
     /// The pods whose statuses take longest in all.
     pub(crate) slowest_pods: Vec<SlowPod>,
-    /// Pods that cannot be read.
     pub(crate) problems: Vec<Problem>,
 }
 

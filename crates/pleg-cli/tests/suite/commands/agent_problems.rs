@@ -6,6 +6,8 @@ use super::agent::Agent;
 use super::run::{Running, Sim, arg, control, run_pod};
 use crate::support::TestDir;
 
+const VERBOSE: &str = "/readyz?verbose";
+
 async fn check(agent: &Agent) -> (Option<i32>, String) {
     let url = format!("http://{}", agent.address);
     let end = Running::start(&["check", "--agent", &url]).end().await;
@@ -19,13 +21,13 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     let args = ["-v", "-r", arg(&sim.socket), "--probe-period", "1s"];
     let mut agent = Agent::start(&args).await;
     agent
-        .until_shows("/readyz?verbose", "[+]event_stream ok: confirmed")
+        .until_shows(VERBOSE, "[+]event_stream ok: confirmed")
         .await;
     assert_eq!(check(&agent).await, (Some(0), "ok\n".to_owned()));
     control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
 
     let page = agent
-        .until_shows("/readyz?verbose", "[!]pod test/cart hung for ")
+        .until_shows(VERBOSE, "[!]pod test/cart hung for ")
         .await;
     for line in [
         "[+]writer ok\n",
@@ -35,9 +37,8 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
-    let page = agent
-        .until_shows("/readyz", "pod test/cart failing for ")
-        .await;
+    let failing = "pod test/cart failing for ";
+    let page = agent.until_shows("/readyz", failing).await;
     assert!(page.starts_with("ok\ndegraded ("), "{page}");
     assert!(page.contains("\ndegraded (pods_failing) for "), "{page}");
     let (_, _, page) = agent.get("/debug/pods").await;
@@ -60,7 +61,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     assert!(is_short, "{line}");
 
     control(&sim.socket, &["reset"]).await;
-    agent.until_shows("/readyz?verbose", "[+]pods ok\n").await;
+    agent.until_shows(VERBOSE, "[+]pods ok\n").await;
     assert_eq!(check(&agent).await.0, Some(0));
     let (mut begins, mut ends) = (0, 0);
     while ends == 0 {
@@ -79,7 +80,7 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
     control(&sim.socket, &["network.not_ready=on"]).await;
     let mut agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     let text = "is false (NetworkPluginNotReady): cni plugin not initialized\n";
-    let page = agent.until_shows("/readyz?verbose", text).await;
+    let page = agent.until_shows(VERBOSE, text).await;
     assert!(page.contains("[!]NetworkReady for "), "{page}");
     assert!(page.contains("[+]RuntimeReady is true\n"), "{page}");
     agent.until_shows("/readyz", "ok\n").await;

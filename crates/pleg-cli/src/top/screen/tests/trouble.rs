@@ -172,7 +172,7 @@ fn simulated_node_is_named_on_each_page() {
         let mut top = Top::new(Sample::new(), size);
         top.sample.simulated = true;
         top.answer();
-        for key in ["", "h", "?", "?\n", "p"] {
+        for key in ["", "h", "?", "?⏎", "p"] {
             top.keys(key);
             assert!(top.lines()[0].starts_with(" SIMULATED NODE "), "{key}");
         }
