@@ -19,6 +19,7 @@ use rustls::AlertDescription::CertificateRequired;
 use rustls::Error::AlertReceived;
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
@@ -28,12 +29,9 @@ use crate::http::{Connection, tls};
 use crate::record::{Page, Record};
 use crate::view::{Query, View};
 
-/// How long the agent may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The most bytes of a response.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
     /// The address is `HOST:PORT`; the host is a name or an IP address.
@@ -133,7 +131,6 @@ impl AgentClient {
         Ok((head, records.collect::<anyhow::Result<_>>()?))
     }
 
-    /// The node as the agent sees it.
     pub(crate) async fn view(&self, query: &Query) -> anyhow::Result<View> {
         let path = format!("/debug/view?{}", query.to_parameters());
         self.parse(&self.get_ok(&path).await?)
@@ -157,18 +154,35 @@ impl AgentClient {
         bail!("the agent at {} answers {code}{hint}", self.url)
     }
 
-    /// The status and the body of a response.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, String)> {
         let mut request = Request::get(path).header(HOST, "localhost");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         let request = request.body(Empty::new())?;
-        let answer = async { exchange(self.connect().await?, request).await };
+        let answer = async {
+            let answer = exchange(self.connect().await?, request).await;
+            if answer.is_err() && self.tls.is_none() && self.is_tls().await {
+                bail!("this agent speaks https");
+            }
+            answer
+        };
         let answer = tokio::time::timeout(DEADLINE, answer).await;
         let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
         let answer = answer.map_err(of_tls);
         answer.with_context(|| format!("no answer of an agent at {}", self.url))
+    }
+
+    /// Returns true if the agent answers a request without TLS with an alert of TLS.
+    async fn is_tls(&self) -> bool {
+        const ALERT: u8 = 0x15;
+        let mut first = [0];
+        let ask = async {
+            let mut stream = self.connect().await?;
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
+            anyhow::Ok(stream.read_exact(&mut first).await?)
+        };
+        ask.await.is_ok() && first == [ALERT]
     }
 
     async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// The most bytes of a file.
 const MOST: u64 = 1 << 20;
 
 /// The text of a file of at most 1 MiB.
@@ -42,18 +41,16 @@ pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
 
 /// Opens a regular file. What it is is looked at before it is opened for reading, because the open of a device may act.
 fn open(file: &Path) -> io::Result<File> {
-    let flags = OFlag::O_PATH.bits();
-    let found = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(file)?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true);
+    let found = options.custom_flags(OFlag::O_PATH.bits()).open(file)?;
     if !found.metadata()?.is_file() {
         let reason = "it is no regular file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
     let same = format!("/proc/self/fd/{}", found.as_raw_fd());
-    OpenOptions::new().read(true).custom_flags(flags).open(same)
+    options.custom_flags(flags).open(same)
 }
 
 #[cfg(test)]

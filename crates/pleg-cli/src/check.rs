@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::agent_client::AgentClient;
 use crate::args::CheckArgs;
-use crate::text::{clip, safe, seconds};
+use crate::text::{clip, lasting, safe};
 use crate::view::{Query, Reason, View};
 
 /// The most characters of the line: what the node-problem-detector keeps by default.
@@ -51,7 +51,7 @@ fn problem(view: &View) -> Option<String> {
     let row = view.pods.rows.first().filter(|_| of_pods);
     let of_pod = row.and_then(|row| {
         let (pod, problem) = (row.pod.shown(), row.problem.as_ref()?);
-        let (state, lasted) = (row.state.to_string(), lasted(row.problem_seconds));
+        let (state, lasted) = (row.state.to_string(), lasting(row.problem_seconds));
         Some(format!("{pod} {}{lasted}: {problem}", state.to_lowercase()))
     });
     of_pod.or_else(|| Some(sentence(reason)))
@@ -60,10 +60,5 @@ fn problem(view: &View) -> Option<String> {
 /// `(code) for 4s: message`.
 pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, message, .. } = reason;
-    format!("({code}){}: {message}", lasted(reason.seconds))
-}
-
-/// ` for 4s`.
-pub(crate) fn lasted(time: Option<f64>) -> String {
-    time.map_or_else(String::new, |time| format!(" for {}", seconds(time)))
+    format!("({code}){}: {message}", lasting(reason.seconds))
 }

@@ -36,7 +36,6 @@ const AGENT: &str = "agent";
 /// Valid values of flags, by the name of the flag.
 type Settings = BTreeMap<String, String>;
 
-/// Checks a configuration file without starting an agent.
 pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     let settings = match read(file) {
         Ok(settings) => settings,
@@ -160,10 +159,8 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
         return Ok(settings);
     }
     problems.sort();
-    let problems = problems.into_iter();
-    Err(problems
-        .map(|(line, why)| format!("{shown}:{line}: {why}"))
-        .collect())
+    let shown = |(line, why)| format!("{shown}:{line}: {why}");
+    Err(problems.into_iter().map(shown).collect())
 }
 
 /// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.

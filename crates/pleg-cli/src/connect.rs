@@ -33,7 +33,6 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// The path of the socket, if one was found.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
         Some(self.found.get()?.endpoint.path().to_owned())
     }
@@ -246,7 +245,6 @@ impl Target {
         listed.unwrap_or_else(|_| Err(waits_for).with_context(failed))
     }
 
-    /// Stops the embedded runtime, if it is in use.
     pub(crate) async fn close(self) {
         if let Some(embedded) = self.embedded {
             embedded.stop().await;

@@ -19,7 +19,6 @@ use crate::kubelet;
 /// Ours, and crictl's. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
     ["PLEG_RUNTIME_ENDPOINT", "CONTAINER_RUNTIME_ENDPOINT"];
-/// crictl's configuration file.
 const CRICTL: &str = "/etc/crictl.yaml";
 
 /// A runtime, and what named it.
@@ -54,7 +53,6 @@ impl Found {
     }
 }
 
-/// The endpoint that the environment sets.
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
     let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
@@ -88,9 +86,7 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
 pub(crate) fn not_found() -> anyhow::Error {
     // /var/run is nearly always a link to /run: not worth a mention.
     let paths = well_known().iter().map(|known| known.path);
-    let paths: Vec<_> = paths
-        .filter(|path| !path.starts_with("/var/run/"))
-        .collect();
+    let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/")));
     anyhow!(
         "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {}; set its socket with -r \
          unix:///path or {}, or use --sim for a simulated runtime",

@@ -12,7 +12,6 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::text::safe;
 
-/// Prints the script.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "pleg", &mut script);
@@ -20,7 +19,6 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes one page for each command.
 pub(crate) fn man(dir: &Path) -> anyhow::Result<ExitCode> {
     let context = || format!("cannot write to {}", safe(&dir.to_string_lossy()));
     fs::create_dir_all(dir).with_context(context)?;

@@ -24,7 +24,6 @@ pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
 type Key = (&'static str, Option<PodUid>);
 
-/// Something that is wrong.
 #[derive(Clone, Debug)]
 struct Trouble {
     code: &'static str,
@@ -36,7 +35,6 @@ struct Trouble {
 }
 
 impl HealthChanges {
-    /// The changes since the last call.
     pub(crate) fn update(
         &mut self,
         picture: &Picture,

@@ -32,7 +32,6 @@ pub(crate) fn applicable(mut object: Value) -> Value {
     object
 }
 
-/// A pod with its sandboxes and containers.
 pub(crate) fn pod(view: &PodView, clock: Clock) -> Value {
     let status = &*view.status;
     let as_of = view.as_of.map(|at| utc(clock.wall_at(at)));

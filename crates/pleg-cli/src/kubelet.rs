@@ -102,7 +102,6 @@ impl Kubelet {
         Ok(kubelets.collect())
     }
 
-    /// The endpoint of its runtime, if it is set.
     fn endpoint(&self) -> Option<String> {
         let flag = value(&self.arguments, &["--container-runtime-endpoint"]);
         flag.map(str::to_owned).or_else(|| {
@@ -134,7 +133,6 @@ impl Kubelet {
         port.unwrap_or(HEALTHZ_PORT)
     }
 
-    /// The file of its flag `--log-file`.
     pub(crate) fn log_file(&self) -> Option<PathBuf> {
         let file = value(&self.arguments, &["--log-file"])?;
         Some(self.here(Path::new(file)))
@@ -168,17 +166,14 @@ impl Kubelet {
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
-        others.retain(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "conf")
-        });
+        others.retain(|path| path.extension().is_some_and(|end| end == "conf"));
         others.sort();
         let files = flag("--config").or(default).into_iter().chain(others);
         let read = files.map(|path| {
             let text = bounded::read(&self.here(&path)).map_err(|_| "cannot be read");
-            let parse =
-                |text: String| serde_saphyr::from_str(&text).map_err(|_| "cannot be parsed");
-            (path, text.and_then(parse))
+            let invalid = |_| "cannot be parsed";
+            let parsed = text.and_then(|text| serde_saphyr::from_str(&text).map_err(invalid));
+            (path, parsed)
         });
         read.collect()
     }
@@ -209,10 +204,8 @@ impl Kubelet {
             };
             including |= includes_it(&gates);
             let why = format!("subscribes to them (EventedPLEG in {shown})");
-            decided = gates
-                .get(EVENTED)
-                .map(|enabled| enabled.then_some(why))
-                .or(decided);
+            let own = gates.get(EVENTED).map(|enabled| enabled.then_some(why));
+            decided = own.or(decided);
         }
         let why = "subscribes to them (AllAlpha or AllBeta)";
         decided.unwrap_or_else(|| including.then(|| why.to_owned()))
@@ -231,13 +224,11 @@ struct Configuration {
 /// The values of a flag, given as `--flag=value` or as `--flag value`.
 fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'a str> {
     let next = arguments.iter().skip(1).map(Some).chain([None]);
-    arguments
-        .iter()
-        .zip(next)
-        .filter_map(move |(argument, next)| match argument.strip_prefix(flag)? {
-            "" => next.map(String::as_str),
-            rest => rest.strip_prefix('='),
-        })
+    let all = arguments.iter().zip(next);
+    all.filter_map(move |(argument, next)| match argument.strip_prefix(flag)? {
+        "" => next.map(String::as_str),
+        rest => rest.strip_prefix('='),
+    })
 }
 
 /// The last value of the first of these flags that is given.

@@ -16,10 +16,8 @@ const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 /// flood of large responses its memory is returned. glibc reads the setting only at the start. Does
 /// nothing if glibc is already configured, or is not used.
 pub(crate) fn return_freed_memory() {
-    let mut configured = [TUNABLES, STARTED_AGAIN]
-        .into_iter()
-        .filter_map(env::var_os);
-    if !cfg!(target_env = "gnu") || configured.next().is_some() {
+    let is_configured = [TUNABLES, STARTED_AGAIN].map(|name| env::var_os(name).is_some());
+    if !cfg!(target_env = "gnu") || is_configured != [false; 2] {
         return;
     }
     let mut args = env::args_os();

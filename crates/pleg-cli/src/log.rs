@@ -101,7 +101,6 @@ fn is_journal() -> bool {
     env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
 }
 
-/// Writes each event as one line.
 struct Lines {
     format: LogFormat,
     /// Each line begins with the priority of its level, such as `<4>`.

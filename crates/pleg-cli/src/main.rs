@@ -75,7 +75,10 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         }) => until_signal(sim::control(ctl)),
         C::Sim(args) => block_on(async { sim::run(args, stop_signal()?).await }),
         // It may never return, so it needs no runtime that would wait for it.
-        C::AskMount { path } => Ok(doctor::ask_mount(&path)),
+        C::AskMount { path } => {
+            picture::host::ask_mount(&path);
+            Ok(ExitCode::SUCCESS)
+        }
         C::Config(args::ConfigCommand::Check { file }) => config::check_file(&file),
         C::Completions { shell } => generate::completions(shell),
         C::Man { dir } => generate::man(&dir),

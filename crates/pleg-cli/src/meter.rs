@@ -15,7 +15,6 @@ pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
 pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
 
-/// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// All pods: a complete list.
@@ -137,10 +136,8 @@ impl Drop for InFlight<'_> {
         if let Some(calls) = &mut state.by_key
             && self.about == About::Pod
         {
-            let (timing, took) = (
-                calls.entry(self.key.clone()).or_default(),
-                now.since(self.began),
-            );
+            let took = now.since(self.began);
+            let timing = calls.entry(self.key.clone()).or_default();
             timing.longest = timing.longest.max(took);
             if self.answered.is_none() {
                 timing.unanswered = timing.unanswered.max(Some(took));
@@ -156,7 +153,6 @@ pub(crate) struct ObservedRuntime<R> {
     pub(crate) meter: Meter,
 }
 
-/// The subject of a list.
 fn of(scope: &Scope) -> (About, &str) {
     match scope {
         Scope::Node => (About::Node, ""),

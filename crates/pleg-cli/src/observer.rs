@@ -12,7 +12,8 @@ use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::meter::Meter;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
-use crate::picture::runtime::Problem as CallProblem;
+use crate::picture::generator::Generator;
+use crate::picture::runtime::Problem;
 use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Query, View};
 
@@ -23,12 +24,11 @@ pub(crate) struct Observer(Arc<Shared>);
 struct Shared {
     pleg: Pleg,
     meter: Meter,
-    /// The name of the host.
     node: String,
     runtime: Chosen,
     facts: watch::Sender<Facts>,
+    generator: Mutex<Generator>,
     model: Mutex<Model>,
-    /// The number of changes so far.
     changes: watch::Sender<u64>,
 }
 
@@ -43,6 +43,7 @@ impl Observer {
             node: node.trim().to_owned(),
             runtime: target.runtime.clone(),
             facts: watch::Sender::default(),
+            generator: Mutex::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
             changes: watch::Sender::new(0),
         }))
@@ -88,9 +89,8 @@ impl Observer {
         self.0.facts.borrow().clone()
     }
 
-    /// The findings of now.
     pub(crate) fn picture(&self) -> Picture {
-        Picture::now(&self.0.pleg, &self.0.facts.borrow())
+        Picture::now(&self.0.pleg, &self.facts(), &mut lock(&self.0.generator))
     }
 
     /// Is notified when a view has changed, apart from what changes with time.
@@ -98,7 +98,6 @@ impl Observer {
         self.0.changes.subscribe()
     }
 
-    /// The view of now.
     pub(crate) fn view(&self, query: &Query) -> View {
         self.view_and_problems(query).0
     }
@@ -108,19 +107,22 @@ impl Observer {
         let Shared { pleg, meter, .. } = &*self.0;
         let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
         let (current, all) = (health.current(), health.pod_problems());
-        let (counters, named) = (pleg.counters(), CallProblem::all(&all, now));
+        let problems = Problem::all(&all, now);
+        let mut generator = lock(&self.0.generator);
+        generator.look(&current, &pleg.counters(), now);
+        let picture = Picture::of(current.ready(now), &generator, &problems, &facts, now);
+        drop(generator);
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
-        let problems = all.iter().map(|p| (p.pod.uid.clone(), p.into()));
         let inputs = Inputs {
             now,
             wall: meter.clock().wall(),
-            picture: &Picture::of(&current, &counters, named, &facts, now),
+            picture: &picture,
             facts: &facts,
             health: &current,
-            problems: &problems.collect(),
+            problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &meter.calls(),
@@ -154,7 +156,10 @@ impl Observer {
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
-        let model = self.0.model.lock();
-        model.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.model)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use crate::connect::Target;
 use crate::json;
 use crate::log::notice;
 use crate::record::Pod;
-use crate::table::{Cell, Column, Table, Width, colour, dim};
+use crate::table::{Cell, Table, Width, colour, dim};
 use crate::text::{duration, short};
 
 /// Time for the status calls after the first list: the deadline of the calls of one pod.
@@ -33,12 +33,8 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     let mut pods = pleg.snapshot();
     pods.retain(|view| args.filter.matches(&view.status));
     pods.sort_by_cached_key(|view| {
-        let Pod {
-            uid,
-            namespace,
-            name,
-        } = Pod::from(&*view.status);
-        (namespace, name, uid)
+        let pod = Pod::from(&*view.status);
+        (pod.namespace, pod.name, pod.uid)
     });
     match args.output {
         Output::Json => {
@@ -53,40 +49,25 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A sandbox or a container.
-struct Row {
-    /// Empty in the rows that follow the first one of a pod, as is the uid.
-    pod: Cell,
-    kind: Cell,
-    name: Cell,
-    state: Cell,
-    exit: Cell,
-    age: Cell,
-    attempt: Cell,
-    id: Cell,
-    as_of: Cell,
-    uid: Cell,
-}
-
 fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
-    let rows: Vec<Row> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
+    let rows: Vec<_> = pods.iter().flat_map(|view| rows_of(view, clock)).collect();
     let auto = Width::new(0);
     let columns = vec![
-        Column::new("POD", auto.at_least(18), |row: &Row| row.pod.clone()),
-        Column::new("KIND", auto, |row: &Row| row.kind.clone()),
-        Column::new("NAME", auto.at_least(12), |row: &Row| row.name.clone()),
-        Column::new("STATE", auto, |row: &Row| row.state.clone()),
-        Column::new("EXIT", auto, |row: &Row| row.exit.clone()),
-        Column::new("AGE", auto.omitted(4), |row: &Row| row.age.clone()),
-        Column::new("TRY", auto.omitted(3), |row: &Row| row.attempt.clone()),
-        Column::new("ID", auto.omitted(1), |row: &Row| row.id.clone()),
-        Column::new("AS OF", auto.omitted(2), |row: &Row| row.as_of.clone()),
-        Column::new("UID", auto.at_least(9), |row: &Row| row.uid.clone()),
+        ("POD", auto.at_least(18)),
+        ("KIND", auto),
+        ("NAME", auto.at_least(12)),
+        ("STATE", auto),
+        ("EXIT", auto),
+        ("AGE", auto.omitted(4)),
+        ("TRY", auto.omitted(3)),
+        ("ID", auto.omitted(1)),
+        ("AS OF", auto.omitted(2)),
+        ("UID", auto.at_least(9)),
     ];
     let table = Table::new(columns, &rows);
     table.heading()?;
     for row in &rows {
-        table.row(row)?;
+        table.row(row, None)?;
     }
     if pods.is_empty() {
         notice("no pods");
@@ -94,21 +75,21 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
     Ok(())
 }
 
-fn rows_of(view: &PodView, clock: Clock) -> Vec<Row> {
+/// The sandboxes and containers of a pod. Only the first one has the name and the uid of the pod.
+fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     let status = &*view.status;
     let ago = |at| format!("{} ago", duration(clock.now().since(at)));
     let as_of = view.as_of.map_or_else(|| "never".to_owned(), ago);
-    let row = |kind, name, state, exit: &str, created, attempt: u32, id| Row {
-        pod: Cell::new(""),
-        kind: Cell::new(kind).style(dim()),
-        name: Cell::new(name),
-        state,
-        exit: Cell::new(exit),
-        age: Cell::new(&age(created, clock)),
-        attempt: Cell::new(&attempt.to_string()),
-        id: Cell::new(&short(id)).style(dim()),
-        as_of: Cell::new(&as_of).style(dim()),
-        uid: Cell::new(""),
+    let row = |kind, name, state, exit: &str, created, attempt: u32, id| {
+        let created = Cell::new(&age(created, clock));
+        let attempt = Cell::new(&attempt.to_string());
+        let (pod, kind) = (Cell::new(""), Cell::new(kind).style(dim()));
+        let (id, as_of) = (Cell::new(&short(id)), Cell::new(&as_of));
+        let (id, as_of, uid) = (id.style(dim()), as_of.style(dim()), pod.clone());
+        let (name, exit) = (Cell::new(name), Cell::new(exit));
+        vec![
+            pod, kind, name, state, exit, created, attempt, id, as_of, uid,
+        ]
     };
     let sandboxes = status.sandboxes.iter().map(|s| {
         let (state, id) = (state(s.state.as_str(), false), s.id.as_str());
@@ -122,11 +103,10 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Row> {
         let (name, exit, id) = (&*c.name, exit.trim(), c.id.as_str());
         row("container", name, state, exit, c.created_at, c.attempt, id)
     });
-    let mut rows: Vec<Row> = sandboxes.chain(containers).collect();
-    if let Some(first) = rows.first_mut() {
+    let mut rows: Vec<_> = sandboxes.chain(containers).collect();
+    if let Some([name, .., uid]) = rows.first_mut().map(Vec::as_mut_slice) {
         let pod = Pod::from(status);
-        first.pod = Cell::new(&pod.shown());
-        first.uid = Cell::new(&pod.uid);
+        (*name, *uid) = (Cell::new(&pod.shown()), Cell::new(&pod.uid));
     }
     rows
 }

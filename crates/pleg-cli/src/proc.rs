@@ -193,7 +193,6 @@ impl Proc {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The mounts that a process sees.
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
         // A mount of an image with many layers has a line of several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
@@ -210,7 +209,6 @@ impl Proc {
         })
     }
 
-    /// The PIDs of all processes.
     pub(crate) fn pids(&self) -> io::Result<impl Iterator<Item = u32> + use<>> {
         numbers(&self.0)
     }
@@ -241,9 +239,8 @@ impl Proc {
     pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
         let threads = self.threads(pid);
         let blocked = threads.filter(|(_, dir)| self.process(dir).is_some_and(|t| t.state == 'D'));
-        blocked
-            .map(|(thread, dir)| (thread, self.blocked(dir)))
-            .collect()
+        let blocked = blocked.map(|(thread, dir)| (thread, self.blocked(dir)));
+        blocked.collect()
     }
 
     /// How long the threads of a process have waited for a CPU.
@@ -251,20 +248,16 @@ impl Proc {
         let waited = self.threads(pid).filter_map(|(_, dir)| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
             let text = self.read(&format!("{dir}/schedstat")).ok()?;
-            text.split_whitespace()
-                .nth(1)?
-                .parse()
-                .ok()
-                .map(Duration::from_nanos)
+            let nanos = text.split_whitespace().nth(1)?.parse().ok()?;
+            Some(Duration::from_nanos(nanos))
         });
         waited.reduce(Duration::saturating_add)
     }
 
     /// Why the process or thread of this directory is in state D.
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
-        let status = self
-            .read(&format!("{directory}/status"))
-            .unwrap_or_default();
+        let status = self.read(&format!("{directory}/status"));
+        let status = status.unwrap_or_default();
         let of_own = number(&status, "voluntary_ctxt_switches:");
         let forced = number(&status, "nonvoluntary_ctxt_switches:");
         let at = self.read(&format!("{directory}/wchan")).ok();
@@ -282,7 +275,6 @@ impl Proc {
         Some(Open { open, limit })
     }
 
-    /// The open files of the system and their limit.
     pub(crate) fn files(&self) -> Option<Open> {
         let text = self.read("sys/fs/file-nr").ok()?;
         let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
@@ -297,12 +289,8 @@ impl Proc {
 
     /// How long the system has been up, in seconds.
     pub(crate) fn uptime(&self) -> Option<f64> {
-        self.read("uptime")
-            .ok()?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
+        let text = self.read("uptime").ok()?;
+        text.split_whitespace().next()?.parse().ok()
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::json::utc;
+use crate::text::counted;
 
 /// The type of the record that follows the initial events.
 pub(crate) const SYNCED: &str = "Synced";
@@ -152,7 +153,6 @@ impl Record {
         }
     }
 
-    /// A change of health.
     pub(crate) fn health(kind: &str, at: WallTime, code: &str, message: String) -> Self {
         Self {
             code: Some(code.to_owned()),
@@ -165,6 +165,22 @@ impl Record {
     pub(crate) fn of(&mut self, problem: &PodProblem) {
         self.pod = Some((&problem.pod).into());
         self.id = problem.id.as_ref().map(ToString::to_string);
+    }
+
+    /// What a record that is no event says, after its pod.
+    pub(crate) fn text(&self, with_pod: bool) -> String {
+        let pod = self.pod.as_ref().filter(|_| with_pod).map(Pod::shown);
+        let pods = self.pods.map(|n| counted(n, "pod"));
+        let parts = [pod, self.code.clone(), self.message.clone(), pods];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    }
+
+    /// How a container ended, for example `1 Error`.
+    pub(crate) fn exit(&self) -> String {
+        let code = self.exit_code.map(|code| code.to_string());
+        let reason = self.reason.as_deref().unwrap_or_default();
+        let exit = format!("{} {reason}", code.unwrap_or_default());
+        exit.trim().to_owned()
     }
 
     /// Returns true for a lifecycle event of a pod.

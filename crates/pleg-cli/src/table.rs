@@ -7,7 +7,6 @@ use terminal_size::terminal_size;
 
 use crate::text::{self, safe};
 
-/// The space between columns.
 const GAP: usize = 2;
 
 /// A cell: its escaped text and its style.
@@ -99,72 +98,36 @@ pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
     }
 }
 
-/// A column of a table whose rows are of type `R`.
-pub(crate) struct Column<R> {
-    heading: &'static str,
-    width: Width,
-    cell: fn(&R) -> Cell,
-    /// It precedes a message.
-    leads: bool,
-}
+/// A table on standard output: the headings and widths of its columns.
+pub(crate) struct Table(Vec<(&'static str, Width)>);
 
-impl<R> Column<R> {
-    pub(crate) const fn new(heading: &'static str, width: Width, cell: fn(&R) -> Cell) -> Self {
-        Self {
-            heading,
-            width,
-            cell,
-            leads: false,
-        }
-    }
-
-    pub(crate) const fn leading(mut self) -> Self {
-        self.leads = true;
-        self
-    }
-}
-
-/// A table on standard output.
-pub(crate) struct Table<R>(Vec<Column<R>>);
-
-impl<R> Table<R> {
+impl Table {
     /// The columns have at least the width of these rows, if the terminal is wide enough.
-    pub(crate) fn new(mut columns: Vec<Column<R>>, rows: &[R]) -> Self {
-        for column in &mut columns {
-            let cells = rows.iter().map(|row| text::width(&(column.cell)(row).text));
-            let widest = cells.chain([column.heading.len()]).max();
-            column.width.now = column.width.now.max(widest.unwrap_or(0));
+    pub(crate) fn new(mut columns: Vec<(&'static str, Width)>, rows: &[Vec<Cell>]) -> Self {
+        for (n, (heading, width)) in columns.iter_mut().enumerate() {
+            let cells = rows.iter().map(|row| text::width(&row[n].text));
+            let least = heading.len().max(width.now);
+            width.now = cells.max().unwrap_or(0).max(least);
         }
-        let widths = columns.iter_mut().map(|column| &mut column.width);
+        let widths = columns.iter_mut().map(|(_, width)| width);
         fit(widths.collect(), terminal_width());
         Self(columns)
     }
 
     pub(crate) fn heading(&self) -> io::Result<()> {
-        self.write(|column| Some(Cell::new(column.heading).style(dim())), None)
+        let heading = |(heading, _): &(&str, _)| Cell::new(heading).style(dim());
+        let headings = self.0.iter().map(heading);
+        self.row(&headings.collect::<Vec<_>>(), None)
     }
 
-    pub(crate) fn row(&self, row: &R) -> io::Result<()> {
-        self.write(|column| Some((column.cell)(row)), None)
-    }
-
-    /// Writes a row whose message takes the place of all but the leading columns.
-    pub(crate) fn message(&self, row: &R, message: Cell) -> io::Result<()> {
-        let leading = |column: &Column<R>| column.leads.then(|| (column.cell)(row));
-        self.write(leading, Some(message))
-    }
-
-    /// Writes the cells of the columns that have one and are not omitted, without spaces at the end.
-    fn write(
-        &self,
-        cell: impl Fn(&Column<R>) -> Option<Cell>,
-        message: Option<Cell>,
-    ) -> io::Result<()> {
-        let shown = self.0.iter().filter(|column| column.width.now > 0);
-        let cells = shown.filter_map(|column| Some((cell(column)?, column.width.now)));
+    /// Writes the cells of the columns that are not omitted, without spaces at the end. A message takes the place of
+    /// the columns that have no cell.
+    pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
+        let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();
         let mut space = 0;
-        for (cell, width) in cells.chain(message.map(|cell| (cell, usize::MAX))) {
+        let shown = cells.filter(|(_, width)| *width > 0);
+        for (cell, width) in shown.chain(message.map(|cell| (cell, usize::MAX))) {
             let (text, style) = (text::fit(&cell.text, width), cell.style);
             if !text.is_empty() {
                 write!(out, "{:space$}{style}{text}{style:#}", "")?;

@@ -14,12 +14,9 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| {
-        if is_unsafe(c) {
-            c.escape_unicode().to_string()
-        } else {
-            c.into()
-        }
+    let escape = |c: char| match is_unsafe(c) {
+        true => c.escape_unicode().to_string(),
+        false => c.into(),
     };
     Cow::Owned(text.chars().map(escape).collect())
 }
@@ -107,14 +104,23 @@ pub(crate) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// Formats a latency in milliseconds.
-pub(crate) fn latency(ms: f64) -> String {
-    match ms {
-        ms if ms < 1.0 => format!("{:.0}µs", ms * 1000.0),
-        ms if ms < 10.0 => format!("{ms:.1}ms"),
-        ms if ms < 10_000.0 => format!("{ms:.0}ms"),
-        ms => format!("{:.0}s", ms / 1000.0),
+/// An age or duration in whole seconds, which milliseconds would change all the time.
+pub(crate) fn age(seconds: f64) -> String {
+    match Duration::try_from_secs_f64(seconds).unwrap_or_default() {
+        time if time.as_secs() == 0 => "0s".to_owned(),
+        time => duration(time),
     }
+}
+
+/// For how long something has been so: ` for 9s`, or nothing.
+pub(crate) fn lasting(seconds: Option<f64>) -> String {
+    seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
+}
+
+/// Some things and their number.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
 }
 
 /// The time of day of a time in RFC 3339, in this format.
@@ -155,27 +161,6 @@ impl Formatter for SafeJson {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::Serialize;
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(safe("web-1"), "web-1");
-        assert_eq!(
-            safe("a\u{1b}[31mb\u{9b}\u{202e}"),
-            "a\\u{1b}[31mb\\u{9b}\\u{202e}"
-        );
-    }
-
-    #[test]
-    fn escaped_json_parses_to_the_same_text() {
-        let text = "a\u{1b}\u{7f}\u{9b}\u{202e}ü\"";
-        let mut out = Vec::new();
-        let mut json = serde_json::Serializer::with_formatter(&mut out, SafeJson);
-        text.serialize(&mut json).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        assert!(!out.chars().any(is_unsafe), "{out:?}");
-        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
-    }
 
     #[test]
     fn text_is_cut_by_the_columns_that_it_needs() {

@@ -20,6 +20,7 @@ use crate::json;
 use crate::log::notice;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
+use crate::picture::generator::Generator;
 use crate::record::Record;
 use crate::table::Table;
 
@@ -49,7 +50,6 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-/// Shows records until this time has passed.
 async fn within(
     limit: Option<Duration>,
     showing: impl Future<Output = anyhow::Result<()>>,
@@ -71,7 +71,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
         known: HashMap::new(),
     };
     let mut health = pleg.health();
-    let mut changes = HealthChanges::default();
+    let (mut changes, mut generator) = (HealthChanges::default(), Generator::default());
     let mut interval = tokio::time::interval(CHECK_PERIOD);
     loop {
         let delivery = tokio::select! {
@@ -86,7 +86,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
                 Vec::from_iter(Record::delivery(&delivery, clock, started, pods))
             }
             None => {
-                let picture = Picture::now(pleg, &Facts::default());
+                let picture = Picture::now(pleg, &Facts::default(), &mut generator);
                 changes.update(&picture, &health.pod_problems(), clock)
             }
         };
@@ -98,11 +98,11 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
     }
 }
 
-/// Prints the records that pass the filters.
 struct Printer {
     output: Output,
     filters: Filters,
-    table: Table<Record>,
+    simulated: bool,
+    table: Table,
 }
 
 impl Printer {
@@ -114,6 +114,7 @@ impl Printer {
         Ok(Self {
             output,
             filters,
+            simulated,
             table,
         })
     }
@@ -124,7 +125,7 @@ impl Printer {
         }
         match self.output {
             Output::Json => json::line(&mut io::stdout(), record),
-            Output::Table => table::print(&self.table, record),
+            Output::Table => table::print(&self.table, self.simulated, record),
         }
     }
 }

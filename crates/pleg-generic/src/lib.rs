@@ -252,7 +252,14 @@ impl Limit {
     }
 
     fn over(&self, operation: &'static str) -> CallError {
-        let message = format!("no answer within {:?}", self.deadline);
+        // As people read it: what is left of a caller's deadline may be 4.99607616 s.
+        let step = if self.deadline < Duration::from_secs(1) {
+            0.001
+        } else {
+            0.1
+        };
+        let seconds = (self.deadline.as_secs_f64() / step).round() * step;
+        let message = format!("no answer within {:?}", Duration::from_secs_f64(seconds));
         CallError::new(operation, CallErrorKind::DeadlineExceeded, message)
     }
 }

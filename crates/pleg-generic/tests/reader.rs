@@ -112,6 +112,24 @@ async fn hung_list_ends_at_its_deadline_and_names_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn error_shows_the_deadline_rounded() {
+    let runtime = one_pod();
+    runtime.hang(Op::Sandboxes);
+    for (nanos, shown) in [
+        (4_996_076_160, "5s"),
+        (1_540_000_000, "1.5s"),
+        (250_400_000, "250ms"),
+    ] {
+        let (deadline, known) = (Duration::from_nanos(nanos), KnownIds::default());
+        let list = reader(&runtime)
+            .list(Ticket::from(7), deadline, known)
+            .await;
+        let message = list.rows.unwrap_err().message.to_string();
+        assert_eq!(message, format!("no answer within {shown}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn pod_list_takes_two_calls() {
     let runtime = one_pod();
     let list = list_pod(&runtime).await;

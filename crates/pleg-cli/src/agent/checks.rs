@@ -4,14 +4,13 @@
 use pleg::PodProblem;
 use pleg::core::{Health, Instant};
 
-use crate::check::{lasted, sentence};
+use crate::check::sentence;
 use crate::picture::facts::Facts;
 use crate::picture::finding::Layer;
 use crate::record::Pod;
-use crate::text::{duration, safe, seconds};
+use crate::text::{duration, lasting, safe, seconds};
 use crate::view::View;
 
-/// How many pods are named.
 const MOST_PODS: usize = 100;
 
 /// The checks, and the layer whose findings belong to each.
@@ -25,7 +24,6 @@ const CHECKS: [(&str, Layer); 7] = [
     ("writer", Layer::Kubelet),
 ];
 
-/// What the checks are made of.
 pub(super) struct State<'a> {
     pub(super) now: Instant,
     /// Without its pods.
@@ -98,7 +96,7 @@ impl State<'_> {
     }
 
     fn lasts(&self, since: Instant) -> String {
-        lasted(Some(self.now.since(since).as_secs_f64()))
+        lasting(Some(self.now.since(since).as_secs_f64()))
     }
 
     fn list(&self) -> String {

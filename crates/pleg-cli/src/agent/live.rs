@@ -77,14 +77,12 @@ struct Client {
     /// When records may be sent next, and when a view is sent next.
     records_due: Instant,
     view_due: Instant,
-    /// When the last view was sent.
     view_sent: Instant,
     /// The view that it has, as text, which needs a tenth of the memory.
     view: Option<Box<str>>,
 }
 
 impl Client {
-    /// The next message. `None`: the observer has ended.
     async fn next(&mut self) -> Option<String> {
         let clock = self.clock;
         loop {

@@ -57,7 +57,6 @@ impl Metrics {
         }
     }
 
-    /// The page in Prometheus' text format.
     pub(super) fn render(&self) -> String {
         process::show();
         let recorded = self.recorded.render() + &process::cpu();
@@ -79,7 +78,6 @@ pub(super) fn describe() {
     process::describe();
 }
 
-/// The prefix of the kubelet's metrics.
 const KUBELET: &str = "kubelet_";
 
 /// The `pleg_` name of a metric. `None` if it is shown with `--kubelet-names` only.

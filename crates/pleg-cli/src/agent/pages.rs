@@ -28,7 +28,6 @@ use crate::view;
 
 /// For how long a rendered response is used again, so that many requests cost no more than few.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
-/// The most pods in a response.
 const MOST_PODS: usize = 500;
 
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -137,7 +136,6 @@ impl Pages {
         }
     }
 
-    /// The pods whose calls hang or fail.
     fn pods(&self) -> Reply {
         let all = self.health.pod_problems();
         let shown = all.iter().take(MOST_PODS);
@@ -170,7 +168,6 @@ impl Pages {
     }
 }
 
-/// The parameters of `/debug/events`.
 #[derive(Deserialize)]
 struct Asked {
     /// Only records with a higher number.

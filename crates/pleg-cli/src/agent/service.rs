@@ -22,12 +22,10 @@ use crate::picture::Picture;
 use crate::picture::finding::Severity;
 use crate::text::{clip, safe};
 
-/// The most characters of the status.
 const MOST_STATUS: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Manager {
-    /// `None` if there is none.
     socket: Option<UnixDatagram>,
     /// How often the watchdog wants to hear from this process.
     watchdog: Option<Duration>,

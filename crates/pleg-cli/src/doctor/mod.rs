@@ -6,7 +6,6 @@
 mod recording;
 mod report;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use pleg::core::Instant;
@@ -21,11 +20,6 @@ use crate::picture::runtime::{self, Evidence, NOT_EXAMINED};
 
 /// Nothing could be examined.
 const FAILED: u8 = 3;
-
-/// Asks one mount, and exits with 0 if it answers well.
-pub(crate) fn ask_mount(path: &Path) -> ExitCode {
-    ExitCode::from(u8::from(!host::mount_answers(path)))
-}
 
 pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     let code = examine(args).await.unwrap_or_else(|error| {
@@ -75,12 +69,8 @@ impl Examination {
         let clock = target.meter.clock();
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!("reading {target} for {:?}", args.duration));
-        let mut of_host = HostTarget::new(
-            target
-                .runtime
-                .socket()
-                .filter(|_| !target.runtime.is_embedded),
-        );
+        let socket = target.runtime.socket();
+        let mut of_host = HostTarget::new(socket.filter(|_| !target.runtime.is_embedded));
         of_host.root.clone_from(&args.root);
         let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));
@@ -98,7 +88,7 @@ impl Examination {
     /// The worst first; of equally bad ones the cause.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = runtime::check(&self.runtime);
-        findings.extend(host::check(&self.host, &self.runtime.calls()));
+        findings.extend(host::check(&self.host, self.runtime.calls()));
         finding::arrange(findings)
     }
 }

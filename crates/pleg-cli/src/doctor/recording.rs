@@ -16,7 +16,6 @@ use super::Examination;
 
 /// The version of the format. A later one may add fields without a new version.
 const FORMAT: u32 = 1;
-/// The largest file that is read.
 const LARGEST: u64 = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,14 +14,11 @@ use crate::picture::runtime::{Conditions, Evidence, Lists};
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{safe, seconds, wrapped};
 
-/// How many of the slowest pods are shown.
 const SLOWEST: usize = 3;
-/// The width of the names of figures.
 const NAME: usize = 12;
 /// More pods than any node has.
 const MANY: f64 = 100_000.0;
 
-/// The answer in a sentence.
 fn verdict(findings: &[Finding]) -> String {
     if let Some(finding) = findings.iter().find(|f| f.code == NOT_EXAMINED) {
         return finding.summary.clone();
@@ -63,7 +60,6 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Resul
     json::line(&mut io::stdout(), &object)
 }
 
-/// For people.
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     let width = terminal_width().clamp(60, 160);

@@ -46,7 +46,6 @@ const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(5 * 60);
 /// The most bytes of a request's header; hyper takes no less.
 const HEADER_BYTES: usize = 8 << 10;
-/// How long to wait if no connection can be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection: TCP, a unix socket, or TLS.

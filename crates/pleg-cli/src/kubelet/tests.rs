@@ -47,16 +47,12 @@ fn feature_gate_of_command_line_or_file_is_found() {
         let host = node(line);
         host.write("var/lib/kubelet/config.yaml", config);
         host.write("etc/k.yaml", config);
-        host.write(
-            "etc/k.d/10-gates.conf",
-            "featureGates:\n  EventedPLEG: true\n",
-        );
+        let gates = "featureGates:\n  EventedPLEG: true\n";
+        host.write("etc/k.d/10-gates.conf", gates);
         host.write("etc/k.d/20-other.conf", "address: 0.0.0.0\n");
         let (why, end) = (why(&host), end.trim());
-        assert!(
-            why.ends_with(end) && why.is_empty() == end.is_empty(),
-            "{row}: {why}"
-        );
+        let is_it = why.ends_with(end) && why.is_empty() == end.is_empty();
+        assert!(is_it, "{row}: {why}");
     }
 }
 

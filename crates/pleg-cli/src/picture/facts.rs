@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use metrics::{describe_gauge, gauge};
 use pleg::core::{CallError, Instant, PodView};
 use pleg::{HealthWatch, Pleg};
@@ -12,18 +13,16 @@ use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
 
 use super::finding::{Finding, Severity};
-use super::host::{self, Host, HostTarget};
+use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
 use crate::text::{clip, duration, safe};
 
-/// How often facts are collected.
 const PERIOD: Duration = Duration::from_secs(30);
 /// The same while the runtime does not answer: some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 /// The most findings that are metrics at once.
 const MOST_SHOWN: usize = 12;
-/// The deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How many characters of the runtime's name and version are shown.
 const MOST_NAME: usize = 64;
@@ -48,12 +47,10 @@ pub(crate) struct Facts {
     pub(crate) error: Option<(CallError, Instant)>,
     /// What follows, and since when.
     findings: Vec<(Finding, Instant)>,
-    /// What could not be examined, and why.
     pub(crate) not_examined: Vec<String>,
 }
 
 impl Facts {
-    /// The findings that follow from the facts.
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
         self.findings.iter().map(move |(finding, since)| {
             let lasted = now.since(*since).as_secs_f64();
@@ -61,7 +58,6 @@ impl Facts {
         })
     }
 
-    /// Takes the answer of `Status`.
     fn answer(&mut self, answer: Result<Conditions, CallError>, now: Instant) {
         gauge!(ANSWERED).set(f64::from(u8::from(answer.is_ok())));
         match answer {
@@ -184,8 +180,9 @@ impl Collector {
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
-        let look_at_host = look(&mut self.host, has_any(health, &SLOW));
-        let (answer, mut host) = tokio::join!(self.client.status(), look_at_host);
+        let slow = has_any(health, &SLOW);
+        let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(slow)));
+        let (answer, mut host) = tokio::join!(self.client.status(), look);
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
@@ -199,9 +196,9 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
-        if unusable.is_some() {
-            // Some facts need two looks that are close to each other.
-            host = look(&mut self.host, true).await;
+        // Some facts need two looks that are close to each other.
+        if let (Some(_), Some(watch)) = (&unusable, &mut self.host) {
+            host = Some(watch.look(true).await);
         }
         let usable = is_usable(health);
         if usable {
@@ -244,7 +241,8 @@ impl Collector {
         let slow = has_any(health, &SLOW);
         // What has changed since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
-        let findings = host::check(host, &self.pods.calls(slow, usable));
+        let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
+        let findings = check(&self.pods, usable);
         if !findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
             return findings;
         }
@@ -253,7 +251,7 @@ impl Collector {
         if listed {
             self.look_at_pods();
         }
-        host::check(host, &self.pods.calls(slow, listed))
+        check(&self.pods, listed)
     }
 
     fn show_runtime(&mut self, name: &str, version: &str) {
@@ -271,14 +269,6 @@ impl Collector {
             set(&runtime, 1.0);
             self.runtimes.push(runtime);
         }
-    }
-}
-
-/// Looks at the host, if the runtime is on it.
-async fn look(watch: &mut Option<host::Watch>, thorough: bool) -> Option<Host> {
-    match watch {
-        Some(watch) => Some(watch.look(thorough).await),
-        None => None,
     }
 }
 

@@ -33,9 +33,7 @@ pub(crate) enum Layer {
     Calls,
     /// The runtime's event stream.
     Stream,
-    /// The network plugin.
     Network,
-    /// The kubelet.
     Kubelet,
 }
 
@@ -58,7 +56,6 @@ pub(crate) struct Finding {
     pub(crate) code: &'static str,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
-    /// One sentence.
     pub(crate) summary: String,
     /// The figures that show it, one line each.
     pub(crate) evidence: Vec<String>,
@@ -104,7 +101,6 @@ pub(crate) struct Kind(
 );
 
 impl Kind {
-    /// A finding of this kind.
     pub(crate) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
         Finding {
             code: self.0,
@@ -127,25 +123,25 @@ impl Kind {
         summary: &str,
         next: impl Into<String>,
     ) -> Option<Finding> {
-        const NAMES: usize = 3;
-        const LINES: usize = 10;
         let lines: Vec<(String, String)> = lines.into_iter().collect();
-        let mut known = BTreeSet::new();
-        let names = lines.iter().map(|(name, _)| name.as_str());
-        let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
-        let named = match names.len() {
-            0 => return None,
-            1..=NAMES => names.join(", "),
-            n => format!("{} and {} more", names[..NAMES].join(", "), n - NAMES),
-        };
-        let mut finding = self.found(summary.replace("{}", &named), next);
-        let shown = lines.iter().take(LINES);
-        let shown = shown.map(|(name, line)| format!("{name}: {line}"));
-        let more = lines.len().checked_sub(LINES + 1);
-        let more = more.map(|n| format!("and {} more", n + 1));
-        finding.evidence.extend(shown.chain(more));
-        Some(finding)
+        let names = first_of(lines.iter().map(|(name, _)| &**name))?;
+        let finding = self.found(summary.replace("{}", &names), next);
+        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
+        Some(finding.because_of(lines))
     }
+}
+
+/// The first names, each once, and how many more there are.
+fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    const SHOWN: usize = 3;
+    let mut known = BTreeSet::new();
+    let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
+    names.first()?;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    Some(match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    })
 }
 
 impl Finding {

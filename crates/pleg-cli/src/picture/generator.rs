@@ -17,7 +17,6 @@ pub(crate) struct Generator {
     pub(crate) why: Option<String>,
     /// Why it was not subscribed to, so that no kubelet loses events.
     pub(crate) not_subscribed: Option<String>,
-    /// Events that arrived.
     pub(crate) events: u64,
     /// Events that the lists show to be missing.
     pub(crate) missed: u64,
@@ -31,7 +30,6 @@ pub(crate) struct Generator {
     pub(crate) degraded: BTreeMap<String, Reason>,
     /// Why the node's pods are not known at the end.
     pub(crate) not_ready: Option<String>,
-    /// The code of that reason.
     pub(crate) not_ready_code: Option<String>,
 }
 
@@ -55,16 +53,19 @@ pub(crate) enum State {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
     pub(crate) sentence: String,
-    /// How long it lasted, if that is known.
+    /// How long it lasted.
     pub(crate) seconds: Option<f64>,
     /// It lasts at the end.
     pub(crate) lasts: bool,
+    #[serde(skip)]
+    since: Option<Instant>,
 }
 
 impl Generator {
     /// Adds what health says now.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
+            reason.since = reason.since.filter(|_| reason.lasts);
             reason.lasts = false;
         }
         for degraded in health.degraded(now) {
@@ -74,13 +75,16 @@ impl Generator {
                 }
                 _ => degraded.to_string(),
             };
-            let since = degraded.since();
-            let reason = Reason {
+            let reason = self.degraded.entry(degraded.as_str().to_owned());
+            let reason = reason.or_default();
+            // The generator does not say since when events are lost.
+            let since = degraded.since().or(reason.since).unwrap_or(now);
+            *reason = Reason {
                 sentence,
-                seconds: since.map(|since| now.since(since).as_secs_f64().round()),
+                seconds: Some(now.since(since).as_secs_f64()),
                 lasts: true,
+                since: Some(since),
             };
-            self.degraded.insert(degraded.as_str().to_owned(), reason);
         }
     }
 
@@ -107,6 +111,12 @@ impl Generator {
         self.state = state;
         self.why = why.map(ToString::to_string);
         self.not_subscribed = health.stream.declined().map(str::to_owned);
+    }
+
+    /// Looks at the generator, and forgets what is over.
+    pub(crate) fn look(&mut self, health: &Health, counters: &Counters, now: Instant) {
+        self.end(health, counters, now);
+        self.degraded.retain(|_, reason| reason.lasts);
     }
 
     pub(crate) fn has(&self, code: &str) -> bool {
@@ -175,7 +185,6 @@ fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
     })
 }
 
-/// The findings about the event stream.
 fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
     let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
         let summary =
@@ -200,7 +209,7 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let why = format!("{changes} changes in lists, {missed} missing events, none arrived");
         STREAM_SILENT.found(summary, next).because(why)
     });
-    let lossy = stream.has(STREAM_LOSSY.0).then(|| {
+    let lossy = stream.degraded.get(STREAM_LOSSY.0).map(|reason| {
         let (summary, next) = match stream.splits_events {
             true => (
                 "another subscriber takes events: this runtime gives each event to one subscriber only",
@@ -216,7 +225,8 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let expected = stream.expected.max(missed);
         let lost = 100.0 * missed as f64 / expected.max(1) as f64;
         let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
-        STREAM_LOSSY.found(summary, next).because(why)
+        let found = STREAM_LOSSY.found(summary, next).because(why);
+        found.lasting(reason.seconds)
     });
     let all = [not_subscribed, not_offered, silent, lossy];
     all.into_iter().flatten()
@@ -224,7 +234,9 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
 
 #[cfg(test)]
 mod tests {
-    use pleg::core::NotReady;
+    use std::time::Duration;
+
+    use pleg::core::{NotReady, Reconciler, Settings, StreamLoss};
 
     use super::*;
 
@@ -252,6 +264,25 @@ mod tests {
                 ..Generator::default()
             };
             assert_eq!(found(generator), [code]);
+        }
+    }
+
+    #[test]
+    fn loss_of_events_lasts_since_it_was_first_seen() {
+        let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
+        let reconciler = Reconciler::new(Settings::default(), at(0)).unwrap();
+        let (calm, mut lossy) = (reconciler.health(at(1)), reconciler.health(at(1)));
+        lossy.loss = StreamLoss::new(100, 30);
+        let mut generator = Generator::default();
+        for (now, health, seconds) in [
+            (10, &lossy, Some(0.0)),
+            (14, &lossy, Some(4.0)),
+            (20, &calm, None),
+            (30, &lossy, Some(0.0)),
+        ] {
+            generator.look(health, &Counters::default(), at(now));
+            let found = stream(&generator).find(|f| f.code == "stream_lossy");
+            assert_eq!(found.and_then(|found| found.seconds), seconds, "{now}");
         }
     }
 

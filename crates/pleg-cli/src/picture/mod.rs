@@ -9,7 +9,7 @@ mod kinds;
 pub(crate) mod runtime;
 
 use pleg::Pleg;
-use pleg::core::{Counters, Health, Instant, NotReady};
+use pleg::core::{Instant, NotReady};
 
 use facts::Facts;
 use finding::{Finding, arrange};
@@ -25,24 +25,23 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// The picture that a generator and the last facts give.
-    pub(crate) fn now(pleg: &Pleg, facts: &Facts) -> Self {
+    /// The picture that a generator and the last facts give. `generator` is the same each time.
+    pub(crate) fn now(pleg: &Pleg, facts: &Facts, generator: &mut Generator) -> Self {
         let (health, now) = (pleg.health(), pleg.now());
         let problems = Problem::all(&health.pod_problems(), now);
-        Self::of(&health.current(), &pleg.counters(), problems, facts, now)
+        generator.look(&health.current(), &pleg.counters(), now);
+        Self::of(health.ready(), generator, &problems, facts, now)
     }
 
     /// The same of what they say.
     pub(crate) fn of(
-        health: &Health,
-        counters: &Counters,
-        problems: Vec<Problem>,
+        ready: Result<(), NotReady>,
+        generator: &Generator,
+        problems: &[Problem],
         facts: &Facts,
         now: Instant,
     ) -> Self {
-        let mut generator = Generator::default();
-        generator.end(health, counters, now);
-        let mut findings = generator::check(&generator);
+        let mut findings = generator::check(generator);
         findings.extend(runtime::check_problems(problems));
         let answers = |f: &Finding| !f.not_ready && f.code != kinds::LIST_FAILED.0;
         // If it does, it has answered since the facts were collected.
@@ -51,9 +50,7 @@ impl Picture {
         let mut of_facts: Vec<Finding> = facts.findings(now).collect();
         of_facts.retain(|fact| !is_over(fact) && findings.iter().all(|f| f.code != fact.code));
         findings.extend(of_facts);
-        Self {
-            ready: health.ready(now),
-            findings: arrange(findings),
-        }
+        let findings = arrange(findings);
+        Self { ready, findings }
     }
 }

@@ -24,14 +24,10 @@ fn manifest<T: DeserializeOwned + Serialize>(file: &str) -> Value {
 fn pod() -> (Value, Value) {
     let set = manifest::<DaemonSet>("kubernetes/daemonset.yaml");
     let template = &set["spec"]["template"];
-    assert_eq!(
-        set["spec"]["selector"]["matchLabels"],
-        template["metadata"]["labels"]
-    );
-    (
-        template["spec"].clone(),
-        template["spec"]["containers"][0].clone(),
-    )
+    let labels = &template["metadata"]["labels"];
+    assert_eq!(&set["spec"]["selector"]["matchLabels"], labels);
+    let pod = &template["spec"];
+    (pod.clone(), pod["containers"][0].clone())
 }
 
 #[test]

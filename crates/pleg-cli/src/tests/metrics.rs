@@ -26,10 +26,8 @@ fn each_alert_waits_and_has_a_runbook_section() {
         let (setting, anchor) = url.split_once('#').expect(url);
         assert!(setting.contains("query \"pleg:runbook\""), "{url}");
         let is_heading = |line: &str| line.trim_start_matches('#') == format!(" {anchor}");
-        assert!(
-            anchor.starts_with("{{") || runbook.lines().any(is_heading),
-            "{url}"
-        );
+        let exists = anchor.starts_with("{{") || runbook.lines().any(is_heading);
+        assert!(exists, "{url}");
     }
     for code in pleg::core::Degraded::CODES {
         let names_it = |alert: &Value| alert["expr"].as_str().unwrap().contains(code);
@@ -49,10 +47,8 @@ fn inhibition_names_existing_alerts() {
             let matcher = rule[matchers][0].as_str().unwrap();
             let (_, inhibited) = matcher.trim_end_matches('"').split_once('"').unwrap();
             for name in inhibited.split('|') {
-                assert!(
-                    names.iter().any(|alert| **alert == name),
-                    "{name} in {matcher}"
-                );
+                let exists = names.iter().any(|alert| **alert == name);
+                assert!(exists, "{name} in {matcher}");
             }
         }
     }

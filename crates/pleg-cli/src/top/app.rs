@@ -12,10 +12,8 @@ use crate::view::{MOST_ROWS, PodRow, Query, View};
 
 /// Without an answer for this long, what is shown is called old.
 const OLD_AFTER: Duration = Duration::from_secs(3);
-/// How many records are asked for.
 const RECORDS: usize = 100;
 
-/// What fills the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
     #[default]
@@ -31,7 +29,6 @@ pub(super) enum Page {
 pub(super) struct Prompt {
     pub(super) field: Field,
     pub(super) text: String,
-    /// Why the text cannot be used.
     pub(super) error: Option<String>,
 }
 
@@ -61,7 +58,6 @@ pub(super) struct App {
     pub(super) selected: String,
     /// The place of the first pod on the screen.
     pub(super) top: usize,
-    /// The pods whose containers are shown.
     pub(super) expanded: HashSet<String>,
     pub(super) all_expanded: bool,
     /// How many lines of a page are scrolled away.

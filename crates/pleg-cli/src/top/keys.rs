@@ -147,7 +147,6 @@ impl App {
         });
     }
 
-    /// A key for the prompt.
     fn type_key(&mut self, key: KeyEvent) {
         let Some(prompt) = &mut self.prompt else {
             return;

@@ -15,7 +15,7 @@ use std::{panic, thread};
 use anyhow::{Context as _, bail};
 use crossterm::event::{Event, EventStream};
 use futures::StreamExt as _;
-use ratatui::DefaultTerminal;
+use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::TopArgs;
@@ -52,9 +52,8 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         }
         source.ask(app.asked());
         let now = source.clock.now();
-        terminal
-            .0
-            .draw(|frame| screen::draw(frame, &mut app, now))?;
+        let draw = |frame: &mut Frame<'_>| screen::draw(frame, &mut app, now);
+        terminal.0.draw(draw)?;
     }
     drop(terminal);
     source.close().await;

@@ -23,9 +23,7 @@ const PAUSE: u32 = 9;
 
 pub(super) struct Answer {
     pub(super) query: Query,
-    /// When it came.
     pub(super) at: Instant,
-    /// The error is a message.
     pub(super) view: Result<Arc<View>, String>,
 }
 

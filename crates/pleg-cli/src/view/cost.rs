@@ -9,7 +9,6 @@ use serde_with::skip_serializing_none;
 use super::series::Series;
 use crate::meter::About;
 
-/// How the cost of the generic PLEG is estimated.
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
      on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
      its sandboxes and containers.";
@@ -18,7 +17,6 @@ const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 
-/// The measured calls to the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     began: Instant,
@@ -68,7 +66,6 @@ pub(crate) struct Cost {
     pub(crate) ours: CallCosts,
     /// Absent before a minute after the start, and until a list has ended.
     pub(crate) generic: Option<CallCosts>,
-    /// How this is measured and estimated.
     pub(crate) basis: String,
 }
 
@@ -78,7 +75,6 @@ pub(crate) struct Cost {
 pub(crate) struct CallCosts {
     /// The calls of complete lists: two each.
     pub(crate) lists: u64,
-    /// The time that they took.
     pub(crate) list_seconds: f64,
     /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: u64,
@@ -111,47 +107,5 @@ impl Cost {
             generic,
             basis: BASIS.to_owned(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::view::tests::at;
-
-    #[test]
-    fn generic_pleg_lists_each_second_at_the_duration_of_our_lists() {
-        let mut calls = Calls::new(at(0));
-        let mut statuses = Series::new(at(0));
-        // One relist: two calls of 250 ms.
-        let ended = at(80);
-        let began = Instant::from_origin(Duration::from_millis(79_750));
-        for about in [About::Node, About::Node, About::Pod, About::Runtime] {
-            calls.ended(about, began, ended, true);
-        }
-        statuses.add(ended, Duration::ZERO);
-        assert_eq!(Cost::new(at(129), &calls, &statuses).generic, None);
-        let cost = Cost::new(at(220), &calls, &statuses);
-        let ours = CallCosts {
-            lists: 2,
-            list_seconds: 0.5,
-            reads: 1,
-        };
-        assert_eq!((cost.ours, cost.seconds), (ours, 150.0));
-        // A pause of one second, and half a second of lists: 100 relists.
-        let generic = CallCosts {
-            lists: 200,
-            list_seconds: 50.0,
-            reads: 1,
-        };
-        assert_eq!(cost.generic, Some(generic));
-    }
-
-    #[test]
-    fn unanswered_call_is_no_answer() {
-        let mut calls = Calls::new(at(0));
-        calls.ended(About::Node, at(1), at(2), true);
-        calls.ended(About::Node, at(3), at(9), false);
-        assert_eq!(calls.unanswered_since(), at(2));
     }
 }

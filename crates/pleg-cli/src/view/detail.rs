@@ -10,7 +10,6 @@ use super::pods::MOST_OF_POD;
 use super::{ContainerRow, ExitRow, PodRow, ago, long, name, problem_of};
 use crate::record::Record;
 
-/// The most entries of each list.
 const MOST_SANDBOXES: usize = 20;
 const MOST_CONTAINERS: usize = 200;
 const MOST_LABELS: usize = 100;
@@ -28,12 +27,10 @@ pub(crate) struct Detail {
     pub(crate) ips: Vec<String>,
     /// How long ago the read began that returned the oldest details.
     pub(crate) inspected_seconds: Option<f64>,
-    /// The error of the last read.
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
     /// All containers, newest first. Earlier ones of the same name have rows of their own.
     pub(crate) containers: Vec<ContainerRow>,
-    /// How many more there are.
     pub(crate) more_containers: usize,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) more_labels: usize,
@@ -50,7 +47,6 @@ pub(crate) struct SandboxRow {
     pub(crate) id: String,
     pub(crate) state: String,
     pub(crate) attempt: u32,
-    /// How long ago it was created.
     pub(crate) seconds: Option<f64>,
     /// Its status is not settled, or could not be read.
     pub(crate) problem: Option<String>,

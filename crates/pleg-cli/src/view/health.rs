@@ -16,7 +16,6 @@ pub(crate) struct HealthView {
     pub(crate) ready: bool,
     /// The findings but those that are only worth knowing: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
-    /// How many pods have calls that hang or fail.
     pub(crate) pods: usize,
     /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
     pub(crate) no_answer_seconds: Option<f64>,
@@ -39,14 +38,11 @@ pub(crate) struct Reason {
     /// The node is not ready because of it. Otherwise it is degraded.
     pub(crate) not_ready: bool,
     pub(crate) message: String,
-    /// The figures that show it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) evidence: Vec<String>,
-    /// How long it has lasted.
     pub(crate) seconds: Option<f64>,
     /// The code of the reason before it that explains it.
     pub(crate) cause: Option<String>,
-    /// What to do.
     pub(crate) action: String,
     /// Where the runbook explains it. Empty if it does not.
     pub(crate) runbook: String,
@@ -132,9 +128,7 @@ pub(crate) struct StreamView {
     /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing` or `down`; `silent` while the
     /// runtime answers no call: nobody knows then whether events would arrive.
     pub(crate) state: String,
-    /// For how long.
     pub(crate) seconds: Option<f64>,
-    /// Why there is no stream.
     pub(crate) reason: Option<String>,
     /// Events that it did not deliver, since the start.
     pub(crate) missed: u64,

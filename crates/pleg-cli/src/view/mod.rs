@@ -46,11 +46,8 @@ pub(crate) struct View {
     pub(crate) time: String,
     /// Since when it observes the node.
     pub(crate) since: String,
-    /// The name of the host.
     pub(crate) node: String,
-    /// The socket of the runtime.
     pub(crate) runtime: String,
-    /// The runtime is a simulated one.
     pub(crate) simulated: bool,
     pub(crate) health: HealthView,
     pub(crate) relist: Relist,
@@ -67,7 +64,6 @@ pub(crate) struct View {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Latency {
-    /// The length of the interval of each point.
     pub(crate) interval_seconds: f64,
     /// The number of the last point's interval. It grows by one with each interval.
     pub(crate) interval: u64,

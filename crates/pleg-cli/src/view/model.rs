@@ -10,13 +10,14 @@ use super::cost::{Calls, Cost};
 use super::detail::{Detail, MOST_HISTORY};
 use super::feed::Feed;
 use super::health::{HealthView, Relist, StreamView};
-use super::pods::{PodsPage, Problem};
+use super::pods::PodsPage;
 use super::query::Query;
 use super::series::{INTERVAL, Series, interval};
 use super::{Latency, View, name};
 use crate::json::utc;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
+use crate::picture::runtime::Problem;
 use crate::record::Record;
 
 /// The most pods that are remembered as changed until the next tick.
@@ -29,7 +30,6 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) feed: Feed,
-    /// The latency of events.
     events: Series,
     /// The pods that have changed since the last tick.
     changed: HashSet<PodUid>,
@@ -44,15 +44,13 @@ pub(crate) struct Inputs<'a> {
     pub(crate) picture: &'a Picture,
     pub(crate) facts: &'a Facts,
     pub(crate) health: &'a Health,
-    /// The pods whose calls hang or fail.
-    pub(crate) problems: &'a HashMap<PodUid, Problem>,
+    /// The pods whose calls hang or fail, by uid.
+    pub(crate) problems: HashMap<&'a str, &'a Problem>,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [Exit],
     pub(crate) calls: &'a Calls,
-    /// The name of the host.
     pub(crate) node: &'a str,
-    /// The socket of the runtime.
     pub(crate) runtime: &'a str,
     pub(crate) simulated: bool,
 }
@@ -62,7 +60,6 @@ impl Inputs<'_> {
         self.now.since(since).as_secs_f64()
     }
 
-    /// Returns true if there is a finding with this code.
     pub(super) fn has(&self, code: &str) -> bool {
         let mut findings = self.picture.findings.iter();
         findings.any(|finding| finding.code == code)
@@ -104,7 +101,6 @@ impl Model {
         }
     }
 
-    /// The view at one instant.
     pub(crate) fn view(&self, inputs: &Inputs<'_>, query: &Query) -> View {
         let now = inputs.now;
         View {

@@ -4,10 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use pleg::core::{
-    ContainerState, ContainerStatus, Instant, PodStatus, PodView, SandboxState, WallTime,
-};
-use pleg::{PodProblem, PodProblemKind};
+use pleg::core::{ContainerState, ContainerStatus, PodStatus, PodView, SandboxState, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -18,14 +15,12 @@ use crate::record::Pod;
 
 /// The most containers that one page shows beside its pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
-/// The most containers of one pod.
 pub(super) const MOST_OF_POD: usize = 20;
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodsPage {
-    /// How many pods there are.
     pub(crate) total: usize,
     /// How many containers exist, and how many of them run.
     pub(crate) containers: usize,
@@ -62,7 +57,6 @@ pub(crate) struct PodRow {
     pub(crate) problem_seconds: Option<f64>,
     /// The newest container of each name, by name.
     pub(crate) containers: Vec<ContainerRow>,
-    /// How many more there are.
     pub(crate) more_containers: usize,
 }
 
@@ -92,10 +86,8 @@ pub(crate) struct ContainerRow {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ExitRow {
     pub(crate) container: String,
-    /// Absent if it is not known.
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: Option<String>,
-    /// How long ago.
     pub(crate) seconds: Option<f64>,
 }
 
@@ -136,14 +128,19 @@ impl PodRow {
     pub(super) fn new(view: &PodView, inputs: &Inputs<'_>) -> Self {
         let (status, newest) = (&*view.status, newest(&view.status));
         let running = newest.iter().filter(|c| c.state == ContainerState::Running);
-        let problem = inputs.problems.get(&status.uid);
+        let problem = inputs.problems.get(status.uid.as_str());
         Self {
             pod: Pod {
                 uid: name(status.uid.as_str()),
                 namespace: name(&status.namespace),
                 name: name(&status.name),
             },
-            state: problem.map_or_else(|| state(status, &newest), |problem| problem.state),
+            state: match problem.map(|problem| &*problem.kind) {
+                None => state(status, &newest),
+                Some("hung") => PodState::Hung,
+                Some("status_missing") => PodState::StatusMissing,
+                Some(_) => PodState::Failing,
+            },
             failed: newest.iter().any(|c| has_failed(c)),
             names: newest.len(),
             running: running.count(),
@@ -152,7 +149,7 @@ impl PodRow {
             changed_seconds: changed(status).map(|at| ago(inputs.wall, at)),
             fresh_seconds: view.as_of.map(|at| inputs.seconds_since(at)),
             problem: problem.and_then(|problem| long(&problem.text)),
-            problem_seconds: problem.map(|problem| inputs.seconds_since(problem.since)),
+            problem_seconds: problem.map(|problem| problem.seconds),
             ..Self::default()
         }
     }
@@ -269,29 +266,6 @@ impl PodState {
 impl fmt::Display for PodState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
-    }
-}
-
-/// A pod whose calls hang or fail.
-#[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    pub(super) state: PodState,
-    /// Which call, about what, and its error.
-    pub(super) text: String,
-    pub(super) since: Instant,
-}
-
-impl From<&PodProblem> for Problem {
-    fn from(problem: &PodProblem) -> Self {
-        Self {
-            state: match problem.kind {
-                PodProblemKind::Hung => PodState::Hung,
-                PodProblemKind::StatusMissing => PodState::StatusMissing,
-                _ => PodState::Failing,
-            },
-            text: problem.to_string(),
-            since: problem.since,
-        }
     }
 }
 

@@ -17,21 +17,16 @@ pub(crate) struct Query {
     pub(crate) search: String,
     /// Only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
-    /// Only pods with these labels.
     pub(crate) labels: Option<Selector>,
     pub(crate) sort: Sort,
     pub(crate) reverse: bool,
-    /// How many pods to skip.
     pub(crate) offset: usize,
-    /// How many pods to show.
     #[serde(default = "most")]
     pub(crate) limit: usize,
-    /// How many records to show.
     #[serde(default = "most")]
     pub(crate) records: usize,
     /// The uid of the pod whose place in the list is asked for.
     pub(crate) selected: String,
-    /// The uid of the pod to show in detail.
     pub(crate) pod: String,
 }
 
@@ -70,7 +65,6 @@ impl Sort {
 }
 
 impl Query {
-    /// The query as parameters of a URL.
     pub(crate) fn to_parameters(&self) -> String {
         // Texts and numbers can always be encoded.
         serde_html_form::to_string(self).unwrap_or_default()
@@ -84,7 +78,6 @@ impl Query {
         Ok(query)
     }
 
-    /// Returns true if the pod is shown.
     pub(super) fn matches(&self, status: &PodStatus) -> bool {
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
         let selected = |selector: &Selector| selector.matches(|key| labels?.get(key));

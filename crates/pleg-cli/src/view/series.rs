@@ -35,7 +35,6 @@ struct Sum {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Point {
     pub(crate) count: u64,
-    /// Absent if there is none.
     pub(crate) mean_ms: Option<f64>,
     pub(crate) longest_ms: Option<f64>,
 }

@@ -4,66 +4,65 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::figures::span;
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
-use crate::table::{Cell, Column, Table, Width, colour, dim};
-use crate::text::{latency, short, time_of_day};
+use crate::table::{Cell, Table, Width, colour, dim};
+use crate::text::{short, time_of_day};
 
 /// Begins every line if the pods are simulated although nobody asked for that.
 const SIMULATED: &str = "simulated";
 
-/// Stands in the time column for an event that is not a change: what existed at the start. The time
-/// of its detection says nothing.
-const INITIAL: &str = "initial";
+/// The widths are chosen before the rows are known.
+const COLUMNS: [(&str, Width); 9] = [
+    ("TIME", Width::new(12)),
+    ("TYPE", Width::new(16)),
+    ("POD", Width::new(40).at_least(18)),
+    ("KIND", Width::new(9).omitted(4)),
+    ("NAME", Width::new(16).at_least(12)),
+    ("ID", Width::new(12).omitted(1)),
+    ("SOURCE", Width::new(10).omitted(2)),
+    ("LATENCY", Width::new(8).omitted(3)),
+    ("EXIT", Width::new(24).at_least(14)),
+];
 
-/// The table. The widths of its columns are chosen before the rows are known.
-pub(super) fn table(simulated: bool) -> Table<Record> {
-    type R = Record;
-    let mark = |_: &R| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
-    let mark = simulated.then(|| Column::new(SIMULATED, Width::new(0), mark).leading());
-    let pod = |r: &R| Cell::new(&r.pod.as_ref().map_or_else(String::new, Pod::shown));
-    let id = |r: &R| text(r.id.as_deref().map(short)).style(dim());
-    let columns = [
-        Column::new("TIME", Width::new(12), time).leading(),
-        Column::new("TYPE", Width::new(16), |r: &R| {
-            Cell::new(&r.r#type).style(style(r))
-        })
-        .leading(),
-        Column::new("POD", Width::new(40).at_least(18), pod),
-        Column::new("KIND", Width::new(9).omitted(4), |r: &R| {
-            text(r.kind.as_ref()).style(dim())
-        }),
-        Column::new("NAME", Width::new(16).at_least(12), |r: &R| {
-            text(r.name.as_ref())
-        }),
-        Column::new("ID", Width::new(12).omitted(1), id),
-        Column::new("SOURCE", Width::new(10).omitted(2), source),
-        Column::new("LATENCY", Width::new(8).omitted(3), |r: &R| {
-            text(r.latency_ms.map(latency))
-        }),
-        Column::new("EXIT", Width::new(24).at_least(14), exit),
-    ];
-    Table::new(mark.into_iter().chain(columns).collect(), &[])
+pub(super) fn table(simulated: bool) -> Table {
+    let mark = simulated.then_some((SIMULATED, Width::new(0)));
+    Table::new(mark.into_iter().chain(COLUMNS).collect(), &[])
 }
 
 /// Prints the record. The text of one that is no event takes the place of the columns after the type.
-pub(super) fn print(table: &Table<Record>, record: &Record) -> io::Result<()> {
-    if record.is_event() {
-        return table.row(record);
-    }
-    let message = match (&record.message, record.pods) {
-        (Some(message), _) => message.clone(),
-        (None, Some(1)) => "1 pod".to_owned(),
-        (None, Some(n)) => format!("{n} pods"),
-        (None, None) => String::new(),
+pub(super) fn print(table: &Table, simulated: bool, record: &Record) -> io::Result<()> {
+    let text = |text: Option<&str>| Cell::new(text.unwrap_or_default());
+    let (style, dim) = (style(record), dim());
+    let mark = simulated.then(|| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow)));
+    let time = match record.initial {
+        // It is not a change, but existed at the start. The time of its detection says nothing.
+        Some(true) => "initial".to_owned(),
+        _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
     };
-    let pod = record.pod.as_ref().map(Pod::shown);
-    let parts = [pod, record.code.clone(), Some(message)];
-    let text = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let is_dim = style(record) == dim();
-    table.message(
-        record,
-        Cell::new(&text).style(if is_dim { dim() } else { Style::new() }),
-    )
+    let mut cells = Vec::from_iter(mark);
+    let kind = Cell::new(&record.r#type).style(style);
+    cells.extend([Cell::new(&time).style(dim), kind]);
+    if !record.is_event() {
+        let style = if style == dim { dim } else { Style::new() };
+        return table.row(&cells, Some(&Cell::new(&record.text(true)).style(style)));
+    }
+    let pod = record.pod.as_ref().map_or_else(String::new, Pod::shown);
+    let id = record.id.as_deref().map(short);
+    let source = match record.source.as_deref() {
+        stream @ Some("stream") => text(stream),
+        source => text(source).style(dim),
+    };
+    cells.extend([
+        Cell::new(&pod),
+        text(record.kind.as_deref()).style(dim),
+        text(record.name.as_deref()),
+        text(id.as_deref()).style(dim),
+        source,
+        text(record.latency_ms.map(span).as_deref()),
+        Cell::new(&record.exit()).style(style),
+    ]);
+    table.row(&cells, None)
 }
 
 fn style(record: &Record) -> Style {
@@ -77,31 +76,4 @@ fn style(record: &Record) -> Style {
         "ContainerRemoved" => colour(AnsiColor::Blue),
         _ => dim(),
     }
-}
-
-fn text(text: Option<impl AsRef<str>>) -> Cell {
-    Cell::new(text.as_ref().map_or("", AsRef::as_ref))
-}
-
-fn time(record: &Record) -> Cell {
-    let time = match record.initial {
-        Some(true) => INITIAL.to_owned(),
-        _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
-    };
-    Cell::new(&time).style(dim())
-}
-
-fn source(record: &Record) -> Cell {
-    let source = text(record.source.as_ref());
-    match record.source.as_deref() {
-        Some("stream") => source,
-        _ => source.style(dim()),
-    }
-}
-
-fn exit(record: &Record) -> Cell {
-    let code = record.exit_code.map(|code| code.to_string());
-    let reason = record.reason.as_deref().unwrap_or_default();
-    let exit = format!("{} {reason}", code.unwrap_or_default());
-    Cell::new(exit.trim()).style(style(record))
 }

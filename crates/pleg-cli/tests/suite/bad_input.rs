@@ -8,29 +8,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::commands::memory::Unfiltered;
 use crate::commands::run::Running;
 use crate::support::{TestDir, copy_program, pleg, serve};
-use pleg_cri::v1;
-use pleg_cri::v1::runtime_service_server::RuntimeService;
-use tonic::{Request, Response, Status};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
 async fn fails_within(seconds: u64, command: Command, words: &[&str]) {
     let shown = format!("{command:?}");
     let limit = Duration::from_secs(seconds);
     let end = Running::spawn(command).end_within(limit).await;
-    let is_error = matches!(end.code(), Some(1 | 2));
-    assert!(
-        is_error && !end.err.contains("panicked"),
-        "{shown}: {}",
-        end.err
-    );
+    let (code, err) = (end.code(), end.err);
+    let is_error = matches!(code, Some(1 | 2)) && !err.contains("panicked");
+    assert!(is_error, "{shown}: {err}");
     for word in words {
-        assert!(
-            end.err.contains(word),
-            "{shown}: {word:?} is not in: {}",
-            end.err
-        );
+        assert!(err.contains(word), "{shown}: {word:?} is not in: {err}");
     }
 }
 
@@ -151,16 +142,9 @@ async fn missing_permission_fails_at_once() {
 
 #[tokio::test]
 async fn other_protocol_fails_at_once() {
-    for (answer, word) in [
-        (
-            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-            "HTTP/1",
-        ),
-        (
-            "\0\u{ff}\x13\x37garbage that is no protocol at all\n",
-            "socket",
-        ),
-    ] {
+    let http = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let garbage = "\0\u{ff}\x13\x37garbage that is no protocol at all\n";
+    for (answer, word) in [(http, "HTTP/1"), (garbage, "socket")] {
         let dir = TestDir::new();
         let socket = dir.path("other.sock");
         let listener = UnixListener::bind(&socket).expect("bound");
@@ -188,31 +172,6 @@ async fn simulated_runtime_does_not_take_a_socket_in_use() {
 async fn message_above_limit_fails_at_once() {
     let dir = TestDir::new();
     let socket = dir.path("huge.sock");
-    serve(Huge, &socket);
+    serve(Unfiltered::padded(1, 17 << 20), &socket);
     fails_within(5, pods_at(&socket), &["ListPodSandbox", "16777216"]).await;
-}
-
-/// A runtime whose list of sandboxes is larger than the limit of 16 MiB.
-#[derive(Debug)]
-struct Huge;
-
-#[tonic::async_trait]
-impl RuntimeService for Huge {
-    async fn version(
-        &self,
-        _: Request<v1::VersionRequest>,
-    ) -> Result<Response<v1::VersionResponse>, Status> {
-        Ok(Response::new(v1::VersionResponse::default()))
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        _: Request<v1::ListPodSandboxRequest>,
-    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        let mut list = v1::ListPodSandboxResponse {
-            items: vec![v1::PodSandbox::default()],
-        };
-        list.items[0].id = "x".repeat(17 << 20);
-        Ok(Response::new(list))
-    }
 }

@@ -24,7 +24,6 @@ const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// A controller of control groups.
 #[derive(Debug)]
 struct Controller {
     name: &'static str,
@@ -93,7 +92,6 @@ fn is_old(group: &str, controller: &str) -> bool {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Limit {
     controller: String,
-    /// The directory of the control group.
     group: String,
     /// CPU: the quota in microseconds. Memory: bytes. PIDs: threads.
     limit: u64,
@@ -101,7 +99,6 @@ pub(crate) struct Limit {
     used: u64,
     /// Throttled periods, OOM kills, refused forks.
     events: u64,
-    /// The scheduler's periods.
     periods: u64,
 }
 

@@ -7,16 +7,12 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use super::cgroup::thaw;
-use super::kinds::{
-    DAEMON_BLOCKED, DAEMON_FILES, DAEMON_FROZEN, DAEMON_RESTARTED, DAEMON_STOPPED, HOST_FILES,
-    HOST_PIDS,
-};
+use super::kinds::*;
 use super::sample::{Samples, Seen};
 use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_blocks};
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::Open;
 
-/// How long to wait for a connection.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The share of the open files at which a process or the system is close to its limit.
 const FULL: f64 = 0.9;

@@ -22,7 +22,6 @@ const NOTHING: u64 = 1 << 20;
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 
-/// The file system of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Disk {

@@ -22,7 +22,6 @@ use crate::bounded;
 use crate::picture::finding::{Finding, Severity};
 use crate::proc::Proc;
 
-/// How long the kubelet may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// How long the kubelet's relist may take before it is worth a warning, in seconds.
 const SLOW: f64 = 1.0;
@@ -35,7 +34,6 @@ const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// How old a line of the log may be, in seconds.
 const OLDEST: f64 = 900.0;
-/// The most bytes of the log.
 const MOST_LOG: u64 = 8 << 20;
 /// The units that contain a kubelet: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical
 /// Kubernetes.
@@ -45,7 +43,6 @@ const UNITS: &str = "kubelet, k3s, k3s-agent, rke2-server, rke2-agent, k0scontro
 const FILES: &str = "/var/lib/rancher/rke2/agent/logs/kubelet.log, /var/log/kubelet.log, /var/log/k3s.log, \
                      /var/log/k3s-agent.log";
 
-/// The kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kubelet {
@@ -59,18 +56,15 @@ pub(crate) struct Kubelet {
     pub(crate) journal: Option<Journal>,
 }
 
-/// The answer of `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Healthz {
     /// It accepted the connection, but did not answer.
     pub(crate) silent: bool,
     pub(crate) healthy: bool,
-    /// The names of the checks that failed.
     pub(crate) failed: Vec<String>,
 }
 
-/// From the kubelet's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Relists {
@@ -111,8 +105,8 @@ pub(super) async fn ask(
         Some((seen, found, None)) => (&seen.process, found),
         Some(_) => return (Kubelet::default(), None),
         None => {
-            let why = "the kubelet: no process of it is visible";
-            return (Kubelet::default(), Some(why.to_owned()));
+            let why = "the kubelet: no process of it is visible".to_owned();
+            return (Kubelet::default(), Some(why));
         }
     };
     let boot = Proc::below(&target.root).boot();
@@ -211,10 +205,8 @@ async fn log(
 ) -> Result<Journal, String> {
     let root = host_files(&target.root);
     let files = move || {
-        let known = FILES
-            .split(", ")
-            .map(|file| root.join(file.trim_start_matches('/')));
-        let files = known.chain(file);
+        let known = FILES.split(", ").map(|file| file.trim_start_matches('/'));
+        let files = known.map(|file| root.join(file)).chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
@@ -227,10 +219,8 @@ async fn log(
         return Ok(log);
     }
     journal?;
-    let lacking = "no line of the last 15 min";
-    Err(format!(
-        "{lacking} in the journal (units {UNITS}) nor in {FILES}"
-    ))
+    let lacking = "no line of the last 15 min in the journal";
+    Err(format!("{lacking} (units {UNITS}) nor in {FILES}"))
 }
 
 /// Reads the journal of the last quarter of an hour, if there is one.
@@ -332,12 +322,11 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
         let finding = KUBELET_STOPPED.found(summary, stopped(pid));
         return vec![finding.because(STOPPED)];
     }
-    let findings = [
-        pleg_unhealthy(kubelet),
-        unhealthy(kubelet),
-        relist_slow(kubelet),
-    ];
-    findings.into_iter().flatten().collect()
+    let (pleg, others) = (pleg_unhealthy(kubelet), unhealthy(kubelet));
+    [pleg, others, relist_slow(kubelet)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {

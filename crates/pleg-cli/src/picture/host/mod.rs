@@ -36,13 +36,15 @@ use self::disks::Disk;
 pub(crate) use self::kinds::FROM_LISTS;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
-pub(crate) use self::mounts::answers as mount_answers;
+pub(crate) use self::mounts::ask_mount;
 use self::pressure::{BlockedProcess, Pressure};
 use self::sample::{Sample, Samples};
 use self::shims::Shims;
 use self::systemd::Systemd;
 use super::finding::Finding;
+use super::runtime::{Pod, Pods};
 use crate::proc::{Open, Proc};
+use crate::text::short;
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
@@ -60,7 +62,6 @@ pub(crate) struct Host {
     /// The load average of the last minute.
     pub(crate) load: Option<f64>,
     pub(crate) files: Option<Open>,
-    /// All threads of the host.
     pub(crate) threads: Option<Open>,
     pub(crate) pressure: Pressure,
     /// Processes that were in state D all the time.
@@ -73,7 +74,6 @@ pub(crate) struct Host {
     #[serde(rename = "bus")]
     pub(crate) systemd: Option<Systemd>,
     pub(crate) kubelet: Option<Kubelet>,
-    /// What could not be read, and why.
     pub(crate) unreadable: Vec<String>,
 }
 
@@ -87,35 +87,48 @@ impl Host {
 }
 
 /// What the runtime's calls showed, as far as it decides what the host's evidence means.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Calls {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls<'a> {
+    pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The namespace and name of each pod, by its uid.
-    pub(crate) pods: BTreeMap<String, String>,
-    /// The same by the id of a sandbox or container.
-    pub(crate) sandboxes: BTreeMap<String, String>,
-    /// The sandboxes that were listed as Ready before and after the host was examined, and their pods.
-    pub(crate) ready: BTreeMap<String, String>,
-    /// The containers that were listed as Running before and after the host was examined, and how to
-    /// name them.
-    pub(crate) running: BTreeMap<String, String>,
-    /// All sandboxes and containers of the lists before and after the host was examined, and whether one of them shows
-    /// it as not ended. `None` if a list failed.
-    pub(crate) listed: Option<BTreeMap<String, bool>>,
+    /// The last lists were answered. Otherwise only names of pods are used: pods may have changed since.
+    is_listed: bool,
 }
 
-impl Calls {
-    fn pod_of(&self, id: &str) -> String {
-        let pod = self.sandboxes.get(id).or_else(|| self.ready.get(id));
-        pod.cloned().unwrap_or_else(|| crate::text::short(id))
+impl<'a> Calls<'a> {
+    pub(crate) const fn new(pods: &'a Pods, slow: bool, is_listed: bool) -> Self {
+        Self {
+            pods,
+            slow,
+            is_listed,
+        }
+    }
+
+    /// The name of the pod to which this sandbox or container belongs.
+    fn pod_of(self, id: &str) -> String {
+        let has =
+            |pod: &&Pod| pod.running.contains_key(id) || pod.sandboxes.iter().any(|s| s == id);
+        let pod = self.pods.pods.iter().find(has);
+        pod.map_or_else(|| short(id), |pod| pod.name.clone())
+    }
+
+    /// All sandboxes and containers of the lists before and after the host was examined, and whether one of them shows
+    /// it as not ended. `None` if a list failed.
+    fn listed(self) -> Option<&'a BTreeMap<String, bool>> {
+        self.is_listed.then_some(&self.pods.listed)
+    }
+
+    /// The pods of the lists before and after the host was examined.
+    fn both(self) -> impl Iterator<Item = &'a Pod> {
+        let pods = self.pods.pods.iter();
+        pods.filter(move |_| self.is_listed)
     }
 }
 
 /// What to examine, and by what.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTarget {
-    /// The runtime's socket.
     pub(crate) socket: Option<PathBuf>,
     /// `/` except in tests.
     pub(crate) root: PathBuf,
@@ -124,7 +137,6 @@ pub(crate) struct HostTarget {
     journalctl: Vec<OsString>,
     /// Asks systemd.
     busctl: Vec<OsString>,
-    /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
 
@@ -306,8 +318,7 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
     host_files(root).join(path.trim_start_matches('/'))
 }
 
-/// The findings about the host.
-pub(crate) fn check(host: &Host, calls: &Calls) -> Vec<Finding> {
+pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     let daemon = host.daemon.as_ref();
     let limits = cgroup::check(&host.limits, daemon);
     let limited = limits.iter().any(|f| f.code == "daemon_memory_limit");
@@ -332,21 +343,6 @@ fn share(part: u64, whole: u64) -> f64 {
 /// With four digits after the point, as it is recorded.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
-}
-
-/// The first names, each once, and how many more there are.
-fn listed(names: &[String]) -> Option<String> {
-    const SHOWN: usize = 3;
-    let mut names = names.to_vec();
-    names.dedup();
-    names.first()?;
-    let more = names.len().saturating_sub(SHOWN);
-    names.truncate(SHOWN);
-    let shown = names.join(", ");
-    Some(match more {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    })
 }
 
 /// A command of these words, without a shell.

@@ -14,18 +14,15 @@ use futures::StreamExt as _;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use super::kinds::{Kind, MOUNT_HANGS, MOUNT_SLOW};
-use super::{Calls, HostTarget, command, listed, on_host};
+use super::kinds::*;
+use super::{Calls, HostTarget, command, on_host};
 use crate::picture::finding::Finding;
 use crate::proc::Proc;
 
-/// How long a mount may take to answer.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// An answer that takes longer is slow.
 const SLOW_MILLIS: u64 = 500;
-/// How many mounts are asked at a time.
 const PARALLEL: usize = 16;
-/// The most mounts that are asked.
 const MOST: usize = 256;
 
 /// File systems whose data is elsewhere or that a process serves.
@@ -43,7 +40,6 @@ pub(crate) struct Mounts {
     pub(crate) asked: usize,
     /// How many were too many to ask.
     pub(crate) skipped: usize,
-    /// They did not answer.
     pub(crate) hanging: Vec<Mount>,
     pub(crate) slow: Vec<Mount>,
 }
@@ -52,7 +48,6 @@ pub(crate) struct Mounts {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mount {
     pub(crate) path: String,
-    /// The type of its file system.
     pub(crate) fs: String,
     /// The uid of the pod in whose directory it is.
     pub(crate) pod: Option<String>,
@@ -123,9 +118,9 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
 }
 
 /// What the process does that asks one mount. Not every file system asks its server for a `stat`.
-pub(crate) fn answers(path: &Path) -> bool {
-    let statfs = nix::sys::statfs::statfs(path).is_ok();
-    fs::metadata(path).is_ok() && statfs
+pub(crate) fn ask_mount(path: &Path) {
+    // An error is an answer.
+    let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));
 }
 
 /// The mounts that depend on a server or process, and those of pods that depend on a disk, each path once. The
@@ -185,37 +180,29 @@ fn pod_in(path: &str) -> Option<String> {
     (is_uid && below.starts_with("volume")).then(|| uid.to_owned())
 }
 
-pub(super) fn check(mounts: &Mounts, calls: &Calls) -> Vec<Finding> {
-    let hanging = [
-        "a mount does not answer",
-        "Restore its server or process; else unmount it and restart the pod: `umount -f -l",
+pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
+    let hanging =
+        "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
+    let slow = "Check its server and the network to it: `time stat -f";
+    let all = [
+        (&MOUNT_HANGS, &mounts.hanging, "does not answer", hanging),
+        (&MOUNT_SLOW, &mounts.slow, "answers slowly", slow),
     ];
-    let slow = [
-        "a mount answers slowly",
-        "Check its server and the network to it: `time stat -f",
-    ];
-    let hanging = finding(&MOUNT_HANGS, &mounts.hanging, hanging, calls);
-    let slow = finding(&MOUNT_SLOW, &mounts.slow, slow, calls);
-    hanging.into_iter().chain(slow).collect()
-}
-
-fn finding(kind: &Kind, all: &[Mount], [what, next]: [&str; 2], calls: &Calls) -> Option<Finding> {
-    let next = format!("{next} {}`", all.first()?.path);
-    let named = all.iter().map(|mount| {
-        let uid = mount.pod.as_ref();
-        let pod = uid.map(|uid| format!(", of pod {}", calls.pods.get(uid).unwrap_or(uid)));
-        let pod = pod.unwrap_or_default();
-        let answer = match mount.answer_millis {
-            Some(millis) => format!("answered after {millis} ms"),
-            None => format!("no answer within {} s", DEADLINE.as_secs()),
-        };
-        let Mount { path, fs, .. } = mount;
-        let line = format!("{path} ({fs}){pod}: {answer}");
-        (format!("{path}{pod}"), line)
+    let found = all.into_iter().filter_map(|(kind, mounts, how, next)| {
+        let next = format!("{next} {}`", mounts.first()?.path);
+        let named = mounts.iter().map(|mount| {
+            let of_pod = |uid| format!(", of pod {}", calls.pods.name(uid));
+            let pod = mount.pod.as_deref().map_or_else(String::new, of_pod);
+            let answer = match mount.answer_millis {
+                Some(millis) => format!("answered after {millis} ms"),
+                None => format!("no answer within {} s", DEADLINE.as_secs()),
+            };
+            let Mount { path, fs, .. } = mount;
+            (format!("{path}{pod}"), format!("{answer} ({fs})"))
+        });
+        kind.about(named, &format!("a mount {how}: {{}}"), next)
     });
-    let (names, lines): (Vec<String>, Vec<String>) = named.unzip();
-    let finding = kind.found(format!("{what}: {}", listed(&names)?), next);
-    Some(finding.because_of(lines))
+    found.collect()
 }
 
 #[cfg(test)]

@@ -4,12 +4,9 @@ use std::collections::HashSet;
 
 use super::cgroup::thaw;
 use super::daemon::Daemon;
-use super::kinds::{
-    CONTAINER_BLOCKED, ENDED_RUNS, FROZEN, INIT_GONE, Kind, RUNC_HANGS, SHIM_BLOCKED, SHIM_MISSING,
-    SHIM_ORPHANED, SHIM_STOPPED, SHIM_ZOMBIE,
-};
+use super::kinds::*;
 use super::shims::{Member, Shims};
-use super::{Calls, blocked_evidence, listed, what_blocks};
+use super::{Calls, Pod, blocked_evidence, what_blocks};
 use crate::picture::finding::Finding;
 use crate::text::short;
 
@@ -21,16 +18,14 @@ type Row = (String, String, String);
 
 /// One finding about all rows. In the summary, `{}` is for the names of the pods, and in the next step for what it acts on.
 fn found(kind: &Kind, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
-    let pods: Vec<String> = rows.iter().map(|(pod, ..)| pod.clone()).collect();
     let acted_on: Vec<&str> = rows.iter().take(MOST).map(|(_, _, on)| &**on).collect();
-    let summary = summary.replace("{}", &listed(&pods)?);
-    let finding = kind.found(summary, next.replace("{}", &acted_on.join(" ")));
-    let lines = rows.iter().map(|(pod, line, _)| format!("{pod}: {line}"));
-    Some(finding.because_of(lines))
+    let next = next.replace("{}", &acted_on.join(" "));
+    let lines = rows.into_iter().map(|(pod, line, _)| (pod, line));
+    kind.about(lines, summary, next)
 }
 
 /// The rows about those members that have a line.
-fn rows(all: &[Member], calls: &Calls, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
+fn rows(all: &[Member], calls: Calls<'_>, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
     let rows = all.iter().filter_map(|member| {
         let line = line(member)?;
         let pod = calls.pod_of(member.shim.as_ref().unwrap_or(&member.id));
@@ -39,7 +34,7 @@ fn rows(all: &[Member], calls: &Calls, line: impl Fn(&Member) -> Option<String>)
     rows.collect()
 }
 
-pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Vec<Finding> {
+pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Vec<Finding> {
     // Causes first.
     let findings = [
         helpers(shims, calls),
@@ -56,7 +51,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Ve
     findings.into_iter().flatten().collect()
 }
 
-fn helpers(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let helpers = shims.helpers.iter();
     let oldest = helpers.max_by(|a, b| a.age_seconds.total_cmp(&b.age_seconds))?;
     let pid = oldest.pid;
@@ -81,8 +76,8 @@ fn helpers(shims: &Shims, calls: &Calls) -> Option<Finding> {
 }
 
 /// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
-fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let listed = calls.listed.as_ref()?;
+fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let listed = calls.listed()?;
     let rows = rows(&shims.processes, calls, |process| {
         let (pid, id) = (process.pid, short(&process.id));
         let state = match listed.get(&process.id) {
@@ -100,7 +95,7 @@ fn ended_runs(shims: &Shims, calls: &Calls) -> Option<Finding> {
     found(&ENDED_RUNS, summary, next, rows)
 }
 
-fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn stopped(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let rows = rows(&shims.shims, calls, |shim| {
         let line = format!("the shim (pid {}) is in state T", shim.pid);
         shim.stopped.then_some(line)
@@ -109,7 +104,7 @@ fn stopped(shims: &Shims, calls: &Calls) -> Option<Finding> {
     found(&SHIM_STOPPED, "the shim of {} is stopped", next, rows)
 }
 
-fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn frozen(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let rows = rows(&shims.processes, calls, |process| {
         let group = process.frozen.as_ref()?;
         Some(format!("process {} is frozen by {group}", process.pid))
@@ -122,13 +117,13 @@ fn frozen(shims: &Shims, calls: &Calls) -> Option<Finding> {
     found(&FROZEN, summary, &next, rows)
 }
 
-fn shim_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn shim_blocked(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let words = ["the shim", "", "task/*/"];
     blocked(&SHIM_BLOCKED, words, &shims.shims, calls)
 }
 
 /// Such a process cannot be killed, so its container and pod cannot be stopped.
-fn container_blocked(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn container_blocked(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let words = ["a process", ", and cannot be killed", ""];
     blocked(&CONTAINER_BLOCKED, words, &shims.processes, calls)
 }
@@ -138,7 +133,7 @@ fn blocked(
     kind: &Kind,
     [what, so, threads]: [&str; 3],
     all: &[Member],
-    calls: &Calls,
+    calls: Calls<'_>,
 ) -> Option<Finding> {
     let is_blocked = |m: &Member| !m.stopped && m.frozen.is_none() && !m.blocked.is_empty();
     let rows = rows(all, calls, |member| {
@@ -156,15 +151,14 @@ fn blocked(
 }
 
 /// Sandboxes that both lists show as Ready and that have no shim.
-fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Finding> {
+fn missing<'a>(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'a>) -> Option<Finding> {
     if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
         return None;
     }
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
-    let without = calls
-        .ready
-        .iter()
-        .filter(|(id, _)| !with.contains(id.as_str()));
+    let ids = |pod: &'a Pod| pod.ready.iter().map(move |id| (id, &pod.name));
+    let ready = calls.both().flat_map(ids);
+    let without = ready.filter(|(id, _)| !with.contains(id.as_str()));
     let rows = without.map(|(id, pod)| {
         let id = short(id);
         (pod.clone(), format!("no containerd-shim with -id {id}"), id)
@@ -175,31 +169,22 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: &Calls) -> Option<Find
 }
 
 /// Shims whose sandbox no list contains, and that keep no process.
-fn orphaned(shims: &Shims, calls: &Calls) -> Option<Finding> {
-    let listed = calls.listed.as_ref()?;
-    let keeping: HashSet<&str> = shims
-        .processes
-        .iter()
-        .filter_map(|p| p.shim.as_deref())
-        .collect();
+fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let listed = calls.listed()?;
+    let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());
+    let keeping: HashSet<&str> = keeping.collect();
     let rows = rows(&shims.shims, calls, |shim| {
         let known = listed.contains_key(&shim.id) || keeping.contains(&*shim.id);
-        let line = format!(
-            "no list contains the sandbox of the shim (pid {})",
-            shim.pid
-        );
-        (shim.old && !known).then_some(line)
+        let pid = shim.pid;
+        let line = || format!("no list contains the sandbox of the shim (pid {pid})");
+        (shim.old && !known).then(line)
     });
+    let summary = "shims without a sandbox are left over: {}";
     let next = "They use memory and nothing else: end them with `kill {}`";
-    found(
-        &SHIM_ORPHANED,
-        "shims without a sandbox are left over: {}",
-        next,
-        rows,
-    )
+    found(&SHIM_ORPHANED, summary, next, rows)
 }
 
-fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn zombies(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let rows = rows(&shims.shims, calls, |shim| {
         let zombies: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
         let (pid, all) = (shim.pid, zombies.join(", "));
@@ -211,12 +196,14 @@ fn zombies(shims: &Shims, calls: &Calls) -> Option<Finding> {
 }
 
 /// Containers that both lists show as Running and whose process is gone.
-fn dead_inits(shims: &Shims, calls: &Calls) -> Option<Finding> {
+fn dead_inits<'a>(shims: &Shims, calls: Calls<'a>) -> Option<Finding> {
     let rows = shims.dead_inits.iter().filter_map(|init| {
-        let name = calls.running.get(&init.container)?.clone();
+        let running = |pod: &'a Pod| Some((&pod.name, pod.running.get(&init.container)?));
+        let (pod, container) = calls.both().find_map(running)?;
         let (pid, id) = (init.pid, short(&init.container));
         let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
-        Some((name, format!("process {pid} of {id} {state}"), id))
+        let line = format!("process {pid} of {id} {state}");
+        Some((format!("{pod} {container}"), line, id))
     });
     let summary = "{} is listed as Running, but its process has ended";
     let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::kinds::{BLOCKED_TASKS, CPU_PRESSURE, IO_PRESSURE, Kind, MEMORY_PRESSURE, STARVED};
+use super::kinds::*;
 use super::sample::Samples;
 use super::{Calls, Host, blocked_evidence, rounded, what_blocks};
 use crate::picture::finding::{Finding, Severity};
@@ -58,18 +58,14 @@ pub(super) fn counters(proc: &Proc) -> Counters {
         let text = proc.read(&format!("pressure/{resource}")).ok()?;
         let counter = |kind: &str| {
             let line = text.lines().find(|line| line.starts_with(kind))?;
-            let value = |name| {
-                line.split_whitespace()
-                    .find_map(|field| field.strip_prefix(name))
-            };
+            let mut fields = line.split_whitespace();
+            let mut value = |name| fields.find_map(|field| field.strip_prefix(name));
             let avg10: f64 = value("avg10=")?.parse().ok()?;
             Some((avg10 / 100.0, value("total=")?.parse().ok()?))
         };
         // Old kernels have no "full" for the CPU.
-        Some((
-            resource,
-            [counter("some")?, counter("full").unwrap_or_default()],
-        ))
+        let both = [counter("some")?, counter("full").unwrap_or_default()];
+        Some((resource, both))
     });
     counters.collect()
 }
@@ -88,18 +84,12 @@ pub(super) fn assess(samples: &Samples) -> Pressure {
         let [some, full] = [0, 1].map(|n| stall(before[n], after[n]));
         Some(Stalls { some, full })
     };
-    RESOURCES
-        .map(|resource| (resource.to_owned(), stalls(resource)))
-        .into()
+    let all = RESOURCES.map(|resource| (resource.to_owned(), stalls(resource)));
+    all.into()
 }
 
-/// The processes that were in state D all the time.
 pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
-    let blocked = samples
-        .end
-        .processes
-        .values()
-        .filter(|seen| seen.blocked.is_some());
+    let blocked = samples.end.all().filter(|seen| seen.blocked.is_some());
     let blocked = blocked.filter_map(|seen| {
         let (pid, name) = (seen.process.pid, seen.process.name.clone());
         let at = samples.lasts(seen).blocked.into_iter().next()?;
@@ -109,21 +99,17 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
 }
 
 /// `explained`: another finding already explains slow calls.
-pub(super) fn check(host: &Host, calls: &Calls, explained: bool) -> Vec<Finding> {
+pub(super) fn check(host: &Host, calls: Calls<'_>, explained: bool) -> Vec<Finding> {
     // The stalls, if some or all tasks waited for at least these shares of the time.
     let exceeds = |resource: &str, some: f64, full: f64| {
         let stalls = host.pressure.get(resource)?.as_ref();
         stalls.filter(|s| s.some.share >= some || s.full.share >= full)
     };
-    let waits = host
-        .daemon
-        .as_ref()
-        .and_then(|daemon| daemon.waiting_for_cpu);
-    let load = host
-        .load
-        .map(|load| format!("load {load:.1} on {} CPUs", host.cpus));
-    let of_daemon =
-        waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
+    let (daemon, cpus) = (host.daemon.as_ref(), host.cpus);
+    let waits = daemon.and_then(|daemon| daemon.waiting_for_cpu);
+    let load = host.load.map(|n| format!("load {n:.1} on {cpus} CPUs"));
+    let threads = "threads of the runtime waited for a CPU";
+    let of_daemon = waits.map(|n| format!("on average {n:.2} {threads}"));
     let io = exceeds("io", 0.2, 0.1).map(|stalls| {
         let next = "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
         pressure(&IO_PRESSURE, "disks", stalls, next)
@@ -175,23 +161,21 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
         let why = blocked_evidence(std::slice::from_ref(&process.at));
         format!("{} (pid {}): {why}", process.name, process.pid)
     });
-    Some(
-        BLOCKED_TASKS
-            .found(summary, what_blocks(&places, disk))
-            .because_of(lines),
-    )
+    let finding = BLOCKED_TASKS.found(summary, what_blocks(&places, disk));
+    Some(finding.because_of(lines))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::picture::host::tests::fake::{FakeHost, codes};
+    use crate::picture::runtime::Pods;
 
     /// The runtime's wait for a CPU, whether another finding explains slow calls, the severity beside a slow call, whether it
     /// explains them.
     #[test]
     fn cpu_pressure_is_a_warning_only_if_the_runtime_waits_too() {
-        let mut calls = Calls::default();
+        let pods = &Pods::default();
         for (waits, explained, slow, severity, explains) in [
             ("0.15", false, false, Severity::Info, false),
             ("0.05", false, true, Severity::Info, false),
@@ -201,8 +185,8 @@ mod tests {
         ] {
             let pressure = r#""pressure": {"cpu": {"some": {"share": 0.9}}}"#;
             let json = format!(r#"{{"daemon": {{"waitingForCpu": {waits}}}, {pressure}}}"#);
-            calls.slow = slow;
-            let findings = check(&serde_json::from_str(&json).unwrap(), &calls, explained);
+            let calls = Calls::new(pods, slow, true);
+            let findings = check(&serde_json::from_str(&json).unwrap(), calls, explained);
             assert_eq!(codes(&findings), [(CPU, severity)], "{waits}");
             assert_eq!(findings[0].explains.is_empty(), !explains, "{waits}");
         }

@@ -21,7 +21,6 @@ const SLICES: u32 = 10;
 const RISE: f64 = 0.2;
 const BUSY: f64 = 2.0;
 
-/// One sample.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     number: u32,
@@ -30,7 +29,6 @@ pub(super) struct Sample {
     pub(super) inits: BTreeMap<String, u32>,
     pub(super) pressure: Counters,
     pub(super) limits: Vec<cgroup::Limit>,
-    /// The daemon's directories.
     pub(super) directories: Arc<Vec<String>>,
     /// The daemon's open files and their limit.
     pub(super) descriptors: Option<Open>,
@@ -43,7 +41,6 @@ pub(super) struct Sample {
     pub(super) shows_host: bool,
 }
 
-/// A process in a sample.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
@@ -187,7 +184,6 @@ impl Sample {
     }
 }
 
-/// Two samples.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) begin: Arc<Sample>,

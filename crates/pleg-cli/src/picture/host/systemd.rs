@@ -17,16 +17,13 @@ use crate::proc::Proc;
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const PROPERTY: &str = "get-property org.freedesktop.systemd1 /org/freedesktop/systemd1 \
                         org.freedesktop.systemd1.Manager Version";
-/// How long systemd may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The first version with the fix. Distributions have it in some packages of earlier versions.
 const FIXED: u32 = 242;
 
-/// systemd on the system bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Systemd {
-    /// It does not answer.
     pub(crate) silent: bool,
     pub(crate) version: Option<String>,
 }

@@ -15,7 +15,6 @@ use crate::text::clip;
 const MOST: usize = 8;
 const MOST_TEXT: usize = 300;
 
-/// The answer of `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Conditions {

@@ -16,9 +16,7 @@ use crate::picture::finding::{Finding, Severity};
 use crate::picture::generator::{LIST_FAILED_NEXT, LIST_SLOW_NEXT};
 use crate::picture::kinds::{FILTERS_IGNORED, LIST_FAILED, LIST_LARGE, LIST_SLOW};
 
-/// How long one list may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
-/// How often the lists are made.
 const ROUNDS: u32 = 3;
 /// The largest answer that is received: CRI-O's limit.
 pub(super) const RECEIVED: usize = 80 << 20;
@@ -201,10 +199,9 @@ impl Lists {
 }
 
 pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding> {
-    let of_time = [failed(lists), slow(lists)].into_iter();
-    of_time
-        .chain([large(lists), unfiltered(lists, pods)])
-        .flatten()
+    let (large, unfiltered) = (large(lists), unfiltered(lists, pods));
+    let all = [failed(lists), slow(lists), large, unfiltered];
+    all.into_iter().flatten()
 }
 
 /// As bad as the last round.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::conditions::{Conditions, check as check_conditions};
 pub(crate) use self::lists::Lists;
-pub(crate) use self::pods::{Pods, check as check_pods};
+pub(crate) use self::pods::{Pod, Pods, check as check_pods};
 pub(crate) use self::session::collect;
 pub(crate) use self::statuses::{Problem, Statuses, check_problems};
 pub(crate) use self::wall_clock::WallClock;
@@ -32,7 +32,6 @@ use crate::text::clip;
 /// How many characters of an error's message are recorded.
 const MOST_MESSAGE: usize = 300;
 
-/// What the runtime shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Evidence {
@@ -51,7 +50,6 @@ pub(crate) struct Evidence {
     pub(crate) wall_clock: WallClock,
 }
 
-/// Why the endpoint cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Unusable {
@@ -73,7 +71,6 @@ impl From<ConnectError> for Unusable {
     }
 }
 
-/// An error of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Failure {
@@ -103,18 +100,17 @@ impl fmt::Display for Failure {
 
 impl Evidence {
     /// The results of the calls, as far as they decide what the host's evidence means.
-    pub(crate) fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = match &self.unusable {
             Some(unusable) => unusable.silent,
             None => self.stream.has(kinds::RUNTIME_SILENT.0),
         };
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
-        let listed = self.unusable.is_none() && self.lists.succeeded();
-        self.pods.calls(slow, listed)
+        let is_listed = self.unusable.is_none() && self.lists.succeeded();
+        Calls::new(&self.pods, slow, is_listed)
     }
 }
 
-/// The findings about the runtime.
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {

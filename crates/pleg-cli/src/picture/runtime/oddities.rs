@@ -64,7 +64,6 @@ const FOUND: [(Kind, Rule, &str, &str); 5] = [
     ),
 ];
 
-/// A pod in an odd state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Oddity {
@@ -180,9 +179,8 @@ pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
         let odd = pods.oddities.iter().filter(|odd| odd.code == kind.0);
         let first = odd.clone().next()?;
         let id = first.ids.last().map(|id| short(id)).unwrap_or_default();
-        let next = next
-            .replace("{id}", &id)
-            .replace("{pod}", pods.name(&first.pod));
+        let next = next.replace("{id}", &id);
+        let next = next.replace("{pod}", pods.name(&first.pod));
         let summary = summary.replace("{restarts}", &pods.restarted.to_string());
         let lines = odd.map(|odd| (pods.name(&odd.pod).to_owned(), odd.shown()));
         let mut found = kind.about(lines, &summary, next)?;
@@ -201,6 +199,8 @@ mod tests {
     use pleg::core::{PodStatus, SandboxState, SandboxStatus};
 
     use super::*;
+    use crate::picture::finding::arrange;
+    use crate::picture::runtime::pods;
 
     const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
 
@@ -266,5 +266,17 @@ mod tests {
             let calm = self::pod(ready, &[(Running, 0, 600)]);
             assert_eq!(found(&calm, &pod).len(), 0, "in one look: {expected}");
         }
+    }
+
+    #[test]
+    fn dead_containers_are_counted_and_explained_by_restarts() {
+        let dead = [(ContainerState::Exited, 7, 20); 201];
+        let pod = pod(&[(SandboxState::Ready, 700)], &dead);
+        let pods = Pods::new(&pod, &pod, NOW);
+        let found = arrange(pods::check(&pods).collect());
+        assert!(found[1].summary.starts_with("201 dead containers"));
+        let codes = (found[0].code, found[1].code, found[1].cause);
+        let restart = "containers_restart";
+        assert_eq!(codes, (restart, "dead_containers", Some(restart)));
     }
 }

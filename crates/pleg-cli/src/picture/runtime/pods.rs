@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::oddities::{self, Oddity};
 use crate::picture::finding::Finding;
-use crate::picture::host::Calls;
 use crate::picture::kinds::{DEAD_CONTAINERS, DEAD_SANDBOXES, NO_ADDRESS};
 use crate::record;
 
@@ -114,29 +113,6 @@ impl Pods {
             None if uid.is_empty() => "a pod that is gone",
             None => uid,
         }
-    }
-
-    /// The results of the calls, as far as they decide what the host's evidence means. If the last lists failed, only names: pods may
-    /// have changed since.
-    pub(crate) fn calls(&self, slow: bool, listed: bool) -> Calls {
-        let mut calls = Calls {
-            slow,
-            listed: listed.then(|| self.listed.clone()),
-            ..Calls::default()
-        };
-        for pod in &self.pods {
-            let named = |id: &String| (id.clone(), pod.name.clone());
-            calls.pods.extend([named(&pod.uid)]);
-            let ids = pod.sandboxes.iter().chain(pod.running.keys());
-            calls.sandboxes.extend(ids.map(named));
-            if listed {
-                calls.ready.extend(pod.ready.iter().map(named));
-                let name = |container| format!("{} {container}", pod.name);
-                let running = pod.running.iter().map(|(id, c)| (id.clone(), name(c)));
-                calls.running.extend(running);
-            }
-        }
-        calls
     }
 }
 

@@ -23,11 +23,9 @@ use crate::picture::generator::Generator;
 
 /// How long the generator may take to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
-/// How often health is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
-/// How often it probes the runtime.
 const PROBE: Duration = Duration::from_secs(5);
 /// How many pods are read at once, or asked whether they are on the host's network.
 const PARALLEL: usize = 4;
@@ -45,12 +43,8 @@ pub(crate) async fn collect<T>(
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
     settings.probe_period = PROBE;
-    let (meter, client, endpoint) = (
-        target.meter.clone(),
-        target.client(DEADLINE)?,
-        target.endpoint()?,
-    );
-    meter.keep_each();
+    let (client, endpoint) = (target.client(DEADLINE)?, target.endpoint()?);
+    target.meter.keep_each();
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
     let mut builder = target.builder(events, settings)?;
@@ -75,7 +69,7 @@ pub(crate) async fn collect<T>(
     stream.end(&health.current(), &counters, clock.now());
     // This ends the calls that hang, so that they are measured.
     pleg.shutdown().await;
-    let mut calls = meter.each();
+    let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;
     let mut pods = Pods::new(&before, &views, clock.wall());
     pods.without_address = without_address(&client, &views).await;
@@ -154,7 +148,6 @@ async fn lacks_address(client: &CriClient, id: &Id) -> bool {
     !on_host && !has_address
 }
 
-/// Makes a call again.
 async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallError> {
     let (scope, id) = (Scope::Pod(id.as_str().into()), Id::from(id.as_str()));
     match *operation {

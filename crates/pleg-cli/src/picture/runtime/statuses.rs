@@ -23,11 +23,9 @@ const SLOW: f64 = 1000.0;
 /// How many calls and pods are recorded by name.
 const MOST: usize = 100;
 
-/// The calls about single pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Statuses {
-    /// How many ids were read.
     pub(crate) ids: usize,
     /// Of the longest status call of each id.
     pub(crate) median_millis: Option<f64>,
@@ -38,7 +36,6 @@ pub(crate) struct Statuses {
     pub(crate) slowest: Vec<PodCall>,
     /// The pods whose statuses take longest in all.
     pub(crate) slowest_pods: Vec<SlowPod>,
-    /// Pods that cannot be read.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -78,6 +75,9 @@ pub(crate) struct Problem {
     pub(crate) container: String,
     pub(crate) seconds: f64,
     pub(crate) failure: Option<Failure>,
+    /// What is wrong, in the words of the generator.
+    #[serde(skip)]
+    pub(crate) text: String,
 }
 
 impl Problem {
@@ -90,8 +90,9 @@ impl Problem {
             operation: problem.operation.to_owned(),
             id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
             container: problem.container.to_string(),
-            seconds: now.since(problem.since).as_secs_f64().round(),
+            seconds: now.since(problem.since).as_secs_f64(),
             failure: problem.error.as_deref().map(Failure::from),
+            text: problem.to_string(),
         };
         problems.iter().map(problem).collect()
     }
@@ -107,7 +108,7 @@ impl Problem {
         };
         let call = format!("{}{of}{}", self.operation, with_id(&self.id));
         match &self.failure {
-            _ if self.hangs() => format!("{call}: no answer for {} s", self.seconds),
+            _ if self.hangs() => format!("{call}: no answer for {:.0} s", self.seconds),
             Some(failure) => format!("{call}: {failure}"),
             None => format!("{call}: listed, but its status is NotFound"),
         }
@@ -207,10 +208,7 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     };
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
-    let new = hung
-        .iter()
-        .filter(is_new)
-        .map(|problem| of_problem(problem));
+    let new = hung.iter().filter(is_new).map(|new| of_problem(new));
     let hung_pods = PODS_HUNG.about(
         hanging.iter().map(|call| of_call(call)).chain(new),
         "calls about {} do not answer",
@@ -232,9 +230,9 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
 }
 
 /// The findings about pods whose calls hang or fail.
-pub(crate) fn check_problems(problems: Vec<Problem>) -> Vec<Finding> {
+pub(crate) fn check_problems(problems: &[Problem]) -> Vec<Finding> {
     let statuses = Statuses {
-        problems,
+        problems: problems.to_vec(),
         ..Statuses::default()
     };
     check(&statuses, &Pods::default()).collect()

@@ -2,8 +2,8 @@
 
 use super::feed;
 use super::list::{exited, tone_of};
-use super::text::{Lines, Tone, ago, lasting, padded, seconds};
-use crate::text::short;
+use super::text::{Lines, Tone, ago, padded};
+use crate::text::{age, lasting, short};
 use crate::top::app::App;
 use crate::view::{ContainerRow, Detail, View};
 
@@ -50,10 +50,8 @@ fn about(lines: &mut Lines, detail: &Detail) {
     for sandbox in &detail.sandboxes {
         let (id, age) = (short(&sandbox.id), ago(sandbox.seconds));
         let (state, attempt) = (&sandbox.state, sandbox.attempt);
-        lines.text(
-            &format!("sandbox {id} {state}, attempt {attempt}{age}"),
-            Tone::Dim,
-        );
+        let text = format!("sandbox {id} {state}, attempt {attempt}{age}");
+        lines.text(&text, Tone::Dim);
         problem(lines, sandbox.problem.as_ref(), None);
     }
 }
@@ -66,11 +64,11 @@ fn problem(lines: &mut Lines, problem: Option<&String>, lasts: Option<f64>) {
 
 fn freshness(detail: &Detail) -> String {
     let state = match detail.row.fresh_seconds {
-        Some(age) => format!("states as of {} ago", seconds(age)),
+        Some(read) => format!("states as of {} ago", age(read)),
         None => "states known from events, no read has confirmed them yet".to_owned(),
     };
     match detail.inspected_seconds {
-        Some(age) => format!("{state}; details as of {} ago", seconds(age)),
+        Some(read) => format!("{state}; details as of {} ago", age(read)),
         None => format!("{state}; details not read yet"),
     }
 }
@@ -103,7 +101,7 @@ fn about_container(container: &ContainerRow) -> String {
     let unknown = (container.state == "Exited").then(|| "code not known".to_owned());
     let parts = [
         Some(padded(&container.state, 9)),
-        container.seconds.map(|age| format!("for {}", seconds(age))),
+        container.seconds.map(|lasts| format!("for {}", age(lasts))),
         code.or(unknown),
         container.reason.clone(),
         Some(format!("attempt {}", container.restarts)),

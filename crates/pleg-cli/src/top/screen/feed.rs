@@ -2,9 +2,10 @@
 
 use ratatui::layout::Rect;
 
-use super::text::{Lines, Tone, counted, padded};
+use super::text::{Lines, Tone, padded};
+use crate::figures::span;
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
-use crate::text::{latency, time_of_day};
+use crate::text::time_of_day;
 use crate::view::View;
 
 /// On a narrower screen, times have no milliseconds, and source and latency are not shown.
@@ -34,13 +35,11 @@ pub(super) fn add(lines: &mut Lines, record: &Record, pod: &str) {
     };
     let time = time_of_day(&record.time, format);
     let text = match record.is_event() {
-        true => event(
-            record,
-            pod,
-            lines.width.saturating_sub(time.len() + 18),
-            lines.width >= WIDE,
-        ),
-        false => message(record, pod),
+        true => {
+            let width = lines.width.saturating_sub(time.len() + 18);
+            event(record, pod, width, lines.width >= WIDE)
+        }
+        false => record.text(!pod.is_empty()),
     };
     let tone = match &*record.r#type {
         NOT_READY | LAGGED | DEGRADED => Tone::Bad,
@@ -58,8 +57,6 @@ fn event(record: &Record, pod: &str, width: usize, is_wide: bool) -> String {
         Some("sandbox") => "sandbox".to_owned(),
         _ => text(&record.name),
     };
-    let code = record.exit_code.map(|code| code.to_string());
-    let exit = format!("{} {}", text(&code), text(&record.reason));
     let (exit_width, rest) = match is_wide {
         true => (14, width.saturating_sub(14 + 10 + 6 + 4)),
         false => (13, width.saturating_sub(13 + 2)),
@@ -71,19 +68,12 @@ fn event(record: &Record, pod: &str, width: usize, is_wide: bool) -> String {
     let mut columns = vec![
         padded(pod, pod_width),
         padded(&name, name_width),
-        padded(exit.trim(), exit_width),
+        padded(&record.exit(), exit_width),
     ];
     if is_wide {
-        let took = record.latency_ms.map_or_else(String::new, latency);
+        let took = record.latency_ms.map_or_else(String::new, span);
         columns.extend([padded(&text(&record.source), 10), format!("{took:>6}")]);
     }
     columns.retain(|column| !column.is_empty());
     columns.join(" ")
-}
-
-fn message(record: &Record, pod: &str) -> String {
-    let pods = record.pods.map(|n| counted(n, "pod"));
-    let pod = (!pod.is_empty()).then(|| pod.to_owned());
-    let parts = [pod, record.code.clone(), record.message.clone(), pods];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }

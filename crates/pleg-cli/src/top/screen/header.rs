@@ -3,8 +3,9 @@
 use pleg::core::Instant;
 use ratatui::layout::Rect;
 
-use super::text::{Lines, Tone, counted, lasting, seconds, sentence, tone_of, wrapped_within};
-use crate::text::{duration, latency, time_of_day};
+use super::text::{Lines, Tone, sentence, tone_of, wrapped_within};
+use crate::figures::span;
+use crate::text::{age, counted, duration, lasting, seconds, time_of_day};
 use crate::top::app::{App, Page};
 use crate::view::{Point, Reason, View};
 
@@ -27,13 +28,8 @@ pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
     }
     // The node's page has everything.
     let is_short = area.height < LOW || app.page == Page::Node;
-    worst(
-        &mut lines,
-        app,
-        view,
-        &reasons,
-        if is_short { 1 } else { 3 },
-    );
+    let most = if is_short { 1 } else { 3 };
+    worst(&mut lines, app, view, &reasons, most);
     if app.page == Page::Pods {
         others(&mut lines, &reasons, area.height);
     }
@@ -51,13 +47,10 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
         (true, None) => ("ready", Tone::Good),
     };
     let mut texts = Vec::new();
-    for (is_shown, text) in [
-        (view.simulated, " SIMULATED NODE "),
-        (app.paused, " PAUSED: p goes on "),
-    ] {
-        if is_shown {
-            texts.extend([(text, Tone::Banner), (" ", Tone::Plain)]);
-        }
+    let simulated = view.simulated.then_some(" SIMULATED NODE ");
+    let paused = app.paused.then_some(" PAUSED: p goes on ");
+    for banner in simulated.into_iter().chain(paused) {
+        texts.extend([(banner, Tone::Banner), (" ", Tone::Plain)]);
     }
     texts.extend([(word, tone), ("  ", Tone::Plain)]);
     let Some(reason) = reasons.first() else {
@@ -110,11 +103,10 @@ fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
     }
 }
 
-/// A banner if what is shown is old.
 fn old(lines: &mut Lines, app: &App, view: &View, now: Instant) {
     let (of, lasts) = match (app.silence(now), view.health.no_answer_seconds) {
         (Some(silence), _) => ("agent", duration(silence)),
-        (None, Some(lasts)) => ("runtime", seconds(lasts)),
+        (None, Some(lasts)) => ("runtime", age(lasts)),
         (None, None) => return,
     };
     let text = format!(" NO ANSWER of the {of} for {lasts}: what is shown is old ");
@@ -147,12 +139,11 @@ fn figures(lines: &mut Lines, view: &View) {
     ]);
 }
 
-/// The stream, the lists and the last latencies.
 fn sources(lines: &mut Lines, view: &View) {
     let relist = &view.relist;
     let last = match (relist.in_flight_seconds, relist.last_seconds) {
-        (Some(running), _) if running >= 1.0 => format!("in flight for {}", seconds(running)),
-        (_, Some(last)) => format!("last {} ago", seconds(last)),
+        (Some(running), _) if running >= 1.0 => format!("in flight for {}", age(running)),
+        (_, Some(last)) => format!("last {} ago", age(last)),
         (_, None) => "none yet".to_owned(),
     };
     let (stream, tone) = stream(view);
@@ -187,5 +178,5 @@ fn stream(view: &View) -> (String, Tone) {
 /// The mean of the newest interval that has any.
 fn last_latency(points: &[Point]) -> String {
     let last = points.iter().rev().find_map(|point| point.mean_ms);
-    last.map_or_else(|| "–".to_owned(), latency)
+    last.map_or_else(|| "–".to_owned(), span)
 }

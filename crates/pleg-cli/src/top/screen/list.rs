@@ -6,7 +6,8 @@ use ratatui::style::Stylize as _;
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::text::{Lines, Tone, ago, cut, seconds};
+use super::text::{Lines, Tone, ago, cut};
+use crate::text::age;
 use crate::top::app::App;
 use crate::view::{ContainerRow, ExitRow, PodRow, View};
 
@@ -38,7 +39,7 @@ const COLUMNS: [Column; 6] = [
         from: 0,
         is_number: false,
         pod: |row| match row.problem_seconds {
-            Some(lasts) => format!("{} {}", row.state, seconds(lasts)),
+            Some(lasts) => format!("{} {}", row.state, age(lasts)),
             None => row.state.to_string(),
         },
         container: |container| container.state.clone(),
@@ -89,8 +90,8 @@ fn problem_or(problem: &Option<String>, exit: Option<String>) -> String {
     problem.clone().or(exit).unwrap_or_default()
 }
 
-fn age_or(age: Option<f64>, unknown: &str) -> String {
-    age.map_or_else(|| unknown.to_owned(), seconds)
+fn age_or(seconds: Option<f64>, unknown: &str) -> String {
+    seconds.map_or_else(|| unknown.to_owned(), age)
 }
 
 /// The end of a container, for example `1 Error`.
@@ -279,7 +280,6 @@ fn filters(app: &App, view: &View, last: usize) -> String {
     text
 }
 
-/// The look of a container.
 pub(super) fn tone_of(container: &ContainerRow) -> Tone {
     match container.failed || container.problem.is_some() {
         true => Tone::Bad,

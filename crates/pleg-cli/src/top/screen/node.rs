@@ -6,8 +6,9 @@ use ratatui::symbols::Marker;
 use ratatui::text::Span;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
-use super::text::{Lines, Tone, lasting, seconds, sentence, tone_of};
-use crate::text::latency;
+use super::text::{Lines, Tone, sentence, tone_of};
+use crate::figures::span;
+use crate::text::{lasting, seconds};
 use crate::view::{CallCosts, Latency, Point, Reason, View};
 
 /// On a screen with as many columns, the charts are side by side.
@@ -96,10 +97,9 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
         measured.draw(name, area, &mut buffer);
     }
     let rows = buffer.content.chunks(usize::from(width));
-    let span = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());
-    lines
-        .all
-        .extend(rows.map(|row| row.iter().map(span).collect()));
+    let styled = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());
+    let rows = rows.map(|row| row.iter().map(styled).collect());
+    lines.all.extend(rows);
 }
 
 /// The latencies that one chart shows.
@@ -112,7 +112,7 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     fn draw(&self, name: &str, area: Rect, buffer: &mut Buffer) {
-        let span = self.interval * self.points.len().max(6) as f64;
+        let length = self.interval * self.points.len().max(6) as f64;
         let newest = self.points.len().saturating_sub(1) as f64;
         let level = |ms: f64| ms.log10().clamp(SCALE[0], SCALE[1]);
         let longest = self.points.iter().map(|point| point.longest_ms).enumerate();
@@ -120,7 +120,7 @@ impl Measured<'_> {
             .filter_map(|(n, ms)| Some(((n as f64 - newest) * self.interval, level(ms?))))
             .collect();
         let slow = self.slow.map(level).into_iter();
-        let threshold: Vec<_> = slow.flat_map(|y| [(-span, y), (0.0, y)]).collect();
+        let threshold: Vec<_> = slow.flat_map(|y| [(-length, y), (0.0, y)]).collect();
         let data = |data, tone: Tone| {
             let data = Dataset::default().data(data).marker(Marker::Braille);
             data.style(tone)
@@ -129,8 +129,8 @@ impl Measured<'_> {
             data(&threshold, Tone::Bad).graph_type(GraphType::Line),
             data(&measured, Tone::Plain).graph_type(GraphType::Bar),
         ];
-        let ago = format!("{} ago", seconds(span));
-        let x = Axis::default().bounds([-span, 0.0]);
+        let ago = format!("{} ago", seconds(length));
+        let x = Axis::default().bounds([-length, 0.0]);
         let y = Axis::default().bounds(SCALE).labels(LABELS);
         let slow = self.slow.map(|ms| format!("; slow {}", seconds(ms / 1e3)));
         let title = format!("{name}: {}{}", self.summary(), slow.unwrap_or_default());
@@ -149,9 +149,9 @@ impl Measured<'_> {
             return "none".to_owned();
         }
         let longest = points.clone().filter_map(|point| point.longest_ms);
-        let longest = latency(longest.fold(0.0, f64::max));
+        let longest = span(longest.fold(0.0, f64::max));
         let totals = points.filter_map(|p| Some(p.mean_ms? * p.count as f64));
-        let mean = latency(totals.sum::<f64>() / all as f64);
+        let mean = span(totals.sum::<f64>() / all as f64);
         format!("mean {mean}, max {longest}")
     }
 }
@@ -165,7 +165,7 @@ fn cost(lines: &mut Lines, view: &View) {
     lines.line(titles, Tone::Dim);
     let mut row = |name: &str, costs: &CallCosts| {
         let rate = |calls: u64| format!("{:.1}", 60.0 * calls as f64 / cost.seconds);
-        let time = latency(60e3 * costs.list_seconds / cost.seconds);
+        let time = span(60e3 * costs.list_seconds / cost.seconds);
         let (lists, reads) = (rate(costs.lists), rate(costs.reads));
         let text = format!("  {name:<24}{lists:>13}{time:>13}{reads:>13}");
         lines.line(&text, Tone::Plain);

@@ -63,12 +63,12 @@ impl Top {
         outcome.is_break()
     }
 
-    /// Types a text, in which `\n` is Enter, `\u{1b}` Escape and `↓` the arrow.
+    /// Types a text, in which `⏎` is Enter, `⎋` Escape and `↓` the arrow.
     fn keys(&mut self, text: &str) {
         for c in text.chars() {
             self.key(match c {
-                '\n' => KeyCode::Enter,
-                '\u{1b}' => KeyCode::Esc,
+                '⏎' => KeyCode::Enter,
+                '⎋' => KeyCode::Esc,
                 '↓' => KeyCode::Down,
                 c => KeyCode::Char(c),
             });
@@ -144,12 +144,16 @@ fn list_shows_pods_with_states_at_each_size() {
         assert!(top.lines().iter().all(|line| line.chars().count() == width));
     }
     let mut top = Top::new(Sample::new(), (120, 40));
-    let web = top.line_of("shop/web-1");
-    let cells = Vec::from_iter(web.split_whitespace()).join(" ");
-    assert_eq!(
-        cells,
-        "shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago"
-    );
+    for expected in [
+        ">xsystem/dns Exited 0/1 0 5s 3s dns: 137 Error, 5s ago",
+        "shop/cart-7f9 Running 2/2 0 30s 3s",
+        "shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago",
+    ] {
+        let pod = expected.trim_start_matches(">x").split(' ').next().unwrap();
+        let cells = top.line_of(pod);
+        let cells = Vec::from_iter(cells.split_whitespace()).join(" ");
+        assert_eq!(cells, expected);
+    }
 }
 
 #[test]
@@ -181,10 +185,8 @@ fn healthy_rows_are_dim_and_problems_are_red() {
         let (y, line) = top.find(pod);
         let x = u16::try_from(line.find(state).unwrap()).unwrap();
         let cell = &buffer[(x, y)];
-        assert!(
-            cell.fg == colour && cell.modifier.contains(modifier),
-            "{cell:?}"
-        );
+        assert!(cell.fg == colour, "{cell:?}");
+        assert!(cell.modifier.contains(modifier), "{cell:?}");
     }
 }
 
@@ -202,35 +204,35 @@ fn containers_are_a_tree_below_their_pod() {
     for text in ["└ dns", "├ app", "└ proxy"] {
         top.shows(text);
     }
+    let of_web = usize::from(top.find("shop/web").0) + 1;
+    let line = top.lines().remove(of_web);
+    assert!(line.contains("└ app") && line.contains("3 Error"), "{line}");
 }
+
+/// Keys, what the screen shows then, and what it does not show.
+const FILTERS: &str = r#"
+/prox => search: prox => shop/web-1
+⎋ => shop/web-1 => of 3 pods
+/prox⏎ => 1 of 3 pods, search "prox" => system/dns
+/web⏎ => 1 of 3 pods, search "web" => shop/cart
+/CART⏎ => 1 of 3 pods => shop/web-1
+/shop/⏎ => 2 of 3 pods => system/dns
+/uid-dns⏎ => 1 of 3 pods => shop/cart
+/example.com/image⏎ => 2 of 3 pods => system/dns
+/zzz⏎ => no pod matches; c clears the filters => shop/web-1
+c => system/dns => of 3 pods
+nshop⏎ => 2 of 3 pods, namespace shop => system/dns
+l=x⏎ => is not KEY, !KEY, KEY=VALUE or KEY!=VALUE => ? help
+⎋lapp=web⏎ => 1 of 3 pods, namespace shop, labels app=web => shop/cart
+c/q?p => search: q?p => PAUSED"#;
 
 #[test]
 fn filters_apply_while_typed_and_are_cleared() {
     let mut top = Top::new(Sample::new(), (80, 24));
-    for (keys, shows, hides) in [
-        ("/prox", "search: prox", "shop/web-1"),
-        ("", "1 of 3 pods", "system/dns"),
-        ("\u{1b}", "shop/web-1", "of 3 pods"),
-        ("/web\n", "1 of 3 pods, search \"web\"", "shop/cart"),
-        (
-            "/zzz\n",
-            "no pod matches; c clears the filters",
-            "shop/web-1",
-        ),
-        ("c", "system/dns", "of 3 pods"),
-        ("nshop\n", "2 of 3 pods, namespace shop", "system/dns"),
-        (
-            "l=x\n",
-            "is not KEY, !KEY, KEY=VALUE or KEY!=VALUE",
-            "? help",
-        ),
-        (
-            "\u{1b}lapp=web\n",
-            "1 of 3 pods, namespace shop, labels app=web",
-            "shop/cart",
-        ),
-        ("c/q?p", "search: q?p", "PAUSED"),
-    ] {
+    for row in FILTERS.trim().lines() {
+        let [keys, shows, hides] = row.split(" => ").collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
         top.keys(keys);
         top.shows(shows);
         top.hides(hides);
@@ -252,6 +254,8 @@ fn order_changes_and_the_cursor_follows_its_pod() {
         top.shows(order);
         top.cursor_is_at("shop/cart-7f9");
     }
+    let order = ["system/dns", "shop/web", "shop/cart"].map(|pod| top.find(pod).0);
+    assert!(order.is_sorted(), "{order:?}");
     let pods = &mut top.sample.pods;
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
@@ -294,14 +298,19 @@ fn pod_is_shown_in_detail_with_its_history() {
         let mut sample = Sample::new();
         sample.died("shop", "web-1", "app", 3);
         let mut top = Top::new(sample, size);
-        top.keys("/web-1\n\n");
+        top.keys("/web-1⏎⏎");
         top.shows("pod shop/web-1");
         top.shows("states as of 3s ago; details as of 10s ago");
         top.keys("G");
         top.shows("app=web");
         top.shows("ContainerDied");
-        top.keys("\u{1b}");
-        top.shows("1 of 3 pods");
+        top.sample.pods.clear();
+        top.answer();
+        top.keys("g");
+        top.shows("This pod does not exist any more.");
+        top.shows("ContainerDied");
+        top.keys("⎋");
+        top.shows("no pods");
     }
 }
 
@@ -314,10 +323,10 @@ fn pause_keeps_what_is_shown_but_opens_pods() {
     for text in ["PAUSED", "system/dns", "3 pods"] {
         top.shows(text);
     }
-    top.keys("↓\n");
+    top.keys("↓⏎");
     top.shows("pod shop/cart-7f9");
     top.shows("PAUSED");
-    top.keys("\u{1b}p");
+    top.keys("⎋p");
     top.hides("system/dns");
 }
 
@@ -349,7 +358,7 @@ fn texts_from_outside_are_escaped_and_cut() {
         sample.add(name, &format!("a{name}"), &[&format!("c{name}"), &long]);
         sample.died(name, &format!("a{name}"), &long, 1);
         let mut top = Top::new(sample, size);
-        for keys in ["", "e", "\n", " ", "h"] {
+        for keys in ["", "e", "⏎", " ", "h"] {
             top.keys(keys);
             let screen = top.lines().concat();
             let odd = |c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{61c}');
@@ -369,7 +378,7 @@ fn hundred_containers_are_shown_in_the_detail() {
         status.containers = (0..100).map(container).collect();
     });
     let mut top = Top::new(sample, (80, 24));
-    top.keys("/dns\n\n");
+    top.keys("/dns⏎⏎");
     let mut seen = BTreeSet::new();
     for _ in 0..12 {
         let screen = top.lines().join(" ");
@@ -390,11 +399,11 @@ fn tiny_and_changing_sizes_do_not_fail() {
     top.keys("e");
     for (width, height) in [(1, 1), (10, 3), (20, 6), (200, 60), (80, 24)] {
         top.terminal.backend_mut().resize(width, height);
-        for keys in ["", "h", "h", "?", "?", "f", "f", "\n"] {
+        for keys in ["", "h", "h", "?", "?", "f", "f", "⏎"] {
             top.keys(keys);
             top.lines();
         }
-        top.keys("\u{1b}");
+        top.keys("⎋");
     }
     top.shows("shop/web-1");
 }

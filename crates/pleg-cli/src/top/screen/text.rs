@@ -1,24 +1,20 @@
 //! Text on the screen: escaped, cut by the columns that it needs, and styled by what it means.
 
-use std::time::Duration;
-
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::text::{duration, fit, safe, width, wrapped};
+use crate::text::{age, fit, lasting, safe, width, wrapped};
 use crate::view::Reason;
 
 /// What a text means. Without colours, all meanings but the dim one are still told apart or said in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
-    /// Less important.
     Dim,
     Title,
     Good,
     Warning,
     Bad,
-    /// Must not be overlooked.
     Banner,
 }
 
@@ -113,20 +109,9 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
     text + &" ".repeat(rest)
 }
 
-/// For how long something has been so: ` for 9s`, or nothing.
-pub(super) fn lasting(lasts: Option<f64>) -> String {
-    lasts.map_or_else(String::new, |lasts| format!(" for {}", seconds(lasts)))
-}
-
 /// The age of something: `, 9s ago`, or nothing.
 pub(super) fn ago(lasts: Option<f64>) -> String {
-    lasts.map_or_else(String::new, |lasts| format!(", {} ago", seconds(lasts)))
-}
-
-/// Some things and their number.
-pub(super) fn counted(n: usize, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {what}{plural}")
+    lasts.map_or_else(String::new, |lasts| format!(", {} ago", age(lasts)))
 }
 
 /// What is wrong and for how long, as one sentence.
@@ -135,20 +120,9 @@ pub(super) fn sentence(reason: &Reason) -> String {
     format!("{}{lasting}: {}", reason.code, reason.message)
 }
 
-/// The look of a finding.
 pub(super) fn tone_of(reason: &Reason) -> Tone {
     match &*reason.severity {
         "critical" => Tone::Bad,
         _ => Tone::Warning,
-    }
-}
-
-/// A duration in seconds, with at most two units.
-pub(super) fn seconds(seconds: f64) -> String {
-    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    match time.as_secs() {
-        // Whole seconds: milliseconds would change all the time.
-        0 => "0s".to_owned(),
-        _ => duration(time),
     }
 }

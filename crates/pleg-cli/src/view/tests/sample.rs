@@ -1,21 +1,20 @@
 //! A small node, for tests of views and of what shows them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::core::{
     ContainerDetails, ContainerState, ContainerStatus, Counters, Health, Instant, PodStatus,
-    PodUid, PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings,
-    StreamState, WallTime,
+    PodView, Reconciler, SandboxDetails, SandboxState, SandboxStatus, Settings, StreamState,
+    WallTime,
 };
 
 use crate::meter::About;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
-use crate::picture::runtime::Problem as CallProblem;
+use crate::picture::generator::Generator;
+use crate::picture::runtime::Problem;
 use crate::record::{Pod, Record};
-use crate::view::pods::{PodState, Problem};
 use crate::view::{Calls, Inputs, Model, Query, View};
 
 /// A node, 100 s after the start.
@@ -23,9 +22,8 @@ pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
     pub(crate) facts: Facts,
-    pub(crate) pods_in_trouble: Vec<CallProblem>,
     pub(crate) health: Health,
-    pub(crate) problems: HashMap<PodUid, Problem>,
+    pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
     pub(crate) model: Model,
     pub(crate) calls: Calls,
@@ -62,9 +60,8 @@ impl Sample {
             now,
             wall: wall(100),
             facts: Facts::default(),
-            pods_in_trouble: Vec::new(),
             health,
-            problems: HashMap::new(),
+            problems: Vec::new(),
             pods: Vec::new(),
             model: Model::new(begin, wall(0)),
             calls,
@@ -126,22 +123,15 @@ impl Sample {
 
     /// A status call about the pod hangs for 14 s.
     pub(crate) fn hang(&mut self, name: &str) {
-        let hung = Problem {
-            state: PodState::Hung,
-            text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
-            since: at(86),
-        };
-        let uid = format!("uid-{name}");
-        self.problems.insert(uid.as_str().into(), hung);
-        let problem = CallProblem {
-            pod: uid,
+        self.problems.push(Problem {
+            pod: format!("uid-{name}"),
             name: format!("shop/{name}"),
             kind: "hung".to_owned(),
             operation: "ContainerStatus".to_owned(),
             seconds: 14.0,
-            ..CallProblem::default()
-        };
-        self.pods_in_trouble.push(problem);
+            text: "ContainerStatus does not answer (container app 0123456789ab)".to_owned(),
+            ..Problem::default()
+        });
     }
 
     /// The container of the pod dies with this code, by the event stream.
@@ -165,17 +155,20 @@ impl Sample {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
-        let (health, problems) = (&self.health, self.pods_in_trouble.clone());
+        let (health, problems) = (&self.health, &self.problems);
         let mut counters = Counters::default();
         counters.events.started = 1;
-        let picture = Picture::of(health, &counters, problems, &self.facts, self.now);
+        let mut generator = Generator::default();
+        generator.look(health, &counters, self.now);
+        let ready = health.ready(self.now);
+        let picture = Picture::of(ready, &generator, problems, &self.facts, self.now);
         let inputs = Inputs {
             now: self.now,
             wall: self.wall,
             picture: &picture,
             facts: &self.facts,
             health,
-            problems: &self.problems,
+            problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
             pods: &self.pods,
             ends: &[],
             calls: &self.calls,

@@ -122,11 +122,8 @@ pub(super) async fn ask(
     called.expect("in time").expect("a response");
     let (headers, body) = response.split_once("\r\n\r\n").expect("headers and a body");
     let code = headers.split(' ').nth(1).and_then(|code| code.parse().ok());
-    (
-        code.expect("a code"),
-        headers.to_lowercase(),
-        body.to_owned(),
-    )
+    let code = code.expect("a code");
+    (code, headers.to_lowercase(), body.to_owned())
 }
 
 /// It waits without a timeout and reports not ready.

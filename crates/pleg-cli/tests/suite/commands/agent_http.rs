@@ -166,24 +166,17 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let own = "--ca server.pem --cert client.pem --key client.key";
     let stranger = "--ca server.pem --cert stranger.pem --key stranger.key";
     let with_token = format!("{own} --token-file token");
+    let [known, other] = ["--ca server.pem", "--ca client.pem"];
     for (args, out, log) in [
         (&*with_token, "ok\n", ""),
         (own, "401 Unauthorized: it needs a token", "no token"),
-        (
-            "--ca server.pem",
-            "it needs --cert and --key",
-            "no certificate",
-        ),
+        (known, "it needs --cert and --key", "no certificate"),
         (
             stranger,
             "it rejects the certificate",
             "invalid certificate",
         ),
-        (
-            "--ca client.pem",
-            "invalid peer certificate",
-            "no TLS handshake",
-        ),
+        (other, "invalid peer certificate", "no TLS handshake"),
         ("", "needs --ca", ""),
     ] {
         let check = command(&format!("check --agent {url} {args}"));
@@ -195,6 +188,12 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
             let log = format!("rejected a client, {log}: 127.0.0.1");
             assert!(line.contains(&log), "{args}: {line}");
         }
+    }
+    for name in ["check", "watch"] {
+        let plain = command(&format!("{name} --agent http://{}", agent.address));
+        let end = Running::spawn(plain).end().await;
+        let shown = end.out + &end.err;
+        assert!(shown.contains("this agent speaks https"), "{shown}");
     }
     let args = format!("watch -o json --agent {url} {with_token}");
     assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
@@ -222,24 +221,19 @@ async fn page_of_another_site_cannot_read() {
             assert_eq!(reply.0, expected, "{host}: {reply:?}");
         }
     }
-    for (path, code, shown) in [
-        (
-            "/",
-            200,
-            "content-security-policy: default-src 'none'; script-src 'sha256-",
-        ),
-        ("/debug/view?limit=5", 200, "content-type: application/json"),
-        ("/debug/view?limit=x", 400, ""),
-        (
-            "/debug/events?after=5",
-            200,
-            "content-type: application/x-ndjson",
-        ),
-        ("/debug/events?after=x", 400, ""),
-        ("/nothing", 404, ""),
-    ] {
+    for row in "\
+        / 200 content-security-policy: default-src 'none'; script-src 'sha256-
+        /debug/view?limit=5 200 content-type: application/json
+        /debug/view?limit=x 400 content-type: text/plain
+        /debug/events?after=5 200 content-type: application/x-ndjson
+        /debug/events?after=x 400 content-type: text/plain
+        /nothing 404 content-type: text/plain"
+        .lines()
+    {
+        let (path, expected) = row.trim_start().split_once(' ').expect("a path");
+        let (code, shown) = expected.split_once(' ').expect("a code");
         let (status, head, _) = agent.get(path).await;
-        assert_eq!(status, code, "{path}");
+        assert_eq!(status.to_string(), code, "{path}");
         assert!(head.contains(shown), "{path}: {head}");
     }
     agent.stop().await;

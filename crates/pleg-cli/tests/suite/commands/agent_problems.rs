@@ -1,20 +1,12 @@
 //! `pleg agent` names what is wrong: pods whose calls hang, and the runtime's own status.
 
-use pleg_tests::wait::until;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, TIMEOUT, arg, control, run_pod};
+use super::run::{Running, Sim, arg, control, run_pod};
 use crate::support::TestDir;
 
-/// Waits until a page contains the text. Returns the page.
-async fn until_shown(agent: &Agent, path: &str, text: &str) -> String {
-    let shown = until(TIMEOUT, text, || async {
-        let (_, _, body) = agent.get(path).await;
-        body.contains(text).then_some(body)
-    });
-    shown.await.expect("shown")
-}
+const VERBOSE: &str = "/readyz?verbose";
 
 async fn check(agent: &Agent) -> (Option<i32>, String) {
     let url = format!("http://{}", agent.address);
@@ -28,11 +20,15 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     run_pod(&sim.kubelet, "cart").await;
     let args = ["-v", "-r", arg(&sim.socket), "--probe-period", "1s"];
     let mut agent = Agent::start(&args).await;
-    until_shown(&agent, "/readyz?verbose", "[+]event_stream ok: confirmed").await;
+    agent
+        .until_shows(VERBOSE, "[+]event_stream ok: confirmed")
+        .await;
     assert_eq!(check(&agent).await, (Some(0), "ok\n".to_owned()));
     control(&sim.socket, &["pod.uid-cart.hang=on"]).await;
 
-    let page = until_shown(&agent, "/readyz?verbose", "[!]pod test/cart hung for ").await;
+    let page = agent
+        .until_shows(VERBOSE, "[!]pod test/cart hung for ")
+        .await;
     for line in [
         "[+]writer ok\n",
         "[!]pods degraded (pods_hung) for ",
@@ -41,7 +37,8 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
-    let page = until_shown(&agent, "/readyz", "pod test/cart failing for ").await;
+    let failing = "pod test/cart failing for ";
+    let page = agent.until_shows("/readyz", failing).await;
     assert!(page.starts_with("ok\ndegraded ("), "{page}");
     assert!(page.contains("\ndegraded (pods_failing) for "), "{page}");
     let (_, _, page) = agent.get("/debug/pods").await;
@@ -64,7 +61,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     assert!(is_short, "{line}");
 
     control(&sim.socket, &["reset"]).await;
-    until_shown(&agent, "/readyz?verbose", "[+]pods ok\n").await;
+    agent.until_shows(VERBOSE, "[+]pods ok\n").await;
     assert_eq!(check(&agent).await.0, Some(0));
     let (mut begins, mut ends) = (0, 0);
     while ends == 0 {
@@ -83,10 +80,10 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
     control(&sim.socket, &["network.not_ready=on"]).await;
     let mut agent = Agent::start(&["-r", arg(&sim.socket)]).await;
     let text = "is false (NetworkPluginNotReady): cni plugin not initialized\n";
-    let page = until_shown(&agent, "/readyz?verbose", text).await;
+    let page = agent.until_shows(VERBOSE, text).await;
     assert!(page.contains("[!]NetworkReady for "), "{page}");
     assert!(page.contains("[+]RuntimeReady is true\n"), "{page}");
-    until_shown(&agent, "/readyz", "ok\n").await;
+    agent.until_shows("/readyz", "ok\n").await;
     assert_eq!(agent.get("/readyz").await.0, 200);
     for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
         let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");

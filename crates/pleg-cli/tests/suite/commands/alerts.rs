@@ -71,14 +71,11 @@ fn troubled(mut scrape: Scrape) -> Scrape {
         assert!(set(series, value).is_some(), "{series}");
     }
     // They exist only after the trouble.
-    set(
-        "pleg_runtime_operations_errors_total{operation_type=\"version\"}",
-        "1",
-    );
-    set(
-        "pleg_finding{code=\"disk_full\",severity=\"critical\"}",
-        "1",
-    );
+    let errors = "pleg_runtime_operations_errors_total{operation_type=\"version\"}";
+    let finding = "pleg_finding{code=\"disk_full\",severity=\"critical\"}";
+    for series in [errors, finding] {
+        set(series, "1");
+    }
     scrape
 }
 

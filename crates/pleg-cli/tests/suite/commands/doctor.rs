@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use futures::StreamExt;
-use futures::future::join_all;
 use pleg_tests::kubelet::Life;
 use serde_json::{Value, json};
 
@@ -96,7 +95,11 @@ async fn planted_trouble_is_the_first_finding() {
         let (code, exit) = (words[0], words[1].parse().expect("a number"));
         let misses_events = ["stream_lossy", "stream_silent"].contains(&code);
         let args = if misses_events { WHOLE } else { SHORT };
-        assert_found(&examine(&socket, args).await, code, exit);
+        let examined = examine(&socket, args).await;
+        assert_found(&examined, code, exit);
+        let mut found = findings(&examined.0).iter();
+        let has_time = |f: &Value| f["code"] != "stream_lossy" || f["seconds"].is_number();
+        assert!(found.all(has_time), "{}", shown(&examined.0));
     });
     examined.buffered(5).collect::<()>().await;
 }
@@ -113,34 +116,10 @@ async fn hung_pod_is_named_while_the_stream_is_silent() {
 }
 
 #[tokio::test]
-async fn dead_containers_are_counted() {
-    let sim = Sim::start().await;
-    // Statuses of more are slow in an unoptimised build on a busy machine.
-    let dead = (0..20).map(async |n| {
-        let pod = sim.kubelet.run_pod(&format!("pod-{n}")).await;
-        let pod = pod.expect("run");
-        for attempt in 0..20 {
-            let id = sim.kubelet.run(&pod, "app", attempt, Life::UntilStopped);
-            let id = id.await.expect("started");
-            sim.kubelet.stop(&id).await.expect("stopped");
-        }
-    });
-    join_all(dead).await;
-    let examined = examine(&sim.socket, SHORT).await;
-    assert_found(&examined, "containers_restart", 1);
-    let mut found = findings(&examined.0).iter();
-    let dead = found.find(|found| found["code"] == "dead_containers");
-    let dead = dead.expect("it is found");
-    let summary = text(dead, "summary");
-    assert!(summary.starts_with("400 dead containers"), "{summary}");
-    assert_eq!(dead["cause"], "containers_restart");
-}
-
-#[tokio::test]
 async fn ignored_filters_are_found() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
-    serve(Unfiltered::new(50), &socket);
+    serve(Unfiltered::padded(50, 0), &socket);
     assert_found(&examine(&socket, SHORT).await, "filters_ignored", 1);
 }
 
@@ -156,29 +135,23 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     // Events with statuses would make it needless to read these.
     let record = ["--for", "3s", "--events", "never", "--record", arg(&file)];
     let (report, exit) = examine(&sim.socket, &record).await;
-    assert!(
-        codes(&report).contains(&"pods_failing"),
-        "{}",
-        shown(&report)
-    );
+    let codes = codes(&report);
+    assert!(codes.contains(&"pods_failing"), "{}", shown(&report));
     let recording = fs::read_to_string(&file).expect("a recording");
-    let names = [
+    for name in [
         "secret-app",
         "test/secret-pod",
         "annotation",
         "label",
         "environ",
-    ];
-    for name in names {
+    ] {
         assert!(!recording.contains(name), "{name} is in {recording}");
     }
     let end = run(&["doctor", "-o", "json", "--replay", arg(&file)]).await;
     let replayed: Value = serde_json::from_str(&end.out).expect("JSON");
     let severities = |report: &Value| -> Vec<(Value, Value)> {
-        let findings = findings(report).iter();
-        findings
-            .map(|f| (f["code"].clone(), f["severity"].clone()))
-            .collect()
+        let severity = |f: &Value| (f["code"].clone(), f["severity"].clone());
+        findings(report).iter().map(severity).collect()
     };
     assert_eq!(severities(&replayed), severities(&report));
     assert_eq!(end.code(), exit);

@@ -14,7 +14,7 @@ use super::run::{Running, Sim, TIMEOUT, arg};
 use crate::support::{TestDir, copy_program, pleg};
 
 /// A test with a mount that hangs writes it, and one that examines the host reads it.
-pub(super) static HOST: RwLock<()> = RwLock::const_new(());
+static HOST: RwLock<()> = RwLock::const_new(());
 
 const SHORT: &[&str] = &["--for", "4s"];
 
@@ -74,15 +74,10 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let program = sim.dir().path("containerd-shim-runc-v2");
     copy_program(Path::new("/usr/bin/perl"), &program);
     let mut shim = Command::new(program);
-    shim.args([
-        "-e",
-        "fork() or exit; sleep 1000",
-        "--",
-        "-namespace",
-        "k8s.io",
-    ])
-    .args(["-address", arg(&sim.socket), "-id", pod.sandbox.as_str()])
-    .stdin(Stdio::null());
+    shim.args(["-e", "fork() or exit; sleep 1000", "--", "-namespace"])
+        .args(["k8s.io", "-address", arg(&sim.socket)])
+        .args(["-id", pod.sandbox.as_str()])
+        .stdin(Stdio::null());
     let mut shim = shim.spawn().expect("it starts");
     let (report, exit) = examine(&sim.socket, SHORT).await;
     shim.kill().expect("it ends");

@@ -17,7 +17,7 @@ use crate::support::{TestDir, serve};
 
 /// A runtime that ignores list filters, with pods of one container each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unfiltered {
+pub(crate) struct Unfiltered {
     pods: usize,
     /// How many more rows, of nothing but an id, the list of containers has.
     small_rows: usize,
@@ -52,10 +52,11 @@ fn sandbox_metadata(id: &str) -> Option<v1::PodSandboxMetadata> {
 }
 
 impl Unfiltered {
-    /// A runtime with small responses.
-    pub(super) fn new(pods: usize) -> Self {
+    /// Its responses have so many bytes of annotations.
+    pub(crate) fn padded(pods: usize, padding: usize) -> Self {
         Self {
             pods,
+            padding: Arc::new(padding.into()),
             ..Self::default()
         }
     }
@@ -171,8 +172,7 @@ fn memory(pid: u32, line: &str) -> u64 {
 async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
-    let runtime = Unfiltered::new(40);
-    runtime.padding.store(15 << 20, Ordering::Relaxed);
+    let runtime = Unfiltered::padded(40, 15 << 20);
     serve(runtime.clone(), &socket);
     let agent = Agent::start(&["-r", arg(&socket)]).await;
     let pid = agent.running.id();

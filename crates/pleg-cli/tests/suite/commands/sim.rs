@@ -1,9 +1,9 @@
-//! `pleg sim` in its modes, `pleg sim ctl`, and a client that shares no code with this project.
+//! `pleg sim` in its modes, how it stops, its workload, `pleg sim ctl`, and a client that shares no code with this project.
 
 use std::path::Path;
 use std::process::Stdio;
 
-use super::run::{Running, Sim, arg, kubelet, run_pod};
+use super::run::{PROMPT, Running, Sim, arg, kubelet, run_pod, serve};
 use crate::support::TestDir;
 
 /// Runs `pleg sim ctl`, and returns its output and the error.
@@ -43,28 +43,15 @@ async fn ctl_commands_take_effect_at_run_time() {
         ("show", "1 sandboxes, 1 containers\n", ""),
         ("show", "no faults\nfired:\n  drop 1\n", ""),
         ("drop=often", "", "drop=often: not a rate, such as 5%"),
-        ("restart soon", "", "restart: unexpected argument \"soon\""),
-        (
-            "down containers=lost",
-            "",
-            "\"containers=lost\"; usage: down [kill]",
-        ),
     ] {
         let (out, err) = ctl(&socket, command).await;
-        assert!(
-            out.contains(shown) && err.contains(error),
-            "{command}: {out}{err}"
-        );
+        let is_it = out.contains(shown) && err.contains(error);
+        assert!(is_it, "{command}: {out}{err}");
         assert_eq!(err.is_empty(), error.is_empty(), "{command}: {err}");
     }
     let pods = Running::start(&["pods", "-o", "json", "-r", arg(&socket)]);
     let pods = pods.end().await.out;
     assert!(pods.contains("\"exitCode\":7"), "{pods}");
-    ctl(&socket, "restart kill containers=lost").await;
-    ctl(&socket, "list_containers.hang drop=5%").await;
-    let (shown, _) = ctl(&socket, "show").await;
-    let faults = "  list_containers.hang=on\nfired:\n  drop 1\n";
-    assert!(shown.ends_with(faults), "{shown}");
     running.signal("TERM").await;
     assert_eq!(running.end().await.code(), Some(0));
     assert!(!dir.path("cri.sock.ctl").exists());
@@ -105,4 +92,55 @@ async fn independent_client_is_served() {
     }
     let left = sim.kubelet.container_status(&id).await.expect("a status");
     assert!(left.is_none(), "{left:?}");
+}
+
+/// Several times, because there was a race once.
+#[tokio::test]
+async fn simulated_runtime_removes_its_socket_on_exit() {
+    for (signal, code) in [("TERM", 0), ("INT", 130)].repeat(4) {
+        let sim = Sim::start().await;
+        let socket = sim.dir().path("second.sock");
+        let running = serve(&socket).await;
+        running.signal(signal).await;
+        let end = running.end().await;
+        assert_eq!(end.code(), Some(code), "{}", end.err);
+        assert!(end.took < PROMPT, "{:?}", end.took);
+        assert!(!socket.exists(), "after {signal}");
+        assert!(sim.socket.exists(), "another runtime's socket remains");
+    }
+}
+
+#[tokio::test]
+async fn simulated_workload_has_same_ids_for_same_seed() {
+    let dir = TestDir::new();
+    let mut first_ids = Vec::new();
+    for seed in ["7", "7", "8"] {
+        let socket = dir.path("cri.sock");
+        let mut running = Running::start(&["sim", "--socket", arg(&socket), "--seed", seed]);
+        running.message().await.expect("the socket");
+        let mut watch = Running::start(&["watch", "-o", "json", "-r", arg(&socket)]);
+        first_ids.push(watch.event().await["id"].to_string());
+        running.signal("TERM").await;
+        running.end().await;
+    }
+    assert_eq!(first_ids[0], first_ids[1]);
+    assert_ne!(first_ids[0], first_ids[2]);
+}
+
+#[tokio::test]
+async fn simulated_runtime_stops_while_calls_hang() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let hang = ["--chaos", "all.hang"];
+    let args = ["sim", "--empty", "--socket", arg(&socket)];
+    let mut sim = Running::start(&[&args[..], &hang].concat());
+    sim.message().await.expect("the socket");
+    let mut pods = Running::start(&["pods", "-r", arg(&socket)]);
+    pods.message().await.expect("the runtime");
+    let message = pods.message().await.expect("a notice");
+    assert!(message.contains("does not respond"), "{message}");
+    sim.signal("TERM").await;
+    let end = sim.end().await;
+    assert_eq!(end.code(), Some(0), "{}", end.err);
+    assert!(end.took < PROMPT, "{:?}", end.took);
 }

@@ -59,20 +59,16 @@ impl FakeHost {
     /// Adds or replaces a process of root. It started 1,000 s after the boot.
     pub(crate) fn process(&self, pid: u32, name: &str, state: char, parent: u32) {
         self.stat(&pid.to_string(), name, state, parent, 7);
-        self.write(
-            &format!("proc/{pid}/cgroup"),
-            "0::/system.slice/x.service\n",
-        );
+        let group = "0::/system.slice/x.service\n";
+        self.write(&format!("proc/{pid}/cgroup"), group);
     }
 
     /// A process whose parent is `init`, with this command line.
     pub(crate) fn run(&self, pid: u32, line: &str) {
         let program = line.split(' ').next().unwrap();
         self.process(pid, program.rsplit('/').next().unwrap(), 'S', 1);
-        self.write(
-            &format!("proc/{pid}/cmdline"),
-            &(line.replace(' ', "\0") + "\0"),
-        );
+        let arguments = line.replace(' ', "\0") + "\0";
+        self.write(&format!("proc/{pid}/cmdline"), &arguments);
         self.link(&format!("proc/{pid}/root"), self.root());
     }
 

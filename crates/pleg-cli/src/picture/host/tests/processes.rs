@@ -1,7 +1,7 @@
 //! What samples of a host show of its processes.
 
 use super::super::sample::Sample;
-use super::super::shims::{DeadInit, Shims};
+use super::super::shims::Shims;
 use super::super::{cgroup, daemon, pressure};
 use super::fake::FakeHost;
 
@@ -91,10 +91,7 @@ fn only_what_lasts_is_reported() {
         panic!("{shims:?}");
     };
     assert!(shims.complete && first.stopped && !second.stopped);
-    assert_eq!(
-        (&*second.zombies, second.blocked.concat()),
-        (&[100][..], "nfs_wait".to_owned())
-    );
+    assert!(second.zombies == [100] && second.blocked == ["nfs_wait"]);
     assert_eq!((ended.pid, &*ended.id, ended.stopped), (12, "s12", false));
 }
 
@@ -117,23 +114,15 @@ fn container_processes_are_found_with_both_cgroup_versions() {
         host.run(10, "containerd-shim -id s1");
         set(&host, "100 app D 10, 101 sh S 10");
         host.write("proc/100/cgroup", group);
-        let state = format!(
-            "sys/fs/cgroup/{above}/{}/{file}",
-            group.rsplit('/').next().unwrap()
-        );
+        let (_, below) = group.rsplit_once('/').unwrap();
+        let state = format!("sys/fs/cgroup/{above}/{below}/{file}");
         host.write(&state, frozen);
         host.write(&format!("sys/fs/cgroup/{above}/{flag}"), "1");
         let all = shims(&host, |_| ()).processes;
         assert_eq!((all.len(), all[0].pid, &*all[0].id), (1, 100, &*id));
-        assert!(
-            all[0].old && all[0].shim.as_deref() == Some("s1"),
-            "{all:?}"
-        );
-        assert_eq!(
-            all[0].frozen,
-            Some(format!("/sys/fs/cgroup/{above}")),
-            "the cause"
-        );
+        let cause = Some(format!("/sys/fs/cgroup/{above}"));
+        assert!(all[0].old && all[0].frozen == cause, "{all:?}");
+        assert_eq!(all[0].shim.as_deref(), Some("s1"));
         let thawed = shims(&host, |host| host.write(&state, thawed));
         assert_eq!(thawed.processes[0].frozen, None, "{group}");
     }
@@ -154,33 +143,29 @@ fn init_that_is_gone_in_both_samples_is_reported() {
         set(host, "203 app S 10");
         host.remove("proc/202");
     });
-    let (container, pid, zombie) = ("c1".to_owned(), 201, false);
-    let gone = DeadInit {
-        container,
-        pid,
-        zombie,
+    let [gone] = &shims.dead_inits[..] else {
+        panic!("{shims:?}");
     };
-    assert_eq!(shims.dead_inits, [gone]);
+    assert_eq!(
+        (&*gone.container, gone.pid, gone.zombie),
+        ("c1", 201, false)
+    );
 }
 
 #[test]
 fn helper_that_runs_for_long_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    set(
-        &host,
-        "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10",
-    );
+    let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10";
+    set(&host, all);
     let found = || {
-        let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
-        helpers
-            .into_iter()
-            .map(|helper| format!("{} {:?} {}", helper.pid, helper.shim, helper.stopped))
+        let helpers = Shims::of(&host.samples(Some(800), |_| ()))
+            .helpers
+            .into_iter();
+        helpers.map(|helper| format!("{} {:?} {}", helper.pid, helper.shim, helper.stopped))
     };
-    assert!(
-        found().eq(["11 Some(\"s1\") false", "12 None true"]),
-        "people start the others"
-    );
+    // People start the others.
+    assert!(found().eq(["11 Some(\"s1\") false", "12 None true"]));
     host.write("proc/uptime", "1004.0 1.0\n");
     assert_eq!(found().len(), 0, "they are young");
 }
@@ -205,11 +190,9 @@ fn threads_of_shims_are_read_when_something_may_block() {
         };
         let before = take("0.50 0 0 1/100 9", 'S', &Sample::default());
         let after = take(load, 'D', &before);
-        let shown = (
-            after.processes[&20].process.state,
-            after.processes[&10].threads.len(),
-        );
-        assert_eq!(shown, ('D', expected), "load {load}");
+        assert_eq!(after.processes[&20].process.state, 'D');
+        let threads = after.processes[&10].threads.len();
+        assert_eq!(threads, expected, "load {load}");
     }
 }
 
@@ -242,12 +225,9 @@ fn daemon_is_assessed_from_two_samples() {
     let found = daemon::assess(&samples, Some(800), 800).unwrap();
     let shown = serde_json::to_string(&found).unwrap();
     let expected = r#""blocked":["rpc_wait"],"descriptors":{"open":1,"limit":1024},"threads":4,"#;
-    assert!(
-        shown.contains(expected) && found.name == "containerd",
-        "{shown}"
-    );
-    assert!((found.cpus - 0.5).abs() < 0.01, "{shown}");
-    assert!(shown.contains(r#""ageSeconds":4004.0"#), "{shown}");
+    let age = r#""ageSeconds":4004.0"#;
+    assert!(shown.contains(expected) && shown.contains(age), "{shown}");
+    assert!(found.name == "containerd" && (found.cpus - 0.5).abs() < 0.01);
     assert!(!found.stopped && !found.replaced);
     assert!(daemon::assess(&samples, Some(799), 800).unwrap().replaced);
     assert_eq!(daemon::assess(&samples, None, 9), None);
@@ -293,16 +273,13 @@ fn limits_are_read_with_both_cgroup_versions() {
         host.process(800, "containerd", 'S', 1);
         host.write("proc/800/cgroup", groups);
         let write = |(file, text): (&str, &str)| host.write(&format!("sys/fs/cgroup/{file}"), text);
-        let files = files
-            .lines()
-            .map(|line| line.trim().split_once(": ").unwrap());
+        let file = |line: &'static str| line.trim().split_once(": ").unwrap();
+        let files = files.lines().map(file);
         files.clone().for_each(write);
         let samples = host.samples(Some(800), |_| {
             let later = ["oom_kill 4", "nr_periods 20 nr_throttled 11"];
-            files
-                .rev()
-                .zip(later)
-                .for_each(|((file, _), text)| write((file, text)));
+            let later = files.rev().zip(later);
+            later.for_each(|((file, _), text)| write((file, text)));
         });
         let limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
         let shown = serde_json::to_string(&limits).unwrap().replace('"', "");
@@ -312,13 +289,8 @@ fn limits_are_read_with_both_cgroup_versions() {
             ("pids", "limit:50,used:49,events:0"),
         ] {
             let start = format!("{{controller:{controller},group:/sys/fs/cgroup/");
-            let limit = shown
-                .split_once(&start)
-                .unwrap()
-                .1
-                .split('}')
-                .next()
-                .unwrap();
+            let (_, limit) = shown.split_once(&start).unwrap();
+            let (limit, _) = limit.split_once('}').unwrap();
             assert!(limit.contains(figures), "{groups}: {shown}");
         }
     }

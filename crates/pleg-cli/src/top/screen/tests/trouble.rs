@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Instant, StreamLoss};
+use pleg::core::{CallError, CallErrorKind, Health, Instant, StreamLoss};
 use ratatui::style::Modifier;
 
 use super::{SIZES, Top};
-use crate::view::tests::Sample;
+use crate::view::tests::{Sample, at};
 use crate::view::{Calls, Reason, View};
 
 fn list_error() -> Option<CallError> {
@@ -135,6 +135,23 @@ fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
 }
 
 #[test]
+fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
+    let changes: [fn(&mut Health); 3] = [
+        |health| health.silent_since = Some(at(105)),
+        |health| health.list_error = list_error(),
+        |health| health.unready_after = Duration::from_secs(10),
+    ];
+    for change in changes {
+        let mut top = Top::new(Sample::new(), (120, 40));
+        top.sample.now = at(114);
+        change(&mut top.sample.health);
+        top.answer();
+        // The last answer came 12 ms after 100 s.
+        top.shows("NO ANSWER of the runtime for 13s");
+    }
+}
+
+#[test]
 fn silent_agent_makes_data_old() {
     let mut top = Top::new(Sample::new(), (80, 24));
     top.hides("NO ANSWER");
@@ -155,7 +172,7 @@ fn simulated_node_is_named_on_each_page() {
         let mut top = Top::new(Sample::new(), size);
         top.sample.simulated = true;
         top.answer();
-        for key in ["", "h", "?", "?\n", "p"] {
+        for key in ["", "h", "?", "?⏎", "p"] {
             top.keys(key);
             assert!(top.lines()[0].starts_with(" SIMULATED NODE "), "{key}");
         }
