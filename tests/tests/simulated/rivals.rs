@@ -1,10 +1,9 @@
 //! Upstream's generators run on a runtime behind a real socket, as the benchmarks require.
 
+use pleg::Pleg;
 use pleg::core::{Id, LifecycleType, ReportedState};
-use pleg::{Pleg, PodUid};
 use pleg_cri::CriRuntime;
-use rivals::{Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint};
-use rivals::{Ours, Subject};
+use rivals::{Fifo, Ours, Port, Subject};
 
 use crate::{Node, SOON};
 use pleg_tests::kubelet::Life;
@@ -22,10 +21,10 @@ async fn announces_and_caches_a_container<S: Subject>(
     let pod = kubelet.run_pod("pod").await?;
     let id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
     announced(&mut fifo, LifecycleType::ContainerStarted, &id).await?;
-    assert_eq!(cached(&subject, &pod.uid), Some(ReportedState::Running));
+    assert_eq!(subject.state(&pod.uid, &id), Some(ReportedState::Running));
     assert!(node.sim.kill_container(id.as_str(), 3));
     announced(&mut fifo, LifecycleType::ContainerDied, &id).await?;
-    assert_eq!(cached(&subject, &pod.uid), Some(ReportedState::Exited));
+    assert_eq!(subject.state(&pod.uid, &id), Some(ReportedState::Exited));
     tokio::time::timeout(SOON, healthy(&subject)).await?;
     subject.shutdown().await;
     node.down().await;
@@ -34,7 +33,7 @@ async fn announces_and_caches_a_container<S: Subject>(
 
 /// Waits until it is healthy, after its first complete list. An evented one may announce a container before.
 async fn healthy<S: Subject>(subject: &S) {
-    while subject.healthy().is_err() {
+    while !subject.is_healthy() {
         tokio::task::yield_now().await;
     }
 }
@@ -51,26 +50,14 @@ async fn announced(fifo: &mut Fifo, what: LifecycleType, id: &Id) -> anyhow::Res
     .await?
 }
 
-fn cached<S: Subject>(subject: &S, uid: &PodUid) -> Option<ReportedState> {
-    let answer = subject.get(uid);
-    answer.status.container("app").map(|c| c.shown)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn generic_port_announces_and_caches_container() -> anyhow::Result<()> {
-    announces_and_caches_a_container(|runtime| Generic::start(runtime, GenericSettings::default()))
-        .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn evented_port_announces_and_caches_container() -> anyhow::Result<()> {
-    announces_and_caches_a_container(|runtime| Evented::start(runtime, &EventedSettings::default()))
-        .await
+    announces_and_caches_a_container(Port::generic).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hint_port_announces_and_caches_container() -> anyhow::Result<()> {
-    announces_and_caches_a_container(Hint::start).await
+    announces_and_caches_a_container(Port::hint).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use pleg::core::{Id, Instant, LifecycleType, Mode, ReportedState};
-use rivals::{
-    Answer, Evented, EventedSettings, Fifo, Generic, GenericSettings, Hint, Ours, Subject,
-};
+use rivals::{Fifo, Ours, Port, Subject};
 
 use super::alone::{Alone, nanos};
 use super::{PATIENCE, pause};
@@ -33,15 +31,12 @@ pub(super) async fn measure(
             Worker::new(generator, events).run(alone, deaths).await?,
         ));
     }
-    let (generator, events) = Generic::start(daemon.runtime()?, GenericSettings::default());
+    let (generator, events) = Port::generic(daemon.runtime()?);
     let times = Worker::new(generator, events).run(alone, deaths).await?;
     measured.push(("generic 1.36", times));
-    let (generator, events) = Hint::start(daemon.runtime()?);
+    let (generator, events) = Port::hint(daemon.runtime()?);
     let times = Worker::new(generator, events).run(alone, deaths).await?;
     measured.push(("hint 1.37", times));
-    let (generator, events) = Evented::start(daemon.runtime()?, &EventedSettings::default());
-    let times = Worker::new(generator, events).run(alone, deaths).await?;
-    measured.push(("evented 1.36", times));
     Ok(measured)
 }
 
@@ -81,9 +76,8 @@ impl<S: Subject> Worker<S> {
         let killed = alone.kill().await?;
         let replaced = async {
             self.died(&old).await?;
-            let after = self.generator.last_sync_time(self.last_change);
-            let answer = self.newer_than(alone, after).await?;
-            let shown = shown(&answer, &old);
+            self.newer_than(alone, self.last_change).await?;
+            let shown = self.generator.state(alone.uid(), &old);
             ensure!(
                 shown == Some(ReportedState::Exited),
                 "{old} is shown {shown:?}"
@@ -98,7 +92,7 @@ impl<S: Subject> Worker<S> {
         nanos(started.nanos_since(killed)).context("started before it died")
     }
 
-    async fn newer_than(&self, alone: &Alone, after: Instant) -> anyhow::Result<Answer> {
+    async fn newer_than(&self, alone: &Alone, after: Instant) -> anyhow::Result<()> {
         let answer = self.generator.newer_than(alone.uid(), after);
         let answer = tokio::time::timeout(PATIENCE, answer).await;
         answer.context("the pod worker got no status")
@@ -117,9 +111,4 @@ impl<S: Subject> Worker<S> {
             }
         }
     }
-}
-
-fn shown(answer: &Answer, id: &Id) -> Option<ReportedState> {
-    let containers = &answer.status.containers;
-    Some(containers.iter().find(|c| c.id == *id)?.shown)
 }
