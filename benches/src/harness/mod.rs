@@ -130,7 +130,7 @@ fn groups(mode: Mode) -> Vec<Group> {
         Mode::Smoke => {
             let workloads = [
                 (Idle { seconds: 0.5 }, GENERATORS),
-                (changes(400, 1.0), WITH_RUNTIME),
+                (changes(100, 1.0), WITH_RUNTIME),
                 (own_writes(2, 1, 1), GENERATORS),
                 (churn(2.0, 1.0), GENERATORS),
                 (Storm { call_ms: 0 }, WITH_RUNTIME),
