@@ -33,7 +33,7 @@ class Results:
         files = [(f, [json.loads(x) for x in f.read_text().splitlines()]) for f in directory.glob("*.jsonl")]
         for file, lines in files:
             key = (lines[0]["date"], file, lines)
-            real = lines[0]["mode"] == "real"
+            real = lines[0]["mode"].startswith("real")
             newest[real] = max(newest.get(real, key), key, key=lambda k: k[:2])
         chosen = [newest[real] for real in sorted(newest)]
         if prune:
@@ -164,13 +164,15 @@ def lines(results: Results, title: str, panels: list, figure, rates: list[float]
         parts += [f'<text x="{place(r, 0)[0]:.0f}" y="246" text-anchor="middle">{number(r)}</text>' for r in rates]
         for nth in (0.5, 1):
             parts.append(f'<text x="{left - 5}" y="{234 - nth * 170:.0f}" text-anchor="end">{time(top * nth)}</text>')
-        for nth, subject in enumerate(["generic", "hint", "ours"]):
-            found = [(r, results.median(figure, workload="churn", subject=subject, pods=pods, pods_per_second=r)) for r in rates]
+        for subject in ("generic", "hint", "ours"):
+            where = {"workload": "churn", "subject": subject, "pods": pods}
+            found = [(r, results.median(figure, **where, pods_per_second=r)) for r in rates]
             points = " ".join("{:.1f},{:.1f}".format(*place(r, v)) for r, v in found if v is not None)
             parts.append(f'<polyline points="{points}" fill="none" stroke-width="2" stroke="{COLOURS[subject]}"/>')
-            x = 60 + nth * 130
-            parts.append(f'<rect x="{x}" y="272" width="10" height="10" fill="{COLOURS[subject]}"/>')
-            parts.append(f'<text x="{x + 15}" y="281">{NAMES[subject]}</text>')
+    for nth, subject in enumerate(("generic", "hint", "ours")):
+        x = 60 + nth * 130
+        parts.append(f'<rect x="{x}" y="272" width="10" height="10" fill="{COLOURS[subject]}"/>')
+        parts.append(f'<text x="{x + 15}" y="281">{NAMES[subject]}</text>')
     parts.append('<text x="60" y="263">pods that come and go per second</text>')
     return svg(80 + 310 * max(len(panels), 1), 292, title, parts)
 

@@ -17,7 +17,7 @@ pub(crate) enum Order {
     Use,
     /// Starts to record when changes are seen.
     Record,
-    /// Returns the changes that were seen since `Record`.
+    /// Returns the changes that were seen since `Record`, or since the last such order.
     Seen,
     /// Waits until the cache shows the expected pods. Answered at once, and again when it does.
     Await {

@@ -130,7 +130,10 @@ impl Machine {
             date: now(),
             commit: commit + changed,
             versions: versions(),
-            mode: mode.to_owned(),
+            mode: match cfg!(debug_assertions) {
+                true => format!("{mode}, unoptimised build"),
+                false => mode.to_owned(),
+            },
         }
     }
 }

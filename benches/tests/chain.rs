@@ -56,25 +56,29 @@ fn smoke_measurement_answers_every_question() -> Result<()> {
     for line in std::fs::read_to_string(&file)?.lines() {
         let line: Value = serde_json::from_str(line)?;
         let metric = |name: &str| line["metrics"][name].as_f64();
-        let is_generator = line["subject"] != "runtime-alone";
         measured += u32::from(line["line"] == "sample");
         match line["workload"].as_str() {
+            Some("idle") => assert!(metric("cpu") > Some(0.0), "{line}"),
             Some("changes") => {
-                assert!(metric("death_count") > Some(20.0), "{line}");
-                assert_eq!(metric("death_unseen"), Some(0.0), "{line}");
+                assert_eq!(metric("death_count"), Some(29.0), "{line}");
                 assert_eq!(metric("start_unseen"), Some(0.0), "{line}");
             }
-            Some("own-writes" | "churn") => {
+            Some("own-writes") => {
+                assert_eq!(metric("read_count"), Some(8.0), "{line}");
                 assert_eq!(metric("wrong_reads"), Some(0.0), "{line}");
-                assert!(metric("read_count") > Some(0.0), "{line}");
             }
-            // The generic PLEG inspects each pod with two calls.
-            Some("storm") if line["subject"] == "generic" => {
-                assert!(metric("calls") >= Some(80.0), "{line}");
+            Some("churn") => {
+                assert_eq!(metric("wrong_reads"), Some(0.0), "{line}");
+                assert!(metric("calls") > Some(0.0), "{line}");
+            }
+            Some("storm") => {
+                assert!(metric("shown") > Some(0.0), "{line}");
+                // The generic PLEG inspects each pod with two calls.
+                let inspects = line["subject"] == "generic" || line["subject"] == "hint";
+                assert_eq!(metric("calls") >= Some(80.0), inspects, "{line}");
             }
             Some("memory") => assert!(metric("held") > Some(0.0), "{line}"),
-            Some("idle") => assert!(metric("cpu") > Some(0.0), "{line}"),
-            _ => assert!(!is_generator || metric("shown") > Some(0.0) || line["line"] == "machine"),
+            _ => assert!(line["mode"].as_str().is_some_and(|m| m.contains("smoke"))),
         }
     }
     assert_eq!(measured, 4 * 3 + 2 * 4);

@@ -43,7 +43,9 @@ pub(super) async fn control<S: Subject>(
         match order {
             Order::Use => {}
             Order::Record => *lock(&seen) = Some(Vec::new()),
-            Order::Seen => answer.seen = lock(&seen).take().unwrap_or_default(),
+            Order::Seen => {
+                answer.seen = lock(&seen).as_mut().map(std::mem::take).unwrap_or_default();
+            }
             Order::Await {
                 expected, seconds, ..
             } => {

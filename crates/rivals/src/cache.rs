@@ -65,7 +65,7 @@ impl Cache {
         };
         if woken.await.is_err() {
             // The cache was dropped.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
