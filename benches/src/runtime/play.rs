@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pleg_core::Instant;
+use pleg_cri::v1::ContainerState;
 
 use super::node::{Change, Node};
 use super::{Shared, lock};
@@ -88,6 +89,7 @@ fn plan(node: &mut Node, changes: Changes) -> Vec<(u64, Change)> {
         Changes::Deaths => {
             for (number, pod) in pods {
                 let running = pod.containers.into_iter();
+                let running = running.filter(|c| c.state == ContainerState::ContainerRunning);
                 let stops = running.map(|container| Change::Stop(container.id, 0));
                 planned.extend(stops.chain([Change::StopSandbox]).map(|c| (number, c)));
             }
@@ -133,6 +135,7 @@ mod tests {
             assert_eq!(pod.running.len(), 2);
         }
         let played = play(shared, Changes::Deaths, 0.0).await;
+        assert_eq!((played.sent, played.made.len()), (4, 2));
         assert!(played.made.iter().all(|change| change.died));
     }
 }
