@@ -184,32 +184,27 @@ features:
     # Somebody must select the version of the Kubernetes API.
     cargo check --quiet -p pleg-kubelet --features latest
 
-# Benchmarks beside every rival, for 45 minutes; writes docs/benchmarks.md and its plots.
+# Benchmarks beside two ports of upstream, for 25 minutes; writes docs/benchmarks.md, its plots and README's table.
 [group('measure')]
 bench *ARGS: (_bench "run" ARGS)
 
-# The same in three minutes: does it work, and what is the order of magnitude?
+# The same in four minutes: does it work, and what is the order of magnitude?
 [group('measure')]
 bench-quick *ARGS: (_bench "quick" ARGS)
 
-# Ours and the rivals on real containerds, side by side (needs root on Linux, 4 GB; half an hour).
+# On real containerds, side by side (needs root on Linux, 4 GB; 20 minutes).
 [group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)
 
 _bench MODE *ARGS:
     cargo build --profile dist -p pleg-benches
     "${CARGO_TARGET_DIR:-target}"/dist/bench {{ MODE }} {{ ARGS }}
-    "${CARGO_TARGET_DIR:-target}"/dist/bench report
-    just plots
+    scripts/benchmarks.py --prune
 
-# Draw the plots of docs/benchmarks.md from the newest results.
+# Write docs/benchmarks.md, its plots and README's table anew from benches/results.
 [group('measure')]
-plots:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    python="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools/bin/python3"
-    "$python" -c 'import matplotlib' 2>/dev/null || "$python" -m pip install --quiet --disable-pip-version-check matplotlib
-    "$python" scripts/plots.py
+benchmarks-page:
+    scripts/benchmarks.py
 
 # Count the instructions of the hot paths and compare with what is committed (needs valgrind).
 [group('measure')]

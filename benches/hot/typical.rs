@@ -1,264 +1,319 @@
-//! A typical pod of one container, as a runtime reports it: seven labels and six annotations on the
-//! sandbox, the kubelet's own on the container, five mounts. Its size is that of pods on real nodes.
+//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The
+//! sizes are those of real nodes. Used by the benchmarks and by the instruction counts (`hot.rs`).
 
 use std::collections::BTreeMap;
 
-use pleg_cri::v1;
+use pleg_cri::v1::{self, ContainerState};
 
-/// When everything here was created, in nanoseconds since the epoch.
-pub(crate) const CREATED: i64 = 1_700_000_000_000_000_000;
+type Map = BTreeMap<String, String>;
 
-pub(crate) fn sandbox_id(n: u64) -> String {
-    hex64("a", n)
+/// The time at which the initial pods were created: 2026-01-01, in ns.
+pub(crate) const CREATED: i64 = 1_767_225_600_000_000_000;
+const REPOSITORY: &str = "registry.example.com/payments/checkout-api";
+const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+/// The splitmix64 generator: ids, the order of maps, the order of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number less than `bound`; 0 if `bound` is 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.next().checked_rem(bound as u64).unwrap_or(0) as usize
+    }
+
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// 64 hexadecimal digits, as in the ids of real runtimes.
+    pub(crate) fn id(&mut self) -> String {
+        (0..4).map(|_| format!("{:016x}", self.next())).collect()
+    }
 }
 
-pub(crate) fn container_id(n: u64) -> String {
-    hex64("b", n)
+/// A container. Times in ns since the epoch; 0 if it was not started, or did not exit.
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
+    pub(crate) state: ContainerState,
+    pub(crate) created_at: i64,
+    pub(crate) started_at: i64,
+    pub(crate) finished_at: i64,
+    pub(crate) exit_code: i32,
 }
 
-/// As long as a runtime's ids are, and as different from each other from the start.
-fn hex64(kind: &str, n: u64) -> String {
-    let word = |k: u64| (n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (n << 7);
-    let kind = u64::from(kind.as_bytes()[0]);
-    (0..4)
-        .map(|k| format!("{:016x}", word(k * 1_000_003 + kind * 7919)))
-        .collect()
+impl Container {
+    pub(crate) fn created(id: String, name: &str, attempt: u32) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            attempt,
+            state: ContainerState::ContainerCreated,
+            created_at: CREATED,
+            started_at: 0,
+            finished_at: 0,
+            exit_code: 0,
+        }
+    }
 }
 
-pub(crate) fn uid(n: u64) -> String {
-    format!(
-        "{:08x}-3b1c-4e6f-9a52-{:012x}",
-        n * 2_654_435_761 % (1 << 32),
-        n
-    )
+/// A pod with one sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) ip: String,
+    pub(crate) sandbox: String,
+    pub(crate) ready: bool,
+    pub(crate) created_at: i64,
+    /// Newest first, as in real runtimes.
+    pub(crate) containers: Vec<Container>,
 }
 
-pub(crate) fn pod_name(n: u64) -> String {
-    format!("checkout-api-7d9c6b5f4d-{:05x}", n * 7919 % (1 << 20))
+/// The running pod with this number, with one container.
+pub(crate) fn pod(number: u64) -> Pod {
+    let mut random = Random(number << 20);
+    let hex = random.id();
+    let app = Container {
+        state: ContainerState::ContainerRunning,
+        started_at: CREATED,
+        ..Container::created(random.id(), "app-0", 0)
+    };
+    Pod {
+        uid: [
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..32],
+        ]
+        .join("-"),
+        name: format!("checkout-api-6c4d9f7b8d-{number:05}"),
+        ip: format!("10.128.{}.{}", number / 250, number % 250 + 2),
+        sandbox: random.id(),
+        ready: true,
+        created_at: CREATED,
+        containers: vec![app],
+    }
 }
 
-fn map<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
-    pairs.map(|(k, v)| (k.to_owned(), v)).into()
+fn map<const N: usize>(entries: [(&str, &str); N]) -> Map {
+    entries.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
 }
 
-fn sandbox_labels(n: u64) -> BTreeMap<String, String> {
+fn sandbox_labels(pod: &Pod) -> Map {
     map([
-        ("app.kubernetes.io/name", "checkout-api".to_owned()),
-        ("app.kubernetes.io/instance", format!("checkout-{}", n % 7)),
-        ("pod-template-hash", "7d9c6b5f4d".to_owned()),
-        ("topology.kubernetes.io/zone", format!("eu-west-1{}", n % 3)),
-        ("io.kubernetes.pod.name", pod_name(n)),
-        ("io.kubernetes.pod.namespace", "payments".to_owned()),
-        ("io.kubernetes.pod.uid", uid(n)),
+        ("io.kubernetes.pod.name", &pod.name),
+        ("io.kubernetes.pod.namespace", "payments"),
+        ("io.kubernetes.pod.uid", &pod.uid),
+        ("app.kubernetes.io/name", "checkout-api"),
+        ("app.kubernetes.io/instance", "checkout-api-production"),
+        ("app.kubernetes.io/part-of", "payments-platform"),
+        ("pod-template-hash", "6c4d9f7b8d"),
     ])
 }
 
-fn sandbox_annotations(n: u64) -> BTreeMap<String, String> {
+fn sandbox_annotations() -> Map {
+    let revision = "payments/checkout-api@v2.14.3 by the release train";
+    let addresses = "10.128.4.17/32,fd00:10:128::4:17/128";
     map([
         (
             "kubernetes.io/config.seen",
-            format!("2026-11-21T09:00:{:02}.{:09}Z", n % 60, n),
+            "2026-03-01T09:30:00.123456789Z",
         ),
-        ("kubernetes.io/config.source", "api".to_owned()),
-        ("checksum/config", hex64("c", n % 5)),
-        (
-            "k8s.v1.cni.cncf.io/network-status",
-            format!(
-                "[{{\"name\":\"k8s-pod-network\",\"interface\":\"eth0\",\"ips\":[\"10.244.{}.{}\"],\
-                 \"mac\":\"0a:58:0a:f4:{:02x}:{:02x}\",\"default\":true,\"dns\":{{}},\
-                 \"gateway\":[\"10.244.0.1\"],\"mtu\":1450}}]",
-                n / 250,
-                n % 250 + 2,
-                n / 256,
-                n % 256
-            ),
-        ),
-        ("prometheus.io/path", "/metrics".to_owned()),
-        ("cni.projectcalico.org/containerID", sandbox_id(n)),
+        ("kubernetes.io/config.source", "api"),
+        ("prometheus.io/scrape", "true"),
+        ("prometheus.io/port", "9090"),
+        ("cni.example.org/podIPs", addresses),
+        ("checksum/config", DIGEST),
+        ("checksum/secrets", DIGEST),
+        ("deploy.example.org/revision", revision),
     ])
 }
 
-fn container_labels(n: u64) -> BTreeMap<String, String> {
+fn container_labels(pod: &Pod, container: &Container) -> Map {
     map([
-        ("io.kubernetes.container.name", "app".to_owned()),
-        ("io.kubernetes.pod.name", pod_name(n)),
-        ("io.kubernetes.pod.namespace", "payments".to_owned()),
-        ("io.kubernetes.pod.uid", uid(n)),
+        ("io.kubernetes.container.name", &container.name),
+        ("io.kubernetes.pod.name", &pod.name),
+        ("io.kubernetes.pod.namespace", "payments"),
+        ("io.kubernetes.pod.uid", &pod.uid),
     ])
 }
 
-fn container_annotations(n: u64) -> BTreeMap<String, String> {
-    map([
-        (
-            "io.kubernetes.container.hash",
-            format!("{:08x}", n % 5 + 0x5f3a_9c1d),
-        ),
-        (
-            "io.kubernetes.container.ports",
-            "[{\"name\":\"http\",\"containerPort\":8080,\"protocol\":\"TCP\"},\
-             {\"name\":\"metrics\",\"containerPort\":9090,\"protocol\":\"TCP\"}]"
-                .to_owned(),
-        ),
-        ("io.kubernetes.container.restartCount", "0".to_owned()),
-        (
-            "io.kubernetes.container.terminationMessagePath",
-            "/dev/termination-log".to_owned(),
-        ),
-        (
-            "io.kubernetes.container.terminationMessagePolicy",
-            "File".to_owned(),
-        ),
-        ("io.kubernetes.pod.terminationGracePeriod", "30".to_owned()),
-    ])
+fn container_annotations(container: &Container) -> Map {
+    const PREFIX: &str = "io.kubernetes.container.";
+    let ports = r#"[{"name":"http","containerPort":8080,"protocol":"TCP"}]"#;
+    let mut all = map([
+        ("hash", "6d9f4f22"),
+        ("restartCount", &container.attempt.to_string()),
+        ("terminationMessagePath", "/dev/termination-log"),
+        ("terminationMessagePolicy", "File"),
+        ("ports", ports),
+    ]);
+    all = all
+        .into_iter()
+        .map(|(k, v)| (format!("{PREFIX}{k}"), v))
+        .collect();
+    all.extend(map([("io.kubernetes.pod.terminationGracePeriod", "30")]));
+    all
 }
 
-fn sandbox_metadata(n: u64) -> Option<v1::PodSandboxMetadata> {
+fn sandbox_metadata(pod: &Pod) -> Option<v1::PodSandboxMetadata> {
     Some(v1::PodSandboxMetadata {
-        name: pod_name(n),
-        uid: uid(n),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
         namespace: "payments".to_owned(),
         attempt: 0,
     })
 }
 
-fn container_metadata() -> Option<v1::ContainerMetadata> {
-    let (name, attempt) = ("app".to_owned(), 0);
-    Some(v1::ContainerMetadata { name, attempt })
+pub(crate) fn sandbox_state(pod: &Pod) -> i32 {
+    i32::from(!pod.ready)
+}
+
+fn container_metadata(container: &Container) -> Option<v1::ContainerMetadata> {
+    Some(v1::ContainerMetadata {
+        name: container.name.clone(),
+        attempt: container.attempt,
+    })
 }
 
 fn image() -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
-        image: "123456789012.dkr.ecr.eu-west-1.example.com/payments/checkout-api:v1.42.0-20261121"
-            .to_owned(),
-        ..v1::ImageSpec::default()
+        image: format!("sha256:{DIGEST}"),
+        user_specified_image: format!("{REPOSITORY}:v2.14.3"),
+        ..Default::default()
     })
 }
 
-fn image_ref() -> String {
-    format!(
-        "123456789012.dkr.ecr.eu-west-1.example.com/payments/checkout-api@sha256:{}",
-        hex64("d", 1)
-    )
+/// A row of ListPodSandbox without labels and annotations, which a runtime shares with its own record.
+pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
+    v1::PodSandbox {
+        id: pod.sandbox.clone(),
+        metadata: sandbox_metadata(pod),
+        state: sandbox_state(pod),
+        created_at: pod.created_at,
+        ..Default::default()
+    }
 }
 
-fn image_id() -> String {
-    format!("sha256:{}", hex64("e", 1))
+pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
+    v1::PodSandbox {
+        labels: sandbox_labels(pod),
+        annotations: sandbox_annotations(),
+        ..sandbox_item(pod)
+    }
 }
 
-fn mounts(n: u64) -> Vec<v1::Mount> {
-    [
+/// A row of ListContainers without labels and annotations, which a runtime shares with its own record.
+pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
+    v1::Container {
+        id: container.id.clone(),
+        pod_sandbox_id: pod.sandbox.clone(),
+        metadata: container_metadata(container),
+        image: image(),
+        image_ref: format!("sha256:{DIGEST}"),
+        state: container.state.into(),
+        created_at: container.created_at,
+        image_id: format!("sha256:{DIGEST}"),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn container_row(pod: &Pod, container: &Container) -> v1::Container {
+    v1::Container {
+        labels: container_labels(pod, container),
+        annotations: container_annotations(container),
+        ..container_item(pod, container)
+    }
+}
+
+pub(crate) fn sandbox_status(pod: &Pod) -> v1::PodSandboxStatus {
+    let options = Some(v1::NamespaceOption::default());
+    v1::PodSandboxStatus {
+        id: pod.sandbox.clone(),
+        metadata: sandbox_metadata(pod),
+        state: sandbox_state(pod),
+        created_at: pod.created_at,
+        network: Some(v1::PodSandboxNetworkStatus {
+            ip: pod.ip.clone(),
+            ..Default::default()
+        }),
+        linux: Some(v1::LinuxPodSandboxStatus {
+            namespaces: Some(v1::Namespace { options }),
+        }),
+        labels: sandbox_labels(pod),
+        annotations: sandbox_annotations(),
+        ..Default::default()
+    }
+}
+
+/// The fields of a status that change.
+pub(crate) fn container_state(container: &Container) -> v1::ContainerStatus {
+    let reason = match (container.state, container.exit_code) {
+        (ContainerState::ContainerExited, 0) => "Completed",
+        (ContainerState::ContainerExited, _) => "Error",
+        _ => "",
+    };
+    v1::ContainerStatus {
+        state: container.state.into(),
+        created_at: container.created_at,
+        started_at: container.started_at,
+        finished_at: container.finished_at,
+        exit_code: container.exit_code,
+        image: image(),
+        image_ref: format!("{REPOSITORY}@sha256:{DIGEST}"),
+        reason: reason.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn container_status(pod: &Pod, container: &Container) -> v1::ContainerStatus {
+    let (name, attempt) = (&container.name, container.attempt);
+    v1::ContainerStatus {
+        id: container.id.clone(),
+        metadata: container_metadata(container),
+        labels: container_labels(pod, container),
+        annotations: container_annotations(container),
+        mounts: mounts(pod, container),
+        log_path: format!(
+            "/var/log/pods/payments_{}_{}/{name}/{attempt}.log",
+            pod.name, pod.uid
+        ),
+        image_id: format!("sha256:{DIGEST}"),
+        ..container_state(container)
+    }
+}
+
+fn mounts(pod: &Pod, container: &Container) -> Vec<v1::Mount> {
+    let termination = format!("containers/{}/0", container.name);
+    let all = [
+        ("/etc/hosts", "etc-hosts"),
+        ("/dev/termination-log", &termination),
         (
             "/var/run/secrets/kubernetes.io/serviceaccount",
-            "volumes/kubernetes.io~projected/kube-api-access",
+            "volumes/kubernetes.io~projected/token",
         ),
-        ("/etc/hosts", "etc-hosts"),
-        ("/dev/termination-log", "containers/app/5f3a9c1d"),
-        ("/etc/checkout", "volumes/kubernetes.io~configmap/config"),
-        ("/tmp", "volumes/kubernetes.io~empty-dir/tmp"),
-    ]
-    .into_iter()
-    .map(|(container_path, of_pod)| v1::Mount {
+        ("/etc/app", "volumes/kubernetes.io~configmap/app"),
+        ("/data", "volumes/kubernetes.io~csi/data"),
+    ];
+    let mount = |(container_path, of_pod): (&str, &str)| v1::Mount {
         container_path: container_path.to_owned(),
-        host_path: format!("/var/lib/kubelet/pods/{}/{of_pod}", uid(n)),
-        ..v1::Mount::default()
-    })
-    .collect()
-}
-
-pub(crate) fn sandbox_row(n: u64) -> v1::PodSandbox {
-    v1::PodSandbox {
-        id: sandbox_id(n),
-        metadata: sandbox_metadata(n),
-        created_at: CREATED,
-        labels: sandbox_labels(n),
-        annotations: sandbox_annotations(n),
-        runtime_handler: "runc".to_owned(),
-        ..v1::PodSandbox::default()
-    }
-}
-
-pub(crate) fn sandbox_status(n: u64) -> v1::PodSandboxStatus {
-    v1::PodSandboxStatus {
-        id: sandbox_id(n),
-        metadata: sandbox_metadata(n),
-        created_at: CREATED,
-        network: Some(v1::PodSandboxNetworkStatus {
-            ip: format!("10.244.{}.{}", n / 250, n % 250 + 2),
-            ..v1::PodSandboxNetworkStatus::default()
-        }),
-        labels: sandbox_labels(n),
-        annotations: sandbox_annotations(n),
-        runtime_handler: "runc".to_owned(),
-        ..v1::PodSandboxStatus::default()
-    }
-}
-
-pub(crate) fn container_row(n: u64) -> v1::Container {
-    v1::Container {
-        id: container_id(n),
-        pod_sandbox_id: sandbox_id(n),
-        metadata: container_metadata(),
-        image: image(),
-        image_ref: image_ref(),
-        image_id: image_id(),
-        state: v1::ContainerState::ContainerRunning.into(),
-        created_at: CREATED,
-        labels: container_labels(n),
-        annotations: container_annotations(n),
-    }
-}
-
-pub(crate) fn container_status(n: u64, state: v1::ContainerState) -> v1::ContainerStatus {
-    let ended = state == v1::ContainerState::ContainerExited;
-    v1::ContainerStatus {
-        id: container_id(n),
-        metadata: container_metadata(),
-        state: state.into(),
-        created_at: CREATED,
-        started_at: CREATED + 1_000_000,
-        finished_at: if ended { CREATED + 9_000_000 } else { 0 },
-        exit_code: if ended { 1 } else { 0 },
-        reason: if ended {
-            "Error".to_owned()
-        } else {
-            String::new()
-        },
-        image: image(),
-        image_ref: image_ref(),
-        image_id: image_id(),
-        labels: container_labels(n),
-        annotations: container_annotations(n),
-        mounts: mounts(n),
-        log_path: format!(
-            "/var/log/pods/payments_{}_{}/app/0.log",
-            pod_name(n),
-            uid(n)
-        ),
-        resources: Some(v1::ContainerResources {
-            linux: Some(v1::LinuxContainerResources {
-                cpu_period: 100_000,
-                cpu_quota: 50_000,
-                cpu_shares: 512,
-                memory_limit_in_bytes: 512 << 20,
-                ..v1::LinuxContainerResources::default()
-            }),
-        }),
-        ..v1::ContainerStatus::default()
-    }
-}
-
-/// An event about the container of pod `n`, which its own status shows in that state.
-pub(crate) fn event(
-    n: u64,
-    event: v1::ContainerEventType,
-    state: v1::ContainerState,
-    created_at: i64,
-) -> v1::ContainerEventResponse {
-    v1::ContainerEventResponse {
-        container_id: container_id(n),
-        container_event_type: event.into(),
-        created_at,
-        pod_sandbox_status: Some(sandbox_status(n)),
-        containers_statuses: vec![container_status(n, state)],
-    }
+        host_path: format!("/var/lib/kubelet/pods/{}/{of_pod}", pod.uid),
+        ..Default::default()
+    };
+    all.map(mount).into()
 }

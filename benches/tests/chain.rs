@@ -1,114 +1,116 @@
-//! End-to-end tests of a small measurement: runtime, subjects, results, page.
+//! The whole chain of a small measurement: runtime, subjects, results, page, plots, table of the README.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use pleg_benches::results::Results;
-use pleg_benches::subject::Kind;
+use serde_json::Value;
 
-fn bench(args: &[&str]) -> Result<()> {
-    let status = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(args)
-        .status()?;
-    ensure!(status.success(), "bench {args:?}");
+fn succeed(command: &mut Command) -> Result<()> {
+    ensure!(command.status()?.success(), "{command:?}");
     Ok(())
 }
 
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("the path is not UTF-8")
+/// The program that makes page and plots from the results in a directory.
+fn page(results: &Path, docs: &Path, readme: &Path) -> Result<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    succeed(
+        Command::new("python3")
+            .arg(root.join("scripts/benchmarks.py"))
+            .arg("--results")
+            .arg(results)
+            .arg("--docs")
+            .arg(docs)
+            .arg("--readme")
+            .arg(readme),
+    )?;
+    Ok(std::fs::read_to_string(docs.join("benchmarks.md"))?)
 }
 
-fn measure(only: &str, out: &Path) -> Result<Results> {
-    bench(&["smoke", "--only", only, "--out", text(out)?])?;
-    Results::read(out)
-}
+const QUESTIONS: [&str; 6] = [
+    "## 1. What does an idle node cost?",
+    "## 2. How soon does an observer see a death or a start?",
+    "## 3. How long does a pod worker wait for its own change?",
+    "## 4. What do pods that come and go cost?",
+    "## 5. How long do a start and a storm take?",
+    "## 6. How much memory does it hold?",
+];
 
 #[test]
-fn hung_pod_delays_serial_inspections() -> Result<()> {
+fn smoke_measurement_answers_every_question() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let results = measure("HungPod", &directory.path().join("results.jsonl"))?;
-    let of = |subject| {
-        let found = results.samples.iter().find(|s| s.point.subject == subject);
-        found.with_context(|| format!("no sample of {subject:?}: {results:?}"))
-    };
-    let (generic, ours) = (of(Kind::Generic)?, of(Kind::Ours)?);
-    assert!(generic.get("unseen") > Some(0.0), "{generic:?}");
-    assert_eq!(ours.get("unseen"), Some(0.0), "{ours:?}");
-    assert_eq!(ours.get("unready"), Some(0.0), "{ours:?}");
-    assert!(
-        ours.get("stale_per_minute") < generic.get("stale_per_minute"),
-        "{ours:?} {generic:?}"
+    let (results, docs) = (
+        directory.path().join("results"),
+        directory.path().join("docs"),
     );
-    Ok(())
-}
-
-#[test]
-fn pod_workers_read_their_own_changes() -> Result<()> {
-    let directory = tempfile::tempdir()?;
-    let out = directory.path().join("results.jsonl");
-    let mut results = measure("OwnWrites", &out)?;
-    assert_eq!(results.samples.len(), 2);
-    results.samples.extend(measure("Churn", &out)?.samples);
-    for sample in &results.samples {
-        assert_eq!(sample.get("own_wrong_reads"), Some(0.0), "{sample:?}");
-        assert!(sample.get("read_count") > Some(0.0), "{sample:?}");
-        assert!(sample.get("calls_unary") > Some(0.0), "{sample:?}");
-    }
-    Ok(())
-}
-
-#[test]
-fn storm_is_measured_once_and_reported() -> Result<()> {
-    let directory = tempfile::tempdir()?;
-    let out = directory.path().join("results.jsonl");
-    let results = measure("Storm", &out)?;
-    assert_eq!(results.samples.len(), 6, "three subjects, two repetitions");
-    for sample in &results.samples {
-        let get = |name: &str| {
-            sample
-                .get(name)
-                .unwrap_or_else(|| panic!("{name}: {sample:?}"))
-        };
-        assert_eq!(get("events"), 80.0);
-        assert!(get("consistent") > 0.0);
-        // The generic PLEG inspects each pod with two calls.
-        if sample.point.subject == Kind::Generic {
-            assert!(get("calls_unary") >= 80.0, "{sample:?}");
-        }
-        if sample.point.subject != Kind::Drain {
-            assert_eq!((get("lost"), get("ghosts")), (0.0, 0.0), "{sample:?}");
+    let (file, readme) = (
+        results.join("smoke.jsonl"),
+        directory.path().join("README.md"),
+    );
+    std::fs::write(&readme, "<!-- benchmarks -->\n<!-- end -->\n")?;
+    let bench = env!("CARGO_BIN_EXE_bench");
+    // The memory is measured in this program.
+    let _counting = env!("CARGO_BIN_EXE_bench-counting");
+    succeed(Command::new(bench).args(["smoke", "--out"]).arg(&file))?;
+    let mut measured = 0;
+    for line in std::fs::read_to_string(&file)?.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let metric = |name: &str| line["metrics"][name].as_f64();
+        measured += u32::from(line["line"] == "sample");
+        match line["workload"].as_str() {
+            Some("idle") => assert!(metric("cpu") > Some(0.0), "{line}"),
+            Some("changes") => {
+                assert_eq!(metric("death_count"), Some(29.0), "{line}");
+                assert_eq!(metric("start_unseen"), Some(0.0), "{line}");
+            }
+            Some("own-writes") => {
+                assert_eq!(metric("read_count"), Some(8.0), "{line}");
+                assert_eq!(metric("wrong_reads"), Some(0.0), "{line}");
+            }
+            Some("churn") => {
+                assert_eq!(metric("wrong_reads"), Some(0.0), "{line}");
+                assert!(metric("calls") > Some(0.0), "{line}");
+            }
+            Some("storm") => {
+                assert!(metric("shown") > Some(0.0), "{line}");
+                // The generic PLEG inspects each pod with two calls.
+                let inspects = line["subject"] == "generic" || line["subject"] == "hint";
+                assert_eq!(metric("calls") >= Some(80.0), inspects, "{line}");
+            }
+            Some("memory") => assert!(metric("held") > Some(0.0), "{line}"),
+            _ => assert!(line["mode"].as_str().is_some_and(|m| m.contains("smoke"))),
         }
     }
-    // Points that the file contains are not measured again.
-    let again = measure("Storm", &out)?;
-    assert_eq!(again.samples, results.samples);
-    assert_eq!(again.machines.len(), 2);
-
-    let page = directory.path().join("page.md");
-    bench(&["report", text(&out)?, "--out", text(&page)?])?;
-    let page = std::fs::read_to_string(page)?;
-    assert!(page.contains("`results.jsonl`"), "{page}");
+    assert_eq!(measured, 4 * 3 + 2 * 4);
+    let page = page(&results, &docs, &readme)?;
+    for question in QUESTIONS {
+        let (_, answer) = page.split_once(question).with_context(|| question)?;
+        let answer = answer.split("\n## ").next().unwrap_or_default();
+        assert!(answer.contains("| pleg |"), "{answer}");
+        assert!(answer.contains("]("), "{answer}");
+    }
+    assert_eq!(
+        std::fs::read_dir(docs.join("images/benchmarks"))?.count(),
+        6
+    );
+    assert!(std::fs::read_to_string(&readme)?.contains("| idle"));
     Ok(())
 }
 
+/// Nobody edits the page by hand, or forgets to generate it.
 #[test]
-fn committed_results_give_tables() -> Result<()> {
+fn committed_results_give_committed_page() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let directory = tempfile::tempdir()?;
-    let out = directory.path().join("page.md");
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    let files = std::fs::read_dir(results)?.map(|file| Ok(file?.path()));
-    let files: Vec<_> = files.collect::<Result<_>>()?;
-    pleg_benches::report::write(&files, &out)?;
-    let page = std::fs::read_to_string(&out)?;
-    let placeholder = page.lines().find(|line| line.starts_with('{'));
-    assert_eq!(placeholder, None);
-    for title in [
-        "### An idle hour",
-        "### 1,000 pods die at once",
-        "## On real containerd",
-    ] {
-        assert!(page.contains(title), "{title}");
-    }
+    let readme = directory.path().join("README.md");
+    std::fs::copy(root.join("README.md"), &readme)?;
+    let page = page(&root.join("benches/results"), directory.path(), &readme)?;
+    let committed = std::fs::read_to_string(root.join("docs/benchmarks.md"))?;
+    assert_eq!(page, committed, "run `just benchmarks-page`");
+    let readmes = [readme, root.join("README.md")].map(std::fs::read_to_string);
+    let [Ok(generated), Ok(committed)] = readmes else {
+        anyhow::bail!("cannot read the READMEs");
+    };
+    assert_eq!(generated, committed, "run `just benchmarks-page`");
     Ok(())
 }

@@ -1,220 +1,284 @@
-//! Starts the processes of a measurement, sends them orders, and records the results.
+//! The points of each mode. They are measured one after the other, except for those that mostly wait.
 
 mod child;
-mod faults;
-mod groups;
 mod measure;
 mod real;
-mod run;
-mod schedule;
-mod signals;
-mod workers;
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
 
+use anyhow::{Result, bail, ensure};
+use futures::future::join_all;
+use pleg_runtime::clock::Clock;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::results::Writer;
 use crate::subject::Kind;
+use measure::Run;
 
-pub use real::{RealSample, Settings as Real, real};
-pub use run::Run;
-pub use schedule::{Mode, run};
+pub(crate) use real::{Settings as Real, real};
 
-/// A workload for a node and its subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A workload, which answers one question of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
-pub enum Workload {
-    /// Full lists one after the other on an idle node.
-    Relists {
-        /// The number of lists.
-        relists: u32,
-    },
-    /// An idle node. All subjects of a repetition run in parallel.
-    Idle {
-        /// The duration.
-        seconds: u32,
-    },
-    /// Containers are restarted.
-    Restarts {
-        /// Events per second.
+pub(crate) enum Workload {
+    /// An idle node.
+    Idle { seconds: f64 },
+    /// Containers die and are replaced. The subject only observes.
+    Changes {
+        /// Events per second; 0 on real runtimes, whose rate is not fixed.
         rate: u32,
-        /// The duration.
-        seconds: u32,
-    },
-    /// Pods are created and removed.
-    Lifecycles {
-        /// New pods in ten seconds.
-        per_ten_seconds: u32,
-        /// The duration.
-        seconds: u32,
-    },
-    /// Every container of every pod exits at once.
-    Storm,
-    /// Events as fast as they are received.
-    Flood {
-        /// The number of events.
-        events: u32,
-    },
-    /// Every connection is cut, and a container exits before a client reconnects.
-    Cut {
-        /// How long the runtime does not listen, in ms; 0 for no downtime.
-        down_ms: u32,
-    },
-    /// Only the event stream is reset (RST_STREAM), and a container exits before a client subscribes
-    /// again.
-    Reset,
-    /// Every container of every pod exits at once, and the runtime drops events that do not fit into a
-    /// subscriber's queue (CRI-O).
-    Dropping,
-    /// Restarts. Some events are not sent, and some are sent twice.
-    Lossy {
-        /// Lost events, and duplicated events, per million.
-        per_million: u32,
-    },
-    /// Restarts. Some events are sent late, and therefore out of order.
-    Late {
-        /// Late events per million.
-        per_million: u32,
-        /// The maximum delay, in ms.
-        by_ms: u32,
-    },
-    /// The memory of each additional pod, and the allocations of each relist.
-    Memory,
-    /// Restarts, while the consumer does not read announcements.
-    #[serde(rename = "stalled")]
-    StalledConsumer {
-        /// Events per second.
-        rate: u32,
-        /// The duration.
-        seconds: u32,
-    },
-    /// Reads of the cache, on an idle node and on a busy node.
-    Reads,
-    /// One pod stops without events, and its status calls never return; 100 events/s of the other
-    /// pods.
-    HungPod {
-        /// The duration.
-        seconds: u32,
-    },
-    /// 100 events/s, with slow lists of containers.
-    SlowList {
-        /// The additional duration of a list, in ms.
-        list_ms: u32,
-        /// The duration.
-        seconds: u32,
-    },
-    /// The event stream stays open and delivers nothing, and a pod ends.
-    #[serde(rename = "stall")]
-    SilentStream {
-        /// How long the node is idle before, in seconds, so that lists are rare.
-        settled: u32,
-    },
-    /// The runtime's process is stopped; its socket and connections stay open (half-open).
-    Frozen {
-        /// How long the node is idle before, in seconds.
-        settled: u32,
-    },
-    /// As `Frozen`, with a subject that probes the runtime once a second.
-    Probed {
-        /// How long the node is idle before, in seconds.
-        settled: u32,
-    },
-    /// 100 events/s, while every connection is cut once a second.
-    Flapping {
-        /// The duration.
-        seconds: u32,
+        seconds: f64,
     },
     /// Pod workers restart their pods, and read them after every call.
     OwnWrites {
-        /// The number of pods.
-        parallel: u32,
+        workers: u32,
         /// The number of restarts of each pod, with four calls each.
         times: u32,
+        /// The duration of each call.
+        call_ms: u64,
     },
     /// Pod workers create, stop and remove pods.
-    Churn {
-        /// New pods in 100 seconds.
-        per_hundred_seconds: u32,
-        /// The duration.
-        seconds: u32,
-    },
-    /// Full lists one after the other, with many exited containers.
-    #[serde(rename = "bloat")]
-    ExitedContainers {
-        /// The number of lists.
-        relists: u32,
-        /// The number of exited containers.
-        #[serde(rename = "ended")]
-        exited: u32,
-    },
-}
-
-impl Workload {
-    /// Returns the duration in seconds, if the workload has one.
-    #[must_use]
-    pub const fn seconds(&self) -> Option<u32> {
-        match *self {
-            Self::Idle { seconds }
-            | Self::Restarts { seconds, .. }
-            | Self::Lifecycles { seconds, .. }
-            | Self::StalledConsumer { seconds, .. }
-            | Self::HungPod { seconds }
-            | Self::SlowList { seconds, .. }
-            | Self::Churn { seconds, .. }
-            | Self::Flapping { seconds } => Some(seconds),
-            _ => None,
-        }
-    }
-
-    /// Whether announcements cause runs of pod workers. They do not if only a cache or a list is measured,
-    /// or at rates that are too high for a kubelet.
-    #[must_use]
-    pub const fn has_workers(&self) -> bool {
-        match *self {
-            Self::Restarts { rate, .. } => rate <= 1000,
-            Self::Lifecycles { .. }
-            | Self::Idle { .. }
-            | Self::Storm
-            | Self::Lossy { .. }
-            | Self::Late { .. }
-            | Self::HungPod { .. }
-            | Self::SlowList { .. }
-            | Self::Flapping { .. } => true,
-            _ => false,
-        }
-    }
+    Churn { pods_per_second: f64, seconds: f64 },
+    /// A generator starts, and then every container of every pod exits at once.
+    Storm { call_ms: u64 },
+    /// Memory of the settled node, and of each further pod.
+    Memory,
 }
 
 /// A point of measurement.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Point {
-    /// The workload.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Point {
     #[serde(flatten)]
-    pub workload: Workload,
-    /// The subject.
-    pub subject: Kind,
-    /// The number of pods.
-    pub pods: u32,
-    /// The number of containers per pod.
-    pub containers: u32,
-    /// The duration of each call, in ms.
-    pub latency: u64,
-    /// The number of rows per page, if the runtime offers streaming lists.
-    pub page: Option<usize>,
+    pub(crate) workload: Workload,
+    pub(crate) subject: Kind,
+    pub(crate) pods: u64,
 }
 
 impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
+        let (subject, pods, workload) = (self.subject.name(), self.pods, self.workload);
+        write!(f, "{subject} · {pods} pods · {workload:?}")
+    }
+}
+
+/// The mode of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Seconds: a test.
+    Smoke,
+    /// At most four minutes: the order of magnitude.
+    Quick,
+    /// At most 25 minutes.
+    Run,
+}
+
+impl Mode {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// Points that are compared with each other.
+struct Group {
+    reps: u32,
+    /// Whether the points of a repetition are measured at the same time.
+    parallel: bool,
+    points: Vec<Point>,
+}
+
+use Kind::{Generic, Hint, Ours, RuntimeAlone};
+
+const GENERATORS: &[Kind] = &[Generic, Hint, Ours];
+const WITH_RUNTIME: &[Kind] = &[RuntimeAlone, Generic, Hint, Ours];
+
+fn group(reps: u32, workload: Workload, sizes: &[u64], subjects: &[Kind]) -> Group {
+    let of_size = |&pods: &u64| {
+        let point = move |&subject| Point {
             workload,
             subject,
             pods,
-            containers,
-            latency,
-            ..
-        } = self;
-        write!(f, "{} · {pods} pods × {containers}", subject.name())?;
-        if *latency > 0 {
-            write!(f, ", {latency} ms per call")?;
+        };
+        subjects.iter().map(point)
+    };
+    Group {
+        reps,
+        parallel: matches!(workload, Workload::Idle { .. } | Workload::Churn { .. }),
+        points: sizes.iter().flat_map(of_size).collect(),
+    }
+}
+
+/// The groups of a mode, in the order of the questions.
+fn groups(mode: Mode) -> Vec<Group> {
+    use Workload::{Changes, Churn, Idle, Memory, OwnWrites, Storm};
+    let own_writes = |workers, times, call_ms| OwnWrites {
+        workers,
+        times,
+        call_ms,
+    };
+    let churn = |pods_per_second, seconds| Churn {
+        pods_per_second,
+        seconds,
+    };
+    let changes = |rate, seconds| Changes { rate, seconds };
+    match mode {
+        Mode::Smoke => {
+            let workloads = [
+                (Idle { seconds: 0.5 }, GENERATORS),
+                (changes(100, 1.0), WITH_RUNTIME),
+                (own_writes(2, 1, 1), GENERATORS),
+                (churn(2.0, 1.0), GENERATORS),
+                (Storm { call_ms: 0 }, WITH_RUNTIME),
+                (Memory, GENERATORS),
+            ];
+            let points = workloads.map(|(workload, of)| group(1, workload, &[40], of).points);
+            vec![Group {
+                reps: 1,
+                parallel: true,
+                points: points.concat(),
+            }]
         }
-        write!(f, " · {workload:?}")
+        Mode::Quick => {
+            let mut groups = vec![
+                group(1, Idle { seconds: 10.0 }, &[110, 1000], GENERATORS),
+                group(1, changes(100, 5.0), &[1000], WITH_RUNTIME),
+                group(1, own_writes(10, 2, 5), &[1000], GENERATORS),
+                group(2, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
+                group(1, Memory, &[1000], GENERATORS),
+            ];
+            let rates = [0.5, 2.0, 8.0];
+            groups.extend(rates.map(|rate| group(1, churn(rate, 6.0), &[110, 500], GENERATORS)));
+            groups
+        }
+        Mode::Run => {
+            let mut groups = vec![
+                group(3, Idle { seconds: 80.0 }, &[110, 1000], GENERATORS),
+                group(3, changes(100, 12.0), &[1000], WITH_RUNTIME),
+                group(3, changes(1000, 5.0), &[1000], WITH_RUNTIME),
+                group(3, own_writes(1, 20, 5), &[1000], GENERATORS),
+                group(3, own_writes(10, 10, 0), &[1000], GENERATORS),
+                group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
+                group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
+                group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
+                // The result of subjects that list once a second depends on the offset in that second.
+                group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
+                group(3, Storm { call_ms: 1 }, &[1000], GENERATORS),
+                group(2, Memory, &[1000], GENERATORS),
+            ];
+            let rates = [0.25, 1.0, 3.0, 8.0];
+            groups.extend(rates.map(|rate| group(3, churn(rate, 14.0), &[110, 500], GENERATORS)));
+            groups
+        }
+    }
+}
+
+/// Measures, and writes the results to a file. `only` selects points by their names.
+///
+/// # Errors
+/// If a file cannot be written, a measurement fails, or a termination signal is received.
+pub(crate) async fn run(mode: Mode, only: Option<&str>, out: &Path) -> Result<()> {
+    let mut groups = groups(mode);
+    for group in &mut groups {
+        let is_wanted = |p: &Point| only.is_none_or(|only| p.to_string().contains(only));
+        group.points.retain(is_wanted);
+    }
+    let points: usize = groups.iter().map(|group| group.points.len()).sum();
+    ensure!(points > 0, "no point has a name that contains {only:?}");
+    let mut writer = Writer::create(out, mode.name())?;
+    // For sockets. Removed on drop.
+    let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
+    let run = Run::new(directory.path())?;
+    tokio::select! {
+        result = terminated() => result,
+        result = Box::pin(measure_all(groups, &run, &mut writer)) => result,
+    }
+}
+
+async fn measure_all(groups: Vec<Group>, run: &Run, writer: &mut Writer) -> Result<()> {
+    let clock = Clock::start();
+    let began = clock.now();
+    for mut group in groups {
+        for rep in 0..group.reps {
+            let at_once = if group.parallel {
+                group.points.len()
+            } else {
+                1
+            };
+            for points in group.points.chunks(at_once.max(1)) {
+                let seconds = clock.now().since(began).as_secs();
+                tracing::info!("{seconds:>5} s · {rep} · {}", points[0]);
+                let measuring = points.iter().map(|point| run.measure(point, rep));
+                for sample in join_all(measuring).await {
+                    writer.write(&sample?)?;
+                }
+            }
+            // A B, B A, A B, …: changes over time affect all subjects equally.
+            group.points.reverse();
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a termination signal, and then fails. Destructors then stop processes and remove files.
+async fn terminated() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    bail!("terminated by a signal")
+}
+
+async fn pause(seconds: f64) {
+    let clock = Clock::start();
+    let until = clock.now().after(Duration::from_secs_f64(seconds));
+    clock.sleep_until(until).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Estimates the duration of a point on an otherwise idle machine, in seconds.
+    fn duration(of: &Point) -> f64 {
+        let kilopods = of.pods as f64 / 1000.0;
+        1.0 + match of.workload {
+            Workload::Idle { seconds } if seconds > 30.0 => 68.0 + seconds,
+            Workload::Idle { seconds } => 2.0 + seconds,
+            Workload::Changes { seconds, .. } => 2.5 + seconds,
+            Workload::OwnWrites {
+                workers,
+                times,
+                call_ms,
+            } => {
+                let call = 5e-4 + 1.5e-3 * call_ms as f64;
+                f64::from(workers * times * 4) * 4.5 * call
+            }
+            Workload::Churn { seconds, .. } => 13.0 + seconds,
+            Workload::Storm { call_ms } => 2.0 + kilopods * 13.0 * call_ms as f64,
+            Workload::Memory => 4.0,
+        }
+    }
+
+    #[test]
+    fn modes_stay_within_their_time() {
+        for (mode, minutes) in [(Mode::Quick, 4.0), (Mode::Run, 25.0)] {
+            let each = groups(mode).into_iter().map(|group| {
+                let points = group.points.iter().map(duration);
+                let once = match group.parallel {
+                    true => points.fold(0.0, f64::max),
+                    false => points.sum(),
+                };
+                once * f64::from(group.reps)
+            });
+            let whole = each.sum::<f64>() / 60.0;
+            assert!(whole < minutes, "{mode:?}: {whole:.1} minutes");
+        }
     }
 }

@@ -1,122 +1,71 @@
-//! Measures subjects on real containerd with real pods: the CPU time of subject and daemon on an idle
-//! node, and the latency of changes while pods are created and removed (churn).
+//! Measures subjects on real containerd with real pods.
 //!
-//! Each subject has its own daemon and pods. All daemons are idle at the same time, so that other load on
-//! the machine affects all of them. The churn runs on one daemon after the other, while the other daemons
-//! and their subjects are idle. The versions of containerd are measured one after the other.
+//! Each subject has its own daemon and pods. All daemons are idle at the same time, so that other load on the
+//! machine affects all of them. The pods of the other phases run on one daemon after the other. The CPU time of a
+//! daemon is that of its own process, without shims, runc and containers.
 //!
-//! The CPU time of a daemon is that of its own process. Shims, runc and containers are other processes
-//! and are not included.
-//!
-//! The daemons and their pods are removed on success, error, panic and termination signal. (After a
-//! SIGKILL, run `scripts/containerd.sh down` with the directory in /tmp.)
+//! The daemons and their pods are removed on success, error and termination signal. (After a SIGKILL, run
+//! `scripts/containerd.sh down` with the directory in /tmp.)
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
-use pleg_cri::v1::ContainerState;
+use pleg_core::{Id, PodUid};
 use pleg_runtime::Runtime as _;
-use pleg_runtime::clock::Clock;
+use pleg_runtime::clock::wall;
 use pleg_tests::daemon::{Daemon, Version};
-use pleg_tests::kubelet::{Kubelet, Life};
+use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::{lives, usage};
-use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::child::{Process, Subject};
-use super::measure::SETTLE_TIME;
-use super::signals::terminated;
-use crate::node::ExpectedPod;
-use crate::protocol::Histogram;
-use crate::results::{self, Line, Machine, Writer};
+use super::child::Subject;
+use super::measure::{SETTLING, latencies};
+use super::{Point, Workload, pause, terminated};
+use crate::protocol::{ContainerChange, ExpectedPod, Order, Usage};
+use crate::results::{Metrics, Sample, Writer, load};
 use crate::subject::Kind;
-use crate::usage::Usage;
 
 /// The number of pods that are created in parallel.
 const PARALLEL_PODS: usize = 5;
 
-/// The duration of each state in the churn: long enough for subjects that list once a second.
-const STATE_DURATION: Duration = Duration::from_millis(1500);
-
-/// The time after the churn in which subjects that list once a second see the last change.
-const LAST_POLL: Duration = Duration::from_secs(2);
+/// How long a container runs, and stays before the next change: long enough for subjects that list once a second.
+const LINGER: Duration = Duration::from_millis(1500);
 
 /// The settings of the measurement.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The number of pods on each daemon.
     #[arg(long, default_value_t = 80)]
-    pub pods: u32,
-    /// The number of pods that are created and removed, with two containers and one crash each.
-    #[arg(long, default_value_t = 15)]
-    pub churned: u32,
+    pods: u32,
+    /// The number of pods that are created and removed, with two deaths each.
+    #[arg(long, default_value_t = 20)]
+    churned: u32,
+    /// The number of restarts of one pod, which is read after each call.
+    #[arg(long, default_value_t = 10)]
+    restarts: u32,
     /// The duration of the idle phase, in seconds.
-    #[arg(long, default_value_t = 600)]
-    pub idle: u32,
-    /// The number of repetitions. The order of the subjects is reversed each time.
-    #[arg(long, default_value_t = 1)]
-    pub reps: u32,
+    #[arg(long, default_value_t = 300.0)]
+    idle: f64,
     /// Measure only this version of containerd: 1.7 or 2.
     #[arg(long)]
-    pub version: Option<String>,
-    /// Measure only these subjects. Each has its own daemon and pods. `drain` shows the cost of the daemon
-    /// without calls.
+    version: Option<String>,
+    /// Measure only these subjects.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Generic, Kind::Hint, Kind::Ours])]
-    pub subjects: Vec<Kind>,
+    subjects: Vec<Kind>,
 }
 
-/// A measurement of a subject on a real runtime.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RealSample {
-    /// The name and version that the daemon reports.
-    pub daemon: String,
-    /// The subject.
-    pub subject: Kind,
-    /// `idle` or `churn`.
-    pub phase: String,
-    /// The number of idle pods on its daemon.
-    pub pods: u32,
-    /// The duration, in seconds.
-    pub seconds: f64,
-    /// The repetition.
-    pub rep: u32,
-    /// The start time.
-    pub at: String,
-    /// The one-minute load average before the measurement.
-    pub load: f64,
-    /// The subject's CPU time in ns.
-    pub cpu: i64,
-    /// The number of wake-ups of the subject.
-    pub woken: i64,
-    /// The peak of the subject's resident memory, in KiB.
-    pub peak_kib: i64,
-    /// The CPU time of the daemon's process in ns, without shims.
-    pub daemon_cpu: i64,
-    /// The latencies until the cache showed each change, in ns.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub latency: Histogram,
-}
-
-/// Measures on real daemons and appends the results to the file.
+/// Measures on real daemons and writes the results to the file.
 ///
 /// # Errors
 /// If a daemon does not start, a subject fails, or a termination signal is received.
-pub fn real(settings: &Settings, seed: u64, out: &Path) -> Result<()> {
-    let mut writer = Writer::open(out)?;
-    writer.write(&Line::Machine(Machine::here(seed, "real")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        // Dropping a daemon stops it.
-        tokio::select! {
-            result = terminated() => result,
-            measured = on_all(settings, &mut writer) => measured,
-        }
-    })
+pub(crate) async fn real(settings: &Settings, out: &Path) -> Result<()> {
+    let mut writer = Writer::create(out, "real")?;
+    tokio::select! {
+        result = terminated() => result,
+        measured = Box::pin(on_all(settings, &mut writer)) => measured,
+    }
 }
 
 async fn on_all(settings: &Settings, writer: &mut Writer) -> Result<()> {
@@ -133,53 +82,38 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
     let mut nodes = Vec::new();
     for &subject in &settings.subjects {
         let node = Box::pin(Node::up(version, subject, settings.pods)).await?;
-        tracing::info!(
-            "{} pods on {} for {}",
-            settings.pods,
-            node.name,
-            subject.name()
-        );
+        tracing::info!("{} pods on {} for {subject:?}", settings.pods, node.name);
         nodes.push(node);
     }
-    for rep in 0..settings.reps {
-        let mut benches = Vec::new();
-        for node in &nodes {
-            benches.push(Box::pin(Bench::start(node, rep)).await?);
-        }
-        pass_time(SETTLE_TIME).await;
-        tracing::info!("{} s idle", settings.idle);
-        for bench in &mut benches {
-            bench.begin("idle")?;
-        }
-        pass_time(Duration::from_secs(settings.idle.into())).await;
-        for bench in &mut benches {
-            writer.write(&Line::Real(bench.end()?))?;
-        }
-        if !rep.is_multiple_of(2) {
-            benches.reverse();
-        }
-        for bench in &mut benches {
-            tracing::info!("churn for {}", bench.node.subject.name());
-            bench.begin("churn")?;
-            let kubelet = &bench.node.kubelet;
-            Box::pin(lives::churn(
-                kubelet,
-                settings.churned,
-                PARALLEL_PODS,
-                STATE_DURATION,
-            ))
-            .await?;
-            // A comparison of the cache would cost the subject time.
-            pass_time(LAST_POLL).await;
-            writer.write(&Line::Real(bench.end()?))?;
-        }
+    for node in &mut nodes {
+        let metrics = Box::pin(node.start()).await?;
+        writer.write(&node.sample(Workload::Storm { call_ms: 0 }, metrics))?;
+    }
+    pause(SETTLING).await;
+    let seconds = settings.idle;
+    tracing::info!("{seconds} s idle");
+    let mut before = Vec::new();
+    for node in &mut nodes {
+        before.push(node.used().await?);
+    }
+    pause(seconds).await;
+    for (node, before) in nodes.iter_mut().zip(before) {
+        let metrics = node.used().await?.since(&before, seconds);
+        writer.write(&node.sample(Workload::Idle { seconds }, metrics))?;
+    }
+    for node in &mut nodes {
+        tracing::info!("changes for {:?}", node.subject);
+        let (seconds, metrics) = Box::pin(node.changes(settings.churned)).await?;
+        writer.write(&node.sample(Workload::Changes { rate: 0, seconds }, metrics))?;
+        let reads = Box::pin(node.own_writes(settings.restarts)).await?;
+        let own_writes = Workload::OwnWrites {
+            workers: 1,
+            times: settings.restarts,
+            call_ms: 0,
+        };
+        writer.write(&node.sample(own_writes, reads))?;
     }
     nodes.iter().try_for_each(|node| node.daemon.down())
-}
-
-async fn pass_time(time: Duration) {
-    let clock = Clock::start();
-    clock.sleep_until(clock.now().after(time)).await;
 }
 
 /// A daemon with its pods, for one subject.
@@ -191,8 +125,30 @@ struct Node {
     /// The name and version that the daemon reports.
     name: String,
     subject: Kind,
+    process: Option<Subject>,
     /// The pods that exist during the whole measurement.
     idle_pods: Vec<ExpectedPod>,
+}
+
+/// The usage of a subject and its daemon.
+struct Used {
+    subject: Usage,
+    daemon: Duration,
+}
+
+impl Used {
+    fn since(&self, before: &Self, seconds: f64) -> Metrics {
+        let mut metrics = Metrics::default();
+        let subject = self.subject.since(&before.subject);
+        let daemon = self.daemon.saturating_sub(before.daemon);
+        metrics.put("seconds", seconds);
+        metrics.put("cpu", subject.cpu as f64);
+        metrics.put("woken", subject.woken as f64);
+        metrics.put("peak_kib", subject.peak_kib as f64);
+        metrics.put("resident_kib", subject.resident_kib as f64);
+        metrics.put("runtime_cpu", daemon.as_nanos() as f64);
+        metrics
+    }
 }
 
 impl Node {
@@ -207,115 +163,150 @@ impl Node {
             .buffer_unordered(PARALLEL_PODS)
             .try_collect()
             .await?;
+        let stream = UnixStream::connect(daemon.endpoint.path()).await?;
+        let pid = stream.peer_cred()?.pid();
         Ok(Self {
-            pid: server_of(&daemon).await?,
+            pid: u32::try_from(pid.context("the process of the socket is unknown")?)?,
             name: format!("{} {}", version.name, version.version),
             kubelet,
             daemon,
             subject,
+            process: None,
             idle_pods,
         })
+    }
+
+    fn sample(&self, workload: Workload, metrics: Metrics) -> Sample {
+        Sample {
+            point: Point {
+                workload,
+                subject: self.subject,
+                pods: self.idle_pods.len() as u64,
+            },
+            daemon: Some(self.name.clone()),
+            rep: 0,
+            load: load(),
+            metrics,
+        }
+    }
+
+    /// Starts the subject. It is synced and has received the events of one pod.
+    async fn start(&mut self) -> Result<Metrics> {
+        let began = wall();
+        let socket = self.daemon.endpoint.path();
+        let mut process = Subject::start(&std::env::current_exe()?, self.subject, socket)?;
+        process.sync(self.idle_pods.clone()).await?;
+        let mut metrics = Metrics::default();
+        metrics.put("synced", wall().nanos_since(began) as f64);
+        // This project lists less often after the stream has delivered an event.
+        Box::pin(lives::life_of_a_pod(&self.kubelet, 0, Duration::ZERO)).await?;
+        process.sync(self.idle_pods.clone()).await?;
+        self.process = Some(process);
+        Ok(metrics)
+    }
+
+    fn process(&mut self) -> Result<&mut Subject> {
+        self.process.as_mut().context("the subject does not run")
+    }
+
+    async fn used(&mut self) -> Result<Used> {
+        Ok(Used {
+            subject: self.process()?.request(&Order::Use).await?.usage,
+            daemon: usage::cpu(self.pid)?,
+        })
+    }
+
+    /// Runs pods with containers that die and are replaced.
+    async fn changes(&mut self, pods: u32) -> Result<(f64, Metrics)> {
+        let before = self.used().await?;
+        self.process()?.request(&Order::Record).await?;
+        let began = wall();
+        let kubelet = &self.kubelet;
+        let made: Vec<_> = futures::stream::iter(0..pods)
+            .map(|n| Box::pin(deaths(kubelet, n)))
+            .buffer_unordered(PARALLEL_PODS)
+            .try_collect()
+            .await?;
+        pause(LINGER.as_secs_f64()).await;
+        let seconds = wall().nanos_since(began) as f64 / 1e9;
+        let mut metrics = self.used().await?.since(&before, seconds);
+        let seen = self.process()?.request(&Order::Seen).await?.seen;
+        latencies(&made.concat(), &seen, &mut metrics);
+        Ok((seconds, metrics))
+    }
+
+    /// Restarts the container of one pod. The subject reads the pod after each call.
+    async fn own_writes(&mut self, times: u32) -> Result<Metrics> {
+        let kubelet = self.kubelet.clone();
+        let pod = kubelet.run_pod("own").await?;
+        let mut id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
+        let mut reads = Vec::new();
+        for attempt in 1..=times {
+            kubelet.stop(&id).await?;
+            reads.extend(self.read(&pod.uid).await?);
+            kubelet.remove(&id).await?;
+            reads.extend(self.read(&pod.uid).await?);
+            let life = Life::UntilStopped;
+            id = Box::pin(kubelet.create(&pod, "app", attempt, life)).await?;
+            reads.extend(self.read(&pod.uid).await?);
+            kubelet.start(&id).await?;
+            reads.extend(self.read(&pod.uid).await?);
+        }
+        remove(&kubelet, &pod).await?;
+        let mut metrics = Metrics::default();
+        metrics.quantiles("read", reads);
+        Ok(metrics)
+    }
+
+    async fn read(&mut self, uid: &PodUid) -> Result<Vec<u64>> {
+        let uid = uid.to_string();
+        Ok(self
+            .process()?
+            .request(&Order::ReadOwn { uid })
+            .await?
+            .reads)
     }
 }
 
 /// Starts an idle pod. Returns what the cache must show of it.
 async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     let pod = kubelet.run_pod(&format!("idle-{n}")).await?;
-    let creating = kubelet.create(&pod, "app", 0, Life::UntilStopped);
-    let app = Box::pin(creating).await?;
-    kubelet.start(&app).await?;
+    let app = Box::pin(kubelet.run(&pod, "app", 0, Life::UntilStopped)).await?;
     Ok(ExpectedPod {
         uid: pod.uid.to_string(),
-        containers: [(app.to_string(), ContainerState::ContainerRunning.into())].into(),
+        running: [(app.to_string(), true)].into(),
     })
 }
 
-/// Returns the process id of the daemon.
-async fn server_of(daemon: &Daemon) -> Result<u32> {
-    let stream = UnixStream::connect(daemon.endpoint.path()).await?;
-    let pid = stream.peer_cred()?.pid();
-    let pid = pid.context("the process of the socket is unknown")?;
-    Ok(u32::try_from(pid)?)
-}
-
-/// The usage of a subject and a daemon at the start of a phase.
-struct Before {
-    at: pleg_core::Instant,
-    subject: Usage,
-    daemon: Duration,
-}
-
-/// A subject on its node.
-struct Bench<'a> {
-    process: Subject,
-    node: &'a Node,
-    clock: Clock,
-    before: Option<Before>,
-    sample: RealSample,
-}
-
-impl<'a> Bench<'a> {
-    /// Starts a subject. It is synced and has received the events of one pod.
-    async fn start(node: &'a Node, rep: u32) -> Result<Self> {
-        let name = node.subject.argument();
-        let socket = node.daemon.endpoint.path().display().to_string();
-        let args = ["subject", &name, "--socket", &socket].map(str::to_owned);
-        let mut bench = Self {
-            process: Process::start(&std::env::current_exe()?, &args, &[])?,
-            node,
-            clock: Clock::start(),
-            before: None,
-            sample: RealSample {
-                daemon: node.name.clone(),
-                subject: node.subject,
-                phase: String::new(),
-                pods: u32::try_from(node.idle_pods.len())?,
-                seconds: 0.0,
-                rep,
-                at: String::new(),
-                load: 0.0,
-                cpu: 0,
-                woken: 0,
-                peak_kib: 0,
-                daemon_cpu: 0,
-                latency: Histogram::new(),
-            },
+/// Runs a pod with a container that exits twice. Returns the deaths and starts, at the runtime's own times.
+async fn deaths(kubelet: &Kubelet, n: u32) -> Result<Vec<ContainerChange>> {
+    let pod = kubelet.run_pod(&format!("dying-{n}")).await?;
+    let mut made = Vec::new();
+    for attempt in 0..2 {
+        let life = Life::Exit {
+            code: 1,
+            after_ms: u64::try_from(LINGER.as_millis())?,
         };
-        let expected = || node.idle_pods.clone();
-        bench.process.sync(expected())?;
-        // This project lists less often after the stream has delivered an event.
-        Box::pin(lives::life_of_a_pod(&node.kubelet, 0, Duration::ZERO)).await?;
-        bench.process.sync(expected())?;
-        Ok(bench)
+        let id: Id = Box::pin(kubelet.run(&pod, "app", attempt, life)).await?;
+        lives::ended(kubelet, &id).await?;
+        let status = kubelet.container_status(&id).await?;
+        let status = status.context("the container is gone")?;
+        let change = |died, at| ContainerChange {
+            id: id.to_string(),
+            died,
+            at,
+        };
+        made.extend([
+            change(false, status.started_at),
+            change(true, status.finished_at),
+        ]);
+        pause(LINGER.as_secs_f64()).await;
     }
+    remove(kubelet, &pod).await?;
+    Ok(made)
+}
 
-    fn begin(&mut self, phase: &str) -> Result<()> {
-        phase.clone_into(&mut self.sample.phase);
-        self.sample.at = results::now();
-        self.sample.load = results::load();
-        let subject = self.process.record()?;
-        self.before = Some(Before {
-            subject,
-            daemon: usage::cpu(self.node.pid)?,
-            at: self.clock.now(),
-        });
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<RealSample> {
-        let before = self.before.take().context("the phase was not started")?;
-        let used = self.process.used()?.0.since(&before.subject);
-        let seconds = self.clock.now().since(before.at).as_secs_f64();
-        let daemon_cpu = usage::cpu(self.node.pid)? - before.daemon;
-        let latency = self.process.recorded()?.end_to_end;
-        Ok(RealSample {
-            seconds,
-            cpu: used.cpu,
-            woken: used.woken,
-            peak_kib: used.peak_kib,
-            daemon_cpu: i64::try_from(daemon_cpu.as_nanos())?,
-            latency,
-            ..self.sample.clone()
-        })
-    }
+async fn remove(kubelet: &Kubelet, pod: &Pod) -> Result<()> {
+    kubelet.stop_pod(pod).await?;
+    kubelet.remove_pod(pod).await
 }

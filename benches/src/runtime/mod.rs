@@ -1,217 +1,175 @@
-//! The simulated runtime: a process that serves CRI on a Unix socket from a table of answers that were
-//! encoded in advance.
+//! The simulated runtime: a thread that serves CRI on a Unix socket. Everything that does not change with a
+//! container's state is encoded in advance, so that the runtime needs little CPU time.
 //!
-//! It sends events as containerd 2 does, through a channel of 100 per subscriber, and waits for a
-//! subscriber that does not read; or as CRI-O does, through a channel of 1,000, and drops events that
-//! do not fit. It keeps no events while there is no subscriber.
+//! It sends events as containerd 2 does: through a channel of 100 per subscriber, and it waits for a subscriber
+//! that does not read. It keeps no events while there is no subscriber.
 
-mod call;
-mod call_faults;
-mod drive;
-mod write;
+mod answer;
+mod encoded;
+mod node;
+mod play;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use nix::sys::resource::UsageWho;
 use pleg_runtime::clock::Clock;
 use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::node::{Page, Table, add_exited_containers, pods};
-use crate::protocol::{CallFaults, Counted, RuntimeAnswer, RuntimeOrder, orders, reply};
-use crate::usage::Usage;
+use crate::protocol::{ExpectedPod, Usage};
+use node::Node;
+pub(crate) use play::{Changes, Played};
 
-/// The settings of the runtime.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Settings {
-    /// The socket to listen on.
-    #[arg(long)]
-    pub socket: PathBuf,
-    /// The number of pods.
-    #[arg(long)]
-    pub pods: u32,
-    /// The number of containers per pod.
-    #[arg(long, default_value_t = 1)]
-    pub containers: u32,
-    /// The seed of all random decisions.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// The duration of each call, in ms.
-    #[arg(long, default_value_t = 0)]
-    pub latency: u64,
-    /// Offer streaming lists with this many rows per page.
-    #[arg(long)]
-    pub page: Option<usize>,
-    /// The number of additional exited containers.
-    #[arg(long, default_value_t = 0)]
-    pub exited: u32,
-    /// Drop events that do not fit into a subscriber's queue, as CRI-O does.
-    #[arg(long)]
-    pub dropping: bool,
+/// The simulated runtime. Dropping it ends its thread.
+pub(crate) struct Runtime {
+    shared: Arc<Shared>,
+    /// Of the tokio runtime in the thread.
+    thread: Handle,
+    _stop: DropGuard,
 }
 
-/// The state that all connections share.
-#[derive(Debug)]
 struct Shared {
-    table: Mutex<Table>,
+    node: Mutex<Node>,
     /// The number of calls by method.
     calls: Mutex<BTreeMap<&'static str, u64>>,
-    subscribers: Mutex<Vec<mpsc::Sender<Result<Bytes, StreamReset>>>>,
-    dropping: bool,
-    latency: Duration,
-    page: Option<usize>,
+    subscribers: Mutex<Vec<mpsc::Sender<Bytes>>>,
+    /// The duration of each call, in ms.
+    call_ms: AtomicU64,
     clock: Clock,
-    call_faults: Mutex<CallFaults>,
-    /// Cancelled to close every connection.
-    connections: Mutex<CancellationToken>,
 }
 
-/// An event stream was reset.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("event stream reset")]
-struct StreamReset;
+/// The usage and the calls of the runtime.
+pub(crate) struct Counted {
+    /// The CPU time in ns.
+    pub(crate) cpu: f64,
+    calls: BTreeMap<&'static str, u64>,
+}
+
+impl Counted {
+    pub(crate) fn since(self, before: &Self) -> Self {
+        let calls = self.calls.into_iter();
+        let calls = calls.map(|(method, now)| (method, now - before.of(&[method])));
+        Self {
+            cpu: self.cpu - before.cpu,
+            calls: calls.collect(),
+        }
+    }
+
+    /// The number of calls of these methods.
+    pub(crate) fn of(&self, methods: &[&str]) -> u64 {
+        methods.iter().filter_map(|m| self.calls.get(m)).sum()
+    }
+
+    /// The number of all calls except GetContainerEvents.
+    pub(crate) fn unary(&self) -> f64 {
+        let all: u64 = self.calls.values().sum();
+        (all - self.of(&["GetContainerEvents"])) as f64
+    }
+
+    /// The number of list and status calls.
+    pub(crate) fn reads(&self) -> f64 {
+        self.of(&[
+            "ListPodSandbox",
+            "ListContainers",
+            "PodSandboxStatus",
+            "ContainerStatus",
+        ]) as f64
+    }
+}
+
+impl Runtime {
+    /// Serves a node with this number of pods.
+    pub(crate) fn start(socket: &Path, pods: u64) -> Result<Self> {
+        let tokio = Builder::new_current_thread().enable_all().build()?;
+        let thread = tokio.handle().clone();
+        let listener = {
+            let _in_runtime = thread.enter();
+            UnixListener::bind(socket)
+                .with_context(|| format!("cannot listen on {}", socket.display()))?
+        };
+        let stop = CancellationToken::new();
+        let (shared, stopped) = (Arc::new(Shared::new(pods)), stop.clone());
+        let serving = serve(listener, shared.clone());
+        std::thread::spawn(move || tokio.block_on(stopped.run_until_cancelled(serving)));
+        Ok(Self {
+            shared,
+            thread,
+            _stop: stop.drop_guard(),
+        })
+    }
+
+    pub(crate) fn set_call_ms(&self, call_ms: u64) {
+        let current = &self.shared.call_ms;
+        current.store(call_ms, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// What the cache must show, now or after the deaths of all pods.
+    pub(crate) fn expected(&self, after_deaths: bool) -> Vec<ExpectedPod> {
+        lock(&self.shared.node).expected(after_deaths)
+    }
+
+    pub(crate) async fn counted(&self) -> Result<Counted> {
+        let usage = async { Usage::of(UsageWho::RUSAGE_THREAD) };
+        let cpu = self.thread.spawn(usage).await?.cpu as f64;
+        let calls = lock(&self.shared.calls).clone();
+        Ok(Counted { cpu, calls })
+    }
+
+    /// Makes changes at a rate per second; 0 for as fast as their events are received.
+    pub(crate) async fn play(&self, changes: Changes, rate: f64) -> Result<Played> {
+        let playing = play::play(self.shared.clone(), changes, rate);
+        Ok(self.thread.spawn(playing).await?)
+    }
+}
 
 impl Shared {
-    fn counted(&self) -> Counted {
-        let calls = lock(&self.calls);
-        Counted {
-            usage: Usage::of_self(),
-            calls: calls.iter().map(|(m, n)| ((*m).to_owned(), *n)).collect(),
+    fn new(pods: u64) -> Self {
+        Self {
+            node: Mutex::new(Node::new(pods)),
+            calls: Mutex::default(),
+            subscribers: Mutex::default(),
+            call_ms: AtomicU64::new(0),
+            clock: Clock::start(),
         }
     }
 
-    /// Resets every event stream, and keeps the connections.
-    fn reset(&self) {
-        for subscriber in std::mem::take(&mut *lock(&self.subscribers)) {
-            // If the queue is full, dropping the sender ends the stream.
-            let _ = subscriber.try_send(Err(StreamReset));
+    /// Sends an event to every subscriber. Waits for a subscriber that does not read. Removes closed ones.
+    async fn publish(&self, event: Bytes) {
+        let subscribers = lock(&self.subscribers).clone();
+        for subscriber in subscribers {
+            if subscriber.send(event.clone()).await.is_err() {
+                lock(&self.subscribers).retain(|s| !s.is_closed());
+            }
         }
     }
 
-    /// Closes every connection and removes all subscribers.
-    fn cut(&self) {
-        std::mem::take(&mut *lock(&self.connections)).cancel();
-        lock(&self.subscribers).clear();
-    }
-
-    fn now(&self) -> i64 {
-        self.clock.wall().as_nanos()
-    }
-
-    /// Converts a wall-clock time to an instant.
-    fn instant(&self, wall: i64) -> pleg_core::Instant {
-        let ahead = u64::try_from(wall - self.now()).unwrap_or(0);
-        self.clock.now().after(Duration::from_nanos(ahead))
+    async fn delay(&self, time: Duration) {
+        let until = self.clock.now().after(time);
+        self.clock.sleep_until(until).await;
     }
 }
 
-/// Serves until the harness closes stdin.
-///
-/// # Errors
-/// If the socket cannot be created, or an order is invalid.
-pub async fn serve(settings: Settings) -> Result<()> {
-    let mut pods = pods(settings.seed, settings.pods, settings.containers);
-    add_exited_containers(&mut pods, settings.seed, settings.exited);
-    let mut table = Table::new(pods, settings.seed);
-    table.prepare(settings.page.map_or(Page::Whole, Page::Of));
-    let shared = Arc::new(Shared {
-        table: Mutex::new(table),
-        calls: Mutex::default(),
-        subscribers: Mutex::default(),
-        dropping: settings.dropping,
-        latency: Duration::from_millis(settings.latency),
-        page: settings.page,
-        clock: Clock::start(),
-        call_faults: Mutex::default(),
-        connections: Mutex::default(),
-    });
-    let mut orders = orders::<RuntimeOrder>();
-    let mut driver = drive::Driver::new(shared.clone(), &settings);
-    let mut listening = listen(&settings, &shared)?;
-    reply(&RuntimeAnswer::Ready)?;
-    while let Some(order) = orders.recv().await {
-        let answer = match order? {
-            RuntimeOrder::Plan { changes } => driver.plan(changes),
-            RuntimeOrder::Play(play) => driver.play(play).await,
-            RuntimeOrder::History => driver.history(),
-            RuntimeOrder::SetCallFaults { faults } => {
-                *lock(&shared.call_faults) = faults;
-                RuntimeAnswer::Ready
-            }
-            RuntimeOrder::Cut { at, down_ms, reset } => {
-                shared.clock.sleep_until(shared.instant(at)).await;
-                let at = shared.now();
-                if reset {
-                    shared.reset();
-                } else {
-                    listening.cancel();
-                    shared.cut();
-                }
-                let until = shared.clock.now().after(Duration::from_millis(down_ms));
-                if down_ms > 0 {
-                    std::fs::remove_file(&settings.socket)?;
-                }
-                driver.apply_without_events();
-                if down_ms > 0 {
-                    shared.clock.sleep_until(until).await;
-                }
-                if !reset {
-                    // Clients must be able to reconnect, and at once if there is no downtime.
-                    listening = listen(&settings, &shared)?;
-                }
-                RuntimeAnswer::Cut { at }
-            }
-            RuntimeOrder::Window { seconds } => {
-                let before = shared.counted();
-                let until = shared.clock.now().after(Duration::from_secs_f64(seconds));
-                shared.clock.sleep_until(until).await;
-                RuntimeAnswer::Counted(shared.counted().since(&before))
-            }
-            RuntimeOrder::Count => RuntimeAnswer::Counted(shared.counted()),
-            RuntimeOrder::Expected => RuntimeAnswer::Expected {
-                expected: lock(&shared.table).expected(),
-            },
-        };
-        reply(&answer)?;
+async fn serve(listener: UnixListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let answer = |request| answer::answer(shared.clone(), request);
+            let service = hyper::service::service_fn(answer);
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service);
+            // How a client disconnects does not matter.
+            let _ = connection.await;
+        });
     }
-    listening.cancel();
-    shared.cut();
-    // The harness may have removed the directory.
-    let _ = std::fs::remove_file(&settings.socket);
-    Ok(())
-}
-
-/// Listens until the returned token is cancelled.
-fn listen(settings: &Settings, shared: &Arc<Shared>) -> Result<CancellationToken> {
-    if settings.socket.exists() {
-        std::fs::remove_file(&settings.socket)?;
-    }
-    let listener = UnixListener::bind(&settings.socket)
-        .with_context(|| format!("cannot listen on {}", settings.socket.display()))?;
-    let (stop, shared) = (CancellationToken::new(), shared.clone());
-    let accepting = async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (shared, until) = (shared.clone(), lock(&shared.connections).clone());
-            let connection = async move {
-                let service =
-                    hyper::service::service_fn(|request| call::answer(shared.clone(), request));
-                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service);
-                // How a client disconnects does not matter.
-                let _ = connection.await;
-            };
-            tokio::spawn(async move { until.run_until_cancelled(connection).await });
-        }
-    };
-    let until = stop.clone();
-    tokio::spawn(async move { until.run_until_cancelled(accepting).await });
-    Ok(stop)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -105,37 +105,3 @@ impl Runtime for FullDecode {
         self.0.version().await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(encoded: &[u8]) -> Result<Option<Report>, prost::DecodeError> {
-        let mut report = None;
-        let mut row = |row: Row<'_>| report = row.report();
-        container(&v1::Container::decode(encoded)?, &mut row);
-        Ok(report)
-    }
-
-    fn listed(id: &str, state: State) -> v1::Container {
-        v1::Container {
-            id: id.to_owned(),
-            pod_sandbox_id: "box".to_owned(),
-            metadata: Some(v1::ContainerMetadata::default()),
-            image: Some(v1::ImageSpec::default()),
-            state: state.into(),
-            labels: [("io.kubernetes.pod.uid".to_owned(), "pod".to_owned())].into(),
-            ..v1::Container::default()
-        }
-    }
-
-    #[test]
-    fn row_is_decoded_in_full() {
-        let encoded = listed("a", State::ContainerExited).encode_to_vec();
-        let report_of_a = report(&encoded).unwrap().unwrap();
-        let identity = (report_of_a.id.as_str(), report_of_a.identity.pod.as_ref());
-        assert_eq!(identity, ("a", Some(&"pod".into())));
-        assert_eq!(report_of_a.shown, ReportedState::Exited);
-        assert!(report(&encoded[..encoded.len() - 1]).is_err());
-    }
-}

@@ -1,189 +1,129 @@
-//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp.
-//! A change of either wakes waiters.
+//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp. A change of either wakes
+//! waiters.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pleg_core::{CallError, PodUid};
+use pleg_core::{Instant, PodUid, Report, Text};
 use tokio::sync::oneshot;
 
-use crate::status::PodStatus;
-use crate::subject::Answer;
-use crate::time::Time;
-
-/// The cache. It has several writers: generic and evented both set entries.
-#[derive(Debug)]
-pub struct Cache {
-    /// With the feature gate EventedPLEG, an entry with a later timestamp is not overwritten.
-    rejects_older: bool,
-    state: RwLock<State>,
+/// The cached status of a pod. Sandboxes and containers are the reports of the runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct PodStatus {
+    pub(crate) uid: PodUid,
+    pub(crate) namespace: Text,
+    pub(crate) name: Text,
+    /// Newest first.
+    pub(crate) sandboxes: Vec<Report>,
+    /// Newest first.
+    pub(crate) containers: Vec<Report>,
 }
+
+#[derive(Debug, Default)]
+pub(crate) struct Cache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PodUid, Entry>,
-    /// Upstream assumes that every pod is at least this fresh, but also sets it by timer (B3).
-    global: Option<Time>,
+    /// The start of the last relist of the node. Every pod is at least this fresh.
+    global: Option<Instant>,
     waiting: BTreeMap<PodUid, Vec<Waiter>>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    answer: Answer,
-    /// The timestamp that the writer set.
-    modified: Time,
+    /// `None` after a failed inspection: upstream overwrites the last good status.
+    status: Option<Arc<PodStatus>>,
     /// The start of the last relist of this pod.
-    observed: Time,
+    as_of: Instant,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    after: Time,
-    answer: oneshot::Sender<Answer>,
+    after: Instant,
+    wake: oneshot::Sender<()>,
 }
 
 impl Cache {
-    /// Creates an empty cache. `rejects_older` is the state of the feature gate EventedPLEG.
-    #[must_use]
-    pub fn new(rejects_older: bool) -> Self {
-        Self {
-            rejects_older,
-            state: RwLock::default(),
-        }
+    pub(crate) fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.lock().entries.get(uid)?.status.clone()
     }
 
-    /// The cached status, or the default status if the pod is not cached.
-    #[must_use]
-    pub fn get(&self, uid: &PodUid) -> Answer {
-        self.read().answer(uid)
-    }
-
-    /// Whether the pod is cached.
-    #[must_use]
-    pub fn contains(&self, uid: &PodUid) -> bool {
-        self.read().entries.contains_key(uid)
-    }
-
-    /// The global timestamp.
-    #[must_use]
-    pub fn global(&self) -> Option<Time> {
-        self.read().global
-    }
-
-    /// Waits for a status that is newer than `after`. A status with the timestamp `after` also ends
-    /// the wait if it is set during the wait. There is no timeout (C18).
-    pub async fn newer_than(&self, uid: &PodUid, after: Time) -> Answer {
-        let receiver = {
-            let mut state = self.write();
-            if let Some(answer) = state.newer(uid, after) {
-                return answer;
+    /// Waits for a status that is newer than `after`. A status with the timestamp `after` also ends the
+    /// wait if it is set during the wait.
+    pub(crate) async fn newer_than(&self, uid: &PodUid, after: Instant) {
+        let woken = {
+            let mut state = self.lock();
+            if state.is_newer(uid, after) {
+                return;
             }
-            let (answer, receiver) = oneshot::channel();
+            let (wake, woken) = oneshot::channel();
             let waiters = state.waiting.entry(uid.clone()).or_default();
-            waiters.retain(|w| !w.answer.is_closed());
-            waiters.push(Waiter { after, answer });
-            receiver
+            waiters.retain(|w| !w.wake.is_closed());
+            waiters.push(Waiter { after, wake });
+            woken
         };
-        match receiver.await {
-            Ok(answer) => answer,
-            Err(_cache_dropped) => std::future::pending().await,
+        if woken.await.is_err() {
+            // The cache was dropped.
+            std::future::pending::<()>().await;
         }
     }
 
-    /// Sets the status of a pod. Returns false if it was rejected as older.
-    pub fn set(
-        &self,
-        uid: &PodUid,
-        status: Arc<PodStatus>,
-        error: Option<CallError>,
-        at: Time,
-    ) -> bool {
-        let mut state = self.write();
-        let newer = |entry: &Entry| entry.modified > at;
-        if self.rejects_older && state.entries.get(uid).is_some_and(newer) {
-            return false;
-        }
-        let entry = Entry {
-            answer: Answer { status, error },
-            modified: at,
-            observed: at,
-        };
-        state.entries.insert(uid.clone(), entry);
-        state.notify(uid, at);
-        true
+    /// Sets the status of a pod, or that its inspection failed.
+    pub(crate) fn set(&self, uid: &PodUid, status: Option<PodStatus>, as_of: Instant) {
+        let mut state = self.lock();
+        let status = status.map(Arc::new);
+        state.entries.insert(uid.clone(), Entry { status, as_of });
+        state.wake(uid, as_of);
     }
 
     /// Notes that a relist of this pod, which began at that time, found no change.
-    pub fn set_observed(&self, uid: &PodUid, at: Time) {
-        let mut state = self.write();
+    pub(crate) fn set_observed(&self, uid: &PodUid, at: Instant) {
+        let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(uid) {
-            entry.observed = at;
+            entry.as_of = entry.as_of.max(at);
         }
-        state.notify(uid, at);
+        state.wake(uid, at);
     }
 
-    /// Deletes the entry of a pod. Waiters are not notified, and there is no tombstone (B2).
-    pub fn delete(&self, uid: &PodUid) {
-        self.write().entries.remove(uid);
+    /// Deletes the entry of a pod.
+    pub(crate) fn delete(&self, uid: &PodUid) {
+        self.lock().entries.remove(uid);
     }
 
-    /// Sets the global timestamp. It may go backwards (B3).
-    pub fn update_time(&self, at: Time) {
-        let mut state = self.write();
+    /// Sets the global timestamp.
+    pub(crate) fn update_time(&self, at: Instant) {
+        let mut state = self.lock();
         state.global = Some(at);
         let uids: Vec<PodUid> = state.waiting.keys().cloned().collect();
         for uid in uids {
-            state.notify(&uid, at);
+            state.wake(&uid, at);
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn answer(&self, uid: &PodUid) -> Answer {
-        match self.entries.get(uid) {
-            Some(entry) => entry.answer.clone(),
-            None => Answer {
-                status: Arc::new(PodStatus::empty(uid.clone())),
-                error: None,
-            },
-        }
+    fn is_newer(&self, uid: &PodUid, after: Instant) -> bool {
+        self.global.is_some_and(|at| at > after)
+            || self.entries.get(uid).is_some_and(|e| e.as_of > after)
     }
 
-    fn newer(&self, uid: &PodUid, after: Time) -> Option<Answer> {
-        let is_newer = |at: Time| at > after;
-        let global_is_newer = self.global.is_some_and(is_newer);
-        let entry_is_newer = self
-            .entries
-            .get(uid)
-            .is_some_and(|e| is_newer(e.modified) || is_newer(e.observed));
-        (global_is_newer || entry_is_newer).then(|| self.answer(uid))
-    }
-
-    /// Answers the waiters for `at` or an earlier time.
-    fn notify(&mut self, uid: &PodUid, at: Time) {
+    /// Wakes the waiters for `at` or an earlier time.
+    fn wake(&mut self, uid: &PodUid, at: Instant) {
         let Some(waiting) = self.waiting.remove(uid) else {
             return;
         };
-        let answer = self.answer(uid);
-        let mut remaining = Vec::new();
-        for waiter in waiting {
-            if at < waiter.after {
-                remaining.push(waiter);
-            } else {
-                // The waiter may have been cancelled.
-                let _ = waiter.answer.send(answer.clone());
-            }
+        let (ready, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.after <= at);
+        for waiter in ready {
+            // The waiter may have been cancelled.
+            let _ = waiter.wake.send(());
         }
-        if !remaining.is_empty() {
-            self.waiting.insert(uid.clone(), remaining);
+        if !later.is_empty() {
+            self.waiting.insert(uid.clone(), later);
         }
     }
 }

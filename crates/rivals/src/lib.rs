@@ -1,48 +1,27 @@
-//! Ports of upstream's pod lifecycle event generators (Kubernetes 1.26 to 1.37), with their faults.
-//! They use the same runtime interface ([`pleg_runtime::Runtime`]) as this project's generator.
-//!
-//! The ports have two purposes: they show that a test of the failure catalogue can fail (the port
-//! fails it as upstream does), and benchmarks compare with them. They are not for use on a node.
-//! Faults of upstream must not be fixed here: a missing fault is a bug of the port. Comments name
-//! the entry of the catalogue (`docs/failures.md`) for each fault.
+//! Ports of two pod lifecycle event generators of upstream (Kubernetes 1.36 and 1.37), to compare with in
+//! benchmarks. They use the same runtime interface ([`pleg_runtime::Runtime`]) as this project's
+//! generator, and they keep upstream's faults: serial inspections, a lock that is held during all calls of
+//! a relist, no time limit for an inspection, a bounded queue of lifecycle events. Not for use on a node.
 //!
 //! | subject | upstream |
 //! | --- | --- |
-//! | [`Generic`] | lists every second; with or without a relist of one pod on demand (1.36) |
-//! | [`Evented`] | events write the cache; lists every 300 s (1.26 to 1.36) |
-//! | [`Hint`] | lists every second; relists the pod of a stopped container at once (1.37) |
+//! | [`Port::generic`] | lists every second; relists one pod on demand (1.36) |
+//! | [`Port::hint`] | the same; relists the pod of a stopped container at once (1.37) |
 //! | [`Ours`] | this project's generator, with the same trait |
 //!
-//! The ports lack what the runtime interface does not provide: metrics except for a few counters,
-//! termination messages that are read from disk, container statuses in PodSandboxStatus (for its
-//! timestamp see [`StatusTimestamps`]), and watch conditions (1.32 to 1.35). Where Go's map order is
-//! random, the order here is by pod uid. A worker that is stopped and started again never runs
-//! twice at the same time (upstream's B9 needs a data race).
+//! The ports have no metrics, no requests to inspect a pod again, no addresses of pods, and read no
+//! termination messages from disk. Where Go's map order is random, the order here is by pod uid.
 //!
-//! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime
-//! that decodes every row and does nothing else (`benches/src/subject/full_decode.rs`).
+//! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime that
+//! decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
 
 mod cache;
-mod channel;
-mod evented;
-mod generic;
-mod hint;
 mod inspect;
 mod ours;
+mod port;
 mod record;
-mod relister;
-mod status;
-mod stream;
 mod subject;
-mod time;
 
-pub use cache::Cache;
-pub use channel::{Event, Fifo};
-pub use evented::{Evented, EventedSettings};
-pub use generic::{Generic, GenericSettings};
-pub use hint::Hint;
 pub use ours::Ours;
-pub use relister::StatusTimestamps;
-pub use status::PodStatus;
-pub use subject::{Answer, Subject, Unhealthy};
-pub use time::Time;
+pub use port::Port;
+pub use subject::{Event, Fifo, Subject};

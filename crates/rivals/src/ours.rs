@@ -1,23 +1,18 @@
-//! This project's generator with the same trait, so that a test runs on both.
+//! This project's generator with the same trait, so that a test or benchmark runs on both.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::{ContainerState, Pleg, PodView, StartError, WaitError};
-use pleg_core::{
-    Details, Identity, Instant, Kind, PodUid, Report, ReportedState, SandboxState, WallTime,
-};
+use pleg::{ContainerState, Pleg, StartError, WaitError};
+use pleg_core::{Id, Instant, PodUid, ReportedState};
 use pleg_runtime::Runtime;
 use pleg_runtime::clock::Clock;
 
-use crate::channel::Fifo;
-use crate::status::PodStatus;
-use crate::subject::{Answer, Subject, Unhealthy};
+use crate::subject::{Fifo, Receiver, Subject};
 
 /// The timeout of a waiter. Longer than any test or benchmark.
 const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// This project's generator, with upstream's channel of lifecycle events.
+/// This project's generator.
 #[derive(Debug)]
 pub struct Ours {
     pleg: Pleg,
@@ -29,9 +24,9 @@ impl Ours {
     /// # Errors
     /// If a setting is not valid.
     pub fn start<R: Runtime>(mut builder: pleg::Builder<R>) -> Result<(Self, Fifo), StartError> {
-        let fifo = Fifo::ours(builder.upstream_fifo());
+        let events = Fifo(Receiver::Ours(builder.subscribe()));
         let pleg = builder.spawn()?;
-        Ok((Self { pleg }, fifo))
+        Ok((Self { pleg }, events))
     }
 }
 
@@ -44,99 +39,34 @@ impl Subject for Ours {
         self.pleg.clock()
     }
 
-    fn wall(&self) -> WallTime {
-        self.pleg.clock().wall()
+    fn visit_containers(&self, uid: &PodUid, each: &mut dyn FnMut(&Id, ReportedState)) {
+        for container in &self.pleg.get(uid).status.containers {
+            let shown = match container.state {
+                ContainerState::Created => ReportedState::Created,
+                ContainerState::Running => ReportedState::Running,
+                ContainerState::Exited => ReportedState::Exited,
+                _ => ReportedState::Unknown,
+            };
+            each(&container.id, shown);
+        }
     }
 
-    fn get(&self, uid: &PodUid) -> Answer {
-        answer(&self.pleg.get(uid))
-    }
-
-    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
+    async fn newer_than(&self, uid: &PodUid, after: Instant) {
         match self.pleg.newer_than(uid, after, NO_TIMEOUT).await {
-            Ok(view) => answer(&view),
-            Err(WaitError::Read { error, last_good }) => Answer {
-                error: Some(error),
-                ..answer(&last_good)
-            },
+            Ok(_) | Err(WaitError::Read { .. }) => {}
             // After a shutdown or a timeout, upstream keeps waiting.
             Err(_) => std::future::pending().await,
         }
     }
 
-    fn request_relist(&self, uid: &PodUid) {
-        let (pleg, uid) = (self.pleg.clone(), uid.clone());
-        // The answer is not used.
-        tokio::spawn(async move { _ = pleg.request_relist(&uid).await });
-    }
+    /// Does nothing: [`newer_than`](Pleg::newer_than) reads the pod.
+    fn request_relist(&self, _: &PodUid) {}
 
-    fn request_reinspect(&self, uid: &PodUid) {
-        let (pleg, uid) = (self.pleg.clone(), uid.clone());
-        tokio::spawn(async move { _ = pleg.request_reinspect(&uid).await });
-    }
-
-    fn healthy(&self) -> Result<(), Unhealthy> {
-        let ready = self.pleg.health().ready();
-        ready.map_err(|reason| Unhealthy(reason.to_string()))
+    fn is_healthy(&self) -> bool {
+        self.pleg.health().ready().is_ok()
     }
 
     async fn shutdown(&self) {
         self.pleg.shutdown().await;
-    }
-}
-
-fn answer(view: &PodView) -> Answer {
-    let pod = &*view.status;
-    let mut status = PodStatus::empty(pod.uid.clone());
-    status.namespace = pod.namespace.clone();
-    status.name = pod.name.clone();
-    status.ips = pod.ips.to_vec();
-    for sandbox in &pod.sandboxes {
-        let shown = match sandbox.state {
-            SandboxState::Ready => ReportedState::Running,
-            SandboxState::NotReady => ReportedState::Exited,
-            _ => ReportedState::Unknown,
-        };
-        let mut identity = identity(Kind::Sandbox, pod);
-        identity.attempt = sandbox.attempt;
-        identity.created_at = sandbox.created_at;
-        let details = Details::Sandbox(sandbox.details.clone());
-        let report = Report::new(sandbox.id.clone(), shown, identity, details);
-        status.sandboxes.push(report);
-    }
-    for container in &pod.containers {
-        let mut identity = identity(Kind::Container, pod);
-        identity.sandbox = container.sandbox.clone();
-        identity.name = Some(container.name.clone());
-        identity.attempt = container.attempt;
-        identity.created_at = container.created_at;
-        let shown = shown(container.state);
-        let details = Details::Container(container.details.clone());
-        let report = Report::new(container.id.clone(), shown, identity, details);
-        status.containers.push(report);
-        status
-            .active
-            .extend(container.active.then(|| container.id.clone()));
-    }
-    Answer {
-        status: Arc::new(status),
-        error: pod.error.as_deref().cloned(),
-    }
-}
-
-fn identity(kind: Kind, pod: &pleg_core::PodStatus) -> Identity {
-    let mut identity = Identity::new(kind);
-    identity.pod = Some(pod.uid.clone());
-    identity.namespace = Some(pod.namespace.clone());
-    identity.pod_name = Some(pod.name.clone());
-    identity
-}
-
-const fn shown(state: ContainerState) -> ReportedState {
-    match state {
-        ContainerState::Created => ReportedState::Created,
-        ContainerState::Running => ReportedState::Running,
-        ContainerState::Exited => ReportedState::Exited,
-        _ => ReportedState::Unknown,
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg_core::{Id, LifecycleType, PodUid, Report, ReportedState, Text};
+use pleg_core::{Id, LifecycleType, PodUid, ReportedState};
 
-use crate::channel::Event;
-use crate::time::Time;
+use crate::cache::PodStatus;
+use crate::subject::Event;
 
 /// The state of a container or sandbox in upstream's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,65 +17,43 @@ enum State {
     Unknown,
 }
 
-impl State {
-    const fn of(shown: ReportedState) -> Self {
-        match shown {
-            ReportedState::Running => Self::Running,
-            ReportedState::Exited => Self::Exited,
-            ReportedState::Created | ReportedState::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// A pod in a list.
-#[derive(Clone, Debug)]
-pub(crate) struct Pod {
-    pub(crate) uid: PodUid,
-    pub(crate) namespace: Text,
-    pub(crate) name: Text,
-    /// Newest first.
-    pub(crate) sandboxes: Vec<Report>,
-    /// Newest first.
-    pub(crate) containers: Vec<Report>,
-    /// The time on the kubelet's clock before the list's first call.
-    pub(crate) timestamp: Time,
-}
-
-impl Pod {
-    fn state(&self, id: &Id) -> State {
-        let mut all = self.containers.iter().chain(&self.sandboxes);
-        all.find(|r| r.id == *id)
-            .map_or(State::NonExistent, |r| State::of(r.shown))
+fn state(pod: Option<&PodStatus>, id: &Id) -> State {
+    let mut all = pod
+        .into_iter()
+        .flat_map(|pod| pod.containers.iter().chain(&pod.sandboxes));
+    match all.find(|r| r.id == *id).map(|r| r.shown) {
+        None => State::NonExistent,
+        Some(ReportedState::Running) => State::Running,
+        Some(ReportedState::Exited) => State::Exited,
+        Some(ReportedState::Created | ReportedState::Unknown) => State::Unknown,
     }
 }
 
 /// A pod in the last list that was handled, and in the current list.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Record {
-    old: Option<Pod>,
-    pub(crate) current: Option<Pod>,
+    old: Option<PodStatus>,
+    pub(crate) current: Option<PodStatus>,
 }
 
 impl Record {
-    /// The events for the changes between the two lists, by id: containers before sandboxes, ids of
-    /// the old list first.
+    /// The events for the changes between the two lists, by id: containers before sandboxes, ids of the
+    /// old list first.
     pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let pods = [&self.old, &self.current].into_iter().flatten();
         let ids = pods.flat_map(|p| p.containers.iter().chain(&p.sandboxes));
-        let ids: Vec<&Id> = ids.map(|r| &r.id).filter(|id| seen.insert(*id)).collect();
-        let state =
-            |pod: &Option<Pod>, id| pod.as_ref().map_or(State::NonExistent, |p| p.state(id));
-        ids.into_iter()
-            .flat_map(|id| {
-                let types = transition(state(&self.old, id), state(&self.current, id));
-                types.iter().map(|event| Event {
-                    uid: uid.clone(),
-                    event: *event,
-                    data: Some(id.clone()),
-                })
+        let ids = ids.map(|r| &r.id).filter(|id| seen.insert(*id));
+        ids.flat_map(|id| {
+            let (old, new) = (self.old.as_ref(), self.current.as_ref());
+            let types = transition(state(old, id), state(new, id));
+            types.iter().map(|event| Event {
+                uid: uid.clone(),
+                event: *event,
+                data: Some(id.clone()),
             })
-            .collect()
+        })
+        .collect()
     }
 }
 
@@ -101,7 +79,7 @@ pub(crate) struct Records(BTreeMap<PodUid, Record>);
 
 impl Records {
     /// Sets the current list of the node. Pods that are not in the list do not exist.
-    pub(crate) fn set_all(&mut self, pods: Vec<Pod>) {
+    pub(crate) fn set_all(&mut self, pods: Vec<PodStatus>) {
         for record in self.0.values_mut() {
             record.current = None;
         }
@@ -111,7 +89,7 @@ impl Records {
     }
 
     /// Sets the current list of one pod.
-    pub(crate) fn set(&mut self, pod: Pod) {
+    pub(crate) fn set(&mut self, pod: PodStatus) {
         let record = self.0.entry(pod.uid.clone()).or_default();
         record.current = Some(pod);
     }

@@ -1,32 +1,13 @@
-//! The interface of a generator to tests and benchmarks.
+//! What a generator offers to tests and benchmarks.
 
 use std::future::Future;
-use std::sync::Arc;
 
-use pleg_core::{CallError, Instant, PodUid, WallTime};
-use pleg_runtime::Runtime;
+use pleg::{Delivery, Subscription};
+use pleg_core::{Id, Instant, LifecycleType, PodUid, ReportedState};
 use pleg_runtime::clock::Clock;
+use tokio::sync::mpsc;
 
-use crate::relister::Relister;
-use crate::status::PodStatus;
-
-/// The cached status of a pod, and the error of the last read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The status. If a read fails, the ports overwrite it; [`Ours`](crate::Ours) keeps the last
-    /// good status.
-    pub status: Arc<PodStatus>,
-    /// The error of the last read of the pod, if it failed.
-    pub error: Option<CallError>,
-}
-
-/// The generator reports that it is not healthy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unhealthy(pub(crate) String);
-
-/// A running generator in a test or a benchmark. It sends its lifecycle events to the
-/// [`Fifo`](crate::Fifo) that was created with it.
+/// A running generator. It sends its lifecycle events to the [`Fifo`] that was created with it.
 pub trait Subject: Send + Sync + 'static {
     /// The name of the generator.
     fn name(&self) -> &'static str;
@@ -34,95 +15,85 @@ pub trait Subject: Send + Sync + 'static {
     /// The clock whose instants [`newer_than`](Self::newer_than) compares.
     fn clock(&self) -> Clock;
 
-    /// The wall clock that the generator compares with timestamps of the runtime. A runtime on the
-    /// same node uses this clock for the timestamps of its events.
-    fn wall(&self) -> WallTime;
+    /// Calls `each` for every container of the pod in the cache.
+    fn visit_containers(&self, uid: &PodUid, each: &mut dyn FnMut(&Id, ReportedState));
 
-    /// The cached status of the pod.
-    fn get(&self, uid: &PodUid) -> Answer;
+    /// The cached state of a container; `None` if the cache lacks it.
+    fn state(&self, uid: &PodUid, id: &Id) -> Option<ReportedState> {
+        let mut state = None;
+        self.visit_containers(uid, &mut |of, shown| {
+            if of == id {
+                state = Some(shown);
+            }
+        });
+        state
+    }
 
-    /// Waits until the cached status of the pod is newer than `after`, by the rules of the
-    /// generator. There is no timeout. Dropping the future only cancels the wait.
-    fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = Answer> + Send;
+    /// Waits until the cached status of the pod is newer than `after`. Without a time limit.
+    fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = ()> + Send;
 
-    /// Requests a relist of the pod.
+    /// Requests a relist of the pod. A pod worker of upstream does this after a sync that changed its pod.
     fn request_relist(&self, uid: &PodUid);
 
-    /// Requests a PodSync of the pod after its next inspection.
-    fn request_reinspect(&self, uid: &PodUid);
-
     /// The health check of the kubelet.
-    ///
-    /// # Errors
-    /// If the generator is not healthy.
-    fn healthy(&self) -> Result<(), Unhealthy>;
-
-    /// The time that a pod worker of the release passes to [`newer_than`](Self::newer_than) after a
-    /// sync that ended at `ended`. Before k#120942 (1.29), a kubelet with events did not require a
-    /// newer status (A1).
-    fn last_sync_time(&self, ended: Instant) -> Instant {
-        ended
-    }
+    fn is_healthy(&self) -> bool;
 
     /// Stops the generator. Returns when all of its tasks have ended.
     fn shutdown(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// A port of an upstream generator. All ports use a relister.
-pub(crate) trait Port: Send + Sync + 'static {
-    type Runtime: Runtime;
-    const NAME: &'static str;
+/// A pod lifecycle event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// The pod.
+    pub uid: PodUid,
+    /// The type. Ports never send ContainerChanged.
+    pub event: LifecycleType,
+    /// The container or sandbox, if the event is about one.
+    pub data: Option<Id>,
+}
 
-    fn relister(&self) -> &Relister<Self::Runtime>;
+/// The receiver of lifecycle events.
+#[derive(Debug)]
+pub struct Fifo(pub(crate) Receiver);
 
-    fn healthy(&self) -> Result<(), Unhealthy> {
-        self.relister().healthy()
+#[derive(Debug)]
+pub(crate) enum Receiver {
+    Port(mpsc::Receiver<Event>),
+    Ours(Subscription),
+}
+
+impl Fifo {
+    /// The next event, or `None` after the generator has ended. Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<Event> {
+        match &mut self.0 {
+            Receiver::Port(queue) => queue.recv().await,
+            Receiver::Ours(events) => loop {
+                if let Some(event) = converted(events.next().await?) {
+                    return Some(event);
+                }
+            },
+        }
     }
 
-    fn last_sync_time(&self, ended: Instant) -> Instant {
-        ended
+    /// The next event, if there is one now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        match &mut self.0 {
+            Receiver::Port(queue) => queue.try_recv().ok(),
+            Receiver::Ours(events) => std::iter::from_fn(|| events.try_next()).find_map(converted),
+        }
     }
 }
 
-impl<P: Port> Subject for P {
-    fn name(&self) -> &'static str {
-        P::NAME
-    }
-
-    fn clock(&self) -> Clock {
-        self.relister().clock.clock()
-    }
-
-    fn wall(&self) -> WallTime {
-        self.relister().clock.wall()
-    }
-
-    fn get(&self, uid: &PodUid) -> Answer {
-        self.relister().cache.get(uid)
-    }
-
-    async fn newer_than(&self, uid: &PodUid, after: Instant) -> Answer {
-        let after = self.relister().clock.time(after);
-        self.relister().cache.newer_than(uid, after).await
-    }
-
-    fn request_relist(&self, uid: &PodUid) {
-        self.relister().request_relist(uid);
-    }
-
-    fn request_reinspect(&self, uid: &PodUid) {
-        self.relister().request_reinspect(uid);
-    }
-
-    fn healthy(&self) -> Result<(), Unhealthy> {
-        Port::healthy(self)
-    }
-
-    fn last_sync_time(&self, ended: Instant) -> Instant {
-        Port::last_sync_time(self, ended)
-    }
-
-    async fn shutdown(&self) {
-        self.relister().shutdown().await;
+/// `None` if the subscriber lags: it finds what it missed when it reads the cache.
+fn converted(delivery: Delivery) -> Option<Event> {
+    match delivery {
+        Delivery::Event(event) => Some(Event {
+            uid: event.uid,
+            event: event.event,
+            data: event.subject.map(|subject| subject.id),
+        }),
+        _ => None,
     }
 }
