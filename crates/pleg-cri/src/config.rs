@@ -28,8 +28,8 @@ pub struct CriConfig {
     /// lists. Default: false.
     pub unary_lists: bool,
     /// Every status in an event is decoded in full. Otherwise an event has the status of its subject alone, without
-    /// labels, annotations and image, and the identity of the pod: the generator uses nothing else, and the rest is
-    /// most of the work. Default: false.
+    /// labels, annotations and image, and the identity of the pod: lists bring the rest, and to decode it is most of
+    /// the work. Default: false.
     pub whole_events: bool,
 }
 

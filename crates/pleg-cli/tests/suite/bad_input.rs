@@ -59,7 +59,7 @@ async fn invalid_argument_is_named_with_what_is_allowed() {
         sim => --socket
         sim --socket /none/s => /none/s
         sim --socket /none/s --mode containerd-3 => containerd-3, containerd-1.7, crio-disabled
-        sim --socket /none/s --runtime-version 1.7.24 => 1.7.24, containerd 2.0 or later
+        sim --socket /none/s --runtime-version 1.7.24 => 1.7.24, containerd 2.0.0 or later
         sim --socket /none/s --chaos drop=often => drop=often, not a rate, 5%
         sim --socket /none/s --chaos drops=5% => drops, similar: drop
         sim ctl --socket /none/s => /none/s.ctl, no simulated runtime

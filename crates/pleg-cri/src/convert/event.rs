@@ -11,7 +11,8 @@ use prost::{DecodeError, Message};
 
 use super::{
     POD_NAME, POD_NAMESPACE, POD_UID, container_identity, container_state_or_unknown,
-    container_status, exit_code, id, kept, non_empty, sandbox_status, text, time_unless_zero,
+    container_status, exit_code, id, kept, non_empty, resources, sandbox_status, text,
+    time_unless_zero,
 };
 use crate::metrics::Irregular;
 use crate::v1;
@@ -76,6 +77,10 @@ struct EventStatus {
     message: String,
     #[prost(message, repeated, tag = "12")]
     labels: Vec<Label>,
+    #[prost(string, tag = "15")]
+    log_path: String,
+    #[prost(message, optional, tag = "16")]
+    resources: Option<v1::ContainerResources>,
 }
 
 /// A label. Its texts are parts of the message, because copies of them take a third of the work.
@@ -90,7 +95,7 @@ struct Label {
 /// Converts a message of the event stream. `None` if it has no id.
 ///
 /// Unless `whole`, the result has only the status of that id, and the identity of its pod. A container status then lacks
-/// labels, annotations, image, log path and resources: lists and status calls bring them.
+/// labels, annotations and image, which lists bring.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
@@ -144,6 +149,9 @@ fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
     details.exit_code = exit_code(shown, status.exit_code);
     details.reason = text(status.reason);
     details.message = text(status.message);
+    details.log_path = text(status.log_path);
+    let linux = status.resources.and_then(|resources| resources.linux);
+    details.resources = linux.map(resources);
     Ok(id(status.id).map(|id| Report::new(id, shown, identity, details)))
 }
 

@@ -410,7 +410,7 @@ fn long_values_of_too_large_labels_are_left_out() {
     assert_eq!(kept(&half).get("b"), Some(&*half));
 }
 
-/// Leaves out what lists and status calls bring.
+/// Leaves out what lists bring.
 fn leave_out(container: &mut Report) {
     let Details::Container(details) = &mut container.details else {
         panic!("{container:?}");
@@ -422,6 +422,8 @@ fn leave_out(container: &mut Report) {
     details_of_life.exit_code = all.exit_code;
     details_of_life.reason = all.reason.clone();
     details_of_life.message = all.message.clone();
+    details_of_life.log_path = all.log_path.clone();
+    details_of_life.resources = all.resources.clone();
     *details = details_of_life.into();
 }
 
