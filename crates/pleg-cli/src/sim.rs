@@ -30,9 +30,11 @@ pub(crate) async fn run(
     for knob in &args.chaos {
         sim.set_knob(knob)?;
     }
-    let mut workload = WorkloadConfig::default();
-    (workload.seed, workload.full) = (args.seed, args.pods.is_some());
-    workload.pods = args.pods.unwrap_or(workload.pods);
+    let workload = WorkloadConfig {
+        seed: args.seed,
+        pods: args.pods.unwrap_or(WorkloadConfig::default().pods),
+        full: args.pods.is_some(),
+    };
     let serve = async {
         if !args.empty {
             sim.spawn_workload(workload).filled().await;

@@ -23,8 +23,10 @@ const DEFAULT_OVERSIZE: usize = 5_000_000;
 pub(crate) const SECOND_SUBSCRIBER: &str = "second_subscriber";
 const HOUR: i64 = 3_600_000_000_000;
 
+type Alteration = fn(&mut ContainerEventResponse);
+
 /// Knobs, and how they change an event.
-const ALTERATIONS: [(&str, fn(&mut ContainerEventResponse)); 7] = [
+const ALTERATIONS: [(&str, Alteration); 7] = [
     ("sandbox.nil", |e| e.pod_sandbox_status = None),
     ("containers.empty", |e| e.containers_statuses.clear()),
     ("containers.hole", |e| {
