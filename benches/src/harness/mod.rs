@@ -262,7 +262,7 @@ mod tests {
             }
             Workload::Churn { seconds, .. } => 13.0 + seconds,
             Workload::Storm { call_ms } => 2.0 + kilopods * 13.0 * call_ms as f64,
-            Workload::Memory => 4.0,
+            Workload::Memory => 7.0,
         }
     }
 
