@@ -157,8 +157,8 @@ fn groups(mode: Mode) -> Vec<Group> {
         }
         Mode::Run => {
             let mut groups = vec![
-                group(3, Idle { seconds: 80.0 }, &[110, 1000], GENERATORS),
-                group(3, changes(100, 12.0), &[1000], WITH_RUNTIME),
+                group(2, Idle { seconds: 80.0 }, &[110, 1000], GENERATORS),
+                group(3, changes(100, 10.0), &[1000], WITH_RUNTIME),
                 group(3, changes(1000, 5.0), &[1000], WITH_RUNTIME),
                 group(3, own_writes(1, 20, 5), &[1000], GENERATORS),
                 group(3, own_writes(10, 10, 0), &[1000], GENERATORS),
@@ -167,11 +167,11 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
                 // The result of subjects that list once a second depends on the offset in that second.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
-                group(3, Storm { call_ms: 1 }, &[1000], GENERATORS),
+                group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),
             ];
             let rates = [0.25, 1.0, 3.0, 8.0];
-            groups.extend(rates.map(|rate| group(3, churn(rate, 14.0), &[110, 500], GENERATORS)));
+            groups.extend(rates.map(|rate| group(3, churn(rate, 12.0), &[110, 500], GENERATORS)));
             groups
         }
     }
@@ -262,7 +262,7 @@ mod tests {
             }
             Workload::Churn { seconds, .. } => 13.0 + seconds,
             Workload::Storm { call_ms } => 2.0 + kilopods * 13.0 * call_ms as f64,
-            Workload::Memory => 4.0,
+            Workload::Memory => 7.0,
         }
     }
 

@@ -239,7 +239,8 @@ impl Node {
     async fn own_writes(&mut self, times: u32) -> Result<Metrics> {
         let kubelet = self.kubelet.clone();
         let pod = kubelet.run_pod("own").await?;
-        let mut id = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
+        let running = kubelet.run(&pod, "app", 0, Life::UntilStopped);
+        let mut id = Box::pin(running).await?;
         let mut reads = Vec::new();
         for attempt in 1..=times {
             kubelet.stop(&id).await?;

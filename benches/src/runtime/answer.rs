@@ -51,7 +51,7 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     let collected = request.into_body().collect().await;
-    let message = collected.ok().map(|body| body.to_bytes());
+    let message = collected.ok().map(http_body_util::Collected::to_bytes);
     let answered = match message.filter(|message| message.len() >= HEAD) {
         Some(message) => call(&shared, &path, message.slice(HEAD..)).await,
         None => Err(Code::InvalidArgument),
@@ -236,12 +236,13 @@ impl http_body::Body for Body {
             Self::Trailers => None,
             Self::Empty => return Poll::Ready(None),
         };
-        Poll::Ready(Some(Ok(next.map(Frame::data).unwrap_or_else(|| {
+        let trailers = || {
             *self = Self::Empty;
             let mut trailers = HeaderMap::new();
             trailers.insert("grpc-status", HeaderValue::from_static("0"));
             Frame::trailers(trailers)
-        }))))
+        };
+        Poll::Ready(Some(Ok(next.map_or_else(trailers, Frame::data))))
     }
 
     fn is_end_stream(&self) -> bool {
