@@ -1,9 +1,9 @@
 //! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
 //! runtime does to its pods.
 //!
-//! The runtime's event stream tells it where to look, and reads of the pods show what is there;
-//! periodic lists check the stream. No change that either source shows is lost. One task owns the pod
-//! records. It publishes a cache, announces lifecycle events and keeps a health state.
+//! An event of the runtime causes a read of its pod, and periodic lists check the event stream. No change that either
+//! source shows is lost. One task owns the pod records. It publishes a cache and a health state, and announces
+//! lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,8 +45,8 @@
 //! # }
 //! ```
 //!
-//! The worker of a pod waits for changes of that pod and reads a status newer than its own last
-//! change. Terminal records are kept for it until it has acknowledged them:
+//! The worker of a pod waits for changes of that pod and reads a status newer than its own last change. The generator
+//! stores exit records until the worker has acknowledged them:
 //!
 //! ```
 //! use std::time::Duration;
@@ -121,22 +121,21 @@
 //!
 //! # What is guaranteed
 //!
-//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is
-//!   final. An end that an event has reported and that later reads contradict is undone.
+//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is final. If later
+//!   reads contradict an end that an event reported, the generator undoes it.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
 //! * Each transition of an id is announced at most once, unless its end is undone, and exactly once to a
-//!   [`Subscription`] that keeps up. One that lags never loses a Died or Removed without getting
+//!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting
 //!   [`Delivery::Lagged`].
-//! * Events of what existed at the start are marked
-//!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
+//! * Events about containers and sandboxes from before the start are marked [`initial`](PodLifecycleEvent::initial);
+//!   [`Delivery::Synced`] follows them.
 //! * A hung pod does not delay other pods, and the node stays ready.
-//! * Reconnecting never stops. When a lost stream returns, it is used again.
+//! * The generator never stops reconnecting, and uses the stream again after any loss.
 //!
 //! # Crates
 //!
-//! [`core`] decides what to read and what it means; it is a deterministic state machine without I/O. [`runtime`] has
-//! the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links
-//! tonic and prost.
+//! [`core`] decides what to read, and applies the reads; it is a deterministic state machine without I/O. [`runtime`]
+//! has the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links tonic and prost.
 //!
 //! # Features
 //!
@@ -162,8 +161,8 @@
 //!
 //! # Metrics
 //!
-//! They go to the recorder of the crate `metrics`, the global one or that of [`Builder::metrics`], with the label `name`
-//! if there is a [`Builder::name`]. No label has the name or id of a pod or container. The most important ones:
+//! Metrics go to the global recorder of the crate `metrics`, or to the recorder of [`Builder::metrics`], with the label
+//! `name` if [`Builder::name`] is set. No label has the name or id of a pod or container. The most important ones:
 //!
 //! | metric | type | meaning |
 //! | --- | --- | --- |
@@ -230,7 +229,7 @@ pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
 pub use subscription::{Delivery, Events, Subscription};
 
-/// The code of the pages about these crates.
+/// Compiles the code in the pages about these crates.
 #[cfg(all(doctest, feature = "cri"))]
 mod pages {
     #[doc = include_str!("../../../docs/first-steps.md")]
