@@ -1,5 +1,5 @@
-//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream,
-//! and reconnects, for ever.
+//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream, and always
+//! reconnects.
 //!
 //! [`run`] is its entry point. It stamps each event and adds it to the hint of its subject. It never
 //! waits for the writer, because a subscriber that stops reading blocks containerd's own container

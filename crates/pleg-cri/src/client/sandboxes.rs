@@ -45,8 +45,8 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemovePodSandbox`: removes the sandbox and its containers, also running ones. Succeeds if the
-    /// sandbox does not exist.
+    /// `RemovePodSandbox`: removes the sandbox and its containers, even running ones. Succeeds if the sandbox does not
+    /// exist.
     pub async fn remove_pod_sandbox(&self, id: &Id) -> Written<()> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),
