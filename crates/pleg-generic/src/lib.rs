@@ -131,7 +131,7 @@ impl<R: Runtime> Reader<R> {
         Version { ticket, outcome }
     }
 
-    /// Returns the behaviour of the runtime's event stream.
+    /// Returns the behavior of the runtime's event stream.
     ///
     /// # Errors
     /// If the runtime does not answer within `deadline`, or the call fails.

@@ -111,7 +111,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// The behaviour of this runtime's event stream. The generator calls this after each subscribe. By default
+    /// The behavior of this runtime's event stream. The generator calls this after each subscribe. By default
     /// [`EventProfile::UNKNOWN`].
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::log::ListLog;
 use crate::metrics;
 use crate::outputs::Outputs;
 use crate::problems::{PodProblem, PodProblems};
-use crate::reads::{Read, ReadRequest, Reads};
+use crate::reads::{Read, Reads, Request};
 use crate::requests::Command;
 use crate::sync::{mpsc, watch};
 
@@ -206,7 +206,7 @@ impl<R: Runtime> Driver<R> {
             let ask = async move { Read::Profile(reader.event_profile(PROFILE_DEADLINE).await) };
             let span = debug_span!("version");
             self.reads
-                .start(ReadRequest::Profile, self.clock.now(), span, ask);
+                .start(Request::Profile, self.clock.now(), span, ask);
         }
     }
 
@@ -248,7 +248,7 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
                 let span = debug_span!("list", ticket = ticket.get());
-                self.reads.start(ReadRequest::List(ticket), now, span, list);
+                self.reads.start(Request::List(ticket), now, span, list);
             }
             Output::ListPod {
                 ticket,
@@ -258,13 +258,13 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let span = debug_span!("list_pod", ticket = ticket.get(), pod = %uid);
                 let progress = Progress::default();
-                let read_request = ReadRequest::PodList(ticket, progress.clone());
+                let request = Request::PodList(ticket, progress.clone());
                 let list = async move {
                     let list = reader.list_pod(ticket, &uid, deadline, &progress);
                     Read::PodList(Box::new(list.await))
                 };
                 self.pod_reads.insert(ticket, now);
-                self.reads.start(read_request, now, span, list);
+                self.reads.start(request, now, span, list);
             }
             Output::ReadStatuses {
                 ticket,
@@ -274,19 +274,18 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let span = debug_span!("statuses", ticket = ticket.get());
                 let progress = Progress::default();
-                let read_request = ReadRequest::Statuses(ticket, ids.clone(), progress.clone());
+                let request = Request::Statuses(ticket, ids.clone(), progress.clone());
                 let read = async move {
                     let statuses = reader.statuses(ticket, ids, deadline, &progress);
                     Read::Statuses(Box::new(statuses.await))
                 };
-                self.reads.start(read_request, now, span, read);
+                self.reads.start(request, now, span, read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
                 let call = async move { Read::Version(reader.version(ticket, deadline).await) };
                 let span = debug_span!("version", ticket = ticket.get());
-                self.reads
-                    .start(ReadRequest::Version(ticket), now, span, call);
+                self.reads.start(Request::Version(ticket), now, span, call);
             }
             Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(

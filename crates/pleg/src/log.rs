@@ -11,23 +11,22 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The last logged failure of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListLog {
-    logged: Option<(CallError, Instant)>,
+    last: Option<(CallError, Instant)>,
 }
 
 impl ListLog {
     pub(crate) fn listed(&mut self, list: &List) {
-        match (&list.rows, &self.logged) {
+        match (&list.rows, &self.last) {
             (Ok(_), None) => {}
             (Ok(_), Some(_)) => {
-                self.logged = None;
+                self.last = None;
                 tracing::info!("full lists succeed again");
             }
-            (Err(error), Some((logged, at)))
-                if logged == error && list.ended.since(*at) < AGAIN => {}
+            (Err(error), Some((last, at))) if last == error && list.ended.since(*at) < AGAIN => {}
             (Err(error), _) => {
                 let took = GoDuration(list.ended.since(list.began));
                 tracing::warn!(%error, %took, "a full list failed; retrying");
-                self.logged = Some((error.clone(), list.ended));
+                self.last = Some((error.clone(), list.ended));
             }
         }
     }

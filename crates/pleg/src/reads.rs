@@ -27,11 +27,11 @@ pub(crate) enum Read {
 pub(crate) struct Reads {
     metrics: Metrics,
     tasks: JoinSet<Read>,
-    in_flight: HashMap<tokio::task::Id, (ReadRequest, Instant, AbortHandle)>,
+    calls: HashMap<tokio::task::Id, (Request, Instant, AbortHandle)>,
 }
 
 /// The request of a read.
-pub(crate) enum ReadRequest {
+pub(crate) enum Request {
     List(Ticket),
     PodList(Ticket, Progress),
     Statuses(Ticket, Vec<(Id, Kind)>, Progress),
@@ -50,41 +50,37 @@ impl Reads {
     /// Starts a read in its own task, in `span`.
     pub(crate) fn start(
         &mut self,
-        request: ReadRequest,
+        request: Request,
         now: Instant,
         span: Span,
         read: impl Future<Output = Read> + Send + 'static,
     ) {
         let handle = self.tasks.spawn(self.metrics.of(read.instrument(span)));
-        self.in_flight.insert(handle.id(), (request, now, handle));
+        self.calls.insert(handle.id(), (request, now, handle));
     }
 
     /// The unanswered call of a pod read in flight.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
-        self.in_flight
-            .values()
-            .find_map(|(request, ..)| match request {
-                ReadRequest::PodList(t, progress) | ReadRequest::Statuses(t, _, progress)
-                    if *t == ticket =>
-                {
-                    progress.waits_for()
-                }
-                _ => None,
-            })
+        self.calls.values().find_map(|(request, ..)| match request {
+            Request::PodList(t, progress) | Request::Statuses(t, _, progress) if *t == ticket => {
+                progress.waits_for()
+            }
+            _ => None,
+        })
     }
 
     /// Returns true if a step of the read of that ticket is in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
-        self.in_flight.values().any(|(request, ..)| match request {
-            ReadRequest::PodList(t, _) | ReadRequest::Statuses(t, ..) => *t == ticket,
+        self.calls.values().any(|(request, ..)| match request {
+            Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,
             _ => false,
         })
     }
 
     /// Drops the list of the node in flight, if any: the reconciler has abandoned it.
     pub(crate) fn drop_list(&mut self) {
-        self.in_flight.retain(|_, (request, _, handle)| {
-            let is_list = matches!(request, ReadRequest::List(_));
+        self.calls.retain(|_, (request, _, handle)| {
+            let is_list = matches!(request, Request::List(_));
             if is_list {
                 handle.abort();
             }
@@ -96,7 +92,7 @@ impl Reads {
     pub(crate) async fn next(&mut self) -> Option<Read> {
         loop {
             let read = match self.tasks.join_next_with_id().await? {
-                Ok((id, read)) => self.in_flight.remove(&id).map(|_| read),
+                Ok((id, read)) => self.calls.remove(&id).map(|_| read),
                 Err(error) => self.answer_for(&error),
             };
             // A list that was dropped has no result.
@@ -113,7 +109,7 @@ impl Reads {
 
     /// The failed result of a read that was cancelled or has panicked.
     fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
-        let (request, began, _) = self.in_flight.remove(&error.id())?;
+        let (request, began, _) = self.calls.remove(&error.id())?;
         let kind = if error.is_cancelled() {
             CallErrorKind::Cancelled
         } else {
@@ -124,18 +120,18 @@ impl Reads {
             tracing::error!(%error, "a read panicked; it counts as failed");
         }
         Some(match request {
-            ReadRequest::List(ticket) => Read::List(List {
+            Request::List(ticket) => Read::List(List {
                 ticket,
                 began,
                 ended: began,
                 rows: Err(failed("List")),
             }),
-            ReadRequest::PodList(ticket, _) => Read::PodList(Box::new(PodList {
+            Request::PodList(ticket, _) => Read::PodList(Box::new(PodList {
                 ticket,
                 began,
                 rows: Err(failed("ListPodSandbox")),
             })),
-            ReadRequest::Statuses(ticket, ids, _) => {
+            Request::Statuses(ticket, ids, _) => {
                 let failed = |(id, kind): (Id, Kind)| (id, Err(failed(kind.status_operation())));
                 Read::Statuses(Box::new(Statuses {
                     ticket,
@@ -143,11 +139,11 @@ impl Reads {
                     answers: ids.into_iter().map(failed).collect(),
                 }))
             }
-            ReadRequest::Version(ticket) => Read::Version(Version {
+            Request::Version(ticket) => Read::Version(Version {
                 ticket,
                 outcome: Err(failed("Version")),
             }),
-            ReadRequest::Profile => Read::Profile(Err(failed("Version"))),
+            Request::Profile => Read::Profile(Err(failed("Version"))),
         })
     }
 }

@@ -264,7 +264,7 @@ impl FakeRuntime {
         self.in_flight() == 0 && Arc::strong_count(&self.0) == 1
     }
 
-    /// Sets the behaviour of the next calls of `subscribe`. After them, every stream is [`Step::Live`].
+    /// Sets the behavior of the next calls of `subscribe`. After them, every stream is [`Step::Live`].
     pub fn script_streams(&self, dials: impl IntoIterator<Item = Dial>) {
         self.change(|s| s.dials.extend(dials));
     }

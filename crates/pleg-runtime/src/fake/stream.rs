@@ -13,7 +13,7 @@ use pleg_core::{CallError, CallErrorKind, RuntimeEvent};
 use super::error;
 use crate::clock::Clock;
 
-/// The behaviour of one call of `subscribe`.
+/// The behavior of one call of `subscribe`.
 #[derive(Clone, Debug)]
 pub enum Dial {
     /// It fails.

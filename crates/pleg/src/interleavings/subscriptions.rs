@@ -32,11 +32,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let mut announced = 0;
             while subscription.next().await.is_some() {
                 announced += 1;
-                assert_eq!(
-                    published.snapshot().len(),
-                    1,
-                    "announced before it is there"
-                );
+                assert_eq!(published.snapshot().len(), 1, "not there yet");
             }
             assert!(there + announced >= 1, "neither there nor announced");
         });
