@@ -58,7 +58,7 @@ impl Outage {
         }
     }
 
-    /// The calls that have become slow.
+    /// Takes the calls that have become slow.
     pub(crate) fn take_slow(&mut self, now: Instant) -> Vec<Ticket> {
         let mut slow = Vec::new();
         while let Some(first) = self.recent.first_entry()

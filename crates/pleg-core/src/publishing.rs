@@ -172,7 +172,7 @@ impl Reconciler {
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
-        // A relist has ended meanwhile. Its rows are obsolete if this read began later.
+        // A relist has ended during this read. Its rows are obsolete if this read began later.
         if let Some(at_hand) = self.reads.take_at_hand(uid)
             && (at_hand.overlapped || at_hand.rows.as_of > as_of)
         {

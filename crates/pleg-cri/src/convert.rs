@@ -265,7 +265,7 @@ fn labels(map: &BTreeMap<String, String>) -> Labels {
     bounded(map.iter().map(|(key, value)| (&**key, &**value)))
 }
 
-/// The labels without those that are too large.
+/// The labels, without long ones if all together are too large.
 fn bounded<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
     if size(pairs.clone()) <= MAX_LABELS {
         return pairs.collect();

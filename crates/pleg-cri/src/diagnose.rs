@@ -267,7 +267,7 @@ async fn identify_server(endpoint: &Endpoint, error: Option<String>) -> ConnectE
         _ if !received.is_empty() => not_cri(&format!("it sends \"{}\"", received.escape_ascii())),
         (Err(_elapsed), _) => ConnectError::Silent { endpoint },
         (Ok(Ok(())), _) => not_cri("it closes the connection without a response"),
-        // The server has stopped meanwhile.
+        // The server has stopped since the first call.
         (Ok(Err(error)), _) => connect_error(&endpoint, &error),
     }
 }

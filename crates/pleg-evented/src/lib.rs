@@ -5,8 +5,8 @@
 //! waits for the writer, because a subscriber that stops reading blocks containerd's own container
 //! creation.
 //!
-//! It uses only [`Runtime::subscribe`] and `stream_hazard` of its [`Runtime`], and the clock: no gRPC, and
-//! no lock that is held for longer than it takes to swap a map.
+//! It uses only [`Runtime::subscribe`] and `stream_hazard` of its [`Runtime`], and the clock: no gRPC, and no lock for
+//! longer than it takes to swap a map.
 //!
 //! ```
 //! use std::sync::Arc;

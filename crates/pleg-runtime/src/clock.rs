@@ -13,8 +13,8 @@ use std::time::Duration;
 use pleg_core::{Instant, WallTime};
 use tokio::runtime::Handle;
 
-/// A clock. All clocks of a process count from one origin, and those of one tokio runtime return no
-/// instant twice, so any two of their instants have an order. Cheap to copy.
+/// A clock. All clocks of a process count from one origin, and the clocks of one tokio runtime
+/// never return the same instant twice, so any two of their instants have an order. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,

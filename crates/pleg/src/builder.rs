@@ -101,8 +101,8 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// Its name: the label `name` of all of its metrics, including those of the calls that it makes. Several generators
-    /// in one process need different names, because their metrics share names. By default none.
+    /// The name of the generator: the label `name` of all its metrics, including the metrics of its calls. Several
+    /// generators in one process need different names, because their metrics share names. By default none.
     pub fn name(mut self, name: &str) -> Self {
         self.metrics.name = Some(name.into());
         self
@@ -128,8 +128,8 @@ impl<R: Runtime> Builder<R> {
         Consumer::new(registered, self.commands.0.clone())
     }
 
-    /// A queue of announcements with upstream's semantics, from the start. There is one such queue;
-    /// a second call replaces it.
+    /// A queue of announcements with upstream's semantics, from the start. There is only one queue; a second call
+    /// replaces it.
     pub fn upstream_fifo(&mut self) -> Fifo {
         let (sender, queue) = fifo();
         self.fifo = Some(sender);

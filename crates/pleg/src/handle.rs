@@ -109,7 +109,7 @@ impl Pleg {
     /// that change without a change of state, such as resources and addresses.
     ///
     /// # Errors
-    /// Those of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
+    /// The errors of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.

@@ -139,7 +139,7 @@
 //!
 //! # Features
 //!
-//! | feature | default | what it adds |
+//! | feature | default | adds |
 //! | --- | --- | --- |
 //! | `cri` | yes | `Pleg::connect` and the module `cri`: a client of CRI runtimes, for both sides |
 //! | `fake` | no | [`runtime::fake`](pleg_runtime): a runtime in memory, for tests |
@@ -150,13 +150,13 @@
 //! | what fails | what happens |
 //! | --- | --- |
 //! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
-//! | the runtime does not answer, or restarts | the generator goes on asking and reconnects, for ever. [`HealthWatch::degraded`] says so; [`HealthWatch::ready`] fails after 3 min |
-//! | a list fails or hangs | it has a deadline (10 s, growing to 2 min); the next one follows after 1 s |
-//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names it; other pods and readiness are not affected |
-//! | the stream loses events | lists find what it lost; the relist period becomes 1 s; [`Degraded`] gives the share lost |
-//! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache is as it was |
+//! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
+//! | a list fails or hangs | the list has a deadline (10 s, growing to 2 min); the next list follows after 1 s |
+//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share lost |
+//! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
-//! | a task of a source panics | it is started again like a lost stream, and counted |
+//! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
 //! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
@@ -169,12 +169,12 @@
 //! | `pleg_ready` | gauge | 1 while the node's pods are known |
 //! | `pleg_not_ready`, `pleg_degraded` | gauge | 1 for each `reason` that applies now |
 //! | `pleg_relist_period_seconds` | gauge | the present relist period: 1 s to 60 s |
-//! | `pleg_list_in_flight_seconds` | gauge | how long the present list has been running |
-//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, also of one that failed |
+//! | `pleg_list_in_flight_seconds` | gauge | time since the start of the list in flight |
+//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, even a failed one |
 //! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
-//! | `pleg_unacknowledged_timestamp_seconds` | gauge | when the earliest end was detected that a registered `consumer` has not acknowledged; 0 if there is none |
+//! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection of the earliest end that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
 //! [`describe_metrics`] registers all of them with their descriptions.
 

@@ -75,7 +75,7 @@ impl PodHandle {
     /// A view that is newer than `after`: [`Pleg::newer_than`].
     ///
     /// # Errors
-    /// Those of [`Pleg::newer_than`].
+    /// The errors of [`Pleg::newer_than`].
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -86,7 +86,7 @@ impl PodHandle {
     /// A view with all details newer than `after`: [`Pleg::details_newer_than`].
     ///
     /// # Errors
-    /// Those of [`Pleg::details_newer_than`].
+    /// The errors of [`Pleg::details_newer_than`].
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.

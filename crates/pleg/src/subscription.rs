@@ -16,7 +16,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// schedules reach the coalescing.
 const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 
-/// What a subscription delivers.
+/// An item of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {

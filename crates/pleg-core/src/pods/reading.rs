@@ -270,7 +270,7 @@ impl Pods {
     }
 }
 
-/// Returns true if the runtime says that the id does not exist.
+/// Returns true if the status call returned NotFound.
 fn is_denied(answer: Option<&Result<Report, CallError>>) -> bool {
     matches!(answer, Some(Err(error)) if error.kind == CallErrorKind::NotFound)
 }

@@ -1,4 +1,4 @@
-//! Reads: which of two reads counts, the effect of rows and statuses, and the pod of an id.
+//! Reads: the order of overlapping reads, the effect of rows and statuses, and the pod of an id.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};

@@ -63,8 +63,8 @@ impl CriClient {
         .empty()
     }
 
-    /// `UpdatePodSandboxResources`: tells the runtime that the resources of the pod have changed.
-    /// Older runtimes return `Unimplemented`.
+    /// `UpdatePodSandboxResources`: informs the runtime that the resources of the pod have changed. Older runtimes
+    /// return `Unimplemented`.
     pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

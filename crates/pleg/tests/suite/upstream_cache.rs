@@ -220,8 +220,8 @@ async fn deleted_pod_has_an_empty_status() {
 /// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set stamped g+1 (not only by a
 /// later one), another by UpdateTime(g+2).
 ///
-/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered,
-/// such as the one that it causes itself. And a list answers no waiter whose own read is in flight.
+/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered, such as the read that
+/// the waiter causes. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
 async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     let node = FakeRuntime::new();

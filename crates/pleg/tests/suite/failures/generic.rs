@@ -250,7 +250,7 @@ async fn container_count_of_a_state_falls_to_zero() {
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // The test does not take the gauge meanwhile, so a stale gauge would still be one.
+    // The test has not taken the gauge, so a stale gauge would still be one.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let gauge = || {
