@@ -151,7 +151,7 @@
 //! | --- | --- |
 //! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
-//! | a list fails or hangs | the list has a deadline (10 s, growing to 2 min); the next list follows after 1 s |
+//! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
 //! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share lost |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
