@@ -14,8 +14,7 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces what has changed of a pod. Returns true if anything was announced, or will be when its exit code is
-    /// known.
+    /// Announces the changes of a pod. Returns true if it announced one, or will once the exit code is known.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -47,7 +46,7 @@ impl Reconciler {
             let types = self.announcements.removed(id).into_iter();
             events.extend(types.map(|what| (id, record, what)));
         }
-        // If no id of the pod is left, only the removed ones have its names.
+        // If the pod has no id left, its name and namespace come from the removed ids.
         let removed = applied.removed.iter().map(|(_, record)| record);
         let names = pod.map(|pod| (pod.namespace.clone(), pod.name.clone()));
         let mut names = names.into_iter().chain(removed.map(names_of));
@@ -65,7 +64,7 @@ impl Reconciler {
         announces || waits
     }
 
-    /// The reason of an exit with an error, or with an unknown code, may become known late.
+    /// Plans one more status read after an exit with an error or an unknown code: the reason may come late.
     fn expect_late_reason(&mut self, now: Instant, event: &PodLifecycleEvent) {
         if let Some(subject) = &event.subject
             && (event.event, subject.kind) == (ContainerDied, Kind::Container)
@@ -86,7 +85,7 @@ impl Reconciler {
         }));
     }
 
-    /// Announces ends whose exit code did not become known in time.
+    /// Announces Died without an exit code for ids that waited too long for it.
     pub(crate) fn announce_without_code(&mut self, now: Instant) {
         for id in self.announcements.overdue(now) {
             if let Some(uid) = self.pods.pod_of(&id).cloned() {
@@ -95,7 +94,7 @@ impl Reconciler {
         }
     }
 
-    /// Announces the exit code that an event adds to an id that is gone.
+    /// Announces an exit code that an event reports after its id is gone.
     pub(crate) fn announce_late(&mut self, now: Instant, id: &Id, hint: &Hint) {
         if self.announcements.has_begun()
             && let Some(end) = hint.end()
@@ -107,8 +106,8 @@ impl Reconciler {
         }
     }
 
-    /// An id has ended and is gone before a read has published it. Events that are older than the stream announce
-    /// nothing, because the runtime may have replayed them.
+    /// Announces an id that ended and is gone before any read published it. Ignores events older than the stream: the
+    /// runtime may have replayed them.
     pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
         let own = hint.own.as_ref().filter(|_| hint.is_new);
         if let Some(own) = own.filter(|_| self.announcements.has_begun())
@@ -175,7 +174,7 @@ fn event(
     }
 }
 
-/// What is published of a record.
+/// The fields of a record that announcements depend on.
 fn published(record: &Record) -> Published {
     Published {
         state: record.state,

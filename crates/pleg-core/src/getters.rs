@@ -1,4 +1,4 @@
-//! What the reconciler shows of itself.
+//! Getters of the reconciler.
 
 use crate::health::{Health, PodName};
 use crate::output::Counters;
@@ -49,15 +49,14 @@ impl Reconciler {
         named.map(|uid| self.pod_name(uid)).collect()
     }
 
-    /// The reads of pods that take long, oldest first: the ticket, the pod, and since when.
+    /// The pod reads that exceed their slot time, oldest first: the ticket, the pod, and the start of the read.
     pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (Ticket, &PodUid, Instant)> {
         let ticket = |uid| self.reads.ticket(uid).unwrap_or_default();
         let slow = self.schedule.slow();
         slow.map(move |(uid, since)| (ticket(uid), uid, since))
     }
 
-    /// Pods that cannot be read, or that have an id whose status cannot be read. None while the runtime as a whole
-    /// fails.
+    /// Pods whose list or a status call fails. Empty while the runtime as a whole fails.
     pub fn failing_pods(&self) -> impl ExactSizeIterator<Item = &PodUid> {
         let failing = self.pods.failures.named();
         let counts = !self.outage.fails();
@@ -105,7 +104,7 @@ impl Reconciler {
         self.schedule.is_idle() && !calls
     }
 
-    /// The number of entries that the machines store: a measure of memory that must not grow when nothing happens.
+    /// The number of entries in all tables: a measure of memory, which must not grow on an idle node.
     pub fn footprint(&self) -> usize {
         self.pods.stored()
             + self.hints.len()

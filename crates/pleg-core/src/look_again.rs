@@ -1,14 +1,14 @@
-//! Which pods are read again because a read showed less than an event had reported, and when.
+//! The schedule of retries after stale reads.
 //!
-//! containerd 2.4 listed a container as running after it had sent its STOPPED. So such a pod is read again after 0.1,
-//! 0.3, 1, 3 and 10 s. After that only relists look at it.
+//! containerd 2.4 listed a container as running after it had sent its STOPPED event. The reconciler reads such a pod
+//! again after 0.1, 0.3, 1, 3 and 10 s. After that, only relists read it.
 
 use std::collections::BTreeMap;
 
 use crate::constants::LOOK_AGAIN;
 use crate::types::{Instant, PodUid};
 
-/// The pods that are read again. Under `None`: ids that only relists show.
+/// The pods whose last read was stale. Under `None`: ids that only relists show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LookAgain {
     pods: BTreeMap<Option<PodUid>, Looks>,
@@ -16,16 +16,16 @@ pub(crate) struct LookAgain {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Looks {
-    /// The number of looks so far, with the next one.
+    /// The number of retries planned so far.
     count: usize,
-    /// When the next one is due. `None`: the last one was made.
+    /// The instant of the next retry. `None`: all retries are used up.
     next: Option<Instant>,
 }
 
 impl LookAgain {
-    /// A read of the pod showed less than events had reported. Returns when the next look is due, or `None` after the
-    /// last one. A read that began for another reason before the next look is due does not advance the schedule: a busy
-    /// worker would use it up within milliseconds.
+    /// Plans a retry after a stale read of the pod. Returns its instant, or `None` after the last retry. A stale read
+    /// that began for another reason before that instant does not advance the schedule: a busy worker would use it up
+    /// within milliseconds.
     pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();
         if looks.next.is_none_or(|next| next <= now) {
@@ -35,12 +35,12 @@ impl LookAgain {
         looks.next
     }
 
-    /// Ends the looks: the pod shows everything that events have reported.
+    /// Ends the retries: the pod shows everything that events have reported.
     pub(crate) fn stop(&mut self, pod: Option<&PodUid>) {
         self.pods.remove(&pod.cloned());
     }
 
-    /// A new event about the pod starts its schedule anew, but does not delay the look that is planned.
+    /// Restarts the schedule after a new event about the pod, without delaying a planned retry.
     pub(crate) fn restart(&mut self, pod: Option<&PodUid>) {
         let key = pod.cloned();
         match self.pods.get_mut(&key) {
@@ -51,7 +51,7 @@ impl LookAgain {
         }
     }
 
-    /// When the pod must be read again.
+    /// The instant of the pod's next retry.
     pub(crate) fn due(&self, pod: Option<&PodUid>) -> Option<Instant> {
         self.pods.get(&pod.cloned())?.next
     }

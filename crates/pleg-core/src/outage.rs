@@ -1,28 +1,28 @@
-//! Whether the runtime as a whole fails, or only what was asked for.
+//! Distinguishes a runtime that fails as a whole from one bad pod.
 //!
-//! A pod whose calls hang or fail is one bad pod. When the daemon is stopped, all calls hang, and no pod is to blame.
-//! So a call that is unanswered after a second, or that fails, causes a `Version` call, one at a time: it does no work
-//! in any runtime. The runtime as a whole fails from a failed `Version` until a call succeeds.
+//! If calls for one pod hang or fail, that pod is bad. If the daemon is stopped, all calls hang, and no pod is to
+//! blame. So after a failed call, or one unanswered for a second, the reconciler calls `Version`, which does no work in
+//! any runtime. If `Version` fails, the runtime as a whole counts as failing until a call succeeds.
 
 use std::collections::BTreeMap;
 
 use crate::constants::{CALL_IS_SLOW, VERSION_DEADLINE};
 use crate::types::{CallError, CallErrorKind, Instant, Ticket};
 
-/// What the ends of calls show of the runtime as a whole.
+/// The state of the runtime as a whole, from the results of its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outage {
-    /// Calls that are unanswered for less than a second, and when they were made. Later calls have higher tickets.
+    /// Calls that are unanswered for less than a second, each with its start. Later calls have higher tickets.
     recent: BTreeMap<Ticket, Instant>,
-    /// The `Version` call in flight, and when it was made.
+    /// The `Version` call in flight, and its start.
     version: Option<(Ticket, Instant)>,
-    /// A call is slow or has failed, and no `Version` was called since.
+    /// A call is slow or has failed, and `Version` was not called since.
     needs_version: bool,
     /// The last `Version` failed, and no call has succeeded since.
     fails: bool,
-    /// When the first call was made that is unanswered, if nothing has come from the runtime since.
+    /// The start of the first unanswered call, if the runtime has answered nothing since.
     unanswered_since: Option<Instant>,
-    /// The same, if `Version` was not answered either.
+    /// `unanswered_since`, if `Version` was not answered either.
     silent_since: Option<Instant>,
 }
 
@@ -51,14 +51,14 @@ impl Outage {
         std::mem::replace(&mut self.fails, false)
     }
 
-    /// Something came from the runtime, unless the error says that nothing did. A runtime that refuses a call works.
+    /// Notes that the runtime answered, unless `error` is a missing answer. A runtime that refuses a call works.
     fn heard(&mut self, error: Option<CallErrorKind>) {
         if !error.is_some_and(CallErrorKind::is_unanswered) {
             (self.unanswered_since, self.silent_since) = (None, None);
         }
     }
 
-    /// The calls that have become slow.
+    /// Takes the calls that have become slow.
     pub(crate) fn take_slow(&mut self, now: Instant) -> Vec<Ticket> {
         let mut slow = Vec::new();
         while let Some(first) = self.recent.first_entry()
@@ -103,30 +103,30 @@ impl Outage {
         self.fails
     }
 
-    /// Returns true if a call that fails now is not the fault of what was asked for: the runtime as a whole fails, or
-    /// `Version` is slow. When a runtime freezes, the first calls end before `Version` does.
+    /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version` is
+    /// slow. When a runtime freezes, the first calls time out before `Version` does.
     pub(crate) fn excuses(&self, now: Instant) -> bool {
         let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
         self.fails || self.version.is_some_and(is_slow)
     }
 
-    /// When the first call was made that the runtime left unanswered, if it does not answer `Version` either.
+    /// The start of the first unanswered call, if the runtime does not answer `Version` either.
     pub(crate) const fn silent_since(&self) -> Option<Instant> {
         self.silent_since
     }
 
-    /// When the next call becomes slow.
+    /// The instant at which the next call becomes slow.
     pub(crate) fn due(&self) -> Option<Instant> {
         let (_, since) = self.recent.first_key_value()?;
         Some(since.after(CALL_IS_SLOW))
     }
 
-    /// When `Version` must have ended, if it is in flight.
+    /// The deadline of the `Version` call in flight.
     pub(crate) fn version_deadline(&self) -> Option<Instant> {
         self.version.map(|(_, since)| since.after(VERSION_DEADLINE))
     }
 
-    /// How many calls are stored here.
+    /// The number of calls stored here.
     pub(crate) fn len(&self) -> usize {
         self.recent.len()
     }

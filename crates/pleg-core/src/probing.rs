@@ -1,4 +1,4 @@
-//! Statuses that are read by themselves, and `Version`: does the runtime work, and what has become known late?
+//! Single status calls and `Version` calls: probes of the runtime, and late exit reasons.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::reconciler::Reconciler;
 use crate::types::{CallError, CallErrorKind, Id, Instant, Kind, Report, Source, Ticket, Version};
 
 impl Reconciler {
-    /// Requests statuses: those of a pod read, or a single one.
+    /// Requests the statuses of a pod read, or a single one.
     pub(crate) fn request_statuses(
         &mut self,
         now: Instant,
@@ -43,7 +43,7 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
-                // In an outage a status would add its pod to those that are retried each second.
+                // In an outage, a failed status call would make its pod one more that is retried each second.
                 match self.pods.least_recently_requested(now) {
                     Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
                     _ => self.request_version(now),
@@ -74,7 +74,7 @@ impl Reconciler {
         self.out.push(Output::Version { ticket, deadline });
     }
 
-    /// A status that was read by itself shows details and an end. If it shows anything else, the pod is read.
+    /// Applies details and an end from a single status. If it shows any other change, reads the pod.
     pub(crate) fn take_single_status(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Reconciler {
                     self.publish(now, &uid, &alone.applied, Source::Inspection);
                 }
             }
-            // A read of the pod decides, and reads the status again.
+            // A pod read reads the status again, and decides.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {
                 let outage = self.outage.excuses(now);
@@ -111,7 +111,7 @@ impl Reconciler {
         }
     }
 
-    /// `Version` has ended. If the runtime answers, pods whose probe hangs are read, so that health names them.
+    /// `Version` has ended. If the runtime answers, reads the pods whose probe hangs, so that health names them.
     pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
         let error = version.outcome.err().map(|error| error.kind);
         let Some(is_back) = self.outage.version_ended(version.ticket, error) else {

@@ -1,4 +1,4 @@
-//! What reads change: rows and statuses become published views, answers, satisfied hints and expected events.
+//! Applies reads: turns rows and statuses into published views, answers, satisfied hints and expected events.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::types::{
 impl Reconciler {
     // ------------------------------------------------------------------------------------ rows of a relist
 
-    /// The first complete relist has ended: from now on changes are announced.
+    /// Starts announcing changes, because the first complete relist has ended.
     pub(crate) fn begin_announcements(&mut self, now: Instant, rows: &Rows) {
         if self.announcements.has_begun() {
             return;
@@ -30,7 +30,7 @@ impl Reconciler {
         }
     }
 
-    /// A relist showed these pods exactly as they are published.
+    /// Refreshes pods whose relist rows match the published state.
     pub(crate) fn confirm(&mut self, now: Instant, began: Instant, same: &[PodUid]) {
         let counts = same
             .iter()
@@ -52,7 +52,7 @@ impl Reconciler {
         }
     }
 
-    /// A relist showed that a pod is new, changed or absent. While it is being read, these rows wait.
+    /// Takes relist rows of a new, changed or absent pod. During a read of the pod, they wait.
     pub(crate) fn take_relist_rows(&mut self, now: Instant, uid: PodUid, rows: PodRows) {
         let overlapped = self.schedule.overlaps_relist(&uid);
         let at_hand = AtHand { rows, overlapped };
@@ -63,9 +63,9 @@ impl Reconciler {
         }
     }
 
-    /// Applies rows of a relist, or has the statuses read that complete them, without another list.
+    /// Applies rows of a relist, or starts the status calls that complete them, without another list.
     pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
-        // A pod that only relists read has its details read with their rows.
+        // If only relists read the pod, a waiter's details are read with these rows.
         let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
         let all = wants_details && self.pods.needs_relist(&uid);
         let due = self.statuses_due(&uid, &at_hand.rows, all, now);
@@ -80,8 +80,8 @@ impl Reconciler {
         }
     }
 
-    /// These rows of a relist do not count, because rows of a pod read were under way at the same time. That read may
-    /// have missed what they show.
+    /// Compares relist rows that cannot be applied, because a list of the pod was in flight at the same time. If they
+    /// differ, that list may have missed a change, so the pod is read again.
     fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
         if self.pods.is_same(uid, rows) {
             self.progress.settle_pod(uid);
@@ -114,7 +114,7 @@ impl Reconciler {
 
     // ------------------------------------------------------------------------------------------- pod reads
 
-    /// The statuses that complete these rows.
+    /// The ids whose statuses complete these rows.
     pub(crate) fn statuses_due(
         &self,
         uid: &PodUid,
@@ -126,7 +126,7 @@ impl Reconciler {
             .pods
             .due(uid, rows, |id| reported(&self.hints, id), all, now);
         if !rows.of_relist {
-            // Events showed an id that no read has shown: NotFound proves that it is gone.
+            // For ids that only events have shown, NotFound proves that they are gone.
             for id in self.hints.subjects(Some(uid)) {
                 let is_unseen = self.pods.shown(&id) == Shown::Never;
                 if is_unseen && !rows.rows.contains_key(&id) {
@@ -138,8 +138,8 @@ impl Reconciler {
         due
     }
 
-    /// The end of every pod read, and of rows of a relist that differ: what they show is published and announced, and
-    /// everything that has waited for it goes on.
+    /// Ends a pod read, or applies relist rows that differ: publishes and announces the changes, and answers all that
+    /// waited.
     pub(crate) fn apply_read(&mut self, now: Instant, uid: &PodUid, read: PodRead) {
         let Some(rows) = &read.rows else { return };
         let (as_of, of_relist) = (rows.as_of, rows.of_relist);
@@ -172,7 +172,7 @@ impl Reconciler {
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
-        // A relist has ended meanwhile. A later read shows everything that its rows show.
+        // A relist has ended during this read. Its rows are obsolete if this read began later.
         if let Some(at_hand) = self.reads.take_at_hand(uid)
             && (at_hand.overlapped || at_hand.rows.as_of > as_of)
         {
@@ -180,7 +180,7 @@ impl Reconciler {
         }
     }
 
-    /// Has the pod read again if the last read showed less than events had reported.
+    /// Plans a retry if the last read of the pod was stale.
     fn look_again_if(&mut self, now: Instant, uid: &PodUid, shows_less: bool) {
         if !shows_less {
             self.look_again.stop(Some(uid));
@@ -190,8 +190,8 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// Forgets the hints that a read satisfies, and announces ids that lived between two reads. Returns true if the read
-    /// showed less than events had reported.
+    /// Forgets the hints that a read satisfies, and announces ids that lived between two reads. Returns true if the
+    /// read was stale.
     fn read_hints(
         &mut self,
         now: Instant,
@@ -227,7 +227,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports to the check of the stream what a read changed. `before`: the `as_of` of the view before this read.
+    /// Reports the changes found by a read to the stream check. `before`: the `as_of` of the view before this read.
     pub(crate) fn check_stream(
         &mut self,
         now: Instant,
@@ -246,7 +246,7 @@ impl Reconciler {
 
     // ------------------------------------------------------------------------------- the cache, and answers
 
-    /// Writes the cache, then announces what has changed.
+    /// Writes the cache, then announces the changes.
     pub(crate) fn publish(
         &mut self,
         now: Instant,
@@ -279,7 +279,7 @@ impl Reconciler {
         if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
-        // Ids that only a relist seemed to show may have been published.
+        // Hints may wait for a relist although this read has published their ids.
         if self.hints.wait_for_relist() {
             let pod = self.pods.get(&uid).into_iter();
             let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
@@ -308,7 +308,7 @@ impl Reconciler {
     }
 }
 
-/// What events that wait for a read have reported of an id.
+/// The content of the events about an id that wait for a read.
 fn reported<'a>(hints: &'a Hints, id: &Id) -> Reported<'a> {
     let Some(hint) = hints.get(id) else {
         return Reported::default();

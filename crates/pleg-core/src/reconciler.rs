@@ -1,10 +1,10 @@
-//! The reconciler: hands facts from one machine to the next.
+//! The reconciler: passes inputs and results between the state machines.
 //!
 //! Read it from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports,
 //! [`handle_list`](Reconciler::handle_list) a relist, [`handle_pod_list`](Reconciler::handle_pod_list) and
 //! [`handle_statuses`](Reconciler::handle_statuses) the two steps of a pod read,
-//! [`handle_version`](Reconciler::handle_version) the answer to the question if the runtime works at all. What reads
-//! change is published in `publishing.rs`. After each input, [`pump`](Reconciler::pump) starts what is due.
+//! [`handle_version`](Reconciler::handle_version) the answer to a `Version` call. `publishing.rs` applies and publishes
+//! reads. After each input, [`pump`](Reconciler::pump) starts all calls that are due.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::waiters::Waiters;
 ///
 /// Its methods are of four kinds:
 ///
-/// * `handle_*` take an input: an observation of the stream or of the read side, or that time has passed. Instants must
+/// * `handle_*` take an input: an observation of the stream or of the read side, or the passing of time. Instants must
 ///   not go backwards from call to call.
 /// * requests ([`wait`](Self::wait), [`relist_now`](Self::relist_now), …) are inputs of consumers.
 /// * [`poll_output`](Self::poll_output) and [`poll_timeout`](Self::poll_timeout) return what the driver must do. After
@@ -62,7 +62,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler that knows nothing of its node, at `now`.
+    /// A reconciler without any knowledge of its node, at `now`.
     ///
     /// # Errors
     /// If the settings are not valid.
@@ -97,7 +97,7 @@ impl Reconciler {
         self.out.pop()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) must be called.
+    /// The instant at which the driver must call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = [
             self.relist_due(),
@@ -132,13 +132,13 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// What this version of the runtime reports is known.
+    /// Sets the profile of the runtime's events, once the driver knows it.
     pub fn handle_profile(&mut self, now: Instant, profile: EventProfile) {
         self.stream_check.set_profile(profile);
         self.pump(now);
     }
 
-    /// Events arrived, joined by their subject. `lost`: the number of events for which the map had no room.
+    /// Events arrived, joined by their subject. `lost`: the number of events that the full map dropped.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;
@@ -188,7 +188,7 @@ impl Reconciler {
 
     // ----------------------------------------------------------------------------------------------- relists
 
-    /// When the next relist is due: not while pods of the last one wait for a slot.
+    /// The instant of the next relist; `None` while pods of the last one wait for a slot.
     fn relist_due(&self) -> Option<Instant> {
         self.relist.due().filter(|_| !self.reads.any_waits())
     }
@@ -213,7 +213,7 @@ impl Reconciler {
             return;
         }
         self.out.counters.lists += 1;
-        // A relist that ends an outage causes no other one.
+        // If this relist ends an outage, no further relist is needed.
         self.outage.ended(list.ticket, error.as_ref());
         match list.rows {
             Ok(rows) => self.relisted(now, list.began, &rows),
@@ -249,7 +249,7 @@ impl Reconciler {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
         self.pods.gone.expire(now);
-        // A pod that is being read, or whose details a caller waits for, does not count as unchanged.
+        // A pod that is being read, or with a caller that waits for details, does not count as unchanged.
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
@@ -294,7 +294,7 @@ impl Reconciler {
         });
     }
 
-    /// The rows of a relist, unless a waiter needs later ones: a list of the pod shows everything that they show.
+    /// The rows of a relist, unless a waiter needs later rows: then a list of the pod replaces them.
     fn take_rows_at_hand(&mut self, uid: &PodUid, now: Instant) -> Option<PodRows> {
         let as_of = self.reads.at_hand(uid)?.rows.as_of;
         let needs_later = self
@@ -327,7 +327,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Reads the statuses that complete the rows.
+    /// Requests the statuses that complete the rows.
     fn read_statuses(&mut self, now: Instant, ticket: Ticket) {
         let Some((uid, read)) = self.reads.get_mut(ticket) else {
             return;
@@ -345,7 +345,7 @@ impl Reconciler {
         self.request_statuses(now, ticket, ids, deadline);
     }
 
-    /// Status calls have ended: those of a pod read, or one that was made by itself.
+    /// The status calls of a pod read, or a single status call, have ended.
     pub fn handle_statuses(&mut self, now: Instant, statuses: Statuses) {
         for (_, answer) in &statuses.answers {
             self.call_ended(now, statuses.ticket, answer.as_ref().err());
@@ -371,7 +371,7 @@ impl Reconciler {
         }
     }
 
-    /// The rows of the pod could not be read: its last good view stays, with the error beside it.
+    /// The list of the pod failed: its last good view stays, with the error added.
     fn pod_list_failed(&mut self, now: Instant, ticket: Ticket, began: Instant, error: &CallError) {
         let Some((uid, _)) = self.reads.end(ticket) else {
             return;
@@ -397,7 +397,7 @@ impl Reconciler {
 
     // ----------------------------------------------------------------------------------- what must be done next
 
-    /// Starts the reads that are due, and everything else that time brings.
+    /// Starts all calls and announcements that are due.
     pub(crate) fn pump(&mut self, now: Instant) {
         self.judge_stream(now);
         self.announce_without_code(now);
@@ -410,7 +410,7 @@ impl Reconciler {
             if let Some(at) = self.hints.relist_due() {
                 self.relist.by_hint(at);
             }
-            // One relist serves a crowd of pods.
+            // If many pods wait, one relist replaces their reads.
             let is_crowd = self.schedule.crowd(now) > CROWD && self.relist.serves_soon(now);
             self.schedule.hold_crowd(is_crowd);
             if is_crowd {
@@ -428,7 +428,7 @@ impl Reconciler {
         }
     }
 
-    /// Weighs the reasons to read a pod.
+    /// Updates the reasons to read a pod.
     fn weigh(&mut self, uid: &PodUid) {
         self.satisfy(&self.hints.subjects(Some(uid)));
         let backoff = self.pods.failures.retry_at(uid);
@@ -460,7 +460,7 @@ impl Reconciler {
         }
     }
 
-    /// Counts missed events, and decides what they and the relists mean for the relist period.
+    /// Counts missed events, and adapts the relist period to them and to the ended relists.
     fn judge_stream(&mut self, now: Instant) {
         let check = &mut self.stream_check;
         for missed in check.overdue(now) {

@@ -1,4 +1,4 @@
-//! What consumers ask for: views that are newer than an instant, relists, and reads of every status.
+//! Requests of consumers: views newer than an instant, relists, and reads of every status.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Reconciler {
         }
     }
 
-    /// Waits for a view whose details, too, were requested later than `after`.
+    /// Waits for a view whose rows and details were requested later than `after`.
     pub fn wait_for_details(
         &mut self,
         now: Instant,
@@ -54,7 +54,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Nobody waits for that answer any more.
+    /// Forgets a waiter: nobody waits for its answer any more.
     pub fn cancel(&mut self, waiter: WaiterId) {
         if let Some(uid) = self.waiters.cancel(waiter) {
             self.schedule.touch(&uid);
@@ -67,7 +67,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// The published view, if it is newer than that.
+    /// The published view, if its rows were requested later than `after`.
     fn newer_view(&mut self, uid: &PodUid, after: Instant) -> Option<PodView> {
         if self.pods.get(uid).is_some() {
             let view = self.pods.view(uid);

@@ -1,4 +1,4 @@
-//! What exists on a container runtime.
+//! Lists the sandboxes and containers of a container runtime.
 //!
 //! ```console
 //! $ cargo run -p pleg-cri --example pods -- unix:///run/containerd/containerd.sock
@@ -13,7 +13,7 @@ use pleg_runtime::{Row, Runtime as _, Scope};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let endpoint = std::env::args().nth(1).ok_or("the endpoint is missing")?;
     let runtime = CriRuntime::new(CriConfig::new(endpoint.parse()?))?;
-    // The error says why the endpoint cannot be used, and what to do.
+    // The error names the problem of the endpoint and a solution.
     let version = runtime
         .diagnose()
         .await

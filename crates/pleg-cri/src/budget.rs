@@ -2,8 +2,8 @@
 //!
 //! A response is buffered until its last byte has arrived, and a runtime may send up to the message
 //! limit for each of hundreds of calls. With a budget, a response waits while too many bytes of
-//! others are buffered. One response at a time may exceed the budget, so that there is always one
-//! that goes on. HTTP/2 flow control stops the runtime from sending to the ones that wait.
+//! others are buffered. One response at a time may exceed the budget, so that one can always
+//! continue. HTTP/2 flow control stops the runtime from sending the responses that wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tower::{BoxError, ServiceExt as _};
 
 use crate::transport::Transport;
 
-/// How many bytes one permit stands for. A smaller rest of a frame counts as one permit.
+/// The number of bytes of one permit. A smaller rest of a frame counts as one permit.
 const UNIT: usize = 1024;
 
 /// A channel on which calls are made.
@@ -46,11 +46,11 @@ impl<C> Calls for C where
 {
 }
 
-/// How many bytes of responses may be buffered at once.
+/// The budget for bytes of responses that are buffered at once.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveBudget {
     units: Arc<Semaphore>,
-    /// For the response that may exceed the budget.
+    /// The permit of the response that may exceed the budget.
     excess: Arc<Semaphore>,
 }
 
@@ -89,12 +89,12 @@ enum Reserved {
 
 /// The body of a response that counts against a budget until it is dropped.
 ///
-/// A frame is counted after it has arrived: the next one is not read before there is room for this
-/// one. So every response may exceed the budget by one frame.
+/// The budget counts a frame after its arrival, and the next frame is read only when there is room
+/// for this one. So every response may exceed the budget by one frame.
 pub(crate) struct Budgeted<B> {
     body: B,
     budget: ReceiveBudget,
-    held: Option<OwnedSemaphorePermit>,
+    acquired: Option<OwnedSemaphorePermit>,
     excess: Option<OwnedSemaphorePermit>,
     /// The reservation of the last frame, if there was no room for it.
     waiting: Option<BoxFuture<'static, Reserved>>,
@@ -105,7 +105,7 @@ impl<B> Budgeted<B> {
         Self {
             body,
             budget,
-            held: None,
+            acquired: None,
             excess: None,
             waiting: None,
         }
@@ -123,9 +123,9 @@ impl<B> Budgeted<B> {
     }
 
     fn hold(&mut self, permit: OwnedSemaphorePermit) {
-        match &mut self.held {
-            Some(held) => held.merge(permit),
-            None => self.held = Some(permit),
+        match &mut self.acquired {
+            Some(acquired) => acquired.merge(permit),
+            None => self.acquired = Some(permit),
         }
     }
 }

@@ -22,25 +22,23 @@ use crate::connection::Connection;
 use crate::error::malformed;
 use crate::metrics::Operation;
 
-/// The write side of the CRI, and the reads that a kubelet makes besides those of its generator.
+/// The write side of the CRI, and the reads of a kubelet that its generator does not make.
 ///
-/// [`CriRuntime::client`](crate::CriRuntime::client) makes one. It has a connection of its own. It
-/// connects with the first call and reconnects after the connection is lost. Clones share the
-/// connection.
+/// [`CriRuntime::client`](crate::CriRuntime::client) makes one. It has its own connection, connects with the first
+/// call, and reconnects after the connection is lost. Clones share the connection.
 ///
 /// # Writes
 ///
-/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant
-/// after it. That instant is to be passed to `Pleg::newer_than`, so that the next decision is made on a
-/// status that contains the change. This also applies after a failure: a write that failed or timed
-/// out may have had its effect, or may have it later. So it is never repeated without reading first,
-/// and a create is never repeated with the same attempt.
+/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant after it. Pass
+/// that instant to `Pleg::newer_than`, so that the next decision uses a status that contains the change. This also
+/// applies after a failure: a write that failed or timed out may have taken effect, or may do so later. So read before
+/// you repeat a write, and never repeat a create with the same attempt.
 ///
 /// # Deadlines
 ///
-/// Every call has a deadline. After it the call is cancelled, and the result is an error of the kind
-/// [`DeadlineExceeded`](pleg_runtime::core::CallErrorKind::DeadlineExceeded). The deadlines are those
-/// of the kubelet's CRI client (`k8s.io/cri-client`), except where the table says otherwise:
+/// Every call has a deadline. After it, the client cancels the call and returns an error of the kind
+/// [`DeadlineExceeded`](pleg_runtime::core::CallErrorKind::DeadlineExceeded). The kubelet's CRI client
+/// (`k8s.io/cri-client`) has the same deadlines, except where the table says otherwise:
 ///
 /// | call | deadline | by default |
 /// | --- | --- | --- |
@@ -93,8 +91,7 @@ impl CriClient {
         &self.connection.config
     }
 
-    /// The clock of [`Written::ended`]: that of the [`CriRuntime`](crate::CriRuntime) which made this
-    /// client.
+    /// The clock of [`Written::ended`], shared with the [`CriRuntime`](crate::CriRuntime) that made this client.
     pub const fn clock(&self) -> Clock {
         self.connection.clock
     }
@@ -103,8 +100,8 @@ impl CriClient {
         self.config().call_deadline
     }
 
-    /// A call that changes nothing that a list or a status shows. It is boxed, because the future of a
-    /// call with a large request is large.
+    /// Makes a call that does not change a list or a status. It is boxed, because the future of a call with a large
+    /// request is large.
     async fn read<T>(
         &self,
         operation: Operation,
@@ -118,7 +115,7 @@ impl CriClient {
             .await
     }
 
-    /// A call that changes the object `id`, or creates one for it.
+    /// Makes a call that changes the object `id`, or creates one for it.
     async fn write<T>(
         &self,
         operation: Operation,
@@ -142,7 +139,7 @@ impl fmt::Debug for CriClient {
     }
 }
 
-/// The id of an object that was created. The kubelet, too, rejects an empty one.
+/// The id of a created object. An empty one is an error, as in the kubelet.
 fn created(operation: Operation, id: String) -> Result<Id, CallError> {
     if id.is_empty() {
         return Err(malformed(operation, "the response has no id"));
@@ -150,7 +147,7 @@ fn created(operation: Operation, id: String) -> Result<Id, CallError> {
     Ok(id.into())
 }
 
-/// Whole seconds, as the CRI has them. Rounded up: 0 has a meaning of its own.
+/// Whole seconds, for the CRI. Rounded up, because 0 has a special meaning.
 fn seconds(duration: Duration) -> i64 {
     let rest = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(rest)).unwrap_or(i64::MAX)

@@ -11,21 +11,19 @@ use crate::endpoint::Endpoint;
 pub struct CriConfig {
     /// The socket of the runtime.
     pub endpoint: Endpoint,
-    /// The deadline of every unary call and list. Callers set shorter deadlines of their own; this
-    /// one ensures that every call ends. [`CriClient`](crate::CriClient) derives the longer deadlines
-    /// of some calls from it. Default: 2 min, as in the kubelet (`runtimeRequestTimeout`).
+    /// The deadline of every unary call and list. Callers set shorter deadlines; this one ensures that every call ends.
+    /// [`CriClient`](crate::CriClient) derives the longer deadlines of some calls from it. Default: 2 min, as in the
+    /// kubelet (`runtimeRequestTimeout`).
     pub call_deadline: Duration,
     /// The deadline of a pull. Default: 30 min; the kubelet has none.
     pub pull_deadline: Duration,
-    /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet; it is
-    /// also the most that containerd sends. CRI-O sends up to 80 MiB.
+    /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet, and the maximum of
+    /// containerd. CRI-O sends up to 80 MiB.
     pub message_limit: usize,
-    /// How many bytes of responses may be buffered over all calls, besides one response that may
-    /// exceed it: more responses wait until others are complete. Event streams are not counted.
-    /// Default: 32 MiB.
+    /// The maximum number of response bytes buffered over all calls, plus one response that may exceed it: further
+    /// responses wait until others are complete. Event streams do not count. Default: 32 MiB.
     pub receive_budget: usize,
-    /// Lists are made in one call each, as in the kubelet, although the runtime may have streaming
-    /// lists. Default: false.
+    /// Makes each list in one call, as the kubelet does, even if the runtime has streaming lists. Default: false.
     pub unary_lists: bool,
     /// Every status in an event is decoded in full. Otherwise an event has the status of its subject alone, without
     /// labels, annotations and image, and the identity of the pod: lists bring the rest, and to decode it is most of
@@ -113,7 +111,7 @@ impl CriConfig {
     }
 }
 
-/// Why a client cannot be created.
+/// The reason why a client cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -1,5 +1,4 @@
-//! What the clients have in common: the connection of their calls, and the deadline, the metrics and
-//! the span of each call.
+//! The connection that the clients share, and the deadline, the metrics and the span of each call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +18,8 @@ use crate::transport::{self, Connections, Connector, Layers, Transport};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// A connection to the runtime that is made with the first call, and again after it is lost. Clones
-/// share it.
+/// A connection to the runtime. It connects with the first call, and reconnects after a loss.
+/// Clones share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) config: Arc<CriConfig>,
@@ -28,12 +27,12 @@ pub(crate) struct Connection {
     pub(crate) layers: Layers,
     pub(crate) connections: Connections,
     pub(crate) clock: Clock,
-    /// Where connections run.
+    /// The tokio runtime on which connections run.
     tokio: Handle,
     channel: Channel,
     /// The channel within its layers.
     transport: Transport,
-    /// For the responses of all calls but those of the generated clients.
+    /// The budget for the responses of all calls, except calls on the raw channel.
     budget: ReceiveBudget,
 }
 
@@ -45,8 +44,7 @@ impl Connection {
         Ok(Self::with(connector, config, layers, Clock::start(), tokio))
     }
 
-    /// A separate connection with the same settings, layers and clock, and a receive budget of its
-    /// own.
+    /// A separate connection with the same settings, layers and clock, and its own receive budget.
     pub(crate) fn separate(&self) -> Self {
         Self::with(
             self.connector.clone(),

@@ -29,11 +29,11 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
-/// The maximum size of the labels, or annotations, of an object that are kept. The API server accepts
-/// annotations of at most 256 KiB, to which kubelet and runtime add some. More comes from a broken
-/// runtime, and would be held for each object.
+/// The maximum size of all labels, or all annotations, of an object. The API server accepts annotations of at most 256
+/// KiB, to which kubelet and runtime add some. Only a broken runtime sends more, and the generator would store it for
+/// each object.
 const MAX_LABELS: usize = 320 << 10;
-/// The maximum size of a label that is kept when the labels of the object are too large.
+/// The maximum size of a label if the labels of its object are too large. Longer ones are dropped.
 const MAX_SHORT_LABEL: usize = 512;
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
@@ -238,7 +238,7 @@ fn resources(linux: v1::LinuxContainerResources) -> Arc<Resources> {
     Arc::new(resources)
 }
 
-/// Returns `None` and counts it if the id is empty.
+/// Returns `None`, and counts irregular input, if the id is empty.
 fn id(id: String) -> Option<Id> {
     if id.is_empty() {
         Irregular::NoId.count();
@@ -256,17 +256,17 @@ fn time(nanos: i64) -> Option<WallTime> {
     time
 }
 
-/// Zero means that the time is not known yet. It is not counted as irregular.
+/// Zero means that the time is not known yet, and does not count as irregular.
 fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
 fn labels(map: &BTreeMap<String, String>) -> Labels {
-    kept(map.iter().map(|(key, value)| (&**key, &**value)))
+    bounded(map.iter().map(|(key, value)| (&**key, &**value)))
 }
 
-/// The labels without those that are too large.
-fn kept<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
+/// The labels, without long ones if all together are too large.
+fn bounded<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
     if size(pairs.clone()) <= MAX_LABELS {
         return pairs.collect();
     }

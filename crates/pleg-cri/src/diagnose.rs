@@ -32,7 +32,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// or fails at once.
 const TOTAL_TIMEOUT: Duration = Duration::from_millis(7500);
 
-/// Why an endpoint cannot be used.
+/// The reason why an endpoint cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -136,11 +136,11 @@ pub enum ConnectError {
 /// Takes less than 8 s with any server.
 ///
 /// # Errors
-/// The reason why the endpoint cannot be used. The message names the endpoint and suggests what to
-/// do.
+/// The reason why the endpoint cannot be used. The message names the endpoint and suggests a
+/// solution.
 ///
 /// # Cancel safety
-/// Dropping the future ends the check; nothing is changed.
+/// Dropping the future ends the check and changes nothing.
 pub async fn diagnose(endpoint: &Endpoint) -> Result<RuntimeVersion, ConnectError> {
     let silent = |_elapsed| ConnectError::Silent {
         endpoint: endpoint.clone(),
@@ -203,7 +203,7 @@ fn other_file_type(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The error for a status that the server sent, or that tonic made of an HTTP/2 response.
+/// The error for a status from the server, or for one that tonic made from an HTTP/2 response.
 async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();
@@ -267,7 +267,7 @@ async fn identify_server(endpoint: &Endpoint, error: Option<String>) -> ConnectE
         _ if !received.is_empty() => not_cri(&format!("it sends \"{}\"", received.escape_ascii())),
         (Err(_elapsed), _) => ConnectError::Silent { endpoint },
         (Ok(Ok(())), _) => not_cri("it closes the connection without a response"),
-        // The server has stopped meanwhile.
+        // The server has stopped since the first call.
         (Ok(Err(error)), _) => connect_error(&endpoint, &error),
     }
 }
@@ -278,8 +278,8 @@ async fn read_first_bytes(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const MAX_BYTES: u64 = 24;
     let mut stream = transport::connect(path).await?;
-    // A server that sends first and disconnects may not read the preface. What it sent can still
-    // be read.
+    // A server that sends first and disconnects may not read the preface. Its bytes can still be
+    // read.
     let _ = stream.write_all(PREFACE).await;
     let mut response = stream.take(MAX_BYTES);
     while response.limit() > 0 {
@@ -292,7 +292,7 @@ async fn read_first_bytes(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this starts with the header of a SETTINGS frame, the first frame of every HTTP/2 server.
+/// Returns true if this starts with the header of a SETTINGS frame, the first frame of every HTTP/2 server.
 fn is_http2(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, _, 4, 0, 0, 0, 0, 0, ..])
 }

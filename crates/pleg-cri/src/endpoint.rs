@@ -55,7 +55,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a text is not a valid endpoint.
+/// The reason why a text is not a valid endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -101,7 +101,7 @@ pub struct WellKnown {
 }
 
 /// The default sockets of the runtimes, in the order in which [`find`] checks them. The sockets of
-/// Kubernetes distributions are first: such a node may also run a containerd of Docker, which has no
+/// Kubernetes distributions are first: such a node may also run Docker's containerd, which has no
 /// pods.
 pub const fn well_known() -> &'static [WellKnown] {
     const fn at(runtime: &'static str, path: &'static str) -> WellKnown {

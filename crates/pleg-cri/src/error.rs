@@ -25,7 +25,7 @@ pub(crate) fn timed_out(operation: Operation, deadline: Duration) -> CallError {
     CallError::new(operation.name, CallErrorKind::DeadlineExceeded, message)
 }
 
-/// For a response that is not valid.
+/// The error for a response that is not valid.
 pub(crate) fn malformed(operation: Operation, message: &str) -> CallError {
     CallError::new(operation.name, CallErrorKind::Malformed, clean(message))
 }
@@ -38,14 +38,14 @@ pub(crate) fn no_connection(operation: Operation, error: &io::Error) -> CallErro
     )
 }
 
-/// Whether the transport generated this status, not the runtime.
+/// Returns true if the transport, not the runtime, generated this status.
 pub(crate) fn is_from_transport(status: &Status) -> bool {
     status.source().is_some()
 }
 
 fn kind(status: &Status) -> CallErrorKind {
     if let Some(source) = status.source() {
-        // The error of a layer.
+        // The error of a tower layer.
         if let Some(error) = chain(source).find_map(|error| error.downcast_ref::<CallError>()) {
             return error.kind;
         }
@@ -61,13 +61,13 @@ fn kind(status: &Status) -> CallErrorKind {
         // Quirk `starting`.
         Code::Unknown if contains("server is not initialized yet") => CallErrorKind::Unavailable,
         Code::Unimplemented => CallErrorKind::Unimplemented,
-        // The messages of tonic's decoder and of grpc-go.
+        // Messages of tonic's decoder and of grpc-go.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
-        // That of a list with too many rows.
+        // The message of `lists.rs` for too many rows.
         Code::OutOfRange if contains("rows; at most") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
-        // The messages of tonic for a response that cannot be decoded.
+        // Messages of tonic for a response that cannot be decoded.
         Code::Internal
             if contains("failed to decode Protobuf message")
                 || contains("protocol error")

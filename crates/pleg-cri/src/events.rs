@@ -55,7 +55,7 @@ impl Events {
         let span = tracing::debug_span!("cri", operation = Operation::EVENTS.name);
         let opening = async move {
             let mut measurement = Measurement::begin(Operation::EVENTS, clock);
-            // A stream that its reader drops has not failed.
+            // A stream that the reader drops does not count as failed.
             measurement.failed = false;
             let call = async {
                 let not_ready = |error: S::Error| {
@@ -102,7 +102,7 @@ impl Stream for Events {
                 State::Open(open) => match ready!(Pin::new(&mut open.stream).poll_next(cx)) {
                     Some(Ok(event)) => match convert::event(event, open.whole) {
                         Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
-                        // It has no id.
+                        // Skips an event without an id.
                         Ok(None) => continue,
                         Err(error) => {
                             let status = Status::internal(error.to_string());

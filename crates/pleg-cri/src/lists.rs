@@ -1,6 +1,6 @@
-//! The two list operations. They use streaming lists if the runtime supports them, and unary lists
-//! otherwise. Rows are passed on as bytes, to [`rows`] or to another decoder. After every 1,000 rows
-//! other tasks of the program, such as its health check, run.
+//! The two list operations. They use streaming lists if the runtime supports them, and unary lists otherwise. They pass
+//! rows on as bytes, to [`rows`] or to another decoder, and yield to other tasks of the program, such as its health
+//! check, after every 1,000 rows.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -21,11 +21,11 @@ use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// The most rows of a list: far more than a node has pods and containers. A row that is kept takes much more memory than
-/// it has bytes, so the limit on the bytes of a message does not bound the memory.
+/// Upper limit of rows in a list: far more than a node has pods and containers. A stored row takes much more memory
+/// than its encoded bytes, so the message limit does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
-/// How many rows are decoded without a pause.
+/// The number of rows decoded before the task yields.
 const PART: usize = 1000;
 
 /// Reads one encoded row.
@@ -144,7 +144,7 @@ impl CriRuntime {
                 if pages(call, received).await? {
                     return Ok(());
                 }
-                // Streaming is tried once per connection.
+                // Tries streaming only once per connection.
                 self.unary_lists_on_connection
                     .store(connection, Ordering::Relaxed);
             }
@@ -170,7 +170,7 @@ impl CriRuntime {
     }
 }
 
-/// What has been received of a list.
+/// The received part of a list.
 struct Received<'a> {
     read: Read<'a>,
     rows: usize,
@@ -179,7 +179,7 @@ struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Counts the rows of a message, and reads it if all of the list can be kept.
+    /// Counts the rows of a message, and reads them unless the list has too many rows.
     async fn message(&mut self, message: Bytes) -> Result<(), Status> {
         // The same status as for messages that tonic decodes.
         let malformed = |error: DecodeError| Status::internal(error.to_string());

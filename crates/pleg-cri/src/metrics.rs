@@ -80,7 +80,7 @@ impl Operation {
     pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
     pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
 
-    /// A call that the clients have no method for.
+    /// A call without a method in the clients.
     pub(crate) const fn other(name: &'static str) -> Self {
         Self::new(name, "other")
     }
@@ -90,21 +90,21 @@ impl Operation {
     }
 }
 
-/// Shows the size of a full list's largest message beside the limit.
+/// Sets the gauges of the size of a full list's largest message and of the limit.
 pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
     gauge!(LIMIT).set(limit as f64);
 }
 
-/// Measures an operation in progress. It is counted when it starts, so that a hanging operation is
-/// visible at once. Its duration and failure are recorded when this is dropped, so that a cancelled
-/// operation is visible, too.
+/// Measures an operation in progress. Counts it at its start, so that a hanging operation is
+/// visible at once. Records its duration and failure when dropped, so that a cancelled operation is
+/// visible as well.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     operation: Operation,
     clock: Clock,
     began: Instant,
-    /// Whether the operation counts as failed if this is dropped now.
+    /// True if the operation counts as failed when this is dropped.
     pub(crate) failed: bool,
 }
 
@@ -130,7 +130,7 @@ impl Drop for Measurement {
     }
 }
 
-/// Irregular input from the runtime. It is expected, and counted.
+/// The kinds of irregular input from the runtime, which is expected and counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Irregular {
     /// A row, a status or an event without an id; it is dropped.

@@ -20,7 +20,7 @@ pub struct Quirk {
     pub versions: &'static str,
     /// The behavior of the runtime.
     pub behavior: &'static str,
-    /// How this project handles it.
+    /// The reaction of this project.
     pub handling: &'static str,
 }
 
@@ -40,8 +40,8 @@ const fn quirk(
     }
 }
 
-/// The event profile of a runtime version. It follows the entries "competing subscribers", "crash
-/// on disconnect" and "removal suppresses STOPPED" of the table.
+/// The event profile of a runtime version. Follows the entries "competing subscribers", "crash on disconnect" and
+/// "removal suppresses STOPPED" of the table.
 pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     let version = release(&runtime.version);
     let mut profile = EventProfile::UNKNOWN;
@@ -59,8 +59,8 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     profile
 }
 
-/// Why a program must not subscribe to the events of this runtime, if there is a reason: the stream may crash it when
-/// it ends, or takes events from another subscriber. `other` says why there may be one. It follows the
+/// The reason why a program must not subscribe to the events of this runtime, if any: the end of the stream may crash
+/// the runtime, or the stream takes events from another subscriber. `other`: the reason to expect one. Follows the
 /// entries "competing subscribers" and "crash on disconnect" of the table.
 pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<String> {
     let profile = event_profile(runtime);

@@ -1,8 +1,7 @@
 //! Decodes the rows of lists, as far as needed.
 //!
-//! The id and the state of each row are always decoded. The complete row is decoded only if the
-//! reader asks for it, which it does for ids that it does not know: most rows of most lists are of
-//! known ids.
+//! Every row has its id and state decoded. The complete row is decoded only if the reader requests
+//! it, which it does for unknown ids: most rows of most lists have known ids.
 
 use std::cell::RefCell;
 
@@ -34,10 +33,10 @@ pub fn containers(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), De
     rows.try_for_each(|encoded| pass_on(&mut brief, &encoded, row))
 }
 
-/// The field of all four list messages that has the rows.
+/// The field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
-/// The number of rows of a list message. Nothing is kept, and no row is decoded.
+/// The number of rows of a list message. Stores nothing and decodes no row.
 pub(crate) fn count(mut message: &[u8]) -> Result<usize, DecodeError> {
     let mut rows = 0;
     while !message.is_empty() {
@@ -48,7 +47,7 @@ pub(crate) fn count(mut message: &[u8]) -> Result<usize, DecodeError> {
     Ok(rows)
 }
 
-/// Any of the four list messages. Its rows are parts of the message and are not decoded.
+/// Any of the four list messages. Its rows are slices of the message, not decoded.
 #[derive(Clone, PartialEq, Message)]
 struct EncodedRows {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -123,7 +122,7 @@ impl BriefRow for ContainerRow {
     }
 }
 
-/// Decodes the id and the state into `brief`, whose memory is used again, and passes on the row.
+/// Decodes the id and the state into `brief`, reusing its memory, and passes on the row.
 pub(crate) fn pass_on<B: BriefRow>(
     brief: &mut B,
     encoded: &Bytes,

@@ -44,8 +44,8 @@ use crate::{convert, quirks, v1};
 pub struct CriRuntime {
     pub(crate) connection: Connection,
     others: Option<SubscriberCheck>,
-    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming
-    /// list; 0 for none. On another connection the runtime may have another version.
+    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming list; 0 for none.
+    /// After a reconnect the runtime may have another version.
     pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
 }
 
@@ -62,9 +62,9 @@ impl CriRuntime {
     /// Creates a client that connects with `connect`: over an in-process pipe, through a proxy, or
     /// on a socket that another component has opened. Does not connect yet.
     ///
-    /// `connect` is called for each connection: with the first call, for every event stream, and
-    /// after a connection is lost. It has 5 s. If it returns an error, the call fails, and the next
-    /// call tries again. Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
+    /// `connect` is called for each connection: with the first call, for every event stream, and after a connection is
+    /// lost. Its time limit is 5 s. If it returns an error, the call fails, and the next call tries again. Only
+    /// [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
     /// If a setting is out of range, or outside of a tokio runtime.
@@ -89,8 +89,8 @@ impl CriRuntime {
     /// applies to calls, lists and event streams, and to a [`client`](Self::client) that is made
     /// afterwards. The last layer is the outermost.
     ///
-    /// A deadline includes the time in the layers. An error of a layer fails the call: with the kind
-    /// of a [`CallError`], and with `Unavailable` if it is another error.
+    /// A deadline includes the time in the layers. An error of a layer fails the call: a [`CallError`] with its kind,
+    /// any other error with `Unavailable`.
     ///
     /// The response headers of `GetContainerEvents` arrive with the first event, which may take hours:
     /// a layer must not set a timeout on that call.
@@ -132,11 +132,11 @@ impl CriRuntime {
         self
     }
 
-    /// Asks `check` whether another program may be subscribed to the events, and why, where the runtime
-    /// gives each event to one subscriber only
-    /// ([`quirks::stream_hazard`]). For a program beside a kubelet; by default none is expected.
+    /// Calls `check` if the runtime gives each event to one subscriber only ([`quirks::stream_hazard`]). It returns the
+    /// reason to expect another subscriber, if any. For a program that runs next to a kubelet; by default none is
+    /// expected.
     ///
-    /// `check` may block. If it takes longer than 2 s, another program may be subscribed.
+    /// `check` may block. If it takes longer than 2 s, the client expects another subscriber.
     pub fn with_subscriber_check<F>(mut self, check: F) -> Self
     where
         F: Fn() -> Option<String> + Send + Sync + 'static,
@@ -145,8 +145,8 @@ impl CriRuntime {
         self
     }
 
-    /// Uses this clock, also for each [`client`](Self::client) that is made afterwards. For tests on
-    /// paused time ([`Clock::start_at`]).
+    /// Uses this clock, and passes it to each [`client`](Self::client) made afterwards. For tests on paused time
+    /// ([`Clock::start_at`]).
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.connection.clock = clock;
         self
@@ -166,11 +166,10 @@ impl CriRuntime {
     /// Checks the endpoint on a separate connection. Takes less than 8 s.
     ///
     /// # Errors
-    /// The reason why the endpoint cannot be used. The message names the endpoint and suggests what
-    /// to do.
+    /// The reason why the endpoint cannot be used. The message names the endpoint and suggests a solution.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the check; nothing is changed.
+    /// Dropping the future ends the check and changes nothing.
     pub async fn diagnose(&self) -> Result<RuntimeVersion, ConnectError> {
         diagnose(&self.config().endpoint).await
     }
@@ -187,7 +186,7 @@ impl CriRuntime {
             .max_decoding_message_size(self.config().message_limit)
     }
 
-    /// A unary call that reads the object `id`.
+    /// Makes a unary call that reads the object `id`.
     async fn read<T>(
         &self,
         operation: Operation,

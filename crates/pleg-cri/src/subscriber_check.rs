@@ -1,10 +1,10 @@
-//! Asks the embedder whether another program may be subscribed to the runtime's events.
+//! The embedder's check for another subscriber to the runtime's events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a check may take: one that reads `/proc` can hang on a process that hangs.
+/// The time limit of a check: one that reads `/proc` can hang on a process that hangs.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The embedder's check.
@@ -22,8 +22,8 @@ impl SubscriberCheck {
         }
     }
 
-    /// Why there may be a subscriber, if there may be one. A check that hangs blocks one thread; no other one is
-    /// started until it ends.
+    /// The reason to expect another subscriber, if any. A check that hangs blocks one thread; no further check starts
+    /// until it ends.
     pub(crate) async fn run(&self) -> Option<String> {
         let hangs = || Some("the check for another subscriber hangs".to_owned());
         if self.is_running.swap(true, Ordering::Relaxed) {
@@ -43,7 +43,7 @@ impl SubscriberCheck {
     }
 }
 
-/// Until it is dropped, a check runs.
+/// Marks a check as running until dropped.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {

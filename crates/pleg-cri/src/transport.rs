@@ -31,30 +31,30 @@ use crate::v1;
 /// The version of the kubelet's API, which is part of a `Version` request.
 const KUBELET_API: &str = "0.1.0";
 
-/// Asks for the version as the kubelet does.
+/// The `Version` request of the kubelet.
 pub(crate) fn version_request() -> v1::VersionRequest {
     v1::VersionRequest {
         version: KUBELET_API.to_owned(),
     }
 }
 
-/// How long connecting may take. The kernel accepts connections to a listening socket, so this is
-/// fast even if the runtime hangs.
+/// The time limit of connecting. The kernel accepts connections to a listening socket, so this is fast even if the
+/// runtime hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum size of response headers. They carry the error message, in which runtimes quote the
 /// whole output of programs. Larger headers fail the call.
 const MAX_HEADERS: u32 = 1 << 20;
 
-/// How many bytes of a response the runtime may send before they are read. Responses that wait for
-/// the receive budget are not read.
+/// The number of unread bytes of a response that the runtime may send. The client does not read responses that wait for
+/// the receive budget.
 const RESPONSE_WINDOW: u32 = 128 << 10;
 
-/// How many bytes of all responses the runtime may send before they are read: no limit of its own,
-/// because responses that are not read would hold up all others.
+/// The number of unread bytes of all responses that the runtime may send: practically unlimited, because unread
+/// responses would otherwise block all others.
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 
-/// How often the reconnecting channel has connected. The count identifies the connection.
+/// The number of times that the reconnecting channel has connected. It identifies the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connections(Arc<AtomicU64>);
 
@@ -117,7 +117,7 @@ pub type CallResponse = http::Response<CallBody>;
 /// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
 pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
 
-/// The body of a call: gRPC frames, which a layer passes on as they are.
+/// The body of a call: gRPC frames, which a layer passes on unchanged.
 #[derive(Debug)]
 pub struct CallBody(Body);
 

@@ -1,5 +1,4 @@
-//! The stream side alone: it subscribes, hands over what it observes, and subscribes again after the stream
-//! breaks.
+//! The stream side alone: it subscribes, hands over its observations, and subscribes again after the stream breaks.
 //!
 //! ```console
 //! $ cargo run -p pleg-evented --example stream

@@ -1,4 +1,4 @@
-//! When the next subscribe may be issued, from the calls so far and how they ended.
+//! Computes the earliest instant of the next subscribe from the calls so far and their ends.
 //!
 //! Pure: instants in, instants out.
 
@@ -12,9 +12,9 @@ use crate::policy::{ReconnectPolicy, ReconnectSettings};
 
 /// The backoff of dials and of subscribe calls.
 ///
-/// The two are counted separately. A failed dial costs the runtime nothing, and after a restart the
-/// socket returns within seconds, so dials are frequent. A call that ends early costs the runtime a
-/// subscriber each time, so calls are rare. Neither lengthens the pauses of the other.
+/// Dials and calls are counted separately. A failed dial costs the runtime nothing, and after a restart the socket
+/// returns within seconds, so dials are frequent. A call that ends early costs the runtime a subscriber each time, so
+/// calls are rare. Failed dials and short calls do not lengthen each other's pauses.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     settings: ReconnectSettings,
@@ -55,7 +55,7 @@ impl Backoff {
         self.issued.push_back(at);
     }
 
-    /// A dial failed. Returns when to dial again.
+    /// A dial failed. Returns the instant of the next dial.
     pub(crate) fn after_dial(&mut self, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::Declined(_)) {
             return self.probe(now);
@@ -74,7 +74,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// A call that was issued at `at` has ended. Returns when to dial again.
+    /// A call that was issued at `at` has ended. Returns the instant of the next dial.
     pub(crate) fn after_call(&mut self, at: Instant, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::NeverOffered | StreamEnd::Disabled) {
             return self.probe(now);

@@ -23,7 +23,7 @@ impl ReaderGauges {
         self.waiting.load(Relaxed)
     }
 
-    /// When the oldest observation arrived that the writer has not taken; `None` if it has taken all.
+    /// The arrival of the oldest observation that the writer has not taken; `None` if it has taken all.
     pub fn waiting_since(&self) -> Option<Instant> {
         let nanos = self.waiting_since.load(Relaxed);
         (nanos > 0).then(|| Instant::from_nanos(nanos))
@@ -46,7 +46,7 @@ impl ReaderGauges {
         self.joined.load(Relaxed)
     }
 
-    /// How often the stream panicked and was subscribed again.
+    /// The number of times that the stream panicked and was subscribed again.
     pub fn panics(&self) -> u64 {
         self.panics.load(Relaxed)
     }

@@ -1,7 +1,7 @@
 //! The map between the reader of the stream and the writer.
 //!
-//! The reader adds each event to the hint of its subject, and the writer takes the whole map at
-//! once. So a slow writer finds fewer hints than there were events, and the reader never waits for it.
+//! The reader adds each event to the hint of its subject, and the writer takes the whole map at once. So a slow writer
+//! gets fewer hints than there were events, and the reader never waits for the writer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// The most changes of the stream that wait. After more, the oldest is dropped: a later subscribe or
-/// end replaces what it reported.
+/// The maximum number of stream changes that wait. Beyond it, the oldest is dropped: a later subscribe or end replaces
+/// it.
 const MOST_CHANGES: usize = 16;
 
-/// The most latencies that wait. More are not needed for a histogram.
+/// The maximum number of latencies that wait. A histogram does not need more.
 const MOST_LATENCIES: usize = 1000;
 
 /// A connected pair of the reader's and the writer's end.
@@ -40,7 +40,7 @@ struct Waiting {
     changes: VecDeque<StreamChange>,
     hints: HintMap,
     latencies: Vec<Duration>,
-    /// The number of events that the hints are made of, and that were lost.
+    /// The number of events in the hints, plus lost events.
     events: usize,
     since: Option<Instant>,
     /// The wall clock at the last subscribe.
@@ -49,7 +49,7 @@ struct Waiting {
 }
 
 impl Shared {
-    /// Locks the map. The lock is held while one event is added, or while the map is swapped.
+    /// Locks the map. Callers add one event, or swap the map, per lock.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,7 +57,7 @@ impl Shared {
 
 impl Waiting {
     fn add_latency(&mut self, arrival: &Arrival) {
-        // A runtime may send events again from before the subscribe.
+        // A runtime may replay events from before the subscribe.
         let created_at = WallTime::claimed(arrival.event.created_at);
         if created_at < self.subscribed || self.latencies.len() >= MOST_LATENCIES {
             return;
@@ -119,13 +119,12 @@ impl HintSender {
 /// The observations that the writer takes at once.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The writer handles them before the hints: an event
-    /// that counts for the next stream can hide a missed event, but one that counts for the last
-    /// stream would be a false miss.
+    /// Subscribes and ends of streams, in order. The writer handles them before the hints: counting an event for the
+    /// next stream can hide a missed event, but counting it for the last stream would report a false miss.
     pub changes: VecDeque<StreamChange>,
     /// The events, joined by their subject.
     pub hints: BTreeMap<Id, Hint>,
-    /// The number of events about further subjects, for which there was no room.
+    /// The number of events about further subjects that the full map dropped.
     pub lost: u64,
     /// The time from the runtime's timestamp to the arrival, of some of the events.
     pub latencies: Vec<Duration>,
@@ -183,7 +182,7 @@ mod tests {
         let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
         let at = Instant::ORIGIN;
         to.change(StreamChange::Subscribed { at, wall: wall(10) });
-        // From before the subscribe, a second ago, of a clock that is ahead, without a stamp.
+        // Stamps from before the subscribe, a second ago, from a clock that is ahead, and none.
         for stamp in [wall(9), wall(11), wall(13), WallTime::from_nanos(0)] {
             let mut event = RuntimeEvent::new("c", EventType::Started);
             event.created_at = stamp.as_nanos();

@@ -1,12 +1,12 @@
-//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream,
-//! and reconnects, for ever.
+//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream, and always
+//! reconnects.
 //!
 //! [`run`] is its entry point. It stamps each event and adds it to the hint of its subject. It never
 //! waits for the writer, because a subscriber that stops reading blocks containerd's own container
 //! creation.
 //!
-//! It uses only [`Runtime::subscribe`] and `stream_hazard` of its [`Runtime`], and the clock: no gRPC, and
-//! no lock that is held for longer than it takes to swap a map.
+//! It uses only [`Runtime::subscribe`] and `stream_hazard` of its [`Runtime`], and the clock: no gRPC, and no lock for
+//! longer than it takes to swap a map.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// How soon and how often the reader reconnects.
+/// The delays and limits of the reader's reconnects.
 ///
 /// The default is returned by [`Default`]: dials every 50 ms for 5 s, then pauses from 100 ms
 /// doubling to 60 s with 20 % jitter; at most 10 subscribes a minute; a probe every 60 s if there
@@ -13,21 +13,21 @@ use std::time::Duration;
 pub struct ReconnectSettings {
     /// The pause between failed dials at first.
     pub dial_every: Duration,
-    /// For how long after the first failed dial `dial_every` applies.
+    /// The time after the first failed dial for which `dial_every` applies.
     pub dial_every_for: Duration,
     /// The first pause after that, and after a call that ended early. It doubles each time.
     pub backoff_from: Duration,
     /// The longest of these pauses.
     pub backoff_to: Duration,
-    /// By how many percent at most such a pause is randomly shortened.
+    /// The maximum random reduction of such a pause, in percent.
     pub jitter_percent: u8,
     /// The seed of the jitter. By default random in every process.
     pub seed: u64,
     /// The maximum number of subscribe calls within any minute. A failed dial is not a call.
     pub subscribes_per_minute: u16,
-    /// A call that lived this long resets the backoff.
+    /// A call that was open for this time resets the back-off.
     pub reset_after: Duration,
-    /// How often the reader subscribes if the runtime does not offer a stream or has disabled it.
+    /// The period of subscribes if the runtime does not offer a stream or has disabled it.
     pub probe_every: Duration,
     /// A call that ends within this time counts as ended at once.
     pub at_once: Duration,
@@ -95,7 +95,7 @@ impl ReconnectPolicy {
         })
     }
 
-    /// Whether to subscribe only while [`Runtime::stream_hazard`](pleg_runtime::Runtime::stream_hazard) is `None`.
+    /// If true, subscribes only while [`Runtime::stream_hazard`](pleg_runtime::Runtime::stream_hazard) is `None`.
     /// Default: false.
     #[must_use]
     pub const fn avoid_harm(mut self, avoid: bool) -> Self {

@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::{HintSender, ReconnectPolicy, stream_end};
 
-/// Subscribes to the runtime's events and hands them over, for ever.
+/// Subscribes to the runtime's events and hands them over, until it is shut down.
 ///
-/// Each notification of `renew` ends the present stream, which is subscribed again like a lost one.
-/// A stream that panics is handled like a lost one.
+/// On each notification of `renew` the reader ends the present stream and subscribes again, as after a loss. It handles
+/// a stream that panics like a lost one.
 ///
-/// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of
-/// `out` is gone, promptly and with no task left. It may be spawned, and dropped at any time.
+/// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of `out` is gone,
+/// promptly and with no task left. Its future may be dropped at any time.
 pub async fn run<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
@@ -67,10 +67,10 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// How often a hazard is looked for while a stream is open: another subscriber may start later.
+/// The period of hazard checks while a stream is open: another subscriber may start later.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
-/// How many events are read before the task yields.
+/// The number of events read before the task yields.
 const AT_ONCE: u64 = 16;
 
 /// The reader was shut down, or the writer is gone.
@@ -87,7 +87,7 @@ struct Reader<R> {
 
 impl<R: Runtime> Reader<R> {
     async fn read_for_ever(&mut self) -> Result<Infallible, Over> {
-        // How the last dial failed.
+        // The error of the last dial, if it failed.
         let mut failed = None;
         loop {
             let retry_at = match self.dial().await? {
@@ -126,7 +126,7 @@ impl<R: Runtime> Reader<R> {
         }))
     }
 
-    /// Why the policy forbids to subscribe, if it does.
+    /// The reason why the policy forbids a subscribe, if it does.
     async fn hazard(&self) -> Result<Option<CallError>, CallError> {
         if !self.policy.avoids_harm() {
             return Ok(None);
@@ -150,7 +150,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reports a failed dial. Returns when to dial again.
+    /// Reports a failed dial. Returns the instant of the next dial.
     fn no_connection(&mut self, is_known: bool, why: StreamEnd) -> Instant {
         // There are 20 attempts a second; only the first is a warning.
         let at = self.clock.now();
@@ -165,7 +165,7 @@ impl<R: Runtime> Reader<R> {
         retry_at
     }
 
-    /// Issues the call and drains it to its end. Returns when to dial again.
+    /// Issues the call and drains it to its end. Returns the instant of the next dial.
     async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
         // The first poll issues the call, so the subscribe is reported only after it.
@@ -176,15 +176,14 @@ impl<R: Runtime> Reader<R> {
             .change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
-        // Discards a notification that was for an earlier stream.
+        // Discards a notification meant for an earlier stream.
         let _ = self.renew.notified().now_or_never();
         let (delivered, error) = self.read_to_end(&mut events, item).await?;
         drop(events);
         Ok(self.ended(at, delivered, error))
     }
 
-    /// Hands over `item` and all events that follow. Returns true if there was one, and the error that ended the
-    /// stream.
+    /// Hands over `item` and all later events. Returns true if there was one, and the error that ended the stream.
     async fn read_to_end(
         &self,
         events: &mut R::Events,
@@ -229,8 +228,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// The stream or the reader panicked. An event may be lost; the list that follows the next
-    /// subscribe covers it. Returns when to dial again.
+    /// The stream or the reader panicked. An event may be lost; the list after the next subscribe shows its change.
+    /// Returns the instant of the next dial.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -256,7 +255,7 @@ impl<R: Runtime> Reader<R> {
         });
     }
 
-    /// A call that was issued at `issued` has ended. Returns when to dial again.
+    /// A call that was issued at `issued` has ended. Returns the instant of the next dial.
     fn ended(&mut self, issued: Instant, delivered: bool, error: Option<CallError>) -> Instant {
         let at = self.clock.now();
         let at_once = at.since(issued) < self.policy.settings().at_once;
@@ -278,7 +277,7 @@ impl<R: Runtime> Reader<R> {
 
 const OPERATION: &str = "GetContainerEvents";
 
-/// The stream reports no event while reads show changes.
+/// The error of a stream that delivers no events although reads show changes.
 fn silent() -> CallError {
     let message = "ended by the reader: no event arrived while reads showed changes";
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
@@ -291,7 +290,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Does `work`, unless the reader is shut down or the writer is gone.
+    /// Runs `work` until it completes, the reader is shut down, or the writer is gone.
     async fn during<W: Future>(&self, work: W) -> Result<W::Output, Over> {
         tokio::select! {
             biased;

@@ -1,8 +1,8 @@
-//! Classifies how a stream ended, by the phase in which it ended.
+//! Classifies the end of a stream by its phase.
 //!
 //! Status codes are not reliable: tonic returns `Unknown` for a lost connection, containerd 1.7
-//! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. Only
-//! three are used as they are: OK, `Unimplemented`, and a message over the size limit.
+//! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. The
+//! reader relies on three only: OK, `Unimplemented`, and a message over the size limit.
 
 use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 

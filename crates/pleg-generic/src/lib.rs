@@ -1,11 +1,11 @@
 //! The read side: performs relists, pod lists and status reads on request.
 //!
-//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start
-//! or later, never an earlier one) and gives it a deadline. A list with a failed call is an error
-//! without rows: a partial list proves no absence. Of several statuses one that fails or hangs
-//! does not withhold the others. Dropping a future cancels its calls.
+//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start or later, never
+//! an earlier one) and gives it a deadline. A list with a failed call is an error without rows: a partial list proves
+//! no absence. If one of several status calls fails or hangs, the reader still returns the others. Dropping a future
+//! cancels its calls.
 //!
-//! It uses only its [`Runtime`] and the clock, and keeps no state between reads.
+//! It uses only its [`Runtime`] and the clock, and has no state between reads.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,11 +58,11 @@ impl<R: Runtime> Reader<R> {
 
     /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
     ///
-    /// `deadline` covers both calls. If either fails or times out, there are no rows. Of the
-    /// `known` ids only the state is decoded.
+    /// `deadline` covers both calls. If either fails or times out, there are no rows. Rows of `known` ids have only
+    /// their state decoded.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the calls; what was read is lost.
+    /// Dropping the future cancels the calls and discards their results.
     pub async fn list(&self, ticket: Ticket, deadline: Duration, known: KnownIds) -> List {
         let began = self.clock.now();
         let limit = Limit::new(&self.clock, deadline);
@@ -79,7 +79,7 @@ impl<R: Runtime> Reader<R> {
     /// calls. `progress` shows which call is unanswered.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the calls; what was read is lost.
+    /// Dropping the future cancels the calls and discards their results.
     pub async fn list_pod(
         &self,
         ticket: Ticket,
@@ -98,11 +98,11 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reads statuses, eight at a time. `deadline` covers all of them; calls that are not answered by
-    /// then have failed. `progress` shows which call is unanswered.
+    /// Reads statuses, eight at a time. `deadline` covers all of them; calls without an answer by then fail. `progress`
+    /// shows which call is unanswered.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the calls; what was read is lost.
+    /// Dropping the future cancels the calls and discards their results.
     pub async fn statuses(
         &self,
         ticket: Ticket,
@@ -120,7 +120,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Calls `Version`, to check whether the runtime answers.
+    /// Calls `Version`, to check that the runtime answers.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call.
@@ -131,7 +131,7 @@ impl<R: Runtime> Reader<R> {
         Version { ticket, outcome }
     }
 
-    /// Returns what the runtime's event stream can be expected to report.
+    /// Returns the behavior of the runtime's event stream.
     ///
     /// # Errors
     /// If the runtime does not answer within `deadline`, or the call fails.
@@ -179,7 +179,7 @@ impl<R: Runtime> Reader<R> {
     }
 }
 
-/// Adds a row to those of a list. A row of an unknown id is decoded in full.
+/// Adds a row to a list. Decodes it in full if its id is unknown.
 pub fn add(rows: &mut Rows, row: Row<'_>) {
     let known = rows.add_known(row.id(), row.kind(), row.shown());
     if !known && let Some(row) = row.report() {
@@ -187,8 +187,8 @@ pub fn add(rows: &mut Rows, row: Row<'_>) {
     }
 }
 
-/// A row of the list of a pod. `None` if it is labelled as another pod's: some runtimes ignore the
-/// filter of a list, and the rows of a whole node would be kept for each pod.
+/// Decodes a row of a pod list. `None` if its label names another pod: some runtimes ignore list filters, and the
+/// reader would store the rows of the whole node for each pod.
 fn of_pod(row: Row<'_>, uid: &PodUid) -> Option<Report> {
     let report = row.report()?;
     let identity = &report.identity;

@@ -1,4 +1,4 @@
-//! Which call an inspection waits for.
+//! The call that a pod read waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ impl PodCall {
     }
 }
 
-/// Shows which call of a pod read is unanswered, so that one that hangs can be named. Clones show
+/// Shows the unanswered call of a pod read, so that health can name a call that hangs. Clones show
 /// the same read.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Mutex<Option<PodCall>>>);

@@ -1,4 +1,4 @@
-//! Results of reads, successful and failed, of a fake runtime in paused time.
+//! Results of successful and failed reads, on a fake runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ impl Runtime for EmptyNode {
         _scope: &Scope,
         _row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
-        // An empty list is a complete one: whatever was known before is removed.
+        // An empty list is a complete list: the generator removes all ids that it knew.
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl Runtime for EmptyNode {
     }
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
-        // A stream that ends would be subscribed again.
+        // The generator would subscribe again to a stream that ends.
         Ok(Box::pin(stream::pending()))
     }
 

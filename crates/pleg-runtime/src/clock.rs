@@ -13,8 +13,8 @@ use std::time::Duration;
 use pleg_core::{Instant, WallTime};
 use tokio::runtime::Handle;
 
-/// A clock. All clocks of a process count from one origin, and those of one tokio runtime return no
-/// instant twice, so any two of their instants have an order. Cheap to copy.
+/// A clock. All clocks of a process count from one origin, and the clocks of one tokio runtime
+/// never return the same instant twice, so any two of their instants have an order. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
@@ -37,7 +37,7 @@ fn origin() -> std::time::Instant {
 }
 
 /// The last instant of the present tokio runtime, or of all threads outside of one: paused time
-/// advances in one runtime only. Leaked, 8 bytes a runtime, so that clocks are `Copy`.
+/// advances in one runtime only. Leaks 8 bytes per runtime, so that clocks are `Copy`.
 fn last() -> &'static AtomicU64 {
     type OfRuntimes = HashMap<Option<tokio::runtime::Id>, &'static AtomicU64>;
     static LAST: OnceLock<Mutex<OfRuntimes>> = OnceLock::new();
@@ -49,7 +49,7 @@ fn last() -> &'static AtomicU64 {
 }
 
 impl Clock {
-    /// A clock. Every instant that it gives is after [`Instant::ORIGIN`].
+    /// A new clock. Every instant that it returns is after [`Instant::ORIGIN`].
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// Now. No instant is returned twice, so any two reads have an order.
+    /// The present instant. No instant is returned twice, so any two reads have an order.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -113,7 +113,7 @@ impl Clock {
         }
     }
 
-    /// What the local wall clock showed at that instant, if it was not set since. For display.
+    /// The local wall-clock time of that instant, if nobody has set the clock since. For display.
     #[must_use]
     pub fn wall_at(&self, at: Instant) -> WallTime {
         let nanos = |at: Instant| Duration::from_nanos(at.as_nanos());

@@ -8,7 +8,7 @@ use pleg_core::{CallError, EventProfile, Id, PodUid, Report, RuntimeEvent};
 
 use crate::row::Row;
 
-/// Which rows a list returns.
+/// The rows that a list returns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All rows of the node.
@@ -95,8 +95,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// subscribe: the generator polls, which is no degraded reason, and tries again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
-    /// Why a subscription may do harm, if it may: to the runtime, or to another subscriber. In
-    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator then polls. It asks before each subscribe, and every
+    /// The reason why a subscription may harm the runtime or another subscriber, if any. In
+    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator then polls. It calls this before each subscribe, and every
     /// minute while a stream is open. By default `None`.
     ///
     /// # Errors
@@ -105,14 +105,14 @@ pub trait Runtime: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// The name and version of the runtime. It is also the cheapest check that the runtime answers.
+    /// The name and version of the runtime. The call is also the cheapest check that the runtime answers.
     ///
     /// # Errors
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// What this runtime's event stream can be expected to report. Requested after each subscribe.
-    /// By default [`EventProfile::UNKNOWN`].
+    /// The behavior of this runtime's event stream. The generator calls this after each subscribe. By default
+    /// [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this makes.

@@ -1,10 +1,10 @@
-//! The lifecycle events of a node, and the state of a pod when one arrives.
+//! Prints the lifecycle events of a node, each with the number of containers of its pod.
 //!
 //! ```console
 //! $ cargo run -p pleg --example events -- unix:///run/containerd/containerd.sock
 //! ```
 //!
-//! A second argument ends it after that many events.
+//! An optional second argument is the number of events after which it exits.
 
 #![allow(clippy::print_stdout, reason = "an example")]
 

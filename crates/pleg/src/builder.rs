@@ -29,7 +29,7 @@ use crate::requests::{Command, Requests};
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
-/// How many commands may wait for the writer before callers wait.
+/// The capacity of the writer's command queue; when it is full, callers wait.
 const COMMAND_QUEUE: usize = 256;
 
 /// A generator that has not been started.
@@ -74,9 +74,9 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// Which sources it uses, whatever the [`settings`](Self::settings) say. By default `Auto`: it polls while
-    /// [`Runtime::stream_hazard`] gives a reason. [`StreamState::declined`](pleg_core::StreamState::declined) of its
-    /// health is that reason.
+    /// The sources that it uses; overrides the mode in [`settings`](Self::settings). By default `Auto`: it polls while
+    /// [`Runtime::stream_hazard`] gives a reason, which [`StreamState::declined`](pleg_core::StreamState::declined) of
+    /// its health repeats.
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = Some(mode);
         self
@@ -88,7 +88,7 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// How soon and how often a lost stream is subscribed again.
+    /// The delays and the limits with which the reader subscribes again after it lost the stream.
     pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
         self.reconnect = reconnect;
         self
@@ -101,43 +101,43 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// Its name: the label `name` of all of its metrics, including those of the calls that it makes. Generators in one
-    /// process need one each, because their metrics have the same names. By default none.
+    /// The name of the generator: the label `name` of all its metrics, including the metrics of its calls. Several
+    /// generators in one process need different names, because their metrics share names. By default none.
     pub fn name(mut self, name: &str) -> Self {
         self.metrics.name = Some(name.into());
         self
     }
 
     /// Runs all work that records metrics within `scope`, which must call its argument once: to set a local recorder,
-    /// as in `|work| metrics::with_local_recorder(&recorder, work)`. By default they go to the global one.
+    /// as in `|work| metrics::with_local_recorder(&recorder, work)`. By default the metrics go to the global recorder.
     pub fn metrics(mut self, scope: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.metrics.scope = Some(Arc::new(scope));
         self
     }
 
-    /// A subscription from the start. What exists then is announced first, marked as
+    /// A subscription from the start. Containers and sandboxes that already exist are announced first, marked as
     /// [`initial`](pleg_core::PodLifecycleEvent::initial).
     pub fn subscribe(&mut self) -> Subscription {
         self.subscribers.subscribe()
     }
 
-    /// Registers a consumer that acknowledges exit records, from the start. Health and logs call it by that name
+    /// Registers a consumer that acknowledges exit records, from the start. Health and logs report it under that name
     /// if it does not acknowledge an end within ten minutes.
     pub fn register_consumer(&mut self, name: &str) -> Consumer {
         let registered = self.requests.consumers.add(name.into());
         Consumer::new(registered, self.commands.0.clone())
     }
 
-    /// A queue of announcements with upstream's semantics, from the start. There is one such queue;
-    /// a second call replaces it.
+    /// A queue of announcements with upstream's semantics, from the start. There is only one queue; a second call
+    /// replaces it.
     pub fn upstream_fifo(&mut self) -> Fifo {
         let (sender, queue) = fifo();
         self.fifo = Some(sender);
         queue
     }
 
-    /// Starts the generator on the current tokio runtime. The container runtime need not be
-    /// running: the generator waits for it for ever.
+    /// Starts the generator on the current tokio runtime. The container runtime need not be running: the generator
+    /// waits for it indefinitely.
     ///
     /// # Errors
     /// If a setting is invalid, or outside of a tokio runtime.

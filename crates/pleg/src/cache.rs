@@ -1,5 +1,5 @@
-//! The published cache. The driver is its only writer. Readers never block the writer: statuses are
-//! reference-counted, and a guard of the map is held only while one is cloned.
+//! The published cache. The driver is its only writer. Readers never block the writer: statuses are reference-counted,
+//! and a reader locks the map only while it clones one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,14 @@ use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView};
 use crate::exit_records::Exit;
 use crate::sync::{AtomicU64, DashMap};
 
-/// What the writer has published.
+/// The data that the writer has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pods: DashMap<PodUid, ReportedState>,
     ends: DashMap<PodUid, Arc<[Exit]>>,
-    /// The begin of the last complete list in nanoseconds; zero if there was none.
+    /// The start of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
-    /// The begin of the last list that confirmed every pod, in nanoseconds.
+    /// The start of the last list that confirmed every pod, in nanoseconds.
     confirmed: AtomicU64,
 }
 
@@ -24,8 +24,7 @@ pub(crate) struct Published {
 #[derive(Clone, Debug)]
 struct ReportedState {
     view: PodView,
-    /// `confirmed` when this entry was written: that list does not confirm the entry, a later one
-    /// does.
+    /// The value of `confirmed` when this entry was written: only later lists confirm the entry.
     written_after: u64,
 }
 
@@ -58,7 +57,7 @@ impl Published {
 
     /// A complete list began at `as_of`: pods that are not in the map did not exist then.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
-        // Before the removals: a reader that no longer finds a pod must see that there was a list.
+        // Stored before the removals: a reader that no longer finds a pod must see the list that removed it.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
             let is_gone = |_: &PodUid, shown: &ReportedState| !shown.view.status.exists();
@@ -68,8 +67,8 @@ impl Published {
 
     /// A list showed these pods unchanged.
     ///
-    /// If these are all pods, only one number is stored, and readers compare it. So confirming a
-    /// quiet node does not write every entry.
+    /// For all pods, the writer stores one number, which readers compare. So confirming a quiet node does not write
+    /// every entry.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
             Confirmed::All => {
@@ -99,14 +98,13 @@ impl Published {
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
         loop {
             let swept = self.swept();
-            // Before the pod: an entry written later is not confirmed by it.
+            // Loaded before the pod: it must not confirm an entry written later.
             let confirmed = self.confirmed.load(Ordering::Acquire);
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // If it was read before the map, it may be older than a removal from the map; if after,
-            // newer than a pod that appeared. Both reads must agree. Lists are a second apart, so
-            // this loop ends.
+            // `swept` loaded before the map may be older than a removal from the map; loaded after it, newer than a pod
+            // that appeared. So both values must agree. Lists are a second apart, so this loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
             }
@@ -145,7 +143,7 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// One number confirms all entries, except those written after it and those of pods that are gone.
+    /// One number confirms all entries, except entries written after it and entries of pods that are gone.
     #[test]
     fn confirming_all_pods_does_not_confirm_later_entries() {
         let (cache, p) = (Published::default(), PodUid::from("p"));

@@ -9,16 +9,16 @@ use crate::exit_records::{ConsumerId, Exit, ExitRecords};
 use crate::requests::Command;
 use crate::sync::{mpsc, oneshot};
 
-/// A consumer for which exit records are kept until it has acknowledged them. Made by
+/// A consumer that acknowledges exit records; the generator stores them until then. Made by
 /// [`Builder::register_consumer`](crate::Builder::register_consumer) or
 /// [`Pleg::register_consumer`](crate::Pleg::register_consumer).
 ///
-/// The exit record of each end that is announced while it is registered is kept until it, and
-/// every other consumer that was registered then, has acknowledged the record. Consumers do not
-/// extend the bounds: the records of ids that exist, and the last three others per (pod, container
-/// name), at most 1,000 of a pod and until the pod has been gone for ten minutes.
+/// The generator stores the exit record of each end until every consumer that was registered at the
+/// announcement has acknowledged it. Consumers do not extend the bounds: the records of existing
+/// ids, and of the last three removed ids per (pod, container name), at most 1,000 per pod and
+/// until the pod has been gone for ten minutes.
 ///
-/// Dropping it unregisters the consumer. Records that it did not acknowledge stay within the bounds.
+/// Dropping it unregisters the consumer. Records that it did not acknowledge stay, within the bounds.
 #[derive(Debug)]
 #[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
@@ -41,10 +41,10 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges that record.
+    /// Acknowledges an exit record.
     ///
-    /// It has no effect if the id has ended once more since: acknowledge the record of that end when
-    /// you have seen it.
+    /// It has no effect if the id has since ended again: acknowledge the record of the new end
+    /// instead.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the record in place.
@@ -54,7 +54,7 @@ impl Consumer {
             id: record.id.clone(),
             detected: record.detected,
         };
-        // A generator that has shut down keeps no records.
+        // A generator that has shut down has no records.
         let _ = self.commands.send(acknowledge).await;
     }
 }

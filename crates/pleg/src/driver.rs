@@ -1,5 +1,5 @@
-//! The one writer: a task that owns the reconciler, feeds it with the observations of
-//! the sources and performs its outputs. It makes no call itself and waits for no consumer.
+//! The only writer: a task that owns the reconciler, passes it the observations of the sources and
+//! performs its outputs. It makes no call itself and waits for no consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::log::ListLog;
 use crate::metrics;
 use crate::outputs::Outputs;
 use crate::problems::{PodProblem, PodProblems};
-use crate::reads::{Asked, Read, Reads};
+use crate::reads::{Read, Reads, Request};
 use crate::requests::Command;
 use crate::sync::{mpsc, watch};
 
@@ -29,8 +29,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 /// The deadline of the call that determines the runtime's event profile.
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many hints are handled before other tasks run. The reader of the stream may share the thread
-/// and must not be blocked.
+/// The number of hints handled before the writer yields. The stream reader may share the thread and
+/// must not be blocked.
 const HINTS_AT_ONCE: usize = 1000;
 
 /// The writer.
@@ -40,11 +40,11 @@ pub(crate) struct Driver<R> {
     clock: Clock,
     to: Outputs,
     gauges: Arc<ReaderGauges>,
-    /// Ends the present stream, so that it is subscribed again.
+    /// Makes the reader end the present stream and subscribe again.
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    /// When the pod reads in flight began that list their pod.
+    /// The start of each pod read in flight that lists its pod.
     pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,
@@ -82,8 +82,8 @@ impl<R: Runtime> Driver<R> {
         self.problems.subscribe()
     }
 
-    /// Runs until it is stopped. Then waiters get an error, subscriptions end, and all reads are
-    /// dropped.
+    /// Runs until it is stopped. Then waiters get an error, subscriptions end, and the driver drops
+    /// all reads.
     pub(crate) async fn run(
         mut self,
         hints: Hints,
@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // An exit code that has arrived is announced with the end that the read shows.
+                    // Events first: an exit code that has arrived is announced with the read's end.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }
@@ -122,7 +122,7 @@ impl<R: Runtime> Driver<R> {
             self.perform_all();
             self.show();
         }
-        // Waiters first: dropping a call may take a while.
+        // Ends the waits first, because dropping a call may take a while.
         self.to.close(&mut commands);
         self.reads.shutdown().await;
     }
@@ -201,12 +201,12 @@ impl<R: Runtime> Driver<R> {
         if self.profile == Profile::Unknown
             && self.machine.health(self.clock.now()).stream != StreamState::Off
         {
-            self.profile = Profile::Asked;
+            self.profile = Profile::Requested;
             let reader = self.reader.clone();
             let ask = async move { Read::Profile(reader.event_profile(PROFILE_DEADLINE).await) };
             let span = debug_span!("version");
             self.reads
-                .start(Asked::Profile, self.clock.now(), span, ask);
+                .start(Request::Profile, self.clock.now(), span, ask);
         }
     }
 
@@ -225,7 +225,7 @@ impl<R: Runtime> Driver<R> {
         let mut health = self.machine.health(now);
         health.unacknowledged = self.to.records.unacknowledged();
         let mut counters = self.machine.counters();
-        // The reconciler does not see events that were joined.
+        // The reader joins events, so the reconciler does not see all of them.
         counters.events = self.gauges.events();
         let published = &self.to.published;
         self.metrics
@@ -248,7 +248,7 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
                 let span = debug_span!("list", ticket = ticket.get());
-                self.reads.start(Asked::List(ticket), now, span, list);
+                self.reads.start(Request::List(ticket), now, span, list);
             }
             Output::ListPod {
                 ticket,
@@ -258,13 +258,13 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let span = debug_span!("list_pod", ticket = ticket.get(), pod = %uid);
                 let progress = Progress::default();
-                let asked = Asked::PodList(ticket, progress.clone());
+                let request = Request::PodList(ticket, progress.clone());
                 let list = async move {
                     let list = reader.list_pod(ticket, &uid, deadline, &progress);
                     Read::PodList(Box::new(list.await))
                 };
                 self.pod_reads.insert(ticket, now);
-                self.reads.start(asked, now, span, list);
+                self.reads.start(request, now, span, list);
             }
             Output::ReadStatuses {
                 ticket,
@@ -274,18 +274,18 @@ impl<R: Runtime> Driver<R> {
                 let reader = self.reader.clone();
                 let span = debug_span!("statuses", ticket = ticket.get());
                 let progress = Progress::default();
-                let asked = Asked::Statuses(ticket, ids.clone(), progress.clone());
+                let request = Request::Statuses(ticket, ids.clone(), progress.clone());
                 let read = async move {
                     let statuses = reader.statuses(ticket, ids, deadline, &progress);
                     Read::Statuses(Box::new(statuses.await))
                 };
-                self.reads.start(asked, now, span, read);
+                self.reads.start(request, now, span, read);
             }
             Output::Version { ticket, deadline } => {
                 let reader = self.reader.clone();
                 let call = async move { Read::Version(reader.version(ticket, deadline).await) };
                 let span = debug_span!("version", ticket = ticket.get());
-                self.reads.start(Asked::Version(ticket), now, span, call);
+                self.reads.start(Request::Version(ticket), now, span, call);
             }
             Output::Resubscribe => self.renew.notify_one(),
             other => tracing::error!(
@@ -296,10 +296,10 @@ impl<R: Runtime> Driver<R> {
     }
 }
 
-/// The request of the runtime's event profile.
+/// The state of the request for the runtime's event profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
     Unknown,
-    Asked,
+    Requested,
     Known,
 }

@@ -15,22 +15,22 @@ pub enum StartError {
     /// A setting of the reconnect policy is invalid.
     #[error(transparent)]
     Reconnect(#[from] InvalidPolicy),
-    /// The generator runs as tokio tasks.
+    /// There is no current tokio runtime.
     #[error("there is no tokio runtime: call `spawn` inside of one")]
     NoRuntime,
 }
 
-/// Why there is no answer.
+/// The reason why a wait got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The generator has shut down.
     #[error("the generator has shut down")]
     Closed,
-    /// No read newer than the instant ended in time.
+    /// No read begun after the instant ended in time.
     #[error("no newer evidence within {within:?}")]
     DeadlineExceeded {
-        /// The time that was given.
+        /// The time limit of the wait.
         within: Duration,
     },
     /// The read for this waiter failed.
@@ -43,7 +43,7 @@ pub enum WaitError {
     },
 }
 
-/// Why a requested full list did not succeed.
+/// The reason why a requested full list did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelistError {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::metrics;
 
-/// How many events upstream's channel holds.
+/// The capacity of upstream's channel.
 const CAPACITY: usize = 1000;
 
 /// A pod lifecycle event as upstream's kubelet sends it.
@@ -16,16 +16,16 @@ const CAPACITY: usize = 1000;
 pub struct FifoEvent {
     /// The pod.
     pub uid: PodUid,
-    /// What happened. Upstream never sends ContainerChanged.
+    /// The type of change. Upstream never sends ContainerChanged.
     pub event: LifecycleType,
     /// The id of the container or sandbox; none for PodSync.
     pub data: Option<Id>,
 }
 
-/// Announcements with upstream's semantics: one queue of 1000 in order; an event that does not
-/// fit is dropped and counted in `kubelet_pleg_discard_events` (upstream k#136408: it is never
-/// generated again). Prefer [`Subscription`](crate::Subscription), which loses nothing that
-/// matters.
+/// Announcements with upstream's semantics: one queue of 1000 in order; an event that does not fit
+/// is dropped and counted in `kubelet_pleg_discard_events` (upstream k#136408: it is never
+/// generated again). Prefer [`Subscription`](crate::Subscription), which never loses an end without
+/// saying so.
 #[derive(Debug)]
 #[must_use]
 pub struct Fifo {

@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// Has the timers of waits. `None` in the interleavings, which have no tokio runtime.
+    /// The tokio runtime with the timers of waits. `None` in the interleavings, which have none.
     pub(crate) tokio: Option<Handle>,
 }
 
@@ -57,13 +57,13 @@ impl Pleg {
     /// error: its status does not [`exist`](pleg_core::PodStatus::exists), as of the last complete
     /// list.
     ///
-    /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, the status is
-    /// the last one, and its [`error`](pleg_core::PodStatus::error) says so.
+    /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, this returns
+    /// the last status, with [`error`](pleg_core::PodStatus::error) set.
     pub fn get(&self, uid: &PodUid) -> PodView {
         self.present(self.shared.published.get(uid))
     }
 
-    /// The view, which has an error if the generator has ended: nothing will change it any more.
+    /// Adds an error to the view if the generator has ended, because nothing updates the view any more.
     fn present(&self, mut view: PodView) -> PodView {
         if self.shared.commands.is_closed() {
             let kind = CallErrorKind::Unavailable;
@@ -73,22 +73,21 @@ impl Pleg {
         view
     }
 
-    /// A view that shows all that a read begun after `after` shows: for a caller that has changed
-    /// something in the runtime and must not act on a status from before that change.
+    /// A view at least as new as a read begun after `after`: for a caller that has changed something in the runtime and
+    /// must not act on a status from before that change.
     ///
-    /// Answered at once if such a read was made already. Otherwise one read of this pod is made and
-    /// shared by all waiters that asked before it began. It makes two calls if nothing changed in
-    /// the pod. No event and no timer answers a waiter. If `after` is in the future, the pod is
-    /// read when that instant comes. For an unknown uid the answer is that the pod does not exist.
+    /// Returns at once if the cache has such a view. Otherwise the generator reads this pod once for all waiters that
+    /// registered before the read began. The read makes two calls if the pod has not changed. No event and no timer
+    /// answers a waiter. If `after` is in the future, the generator reads the pod at that instant. For an unknown uid
+    /// the answer is that the pod does not exist.
     ///
     /// The states are newer than `after`. The details of an id that did not change may be older:
-    /// [`details_as_of`](PodView::details_as_of) is their instant, and
-    /// [`details_newer_than`](Self::details_newer_than) requests newer ones. If the status call of
-    /// an id failed, the error is beside that id; its state is the listed one.
+    /// [`details_as_of`](PodView::details_as_of) is their instant, and [`details_newer_than`](Self::details_newer_than)
+    /// requests newer ones. If the status call of an id failed, that id has the error; its state is the listed one.
     ///
     /// # Errors
-    /// If the pod cannot be listed (with the last good view beside the error), if there is no
-    /// answer within `within`, or, at once, if the generator shuts down.
+    /// If the pod cannot be listed (the error contains the last good view), if there is no answer within `within`, or,
+    /// at once, if the generator shuts down.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -110,7 +109,7 @@ impl Pleg {
     /// that change without a change of state, such as resources and addresses.
     ///
     /// # Errors
-    /// Those of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
+    /// The errors of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -145,7 +144,7 @@ impl Pleg {
             Err(_) => return Err(WaitError::DeadlineExceeded { within }),
             Ok(answer) => self.answer(uid, answer)?,
         };
-        // A status that failed withholds only its details, but these were asked for.
+        // A failed status call is an error for this caller, because it requested details.
         match &answer.status.error {
             Some(error) if details && answer.details_as_of <= Some(after) => Err(WaitError::Read {
                 error: CallError::clone(error),
@@ -161,7 +160,7 @@ impl Pleg {
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the read is made, whether its answer is awaited or not.
+    /// Once the future was polled, the read is made, even if the future is then dropped.
     pub async fn request_relist(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let answer = self
             .ask(|reply| Command::Relist {
@@ -172,14 +171,14 @@ impl Pleg {
         self.answer(uid, answer)
     }
 
-    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details,
-    /// such as resources. If the read finds a change of state, that is announced instead.
+    /// Reads the pod now and announces PodSync even if nothing changed: for changes of details, such as resources. If
+    /// the read finds a change of state, it announces that change instead.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the read is made, whether its answer is awaited or not.
+    /// Once the future was polled, the read is made, even if the future is then dropped.
     pub async fn request_reinspect(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let answer = self
             .ask(|reply| Command::Reinspect {
@@ -196,7 +195,7 @@ impl Pleg {
     /// If the list fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the list is made, whether its end is awaited or not.
+    /// Once the future was polled, the list is made, even if the future is then dropped.
     pub async fn relist_now(&self) -> Result<(), RelistError> {
         match self.ask(|reply| Command::RelistNow { reply }).await {
             None => Err(RelistError::Closed),
@@ -204,27 +203,25 @@ impl Pleg {
         }
     }
 
-    /// All pods that exist, in no particular order. Each is what [`get`](Self::get) returns.
+    /// All pods that exist, in no particular order, as [`get`](Self::get) returns them.
     pub fn snapshot(&self) -> Vec<PodView> {
         let pods = self.shared.published.snapshot().into_iter();
         pods.map(|view| self.present(view)).collect()
     }
 
-    /// How the pod's containers and sandboxes ended, oldest first, including removed ones.
+    /// The exit records of the pod's containers and sandboxes, oldest first, including removed ones.
     ///
-    /// Each is kept while its id exists, and then the last three of each name, at most 1,000 of a pod,
-    /// until the pod has been gone for ten minutes. If consumers are [registered](Self::register_consumer), a record is
-    /// removed earlier: when each of those that were registered when the end was announced has
-    /// acknowledged it.
+    /// The generator stores the records of existing ids and of the last three removed ids of each name, at most 1,000
+    /// per pod, until the pod has been gone for ten minutes. If consumers are [registered](Self::register_consumer), it
+    /// removes a record once each consumer that was registered at the announcement has acknowledged it.
     pub fn exits(&self, uid: &PodUid) -> Arc<[Exit]> {
         self.shared.published.ends(uid)
     }
 
-    /// Registers a consumer that acknowledges exit records. The records of all ends that are
-    /// announced after this has returned are kept for it.
-    /// [`Builder::register_consumer`](crate::Builder::register_consumer) registers one for the ends
-    /// that existed at the start, too. Health and logs call it by that name if it does not acknowledge an end within ten
-    /// minutes.
+    /// Registers a consumer that acknowledges exit records. The generator stores the records of all ends announced
+    /// after this has returned for it. [`Builder::register_consumer`](crate::Builder::register_consumer) also covers
+    /// ends from before the start. Health and logs report it under that name if it does not acknowledge an end within
+    /// ten minutes.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has shut down.
@@ -238,12 +235,12 @@ impl Pleg {
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }
 
-    /// Returns true if the end of this id was announced, and each consumer that was registered then and
-    /// still is has acknowledged it: garbage collection must not remove an ended container before.
-    /// Without consumers it suffices that the end was announced.
+    /// Returns true if the end of this id was announced and acknowledged by each consumer that was registered then and
+    /// still is: garbage collection must not remove an ended container before. Without consumers the announcement
+    /// suffices.
     ///
-    /// False if the id has not ended or is not known, and if the generator has shut down. True if the
-    /// record was dropped because of the bounds on [exit records](Self::exits).
+    /// Returns false if the id has not ended or is not known, or if the generator has shut down; true if the record was
+    /// dropped at the bounds of [exit records](Self::exits).
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -255,9 +252,8 @@ impl Pleg {
         self.ask(ask).await.unwrap_or(false)
     }
 
-    /// Subscribes to all announcements from now on. A [`snapshot`](Self::snapshot) that is taken
-    /// afterwards shows what exists already. If the generator is synced, the first delivery is
-    /// [`Delivery::Synced`](crate::Delivery::Synced).
+    /// Subscribes to all announcements from now on. A [`snapshot`](Self::snapshot) taken afterwards shows the pods that
+    /// exist already. If the generator is synced, the first delivery is [`Delivery::Synced`](crate::Delivery::Synced).
     pub fn subscribe(&self) -> Subscription {
         self.shared.subscribers.subscribe()
     }
@@ -288,14 +284,14 @@ impl Pleg {
         self.shared.counters.borrow().clone()
     }
 
-    /// Records the metrics of `work` where those of this generator go, with its name: for calls of a client. (A local
-    /// recorder that the caller sets does not see a call that waits.)
+    /// Records the metrics of `work` with this generator's recorder and name: for calls of a client. (A local recorder
+    /// that the caller sets does not see a call that waits.)
     pub fn record<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.shared.metrics.of(work)
     }
 
-    /// Completes when the cache shows what exists: a complete list was read, and each pod in it was
-    /// inspected or failed once.
+    /// Completes when the cache shows the whole node: a complete list was read, and each pod in it was read or its read
+    /// failed once.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator shuts down first.
@@ -311,7 +307,7 @@ impl Pleg {
             .map_err(|_| WaitError::Closed)
     }
 
-    /// Now, on the generator's clock, which [`newer_than`](Self::newer_than) uses.
+    /// The present instant on the generator's clock, which [`newer_than`](Self::newer_than) uses.
     pub fn now(&self) -> Instant {
         self.shared.clock.now()
     }
@@ -366,8 +362,8 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// The health that the writer published last. An event that the writer has not taken makes its
-    /// work due since the arrival of that event.
+    /// The last published health. If an event waits for the writer, the writer's work counts as due since the event's
+    /// arrival.
     pub fn current(&self) -> Health {
         let mut health = self.health.borrow().clone();
         if let Some(since) = self.gauges.waiting_since() {
@@ -377,8 +373,7 @@ impl HealthWatch {
         health
     }
 
-    /// Checks that the generator is ready. Computed with the caller's present time, so a dead writer
-    /// does not look ready.
+    /// Checks that the generator is ready, at the caller's present time, so a dead writer does not look ready.
     ///
     /// # Errors
     /// The reason, if it is not ready.
@@ -402,7 +397,7 @@ impl HealthWatch {
         self.metrics.record(&mut show);
     }
 
-    /// Every pod whose calls hang or fail, the longest first. Health names only the first few.
+    /// Every pod whose calls hang or fail, the oldest problem first. Health names only the first few.
     pub fn pod_problems(&self) -> Arc<[PodProblem]> {
         self.problems.borrow().clone()
     }

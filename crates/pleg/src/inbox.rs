@@ -1,6 +1,5 @@
-//! The announcements that wait for one subscriber. A subscriber that keeps up gets
-//! every announcement. For one that lags, they are coalesced per id, and every lost Died or Removed
-//! is counted.
+//! The announcements that wait for one subscriber. A subscriber that keeps up gets every announcement. For a subscriber
+//! that lags, they are coalesced per id, and every lost Died or Removed is counted.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,10 +10,9 @@ const IDS: usize = 100_000;
 
 /// Announcements that one subscriber has not taken yet.
 ///
-/// Up to `plain` announcements are kept as they are. Beyond that, a Started or Changed that a later
-/// state of its id has overtaken is dropped, and so is every PodSync of a pod but the last. The last Died
-/// and the last Removed of an id stay. Beyond 100,000 ids all are dropped and counted as missed, and the subscriber
-/// must take a snapshot.
+/// Up to `plain` announcements stay unchanged. Beyond that, the inbox drops each Started or Changed that has a later
+/// announcement of its id, and every PodSync of a pod but the last. The last Died and the last Removed of an id stay.
+/// Beyond 100,000 ids it drops all and counts them as missed, and the subscriber must take a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     waiting: VecDeque<PodLifecycleEvent>,
@@ -53,8 +51,7 @@ impl Inbox {
         event
     }
 
-    /// How many announcements were lost since the last call, if any. To be delivered before the next
-    /// announcement.
+    /// Takes the number of lost announcements, if any. The caller must deliver it before the next announcement.
     pub(crate) fn take_missed(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
     }
@@ -64,8 +61,8 @@ impl Inbox {
         let mut seen: BTreeSet<Id> = BTreeSet::new();
         let mut ends: BTreeSet<(Id, LifecycleType)> = BTreeSet::new();
         let mut synced: BTreeSet<PodUid> = BTreeSet::new();
-        let mut kept = VecDeque::with_capacity(self.waiting.len());
-        // From the newest to the oldest: an announcement that a later one of its id overtakes is dropped.
+        let mut remaining = VecDeque::with_capacity(self.waiting.len());
+        // From the newest to the oldest: drops an announcement if its id has a later one.
         while let Some(event) = self.waiting.pop_back() {
             let is_end = matches!(
                 event.event,
@@ -73,7 +70,7 @@ impl Inbox {
             );
             let is_last = match &event.subject {
                 None => synced.insert(event.uid.clone()),
-                // If reads have undone an end, its id can have another one.
+                // If a read undid an end, the id can end again.
                 Some(subject) if is_end => {
                     seen.insert(subject.id.clone());
                     ends.insert((subject.id.clone(), event.event))
@@ -81,14 +78,14 @@ impl Inbox {
                 Some(subject) => seen.insert(subject.id.clone()),
             };
             if is_last {
-                kept.push_front(event);
+                remaining.push_front(event);
             }
         }
         if seen.len() > IDS {
-            kept.clear();
+            remaining.clear();
             self.missed += before;
         }
-        self.waiting = kept;
+        self.waiting = remaining;
     }
 }
 
@@ -132,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_subscriber_that_lags_loses_no_end() {
+    fn lagging_subscriber_loses_no_end() {
         let mut inbox = Inbox::new(2);
         for id in ["a", "b", "c"] {
             inbox.push(event(0, ContainerStarted, id, id));
@@ -164,7 +161,7 @@ mod tests {
         assert_eq!(drain(&mut inbox).len(), 20);
     }
 
-    /// Reads can undo an end again and again.
+    /// Reads can undo the end of an id repeatedly.
     #[test]
     fn ends_of_one_id_are_coalesced() {
         let mut inbox = Inbox::new(2);
@@ -187,7 +184,7 @@ mod tests {
         assert_eq!(inbox.take_missed(), Some((2 * IDS + 1 - left) as u64));
     }
 
-    /// After catching up, it keeps announcements as they are, as before.
+    /// After catching up, the inbox no longer drops announcements.
     #[test]
     fn subscriber_that_caught_up_gets_everything_again() {
         for lag in [3, 6] {

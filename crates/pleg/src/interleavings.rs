@@ -1,5 +1,5 @@
 //! Interleavings of the writer with its consumers, explored by shuttle. Cache, waiters,
-//! subscriptions and shutdown are the product's own code. A writer of the tests drives the
+//! subscriptions and shutdown are the real code. A writer written for these tests drives the
 //! reconciler, on a small node behind a mutex. `just shuttle` runs them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]

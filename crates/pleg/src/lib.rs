@@ -1,9 +1,9 @@
 //! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
 //! runtime does to its pods.
 //!
-//! The runtime's event stream tells it where to look, and reads of the pods show what is there;
-//! periodic lists check the stream. No change that either source shows is lost. One task owns the pod
-//! records. It publishes a cache, announces lifecycle events and keeps a health state.
+//! An event of the runtime causes a read of its pod, and periodic lists check the event stream. No change that either
+//! source shows is lost. One task owns the pod records. It publishes a cache and a health state, and announces
+//! lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,8 +45,8 @@
 //! # }
 //! ```
 //!
-//! The worker of a pod waits for changes of that pod and reads a status newer than its own last
-//! change. Terminal records are kept for it until it has acknowledged them:
+//! The worker of a pod waits for changes of that pod and reads a status newer than its own last change. The generator
+//! stores exit records until the worker has acknowledged them:
 //!
 //! ```
 //! use std::time::Duration;
@@ -121,26 +121,25 @@
 //!
 //! # What is guaranteed
 //!
-//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is
-//!   final. An end that an event has reported and that later reads contradict is undone.
+//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is final. If later
+//!   reads contradict an end that an event reported, the generator undoes it.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
 //! * Each transition of an id is announced at most once, unless its end is undone, and exactly once to a
-//!   [`Subscription`] that keeps up. One that lags never loses a Died or Removed without getting
+//!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting
 //!   [`Delivery::Lagged`].
-//! * Events of what existed at the start are marked
-//!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
+//! * Events about containers and sandboxes from before the start are marked [`initial`](PodLifecycleEvent::initial);
+//!   [`Delivery::Synced`] follows them.
 //! * A hung pod does not delay other pods, and the node stays ready.
-//! * Reconnecting never stops. When a lost stream returns, it is used again.
+//! * The generator never stops reconnecting, and uses the stream again after any loss.
 //!
 //! # Crates
 //!
-//! [`core`] decides what to read and what it means; it is a deterministic state machine without I/O. [`runtime`] has
-//! the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links
-//! tonic and prost.
+//! [`core`] decides what to read, and applies the reads; it is a deterministic state machine without I/O. [`runtime`]
+//! has the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links tonic and prost.
 //!
 //! # Features
 //!
-//! | feature | default | what it adds |
+//! | feature | default | adds |
 //! | --- | --- | --- |
 //! | `cri` | yes | `Pleg::connect` and the module `cri`: a client of CRI runtimes, for both sides |
 //! | `fake` | no | [`runtime::fake`](pleg_runtime): a runtime in memory, for tests |
@@ -151,31 +150,31 @@
 //! | what fails | what happens |
 //! | --- | --- |
 //! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
-//! | the runtime does not answer, or restarts | the generator goes on asking and reconnects, for ever. [`HealthWatch::degraded`] says so; [`HealthWatch::ready`] fails after 3 min |
-//! | a list fails or hangs | it has a deadline (10 s, growing to 2 min); the next one follows after 1 s |
-//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names it; other pods and readiness are not affected |
-//! | the stream loses events | lists find what it lost; the relist period becomes 1 s; [`Degraded`] gives the share lost |
-//! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache is as it was |
+//! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
+//! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
+//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share lost |
+//! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
-//! | a task of a source panics | it is started again like a lost stream, and counted |
+//! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
 //! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
 //!
-//! They go to the recorder of the crate `metrics`, the global one or that of [`Builder::metrics`], with the label `name`
-//! if there is a [`Builder::name`]. No label has the name or id of a pod or container. The most important ones:
+//! Metrics go to the global recorder of the crate `metrics`, or to the recorder of [`Builder::metrics`], with the label
+//! `name` if [`Builder::name`] is set. No label has the name or id of a pod or container. The most important ones:
 //!
 //! | metric | type | meaning |
 //! | --- | --- | --- |
 //! | `pleg_ready` | gauge | 1 while the node's pods are known |
 //! | `pleg_not_ready`, `pleg_degraded` | gauge | 1 for each `reason` that applies now |
 //! | `pleg_relist_period_seconds` | gauge | the present relist period: 1 s to 60 s |
-//! | `pleg_list_in_flight_seconds` | gauge | how long the present list has been running |
-//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, also of one that failed |
+//! | `pleg_list_in_flight_seconds` | gauge | time since the start of the list in flight |
+//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, even a failed one |
 //! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
-//! | `pleg_unacknowledged_timestamp_seconds` | gauge | when the earliest end was detected that a registered `consumer` has not acknowledged; 0 if there is none |
+//! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection of the earliest end that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
 //! [`describe_metrics`] registers all of them with their descriptions.
 
@@ -230,7 +229,7 @@ pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
 pub use subscription::{Delivery, Events, Subscription};
 
-/// The code of the pages about these crates.
+/// Compiles the code in the pages about these crates.
 #[cfg(all(doctest, feature = "cri"))]
 mod pages {
     #[doc = include_str!("../../../docs/first-steps.md")]

@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use pleg_core::{CallError, Degraded, GoDuration, Health, Instant, List, NotReady};
 
-/// A repeated failure is logged once in this time.
+/// A repeated failure is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The last logged failure of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListLog {
-    said: Option<(CallError, Instant)>,
+    last: Option<(CallError, Instant)>,
 }
 
 impl ListLog {
     pub(crate) fn listed(&mut self, list: &List) {
-        match (&list.rows, &self.said) {
+        match (&list.rows, &self.last) {
             (Ok(_), None) => {}
             (Ok(_), Some(_)) => {
-                self.said = None;
+                self.last = None;
                 tracing::info!("full lists succeed again");
             }
-            (Err(error), Some((said, at))) if said == error && list.ended.since(*at) < AGAIN => {}
+            (Err(error), Some((last, at))) if last == error && list.ended.since(*at) < AGAIN => {}
             (Err(error), _) => {
                 let took = GoDuration(list.ended.since(list.began));
                 tracing::warn!(%error, %took, "a full list failed; retrying");
-                self.said = Some((error.clone(), list.ended));
+                self.last = Some((error.clone(), list.ended));
             }
         }
     }
@@ -36,7 +36,7 @@ impl ListLog {
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     ready: bool,
-    /// The codes of the present degraded reasons, and since when.
+    /// The codes of the present degraded reasons, each with its start.
     degraded: Vec<(&'static str, Instant)>,
 }
 
@@ -61,7 +61,7 @@ impl HealthLog {
     fn log_degraded(&mut self, degraded: &[Degraded], now: Instant) {
         let present = |reason| degraded.iter().any(|d| d.as_str() == reason);
         self.degraded.retain(|(reason, since)| {
-            // Inspections of a pod that hangs are repeated with a backoff.
+            // Reads of a hung pod are retried with back-off.
             let repeated = *reason == "pods_hung" && present("pods_failing");
             let lasts = present(reason) || repeated;
             if !lasts {

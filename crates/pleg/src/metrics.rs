@@ -1,6 +1,6 @@
-//! Metrics, through the `metrics` facade. A metric has upstream's name if it also has upstream's meaning;
-//! all others begin with `pleg_`. Labels never contain a pod, container, endpoint or error text. A
-//! description names the labels.
+//! Metrics, through the `metrics` facade. A metric has upstream's name only if it also has upstream's meaning; all
+//! others begin with `pleg_`. Labels never contain a pod, container, endpoint or error text. Descriptions name the
+//! labels.
 
 use std::time::Duration;
 
@@ -46,10 +46,10 @@ metrics! {
 }
 
 // Upstream's kubelet_pleg_relist_interval_seconds, kubelet_pleg_last_seen_seconds and
-// kubelet_evented_pleg_connection_latency_seconds mean something else: upstream relists every second, sets
-// the second one whenever health is checked, and counts replayed events in the third.
+// kubelet_evented_pleg_connection_latency_seconds mean something else: upstream relists every second, sets last_seen
+// whenever health is checked, and counts replayed events in the latency.
 metrics! {
-    /// Registers the descriptions of a generator's metrics with the recorder. [`Builder::spawn`] also does it.
+    /// Registers the descriptions of a generator's metrics with the recorder, as [`Builder::spawn`] does.
     ///
     /// [`Builder::spawn`]: crate::Builder::spawn
     pub fn describe_metrics;
@@ -137,23 +137,23 @@ pub(crate) fn arrived(latencies: &[Duration]) {
     }
 }
 
-/// The values that were written last, so that only changes are written.
+/// Writes metrics that have changed. Stores the last written values for this.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
     health: Option<Health>,
     last_list: Option<Instant>,
     waiting: Option<usize>,
-    /// When anything was last written.
+    /// The instant of the last write.
     at: Option<Instant>,
-    /// When to write again even if nothing else happens.
+    /// The instant of the next write even if nothing else happens.
     due: Option<Instant>,
 }
 
 /// The minimum time between two writes. Metrics are scraped every few seconds, while thousands of
 /// events may arrive per second.
 const APART: Duration = Duration::from_millis(100);
-/// How often the gauge of a list in flight is written.
+/// The period in which the gauge of a list in flight is written.
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
@@ -169,8 +169,8 @@ impl MetricsWriter {
         }
     }
 
-    /// When [`show`](Self::show) must be called even if nothing else happens: a write was
-    /// postponed, or a list is in flight, whose gauge grows.
+    /// The instant at which [`show`](Self::show) must be called even if nothing else happens: a write was postponed, or
+    /// the gauge of a list in flight grows.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -206,8 +206,7 @@ impl MetricsWriter {
             counter!(STREAM_PANICS).absolute(reader.panics());
             self.waiting = Some(waiting);
         }
-        // The gauge grows while a call hangs, so that an outage shows during the outage (upstream
-        // k#87108).
+        // The gauge grows while a call hangs, so that an outage is visible while it lasts (upstream k#87108).
         let in_flight = health
             .list_in_flight
             .map_or(0.0, |since| now.since(since).as_secs_f64());
@@ -231,15 +230,15 @@ impl MetricsWriter {
         }
     }
 
-    /// When the next write is allowed. The end of a list changes most values, so a write waits for
-    /// it: an idle node, which only lists, wakes up once. A long list is not waited for.
+    /// The earliest instant of the next write. The end of a list changes most values, so a write waits for it, but not
+    /// for a long list: the writer of an idle node, which only lists, wakes up once.
     fn earliest(&self, health: &Health) -> Option<Instant> {
         let apart = self.at?.after(APART);
         let listed = health.list_in_flight.map(|since| since.after(MOVES));
         Some(listed.map_or(apart, |listed| apart.max(listed)))
     }
 
-    /// Returns true if a write would change anything. What only grows with time is not compared.
+    /// Returns true if a write would change anything. Ignores values that only grow with time.
     fn is_outdated(&self, health: &Health, counters: &Counters, reader: &ReaderGauges) -> bool {
         self.counters.as_ref() != Some(counters)
             || self.waiting != Some(reader.waiting())
@@ -306,7 +305,7 @@ fn show_census(published: &Published) {
         ("exited", exited),
         ("unknown", unknown),
     ] {
-        // Also written when it is zero: upstream leaves the last count of a state.
+        // Also written when it is zero: upstream leaves the last count of a state in place.
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(number);
     }
 }

@@ -27,8 +27,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Performs an output that is for consumers. Returns any other output: a request to the read
-    /// side.
+    /// Performs an output for consumers. Returns any other output: a request to the read side.
     pub(crate) fn perform(&mut self, output: Output, now: Instant) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => {
@@ -64,13 +63,13 @@ impl Outputs {
             self.published.set_ends(uid, Arc::default());
         }
         if machine.poll_timeout().is_some_and(|due| due <= now) {
-            // Nothing is read for waiters that were dropped.
+            // Cancels dropped waiters before their read becomes due.
             self.requests.cancel_abandoned(machine, &mut self.records);
         }
     }
 
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
-        // Before the announcement, like the cache.
+        // Written before the announcement, like the cache.
         if self.records.announced(event) {
             if !self.published.get(&event.uid).status.exists() {
                 self.records.pod_is_gone(&event.uid, now);
@@ -89,7 +88,7 @@ impl Outputs {
         }
     }
 
-    /// Publishes health and counters. Watchers of the health are notified only of a change.
+    /// Publishes health and counters. Notifies watchers of the health only of a change.
     pub(crate) fn show(&mut self, health: Health, counters: Counters, now: Instant) {
         self.counters.send_if_modified(|shown| {
             let changed = *shown != counters;

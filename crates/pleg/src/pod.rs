@@ -13,7 +13,7 @@ use crate::subscription::{Delivery, Subscription};
 /// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
 ///
 /// The pod need not exist. The handle stays valid if the pod is removed and created again with the
-/// same uid. It does not keep the generator running: that needs a [`Pleg`].
+/// same uid. The generator does not run for it: that needs a [`Pleg`].
 #[derive(Debug)]
 #[must_use]
 pub struct PodHandle {
@@ -47,10 +47,10 @@ impl PodHandle {
         self.pleg.get(&self.uid)
     }
 
-    /// Completes when the pod was announced to have changed since the handle was made or since this
-    /// last completed: at once, if it was already. One completion may stand for several
-    /// announcements; [`view`](Self::view) shows all of them. Returns false once the generator is
-    /// gone and every change was reported.
+    /// Completes when a change of the pod has been announced since the handle was made or since
+    /// this last completed. One completion may stand for several announcements;
+    /// [`view`](Self::view) shows all of them. Returns false once the generator is gone and every
+    /// change was reported.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.
@@ -58,7 +58,7 @@ impl PodHandle {
         loop {
             match self.changes.next().await {
                 None => return false,
-                // What existed at the start was announced; that is no change.
+                // `Synced` is not a change of the pod.
                 Some(Delivery::Synced) => {}
                 Some(_) => break,
             }
@@ -67,7 +67,7 @@ impl PodHandle {
         true
     }
 
-    /// How its containers and sandboxes ended: [`Pleg::exits`].
+    /// The exit records of its containers and sandboxes: [`Pleg::exits`].
     pub fn exits(&self) -> Arc<[Exit]> {
         self.pleg.exits(&self.uid)
     }
@@ -75,7 +75,7 @@ impl PodHandle {
     /// A view that is newer than `after`: [`Pleg::newer_than`].
     ///
     /// # Errors
-    /// Those of [`Pleg::newer_than`].
+    /// The errors of [`Pleg::newer_than`].
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -83,10 +83,10 @@ impl PodHandle {
         self.pleg.newer_than(&self.uid, after, within).await
     }
 
-    /// A view all of whose details are newer than `after`: [`Pleg::details_newer_than`].
+    /// A view with all details newer than `after`: [`Pleg::details_newer_than`].
     ///
     /// # Errors
-    /// Those of [`Pleg::details_newer_than`].
+    /// The errors of [`Pleg::details_newer_than`].
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -98,7 +98,7 @@ impl PodHandle {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// A subscription of its own to the announcements of the pod: [`Pleg::subscribe_pod`].
+    /// A separate subscription to the announcements of the pod: [`Pleg::subscribe_pod`].
     pub fn subscribe(&self) -> Subscription {
         self.pleg.subscribe_pod(&self.uid)
     }

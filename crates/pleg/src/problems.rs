@@ -1,5 +1,5 @@
-//! The pods whose calls hang or fail: which pod, which call, and since when. Each is logged once when
-//! that begins and once when it ends.
+//! The pods whose calls hang or fail, each with the call and the start of the problem. Each problem is logged when it
+//! begins and when it ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,9 +25,9 @@ const APART: Duration = Duration::from_millis(100);
 pub struct PodProblem {
     /// The pod.
     pub pod: PodName,
-    /// The first sign of it.
+    /// The start of the problem.
     pub since: Instant,
-    /// What is wrong now.
+    /// The present kind of problem.
     pub kind: PodProblemKind,
     /// The CRI operation, for example `ContainerStatus`.
     pub operation: &'static str,
@@ -39,13 +39,13 @@ pub struct PodProblem {
     pub error: Option<Arc<CallError>>,
 }
 
-/// What is wrong with the calls about a pod.
+/// The kind of problem with the calls about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PodProblemKind {
     /// A call does not answer.
     Hung,
-    /// The last call failed. It is repeated with a backoff.
+    /// The last call failed. It is retried with back-off.
     Failing,
     /// The runtime lists an id, and its status call returns NotFound.
     StatusMissing,
@@ -119,7 +119,7 @@ impl PodProblem {
     }
 }
 
-/// What is wrong, without the pod.
+/// Describes the problem, without the pod.
 impl fmt::Display for PodProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.error, self.kind) {
@@ -130,7 +130,7 @@ impl fmt::Display for PodProblem {
                 write!(f, "listed, but {} returns NotFound", self.operation)?;
             }
         }
-        // Short, as in crictl.
+        // A short id, as in crictl.
         let id = self.id.as_ref().map(Id::as_str);
         match id.map(|id| id.get(..12).unwrap_or(id)) {
             Some(id) if self.operation == Kind::Sandbox.status_operation() => {
@@ -167,12 +167,12 @@ impl PodProblems {
         self.shown.subscribe()
     }
 
-    /// When [`update`](Self::update) must be called even if nothing else happens.
+    /// The instant at which [`update`](Self::update) must be called even if nothing else happens.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Finds the present problems, publishes them and logs what began or ended.
+    /// Finds the present problems, publishes them, and logs the start and the end of each.
     pub(crate) fn update(&mut self, machine: &Reconciler, reads: &Reads, published: &Published) {
         let now = self.clock.now();
         let (slow, failing) = (machine.slow_reads(), machine.failing_pods());
@@ -212,8 +212,8 @@ impl PodProblems {
                 present.insert(uid.clone(), problem);
             }
         }
-        // A read that is wanted or in flight has not succeeded. While the runtime as a whole fails, failures
-        // do not count against a pod, and no pod has recovered.
+        // A problem lasts until the pod's read has succeeded. While the runtime as a whole fails, failures do not count
+        // against a pod, and no pod recovers.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
             if runtime_fails || machine.owes_read(&uid) {

@@ -27,11 +27,11 @@ pub(crate) enum Read {
 pub(crate) struct Reads {
     metrics: Metrics,
     tasks: JoinSet<Read>,
-    asked: HashMap<tokio::task::Id, (Asked, Instant, AbortHandle)>,
+    calls: HashMap<tokio::task::Id, (Request, Instant, AbortHandle)>,
 }
 
 /// The request of a read.
-pub(crate) enum Asked {
+pub(crate) enum Request {
     List(Ticket),
     PodList(Ticket, Progress),
     Statuses(Ticket, Vec<(Id, Kind)>, Progress),
@@ -47,22 +47,22 @@ impl Reads {
         }
     }
 
-    /// Starts a read in its own task, in that span.
+    /// Starts a read in its own task, in `span`.
     pub(crate) fn start(
         &mut self,
-        asked: Asked,
+        request: Request,
         now: Instant,
         span: Span,
         read: impl Future<Output = Read> + Send + 'static,
     ) {
         let handle = self.tasks.spawn(self.metrics.of(read.instrument(span)));
-        self.asked.insert(handle.id(), (asked, now, handle));
+        self.calls.insert(handle.id(), (request, now, handle));
     }
 
     /// The unanswered call of a pod read in flight.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
-        self.asked.values().find_map(|(asked, ..)| match asked {
-            Asked::PodList(t, progress) | Asked::Statuses(t, _, progress) if *t == ticket => {
+        self.calls.values().find_map(|(request, ..)| match request {
+            Request::PodList(t, progress) | Request::Statuses(t, _, progress) if *t == ticket => {
                 progress.waits_for()
             }
             _ => None,
@@ -71,16 +71,16 @@ impl Reads {
 
     /// Returns true if a step of the read of that ticket is in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
-        self.asked.values().any(|(asked, ..)| match asked {
-            Asked::PodList(t, _) | Asked::Statuses(t, ..) => *t == ticket,
+        self.calls.values().any(|(request, ..)| match request {
+            Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,
             _ => false,
         })
     }
 
-    /// Drops the list of the node that is in flight, if there is one. The reconciler has given it up.
+    /// Drops the list of the node in flight, if any: the reconciler has abandoned it.
     pub(crate) fn drop_list(&mut self) {
-        self.asked.retain(|_, (asked, _, handle)| {
-            let is_list = matches!(asked, Asked::List(_));
+        self.calls.retain(|_, (request, _, handle)| {
+            let is_list = matches!(request, Request::List(_));
             if is_list {
                 handle.abort();
             }
@@ -92,7 +92,7 @@ impl Reads {
     pub(crate) async fn next(&mut self) -> Option<Read> {
         loop {
             let read = match self.tasks.join_next_with_id().await? {
-                Ok((id, read)) => self.asked.remove(&id).map(|_| read),
+                Ok((id, read)) => self.calls.remove(&id).map(|_| read),
                 Err(error) => self.answer_for(&error),
             };
             // A list that was dropped has no result.
@@ -109,7 +109,7 @@ impl Reads {
 
     /// The failed result of a read that was cancelled or has panicked.
     fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
-        let (asked, began, _) = self.asked.remove(&error.id())?;
+        let (request, began, _) = self.calls.remove(&error.id())?;
         let kind = if error.is_cancelled() {
             CallErrorKind::Cancelled
         } else {
@@ -119,19 +119,19 @@ impl Reads {
         if error.is_panic() {
             tracing::error!(%error, "a read panicked; it counts as failed");
         }
-        Some(match asked {
-            Asked::List(ticket) => Read::List(List {
+        Some(match request {
+            Request::List(ticket) => Read::List(List {
                 ticket,
                 began,
                 ended: began,
                 rows: Err(failed("List")),
             }),
-            Asked::PodList(ticket, _) => Read::PodList(Box::new(PodList {
+            Request::PodList(ticket, _) => Read::PodList(Box::new(PodList {
                 ticket,
                 began,
                 rows: Err(failed("ListPodSandbox")),
             })),
-            Asked::Statuses(ticket, ids, _) => {
+            Request::Statuses(ticket, ids, _) => {
                 let failed = |(id, kind): (Id, Kind)| (id, Err(failed(kind.status_operation())));
                 Read::Statuses(Box::new(Statuses {
                     ticket,
@@ -139,11 +139,11 @@ impl Reads {
                     answers: ids.into_iter().map(failed).collect(),
                 }))
             }
-            Asked::Version(ticket) => Read::Version(Version {
+            Request::Version(ticket) => Read::Version(Version {
                 ticket,
                 outcome: Err(failed("Version")),
             }),
-            Asked::Profile => Read::Profile(Err(failed("Version"))),
+            Request::Profile => Read::Profile(Err(failed("Version"))),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Where the metrics of one generator go: several generators in one process can be told apart.
+//! The recorder of one generator's metrics, so that a process with several generators can distinguish them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,10 +16,10 @@ use futures::future::Either;
 /// Calls its argument, for example with a local recorder.
 type Scope = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
-/// Where the metrics of a generator go: to the recorder that its scope sets, or otherwise to the global one.
+/// Records the metrics of a generator with the recorder that its scope sets, or otherwise with the global one.
 ///
-/// Metrics are recorded where the work is done, also by `pleg-evented`, `pleg-generic` and `pleg-cri`, and a thread
-/// has one local recorder at a time. So each task of the generator sets it whenever it runs.
+/// `pleg-evented`, `pleg-generic` and `pleg-cri` also record metrics, and a thread has one local recorder at a time. So
+/// each task of the generator sets the recorder whenever it runs.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics {
     /// The label `name`.
@@ -48,7 +48,7 @@ impl Metrics {
         }
     }
 
-    /// The same future, whose metrics are recorded, also those of its drop.
+    /// Records the metrics of the future, including those of its drop.
     pub(crate) fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         if self.name.is_none() && self.scope.is_none() {
             return Either::Left(work);
@@ -97,7 +97,7 @@ impl<F> Drop for Recorded<F> {
     }
 }
 
-/// A recorder that adds the label `name` and passes on to another one.
+/// A recorder that adds the label `name` and forwards to another one.
 struct Named<'a> {
     name: &'a Arc<str>,
     to: &'a dyn Recorder,

@@ -1,4 +1,4 @@
-//! Requests of consumers to the writer, and the table through which they are answered.
+//! Requests of consumers to the writer, and the table of their reply channels.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
-        /// The details must be newer as well.
+        /// The details must also be newer.
         details: bool,
         reply: Reply,
     },
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Acknowledge {
         consumer: ConsumerId,
         id: Id,
-        /// When the end was detected.
+        /// The instant at which the end was detected.
         detected: Instant,
     },
     IsAcknowledged {
@@ -100,7 +100,7 @@ impl Requests {
                 machine.relist_now(now, waiter);
             }
             Command::Register { name, reply } => {
-                // If the caller is gone, this is dropped, and unregistered later.
+                // If the caller is gone, this drops the consumer, and a later `update` unregisters it.
                 let _ = reply.send(self.consumers.add(name));
                 self.consumers.update(records);
             }

@@ -1,5 +1,5 @@
-//! Subscriptions: any number of consumers. None of them can block the writer, or lose a Died or
-//! Removed without being told.
+//! Subscriptions: any number of consumers. None of them can block the writer, or lose a Died or Removed without getting
+//! `Lagged`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -12,25 +12,24 @@ use pleg_core::{PodLifecycleEvent, PodUid};
 use crate::inbox::Inbox;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many announcements wait for a subscriber before they are coalesced. Few under shuttle, so
-/// that its schedules reach the coalescing.
+/// The number of announcements that wait for a subscriber before they are coalesced. Few under shuttle, so that its
+/// schedules reach the coalescing.
 const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 
-/// What a subscription delivers.
+/// An item of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
     /// A lifecycle event. The cache shows it already.
     Event(PodLifecycleEvent),
-    /// All that existed at the start was announced, marked as
-    /// [`initial`](PodLifecycleEvent::initial). A pod whose first inspection failed is announced
-    /// later, also marked as initial. Delivered once; it is the first delivery to a subscriber that
-    /// comes later.
+    /// Everything that existed at the start was announced, marked as [`initial`](PodLifecycleEvent::initial). A pod
+    /// whose first read failed is announced later, also marked as initial. Delivered once; later subscribers get it as
+    /// their first delivery.
     Synced,
-    /// The subscriber lagged so far that announcements were dropped that nothing replaces. It must take a
+    /// The subscriber lagged so far that the generator dropped announcements without replacement. It must take a
     /// [`snapshot`](crate::Pleg::snapshot) and continue from there.
     Lagged {
-        /// How many were dropped.
+        /// The number of dropped announcements.
         missed: u64,
     },
 }
@@ -38,9 +37,9 @@ pub enum Delivery {
 /// One consumer's stream of announcements. It ends when the generator is gone, for any reason, and
 /// everything was delivered.
 ///
-/// A consumer that keeps up gets every announcement, in order. For one that lags, undelivered
-/// announcements are coalesced per id: it may miss a Started or Changed that a later state has
-/// overtaken, but never a Died or Removed without [`Delivery::Lagged`].
+/// A consumer that keeps up gets every announcement, in order. For a consumer that lags, undelivered announcements are
+/// coalesced per id: it may miss a Started or Changed that precedes a later state, but never a Died or Removed without
+/// [`Delivery::Lagged`].
 #[derive(Debug)]
 #[must_use = "a subscription that is dropped delivers nothing"]
 pub struct Subscription {
@@ -54,8 +53,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
-    /// Once the generator is synced: the announcements from before, not yet taken.
-    /// [`Delivery::Synced`] follows them.
+    /// Announcements from before the sync that the subscriber has not taken. [`Delivery::Synced`] follows them.
     before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
@@ -63,7 +61,7 @@ struct Slot {
 }
 
 impl Shared {
-    /// Held for one push or pop only, so neither side can block the other.
+    /// Locks the slot. Callers push or pop once per lock, so neither side can block the other.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,9 +110,8 @@ impl Stream for Subscription {
 /// The lifecycle events of a [`Subscription`], in a loop that ends when the generator is gone. Made by
 /// [`Subscription::events`].
 ///
-/// It hides [`Delivery::Synced`], so a caller recognises what existed at the start by
-/// [`initial`](PodLifecycleEvent::initial), and [`Delivery::Lagged`]: one that lags more than 100,000 ids behind does not
-/// learn that it must take a snapshot.
+/// It hides [`Delivery::Synced`] (the field [`initial`](PodLifecycleEvent::initial) still marks events from the start)
+/// and [`Delivery::Lagged`]: a caller that lags by more than 100,000 ids is not notified that it must take a snapshot.
 #[derive(Debug)]
 #[must_use = "a subscription that is dropped delivers nothing"]
 pub struct Events(Subscription);
@@ -178,8 +175,8 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// The writer's handle to all subscribers. When it is dropped, the subscriptions end: a builder
-/// that never spawned, a writer that panicked, a tokio runtime that was dropped.
+/// The writer's handle to all subscribers. Dropping it ends the subscriptions: if a builder never spawned, the writer
+/// panicked, or the tokio runtime was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
@@ -214,7 +211,7 @@ pub(crate) struct Subscribers {
 struct All {
     of_all_pods: Vec<Weak<Shared>>,
     of_one_pod: BTreeMap<PodUid, Vec<Weak<Shared>>>,
-    /// When `of_one_pod` has this many entries, those of ended subscriptions are removed.
+    /// The number of entries in `of_one_pod` at which entries of ended subscriptions are removed.
     prune_at: usize,
     synced: bool,
     closed: bool,
@@ -252,7 +249,7 @@ impl Subscribers {
         each(subscribers, |slot| slot.inbox.push(event.clone()));
     }
 
-    /// All that existed at the start was announced.
+    /// Everything that existed at the start was announced.
     pub(crate) fn synced(&self) {
         let mut all = self.lock();
         all.synced = true;
@@ -320,7 +317,7 @@ mod tests {
             subscribers.announce(&PodLifecycleEvent::new(died, "p", Some(subject), at));
         }
         let Some(Delivery::Lagged { missed }) = subscription.try_next() else {
-            panic!("it is not told");
+            panic!("there is no `Lagged`");
         };
         let left = std::iter::from_fn(|| subscription.try_next()).count() as u64;
         assert_eq!(missed + left, 250_000);

@@ -1,6 +1,5 @@
-//! The synchronisation primitives between the writer and its consumers: those of std, tokio and
-//! dashmap, or, under `--cfg shuttle`, shuttle's, whose interleavings the tests of `interleavings`
-//! explore.
+//! The synchronisation primitives between the writer and its consumers: from std, tokio and
+//! dashmap, or, under `--cfg shuttle`, from shuttle, for the tests in `interleavings`.
 
 #[cfg(not(shuttle))]
 pub(crate) use {

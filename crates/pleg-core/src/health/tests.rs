@@ -66,7 +66,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
     assert_eq!(health.degraded(BEGIN.after(SECOND)), []);
 }
 
-/// Each reason alone, at the first instant at which it is reported, and just before.
+/// Tests each reason alone, at the first instant at which it is reported, and just before.
 #[test]
 fn each_cause_is_named_when_it_has_lasted() {
     let why = StreamEnd::NeverOffered;

@@ -1,11 +1,11 @@
-//! The pods that cannot be read: when they are tried again, and which of them health names.
+//! The pods whose calls fail: their retries, and the pods that health reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backoff::Backoff;
 use crate::types::{Instant, PodUid};
 
-/// The pods that cannot be read, published or not.
+/// The pods whose calls fail, published or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Failures {
     /// Pods whose last list failed.
@@ -17,7 +17,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// A list of the pod has failed. `outage`: the runtime as a whole fails, so that does not count.
+    /// A list of the pod has failed. `outage`: the runtime as a whole fails, so the failure does not count.
     pub(crate) fn list_failed(&mut self, uid: &PodUid, outage: bool, now: Instant) {
         let backoff = Backoff::after(self.lists.get(uid).copied(), !outage, now);
         self.lists.insert(uid.clone(), backoff);
@@ -31,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// The status of some id of the pod can, or cannot, be read.
+    /// Sets whether the status call of an id of the pod fails.
     pub(crate) fn set_status_failing(&mut self, uid: &PodUid, fails: bool) {
         let changes = match fails {
             true => self.statuses.insert(uid.clone()),
@@ -51,7 +51,7 @@ impl Failures {
         }
     }
 
-    /// When the pod must be listed again because its last list failed. Nobody but a caller reads it before.
+    /// The instant at which a pod whose last list failed is listed again. Only a waiting caller causes an earlier list.
     pub(crate) fn retry_at(&self, uid: &PodUid) -> Option<Instant> {
         self.lists.get(uid).map(|list| list.retry_at)
     }
@@ -61,7 +61,7 @@ impl Failures {
         &self.named
     }
 
-    /// How many pods are stored here.
+    /// The number of pods stored here.
     pub(crate) fn len(&self) -> usize {
         self.lists.len() + self.named.len()
     }

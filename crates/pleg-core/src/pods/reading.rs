@@ -1,4 +1,4 @@
-//! Reads of a pod: which statuses complete its rows, and what rows and statuses change.
+//! Applies reads of a pod: selects the statuses that complete its rows, and applies both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ use crate::types::{
 /// The answers to the status calls of a read.
 pub(crate) type Answers = BTreeMap<Id, Result<Report, CallError>>;
 
-/// What events have reported of an id.
+/// The content of the events about an id that wait for a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reported<'a> {
-    /// Its own status.
+    /// The latest status of the id in an event about it.
     pub(crate) own: Option<&'a Report>,
     pub(crate) deleted: bool,
 }
 
 impl Reported<'_> {
-    /// Returns true if the own status completes a row in that state, so that no status must be read.
+    /// Returns true if the status in the event completes a row in that state, so that no status must be read.
     fn serves(self, row: ReportedState) -> bool {
         let Some(own) = self.own else { return false };
         let has_code = match &own.details {
@@ -35,7 +35,7 @@ impl Reported<'_> {
     }
 }
 
-/// What a read of a pod shows of one id in addition to its row, and what events have reported of it.
+/// The context of one id in a pod read, besides its row: its status answer, and its events.
 #[derive(Clone, Copy)]
 struct OfId<'a> {
     uid: &'a PodUid,
@@ -47,10 +47,10 @@ struct OfId<'a> {
     now: Instant,
 }
 
-/// What a read changed.
+/// The changes made by a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Applied {
-    /// The read showed less than what is recorded: an end, or an id whose status is missing.
+    /// The read was stale: it contradicts a recorded end, or a listed id had no status.
     pub(crate) shows_less: bool,
     /// Ids whose end or removal the read has undone.
     pub(crate) undone: BTreeSet<Id>,
@@ -62,7 +62,7 @@ pub(crate) struct Applied {
     pub(crate) needs_sync: bool,
 }
 
-/// What a status changed that was read by itself.
+/// The changes made by a single status read, outside a pod read.
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
     /// It shows another state than the published one.
@@ -73,7 +73,7 @@ pub(crate) struct Alone {
 }
 
 impl Applied {
-    /// Adds what a read shows of an id. `before`: its state before the read, if it was published.
+    /// Adds the result of a read for an id. `before`: the id's state before the read, if it was published.
     fn add(&mut self, id: &Id, seen: Seen, before: Option<KnownState>, record: &Record) {
         if seen == Seen::Changed && record.is_regular() && before != record.state {
             let ran = before == Some(KnownState::Running) || record.started_at().is_some();
@@ -110,7 +110,7 @@ impl Pods {
         for (id, row) in &rows.rows {
             let is_due = match records.and_then(|records| records.get(id)) {
                 Some(record) => record.is_due(row.shown, rows.as_of, all, now),
-                // The status of a gone id decides whether it is there again.
+                // For an id that was gone, the status decides whether it exists again.
                 None => all || self.gone.contains(id) || !events(id).serves(row.shown),
             };
             if is_due {
@@ -118,7 +118,7 @@ impl Pods {
             }
         }
         if !rows.of_relist {
-            // A list of the pod does not prove that an id is gone, NotFound or a DELETED does.
+            // Absence from a pod list does not prove that an id is gone; NotFound or a DELETED event does.
             for (id, record) in records.into_iter().flatten() {
                 let is_absent = record.in_pod_lists && !rows.rows.contains_key(id);
                 let has_failed = record.status.error().is_some();
@@ -132,7 +132,7 @@ impl Pods {
         due
     }
 
-    /// These statuses are requested.
+    /// Notes that these statuses are requested.
     pub(crate) fn requested(&mut self, ids: &[(Id, Kind)], now: Instant) {
         for (id, _) in ids {
             if let Some(record) = self.record_mut(id) {
@@ -170,7 +170,7 @@ impl Pods {
         applied
     }
 
-    /// A row shows the id.
+    /// Applies a row.
     fn apply_row(&mut self, id: &Id, row: &Row, of_id: OfId<'_>, applied: &mut Applied) {
         let (uid, answer, now) = (of_id.uid, of_id.answer, of_id.now);
         let before = self.record(id).and_then(|record| record.state);
@@ -194,7 +194,7 @@ impl Pods {
             Some(Err(error)) => record.status_failed(error, of_id.outage, now),
             None => {}
         }
-        // A status may lag behind its row: nobody else would look again.
+        // The status lags behind its row: request another read here, because nothing else would.
         let lags = row.shown == ReportedState::Exited && shown < ReportedState::Exited;
         applied.shows_less |= record.status.is_missing() || lags;
         applied.add(id, seen, before, record);
@@ -209,7 +209,7 @@ impl Pods {
             .collect()
     }
 
-    /// No row shows the id: it is gone if that is proven.
+    /// Removes an id without a row if its absence is proven.
     fn apply_absent(&mut self, id: &Id, of_relist: bool, of_id: OfId<'_>, applied: &mut Applied) {
         let (answer, as_of, now) = (of_id.answer, of_id.as_of, of_id.now);
         let Some(record) = self.record_mut(id) else {
@@ -224,7 +224,7 @@ impl Pods {
             Some(Err(_)) if is_denied(answer) => {}
             Some(Err(error)) => return record.status_failed(error, of_id.outage, now),
             Some(Ok(status)) => {
-                // The list has lost it, but it exists.
+                // The list does not have the id, but its status shows that it exists.
                 let seen = record.see(status.shown, as_of, now);
                 record.learn(status, as_of, now);
                 return applied.add(id, seen, before, record);
@@ -239,7 +239,7 @@ impl Pods {
         }
     }
 
-    /// A status that was read by itself shows details and an end, nothing else.
+    /// Applies a status that was read outside a pod read: only its details and an end.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,
@@ -270,7 +270,7 @@ impl Pods {
     }
 }
 
-/// Returns true if the runtime says that the id does not exist.
+/// Returns true if the status call returned NotFound.
 fn is_denied(answer: Option<&Result<Report, CallError>>) -> bool {
     matches!(answer, Some(Err(error)) if error.kind == CallErrorKind::NotFound)
 }

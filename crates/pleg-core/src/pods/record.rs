@@ -1,4 +1,4 @@
-//! What is published of one sandbox or container, and how an observation changes it.
+//! The published record of one sandbox or container, and its changes by reads and events.
 
 use crate::constants::END_IS_FINAL_FOR;
 use crate::pods::details;
@@ -12,15 +12,15 @@ use crate::types::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
-    /// A list of its pod shows it: it has the pod-uid label.
+    /// It has the pod-uid label, so a list of its pod shows it.
     pub(crate) in_pod_lists: bool,
     /// The last known state. `None`: the runtime has only ever reported UNKNOWN.
     pub(crate) state: Option<KnownState>,
     /// The runtime reports UNKNOWN now.
     pub(crate) unknown: bool,
-    /// It was UNKNOWN once, or a read has undone its end or its removal: events may not report its changes.
+    /// It was UNKNOWN once, or a read undid its end or removal: the runtime may send no events about it.
     pub(crate) is_irregular: bool,
-    /// When its end was recorded.
+    /// The instant at which its end was recorded.
     pub(crate) ended_at: Option<Instant>,
     pub(crate) details: Details,
     pub(crate) status: StatusCalls,
@@ -29,16 +29,16 @@ pub(crate) struct Record {
 /// The relation of an observation to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It shows the recorded state.
+    /// Shows the recorded state.
     Same,
-    /// It shows another state, which is recorded.
+    /// Shows another state, which is recorded.
     Changed,
-    /// It shows that the id has not ended. It was requested more than ten seconds after the end, so the end is undone.
+    /// Shows that the id has not ended, and was requested more than ten seconds after the end: the end is undone.
     Undone,
-    /// It shows that the id has not ended, and was requested within ten seconds after the end: it may lag, so it is
-    /// ignored.
+    /// Shows that the id has not ended, and was requested within ten seconds after the end: ignored, because it may be
+    /// stale.
     TooEarly,
-    /// It was requested before the end was recorded, so it does not contradict it.
+    /// Requested before the end was recorded, so it does not contradict the end.
     Older,
 }
 
@@ -80,7 +80,7 @@ impl Record {
     pub(crate) fn compare(&self, shown: ReportedState, as_of: Instant) -> Seen {
         if let Some(ended) = self.ended_at {
             return match shown {
-                // UNKNOWN undoes no end.
+                // UNKNOWN does not undo an end.
                 ReportedState::Exited | ReportedState::Unknown => Seen::Same,
                 _ if as_of <= ended => Seen::Older,
                 _ if as_of <= ended.after(END_IS_FINAL_FOR) => Seen::TooEarly,
@@ -123,15 +123,15 @@ impl Record {
             self.ended_at = Some(now);
             self.status.state_changed();
         }
-        // A status that was read corrects; an event only fills in.
+        // If a status read recorded the end, the event only fills in missing fields.
         self.details = match is_new {
             true => details::merged(&self.details, &status.details, true),
             false => details::merged(&status.details, &self.details, true),
         };
     }
 
-    /// Takes the details of a status that a read begun at `as_of` returned. Ignores a status that shows an earlier
-    /// state than the recorded end. A probe may be answered after a later read: then it only fills in what is missing.
+    /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. A probe
+    /// that is answered after a later read only fills in missing fields.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
@@ -150,8 +150,8 @@ impl Record {
         self.status.failed(error, self.has_ended(), outage, now);
     }
 
-    /// Returns true if its status must be read when a row shows it in that state. `all`: a caller wants details. A call
-    /// that failed is not repeated before its retry is due, unless the state has changed.
+    /// Returns true if its status must be read when a row shows it in that state. `all`: a caller wants details. A
+    /// failed call is not repeated before its retry is due, unless the state has changed.
     pub(crate) fn is_due(
         &self,
         row: ReportedState,
@@ -187,7 +187,7 @@ impl Record {
         }
     }
 
-    /// Returns true if events report its changes: it is a container whose state never was UNKNOWN or undone.
+    /// Returns true if the runtime should send events about its changes: a container, never UNKNOWN, no end undone.
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }

@@ -1,4 +1,4 @@
-//! The rows of one pod, and how the rows of a relist are sorted into pods.
+//! The rows of one pod, and the sorting of relist rows into pods.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::types::{Id, Instant, Kind, PodUid, Report, ReportedState, Rows};
 /// The rows of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodRows {
-    /// When they were requested.
+    /// The instant at which the rows were requested.
     pub(crate) as_of: Instant,
-    /// They are those of a relist, which shows every id of the node.
+    /// The rows come from a relist, which shows every id of the node.
     pub(crate) of_relist: bool,
     pub(crate) rows: BTreeMap<Id, Row>,
 }
@@ -34,7 +34,7 @@ impl PodRows {
         }
     }
 
-    /// Adds a row. Of two rows of one id the ended one counts.
+    /// Adds a row. If an id has two rows, the later state counts.
     fn add(&mut self, row: Report) {
         let (id, kind, shown) = (row.id.clone(), row.identity.kind, row.shown);
         let whole = Some(row);
@@ -47,14 +47,14 @@ impl PodRows {
 /// The rows of a relist by pod.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
-    /// Pods whose rows are exactly what is published and that have no status due.
+    /// Pods whose rows match the published state and that have no status due.
     pub(crate) same: Vec<PodUid>,
-    /// All other pods: new, changed, absent, or with reads that are due.
+    /// All other pods: new, changed, absent, or with a read due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
 }
 
 impl Sorted {
-    /// Sorts the rows of a relist. `is_read`: the pod is being read, so its rows wait whatever they show.
+    /// Sorts the rows of a relist. `is_read`: the pod is being read, so its rows wait even if they are unchanged.
     pub(crate) fn new(
         rows: &Rows,
         pods: &mut Pods,
@@ -112,7 +112,7 @@ impl Sorted {
     }
 }
 
-/// The rows that belong to one pod, of a list of that pod: some runtimes ignore filters.
+/// The rows of a pod list that belong to that pod: some runtimes ignore filters and return others' rows.
 pub(crate) fn rows_of(uid: &PodUid, rows: Vec<Report>, pods: &Pods, as_of: Instant) -> PodRows {
     let sandboxes = pods_of_sandboxes(&rows);
     let mut of_pod = PodRows::new(as_of, false);
@@ -134,7 +134,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// The pod of a row: that of its sandbox, else its label's, else the pod that is named by its sandbox's id.
+/// The pod of a row: the pod of its sandbox, else the pod-uid label, else a pod with the sandbox id as uid.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {

@@ -1,4 +1,4 @@
-//! The status calls of one id: whether the last one failed, and when the next one is due.
+//! The status calls of one id: the last failure, and the next retry.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::types::{CallError, CallErrorKind, Instant};
 /// The status calls of one id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StatusCalls {
-    /// When the last one was requested.
+    /// The instant of the last request.
     last: Instant,
-    /// When the one was requested that returned the present details. `None`: they are those of a row or an event.
+    /// The request time of the status with the current details. `None`: they come from a row or an event.
     as_of: Option<Instant>,
     failure: Option<Failure>,
-    /// The status is read again with this backoff: the call failed, or the state is UNKNOWN.
+    /// The back-off of the retry: the call failed, or the state is UNKNOWN.
     retry: Option<Backoff>,
-    /// No status must be read for the exit code: one was read since the end, or its call has failed.
+    /// No status read for the exit code is due: a status was read since the end, or the call failed.
     read_since_end: bool,
 }
 
@@ -34,19 +34,19 @@ impl StatusCalls {
         self.last = now;
     }
 
-    /// The state has changed, so earlier failures mean nothing any more.
+    /// Forgets earlier failures, because the state has changed.
     pub(crate) fn state_changed(&mut self) {
         (self.retry, self.failure) = (None, None);
         self.read_since_end = false;
     }
 
-    /// A call has returned a status. `unknown`: the state is UNKNOWN, so it is read again.
+    /// A call has returned a status. `unknown`: the state is UNKNOWN, so the status is read again.
     pub(crate) fn succeeded(&mut self, unknown: bool, now: Instant) {
         self.failure = None;
         self.retry = unknown.then(|| Backoff::after(self.retry, true, now));
     }
 
-    /// The details are those of the status that was requested at `as_of`.
+    /// The current details come from the status that was requested at `as_of`.
     pub(crate) fn gave_details(&mut self, as_of: Instant, ended: bool) {
         self.as_of = self.as_of.max(Some(as_of));
         self.read_since_end |= ended;
@@ -65,7 +65,7 @@ impl StatusCalls {
         self.read_since_end |= ended && counts;
     }
 
-    /// The status is read again now.
+    /// Makes the status due now.
     pub(crate) fn retry_now(&mut self, now: Instant) {
         let retry = self
             .retry
@@ -73,7 +73,7 @@ impl StatusCalls {
         retry.retry_at = now;
     }
 
-    /// When the status must be read again.
+    /// The instant of the retry.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry.map(|retry| retry.retry_at)
     }
@@ -91,7 +91,7 @@ impl StatusCalls {
         self.failure.is_some()
     }
 
-    /// Returns true if a row shows the id, but the runtime says that it does not exist.
+    /// Returns true if a row shows the id, but its status call returned NotFound.
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.failure, Some(Failure::Missing))
     }
@@ -110,12 +110,12 @@ impl StatusCalls {
         }
     }
 
-    /// When the last call was requested.
+    /// The instant of the last request.
     pub(crate) const fn last(&self) -> Instant {
         self.last
     }
 
-    /// As of when the details are; `None` if they are those of a row or an event.
+    /// The instant at which the current details were requested; `None` if they come from a row or an event.
     pub(crate) const fn as_of(&self) -> Option<Instant> {
         self.as_of
     }

@@ -1,4 +1,4 @@
-//! Absence is proven.
+//! Ids are removed only when their absence is proven.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Deleted, Started};
@@ -69,7 +69,7 @@ fn pod_list_and_deleted_prove_absence() {
     }
 }
 
-/// containerd sends DELETED of a sandbox before its store forgets it, and may be killed in between.
+/// containerd sends a sandbox's DELETED before it deletes the sandbox from its store, and may be killed in between.
 #[test]
 fn deleted_removes_nothing_that_a_read_shows() {
     let mut t = Script::with(&["web"]);
@@ -87,7 +87,7 @@ fn unlisted_id_whose_status_fails_stays_until_its_retry() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);
-    // The second read asks for no status.
+    // The second read requests no status.
     for _ in 0..2 {
         let worker = t.read();
         assert_eq!(t.answered(worker, "web"), "Running error");
@@ -132,7 +132,7 @@ fn marked_id_that_is_no_longer_listed_is_gone() {
         t.pass(50);
         t.expect(&["Died web"]);
         if is_relisted {
-            // It does not end the looks.
+            // The relist does not end the retries.
             t.relist();
         }
         t.node.remove("web");

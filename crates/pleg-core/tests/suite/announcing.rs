@@ -1,4 +1,4 @@
-//! Announcements: once each, initial ones, exit codes that become known late.
+//! Announcements: each once, initial ones, and late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -59,9 +59,9 @@ fn sandbox_first_read_after_its_end_announces_its_start() {
     t.expect(&["Started q/s", "Died q/s"]);
 }
 
-/// containerd replays STOPPED, and a worker reads the pod before the relist has ended.
+/// containerd replays STOPPED, and a worker reads the pod before the first relist ends.
 #[test]
-fn old_death_is_initial_whoever_showed_it_first() {
+fn old_death_shown_by_event_or_read_is_initial() {
     let mut t = Script::new();
     t.hold(Relists);
     t.node.start("s");
@@ -102,12 +102,12 @@ fn short_life_from_before_the_first_relist_starts_initially() {
         t.node.relists_fail = None;
         t.pass(1_500);
         t.node.remove("web");
-        let mut told = Some(Event::of(Stopped, exited("web", 3)));
-        let early = told.take_if(|_| !is_late);
+        let mut event = Some(Event::of(Stopped, exited("web", 3)));
+        let early = event.take_if(|_| !is_late);
         early.into_iter().for_each(|event| t.send(event));
         t.relist();
         t.fail(PodLists);
-        told.into_iter().for_each(|event| t.send(event));
+        event.into_iter().for_each(|event| t.send(event));
         t.release();
         t.pass(1_000);
         let events = "Started s initial, Started web initial, Died web 3, Removed web 3";
@@ -215,7 +215,7 @@ fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     assert!((4..=8).contains(&retries), "{retries}");
 }
 
-/// A missing code counts as failure: an OnFailure container that has succeeded would run again.
+/// The kubelet counts a missing code as failure: it would run a successful OnFailure container again.
 #[test]
 fn code_within_a_minute_of_the_removal_is_announced() {
     for (late, announced) in [(59_000, Some("Changed web 3")), (61_000, None)] {

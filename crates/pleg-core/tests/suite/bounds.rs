@@ -1,4 +1,4 @@
-//! Memory and calls are bounded. No input makes work that grows faster than n log n.
+//! Memory and calls are bounded. The work for any input of size n is at most of order n log n.
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};
@@ -48,7 +48,7 @@ fn nothing_is_stored_after_ten_minutes_of_calm() {
     }
     t.send(Event::nil(Stopped, "web"));
     t.pass(600_000);
-    // Two ids of each pod are remembered as gone.
+    // The core still stores two gone ids of each pod.
     assert_eq!(t.core.footprint(), before + 100);
     assert_eq!(t.cache.len(), 1);
 }
@@ -65,7 +65,7 @@ fn idle_hour_costs_few_calls() {
     assert!(calls - relists <= 241, "{calls}");
 }
 
-/// The times are those of real containerd. Nobody but an observer follows the pod.
+/// The times were measured with containerd. No kubelet worker reads the pod.
 #[test]
 fn life_of_a_pod_costs_an_observer_few_calls() {
     let mut t = Script::with(&[]);

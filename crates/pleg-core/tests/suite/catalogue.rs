@@ -12,7 +12,7 @@ fn entries() -> BTreeSet<String> {
     all.collect()
 }
 
-/// The folder of a crate, beside that of this one.
+/// The folder of a crate, next to this one.
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)
 }

@@ -34,7 +34,7 @@ impl Script {
         waiter
     }
 
-    /// Somebody asks for a read of the pod.
+    /// A caller requests a read of the pod.
     pub(crate) fn request_read(&mut self, pod: &str) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
         self.core.relist(now, waiter, &pod.into());
@@ -42,7 +42,7 @@ impl Script {
         waiter
     }
 
-    /// Somebody asks for a read of the pod with all its statuses.
+    /// A caller requests a read of the pod with all its statuses.
     pub(crate) fn request_reinspect(&mut self, pod: &str) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
         self.core.reinspect(now, waiter, &pod.into());
@@ -56,7 +56,7 @@ impl Script {
         self.settle();
     }
 
-    /// Somebody asks for a relist.
+    /// A caller requests a relist.
     pub(crate) fn relist(&mut self) {
         let waiter = self.new_waiter();
         self.core.relist_now(self.now(), waiter);
@@ -104,19 +104,19 @@ impl Script {
 
     // ------------------------------------------------------------------- announcements and calls
 
-    /// What was announced since the last look, such as "Died web 3", "Changed web 137 OOMKilled" or "PodSync p".
+    /// Takes the announcements so far, such as "Died web 3", "Changed web 137 OOMKilled" or "PodSync p".
     pub(crate) fn announced_all(&mut self) -> Vec<String> {
         let all = std::mem::take(&mut self.announced);
         all.iter().map(describe_event).collect()
     }
 
-    /// What was announced since the last look, without PodSync.
+    /// Takes the announcements so far, without PodSync.
     pub(crate) fn announced(&mut self) -> Vec<String> {
         self.announced.retain(|event| event.subject.is_some());
         self.announced_all()
     }
 
-    /// Exactly this was announced since the last look.
+    /// Takes the announcements so far, which must be exactly these.
     #[track_caller]
     pub(crate) fn expect(&mut self, expected: &[&str]) {
         assert_eq!(self.announced(), expected);
@@ -127,7 +127,7 @@ impl Script {
         self.expect(&[]);
     }
 
-    /// The calls since the last look, such as "relist", "list p", "status web job" or "version".
+    /// Takes the calls so far, such as "relist", "list p", "status web job" or "version".
     pub(crate) fn calls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }
@@ -137,19 +137,19 @@ impl Script {
         assert_eq!(self.calls(), expected);
     }
 
-    /// The number of such calls since the last look.
+    /// Takes the calls so far. Returns the number of those equal to `call`.
     pub(crate) fn count(&mut self, call: &str) -> usize {
         let calls = self.calls();
         calls.iter().filter(|made| *made == call).count()
     }
 
-    /// The number of calls since the last look that begin with these words. The calls are not forgotten.
+    /// The number of calls so far that begin with these words. Does not take them.
     pub(crate) fn calls_of(&self, words: &str) -> usize {
         let calls = self.calls.iter();
         calls.filter(|call| call.starts_with(words)).count()
     }
 
-    /// Time passes until this call is made.
+    /// Lets time pass until this call is made.
     pub(crate) fn await_call(&mut self, call: &str) {
         self.calls.clear();
         for _ in 0..100 {

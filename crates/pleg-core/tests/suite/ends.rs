@@ -1,4 +1,4 @@
-//! An end is final, so it is believed from reads and from events.
+//! Ends are final, and the core records them from reads and from events.
 
 use pleg_core::EventType::{Created, Started, Stopped};
 use pleg_core::Report;
@@ -79,7 +79,7 @@ fn event_adds_to_an_end_and_a_read_corrects_it() {
     }
 }
 
-/// Every worker's read that is in flight at a death would cost a second read.
+/// Otherwise each worker's read in flight at a death would cause a second read.
 #[test]
 fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
     let mut t = Script::with(&["web"]);
@@ -118,7 +118,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
-    // The ten seconds are those of the last end.
+    // The ten seconds count from the last end.
     t.node.exit("web", 4);
     t.read();
     t.expect(&["Died web 4"]);
@@ -154,7 +154,7 @@ fn rows_from_before_an_end_do_not_undo_it() {
     assert_eq!(t.core.counters().undone, 0);
 }
 
-/// containerd 2 lists sandboxes from another store than that of their statuses.
+/// containerd 2 lists sandboxes from one store and reads their statuses from another.
 #[test]
 fn row_and_status_that_disagree_are_announced_once() {
     for (row, status, announced) in [
@@ -176,7 +176,7 @@ fn row_and_status_that_disagree_are_announced_once() {
     }
 }
 
-/// containerd answers lists and status calls from two places.
+/// containerd answers lists and status calls from different stores.
 #[test]
 fn status_that_lags_behind_its_row_is_read_again() {
     let mut t = Script::with(&["web"]);

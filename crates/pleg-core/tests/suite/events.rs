@@ -1,4 +1,4 @@
-//! Every event is followed by a read, unless the cache shows what it reports.
+//! Every event causes a read, unless the cache already shows the reported change.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
 use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
@@ -32,7 +32,7 @@ fn events_alone_make_nothing_appear_vanish_or_return() {
     t.expect_nothing();
 }
 
-/// Upstream compared such stamps: of another unit, or from after the statuses were collected.
+/// Upstream compared these timestamps, although some have another unit or are later than the statuses.
 #[test]
 fn stamp_of_an_event_decides_nothing() {
     let epoch = WALL / 1_000_000;
@@ -87,7 +87,7 @@ fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
     }
 }
 
-/// A relist from before the removal publishes the id, which shows what CREATED reports.
+/// A relist from before the removal publishes the id, which satisfies CREATED alone.
 #[test]
 fn created_and_deleted_are_judged_together() {
     let mut t = Script::with(&[]);
@@ -126,7 +126,7 @@ fn read_for_stopped_begins_at_once_others_after_250_ms() {
         t.send(Event::nil(what, id));
         if pause > 0 {
             t.pass(200);
-            // The pause is that of the first event.
+            // The pause counts from the first event.
             t.send(Event::nil(what, id));
             t.pass(49);
             t.expect_calls(&[]);
@@ -171,7 +171,7 @@ fn stopped_during_a_read_is_followed_by_another() {
 }
 
 #[test]
-fn pod_is_looked_at_again_after_growing_pauses() {
+fn stale_read_is_retried_after_growing_pauses() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     let mut lists = 0;
@@ -187,7 +187,7 @@ fn pod_is_looked_at_again_after_growing_pauses() {
 }
 
 #[test]
-fn busy_worker_does_not_use_up_the_looks() {
+fn busy_worker_does_not_use_up_the_retries() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     for _ in 0..10 {
@@ -200,7 +200,7 @@ fn busy_worker_does_not_use_up_the_looks() {
 }
 
 #[test]
-fn new_event_starts_the_looks_anew_after_the_planned_one() {
+fn new_event_restarts_the_retries_after_the_planned_one() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);
@@ -208,7 +208,7 @@ fn new_event_starts_the_looks_anew_after_the_planned_one() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);
     assert_eq!(t.count("list p"), 1, "at once");
-    // After 4.4 s as planned, then 0.1 and 0.3 s later.
+    // Reads at 4.4 s as planned, then 0.1 and 0.3 s later.
     t.pass(1_500);
     assert_eq!(t.count("list p"), 3);
 }
@@ -227,7 +227,7 @@ fn deleted_and_a_lagging_read_find_the_absence_soon() {
 }
 
 #[test]
-fn id_neither_shown_nor_gone_is_looked_at_with_pauses() {
+fn id_neither_listed_nor_gone_is_read_with_pauses() {
     let mut t = Script::with(&[]);
     t.node.relists_fail = Some(Failed);
     t.node.fail_status("ghost", DeadlineExceeded);

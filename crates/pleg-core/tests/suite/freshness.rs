@@ -1,4 +1,4 @@
-//! Freshness is evidence: what answers a waiter, and which statuses a read asks for.
+//! Freshness: the reads that answer a waiter, and the statuses that a read requests.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};
@@ -49,7 +49,7 @@ fn no_event_and_no_timer_answers_a_waiter() {
     }
 }
 
-/// A worker that has removed a container would be answered from before the removal.
+/// Otherwise a worker that has removed a container would get a view from before the removal.
 #[test]
 fn read_from_before_the_instant_answers_nobody() {
     let mut t = Script::with(&["web"]);
@@ -117,7 +117,7 @@ fn failed_status_withholds_nothing_but_its_details() {
 }
 
 #[test]
-fn waiter_for_a_future_instant_is_read_for_then() {
+fn waiter_for_a_future_instant_causes_a_read_then() {
     let mut t = Script::with(&["web"]);
     let then = t.now().after(std::time::Duration::from_millis(500));
     let worker = t.read_since("p", then);
@@ -173,7 +173,7 @@ fn status_in_an_event_serves_a_row_of_its_state() {
     }
 }
 
-/// CRI-O's status of a container that was stopped without exit code takes seconds.
+/// CRI-O takes seconds for the status of a container that was stopped without an exit code.
 #[test]
 fn unknown_code_is_read_once_after_the_end() {
     for fault in [None, Some(DeadlineExceeded)] {
@@ -244,7 +244,7 @@ fn read_without_every_status_answers_no_details_waiter() {
     assert!(t.view(details).details_as_of.is_some());
 }
 
-/// A worker takes newer details without code and without error for a lost exit code.
+/// A worker that gets newer details without a code and without an error assumes that the exit code is lost.
 #[test]
 fn status_from_before_the_end_is_no_newer_detail() {
     let mut t = Script::with(&["web"]);

@@ -1,4 +1,4 @@
-//! Health tells the truth about its cause.
+//! Health names the right cause.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn node_is_unready_if_its_last_relist_is_too_old() {
     t.node.start("s");
     t.hold(Relists);
     t.settle();
-    // Its age counts from its request.
+    // The age of a list counts from its request.
     t.pass(5_000);
     t.release();
     t.node.relists_fail = Some(Failed);
@@ -60,7 +60,7 @@ fn one_lost_reply_makes_no_node_unready() {
     }
 }
 
-/// A relist, a read, a status call: what is in flight has a deadline.
+/// Every relist, read and status call in flight has a deadline.
 #[test]
 fn something_is_always_due() {
     let mut t = Script::with(&["web"]);

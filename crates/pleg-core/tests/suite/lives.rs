@@ -1,4 +1,4 @@
-//! No life is lost that an event showed, even if no read has shown it.
+//! A container that ran between two reads is announced if an event reported it.
 
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};
 
@@ -27,7 +27,7 @@ fn new_life_between_two_reads_is_announced_if_it_ran() {
         (&end_unseen, &UNKNOWN_END),
         (&[created(), nil(Deleted)], &[]),
         (&[stopped().aged(60_000)], &[]),
-        // The removal of a container that was never published, because its status hung.
+        // The container was never published, because its status call hung.
         (&[stopped().aged(60_000), nil(Deleted)], &[]),
         (&[started().aged(60_000), stopped().aged(60_000)], &[]),
     ] {
@@ -74,7 +74,7 @@ fn delayed_events_of_a_life_are_not_forgotten() {
 
 /// The relist was requested before the container existed.
 #[test]
-fn relist_from_before_a_beginning_proves_no_absence() {
+fn relist_from_before_a_creation_proves_no_absence() {
     let mut t = Script::with(&[]);
     t.slow_relist();
     t.starts("web");

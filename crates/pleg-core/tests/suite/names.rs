@@ -1,4 +1,4 @@
-//! Names that metrics, logs and consumers see: they are part of the interface.
+//! Names in metrics, logs and consumers' code: they are part of the interface.
 
 use pleg_core::LifecycleType::{
     ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync,

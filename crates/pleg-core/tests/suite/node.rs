@@ -1,4 +1,4 @@
-//! The scripted node: what its runtime lists, what it answers to status calls, and which calls fail.
+//! The scripted node: its runtime's rows and statuses, and the calls that fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) fn start_failed(id: &str) -> Report {
     })
 }
 
-/// Without the label that names the pod: lists of single pods do not show it.
+/// Removes the pod-uid label: lists of single pods do not show the id.
 pub(crate) fn unlabelled(mut report: Report) -> Report {
     (report.identity.unlabelled, report.identity.pod) = (true, None);
     report
@@ -75,7 +75,7 @@ pub(crate) fn with(mut report: Report, change: impl FnOnce(&mut ContainerDetails
     report
 }
 
-/// What the runtime lists, and what it answers to status calls.
+/// The rows and the statuses that the runtime returns.
 #[derive(Clone, Default)]
 struct Objects {
     rows: BTreeMap<String, Report>,
@@ -86,7 +86,7 @@ struct Objects {
 #[derive(Default)]
 pub(crate) struct Node {
     objects: Objects,
-    /// What calls show while the runtime lags.
+    /// The objects that calls show while the runtime lags.
     stale: Option<Objects>,
     status_faults: BTreeMap<String, CallErrorKind>,
     pub(crate) relists_fail: Option<CallErrorKind>,
@@ -94,7 +94,7 @@ pub(crate) struct Node {
     pub(crate) versions_fail: Option<CallErrorKind>,
     /// A list of one pod shows every pod.
     pub(crate) ignores_filters: bool,
-    /// Rows that are listed in addition.
+    /// Additional rows.
     pub(crate) extra_rows: Vec<Report>,
 }
 
@@ -104,7 +104,7 @@ impl Node {
         self.set_status(report);
     }
 
-    /// Rows show this, statuses something else.
+    /// Changes the row, but not the status.
     pub(crate) fn set_row(&mut self, mut report: Report) {
         report.details = Details::none(report.identity.kind);
         self.objects.rows.insert(report.id.to_string(), report);
@@ -147,7 +147,7 @@ impl Node {
         self.start(&format!("{pod}/web"));
     }
 
-    /// From now on calls show the present state, whatever happens.
+    /// Makes calls show the present state until [`catch_up`](Self::catch_up).
     pub(crate) fn lag(&mut self) {
         self.stale = Some(self.objects.clone());
     }
@@ -198,7 +198,7 @@ impl Node {
         rows.chain(&self.extra_rows).cloned().collect()
     }
 
-    /// The rows of one pod: those with its label.
+    /// The rows with the label of one pod.
     pub(crate) fn rows_of(&self, uid: &PodUid) -> Vec<Report> {
         let mut rows = self.rows();
         rows.retain(|row| {

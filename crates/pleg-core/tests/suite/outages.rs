@@ -1,4 +1,4 @@
-//! One bad pod is one bad pod, and a bad runtime is not a bad pod.
+//! A bad pod affects no other pod, and a bad runtime is not blamed on pods.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
 use pleg_core::EventType::Stopped;
@@ -22,7 +22,7 @@ fn pod_read_has_five_seconds_as_a_whole() {
     assert!((2_990..3_000).contains(&deadline(&t, StatusCalls).unwrap()));
 }
 
-/// So many pods that no relist has shown yet.
+/// A script with this many pods that no relist has shown yet.
 fn with_pods(pods: usize) -> Script {
     let mut t = Script::with(&["web"]);
     (0..pods).for_each(|n| t.node.add_pod(&format!("q{n:02}")));
@@ -166,7 +166,7 @@ fn failures_in_an_outage_do_not_count() {
     assert!(!t.core.is_runtime_failing());
 }
 
-/// The list of the pod was answered, then the runtime froze: the status call ends before `Version` does.
+/// The runtime freezes after the pod list: the status call times out before `Version` does.
 #[test]
 fn first_timeout_of_a_frozen_runtime_does_not_count() {
     let mut t = Script::with(&["web"]);

@@ -1,4 +1,4 @@
-//! Reads establish: which of two reads counts, what rows and statuses show, and whose pod an id is.
+//! Reads: the order of overlapping reads, the effect of rows and statuses, and the pod of an id.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -39,7 +39,7 @@ fn relist_that_began_during_a_failed_pod_read_shows_nothing() {
     t.expect(&["Died web 3"]);
 }
 
-/// The relist began before the successful read, so its rows are older.
+/// The relist began before the successful read, so the relist's rows are older.
 #[test]
 fn relist_that_overlaps_a_success_and_a_failure_shows_nothing() {
     let mut t = Script::with(&[]);
@@ -166,7 +166,7 @@ fn single_status_starts_nothing() {
     t.expect(&["Started web"]);
 }
 
-/// No other read would ask for the exit code.
+/// No other read would request the exit code.
 #[test]
 fn single_status_that_is_not_found_is_retried_at_once() {
     let mut t = Script::with(&["web"]);

@@ -1,7 +1,7 @@
 //! A node, its event stream, its calls and its consumers, scripted by hand on virtual time.
 //!
 //! Calls are answered at once. A call that the script [holds](Script::hold) has three instants: its request, its
-//! evaluation (what it shows is what the node is then) and its answer.
+//! evaluation (when it reads the state of the node) and its answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Event {
         self
     }
 
-    /// Removes the sandbox status, so that nothing names the pod.
+    /// Removes the sandbox status, so that the event does not name the pod.
     pub(crate) fn unnamed(mut self) -> Self {
         self.raw.sandbox = None;
         self
@@ -188,7 +188,7 @@ impl Script {
         self.set_profile(|profile| profile.removal_suppresses_stopped = false);
     }
 
-    /// The profile of the runtime is that of containerd 2, but for this.
+    /// Sets the profile of containerd 2 with this change.
     pub(crate) fn set_profile(&mut self, change: impl FnOnce(&mut EventProfile)) {
         let mut profile = EventProfile::UNKNOWN;
         profile.removal_suppresses_stopped = false;
@@ -205,7 +205,7 @@ impl Script {
         self.settle();
     }
 
-    /// An event with the status that its subject has now, if it exists.
+    /// Sends an event with the current status of its subject, if it exists.
     pub(crate) fn event(&mut self, what: EventType, id: &str) {
         let event = Event::nil(what, id);
         self.send(match self.node.status_now(id) {
@@ -238,7 +238,7 @@ impl Script {
         self.settle();
     }
 
-    /// The event arrives, and waits until the writer takes it: before the next answer, or with the next event.
+    /// The event arrives, and waits until the writer takes it, before the next answer or with the next event.
     pub(crate) fn queue(&mut self, event: Event) {
         let Event { mut raw, age } = event;
         let arrived = self.tick();
@@ -279,7 +279,7 @@ impl Script {
         self.now = to;
     }
 
-    /// Time passes. What is due happens when it is due; a call that is unanswered at its deadline fails.
+    /// Lets time pass and handles timeouts; a call that is unanswered at its deadline fails.
     pub(crate) fn pass(&mut self, ms: u64) {
         let end = self.now + ms * 1_000_000;
         self.settle();
@@ -309,7 +309,7 @@ impl Script {
         self.on_hold.insert(call);
     }
 
-    /// Calls are answered at once again, and so are those that are held.
+    /// Answers held calls, and later calls at once again.
     pub(crate) fn release(&mut self) {
         self.on_hold.clear();
         while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
@@ -318,14 +318,14 @@ impl Script {
         }
     }
 
-    /// The oldest held call of this kind that was not evaluated shows what the node is now.
+    /// Evaluates the oldest held call of this kind that was not evaluated: it shows the node's present state.
     pub(crate) fn evaluate(&mut self, call: Call) {
         let is_next = |c: &InFlight| c.call == call && c.answer.is_none();
         let index = self.in_flight.iter().position(is_next).unwrap();
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
-    /// A worker waits for a view of the pod "p". Calls of this kind show what the node is now, and are not answered.
+    /// A worker waits for a view of the pod "p". Calls of this kind show the node's present state, and are held.
     pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
         self.hold(call);
         let waiter = self.read();
@@ -333,14 +333,14 @@ impl Script {
         waiter
     }
 
-    /// A relist shows what the node is now, and is not answered.
+    /// Starts a relist that shows the node's present state, and holds its answer.
     pub(crate) fn slow_relist(&mut self) {
         self.hold(Call::Relist);
         self.relist();
         self.evaluate(Call::Relist);
     }
 
-    /// The next status call of this id that nobody waits for shows what the node is now, and is not answered.
+    /// The next probe of this id shows the node's present state, and its answer is held.
     pub(crate) fn slow_probe(&mut self, id: &str) {
         self.hold(Call::Statuses);
         self.await_call(&format!("status {id}"));
@@ -352,7 +352,7 @@ impl Script {
         oldest.expect("no such call is in flight")
     }
 
-    /// Answers the oldest held call of this kind. What was not evaluated is evaluated now.
+    /// Answers the oldest held call of this kind, and evaluates it if necessary.
     pub(crate) fn answer(&mut self, call: Call) {
         self.end(self.oldest(call));
         self.settle();
@@ -428,7 +428,7 @@ impl Script {
         }
     }
 
-    /// The cache is written before the announcement.
+    /// Checks that the cache was written before the announcement.
     fn check_cache(&self, event: &PodLifecycleEvent) {
         let Some(subject) = &event.subject else {
             return;
@@ -485,13 +485,13 @@ impl Script {
     fn expire(&mut self, index: usize) {
         let call = &self.in_flight[index].call;
         if *call == Call::Statuses && !self.on_hold.contains(call) {
-            // Only those that hang fail.
+            // Only the status calls that hang fail.
             return self.end(index);
         }
         self.fail_call(index, CallErrorKind::DeadlineExceeded);
     }
 
-    /// The answer to the call if it is evaluated now, or fails with that error.
+    /// The answer to the call from the node's present state, or with that error.
     fn look(&self, call: &InFlight, error: Option<CallErrorKind>) -> Answer {
         let (began, ended) = (call.requested, self.now());
         let outcome = |fault: Option<CallErrorKind>| match error.or(fault) {

@@ -1,4 +1,4 @@
-//! Feature `serde`: what is published can be written, and most of it read again.
+//! Feature `serde`: all published types can be written, and most of them read again.
 
 use pleg_core::{CallErrorKind, Labels, NotReady, PodLifecycleEvent, Resources};
 use serde_json::{json, to_value};

@@ -8,7 +8,7 @@ use pleg_core::{Details, Report, SandboxDetails};
 use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
-/// Upstream's events showed one sandbox, no active containers and no order: init containers ran again.
+/// Upstream's events had one sandbox, no active containers and no order, so init containers ran again.
 #[test]
 fn status_has_all_sandboxes_and_containers_newest_first() {
     let mut t = Script::with(&["web"]);
@@ -29,7 +29,7 @@ fn status_has_all_sandboxes_and_containers_newest_first() {
     assert_eq!(status.container("web").unwrap().id.as_str(), "web1");
 }
 
-/// Upstream: DELETED of the old sandbox deletes the pod.
+/// Upstream deletes the pod on DELETED of the old sandbox.
 #[test]
 fn removal_of_an_old_sandbox_leaves_the_pod() {
     for event in [

@@ -1,4 +1,4 @@
-//! The stream is trusted as far as reads have checked it.
+//! The relist period grows only while reads confirm the stream.
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Started, Stopped};
@@ -69,7 +69,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
         t.send(Event::of(Created, created("job")).with(exited("web", 3)));
         t.pass(300);
     };
-    // CRI-O sends no STOPPED of what was removed before its handler ran.
+    // CRI-O sends no STOPPED for a container that was removed before its handler ran.
     for (change, removal_suppresses_stopped, stopped) in [
         (is_removed, false, 1),
         (is_removed, true, 0),
@@ -87,7 +87,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
 }
 
 #[test]
-fn read_expects_no_event_that_nobody_would_send() {
+fn change_without_event_from_the_runtime_is_not_expected() {
     type Change = fn(&mut Script);
     let sandboxes_change: Change = |t| {
         t.node.exit("s", None);
@@ -131,7 +131,7 @@ fn read_expects_no_event_that_nobody_would_send() {
         t.read();
         t.node.remove("new");
     };
-    // Nobody knows if a start has failed before its status was read.
+    // Until the status is read, the core cannot know if the start failed.
     let nobody_knows_if_it_ran: Change = |t| {
         t.node.create("job");
         t.read();

@@ -34,8 +34,8 @@ impl CriClient {
             .and_then(|response| created(operation, response.container_id))
     }
 
-    /// `StartContainer`: starts a created container. It fails if the container was started before, and
-    /// if its program cannot be started; the container then exits with a code such as 128.
+    /// `StartContainer`: starts a created container. It fails if the container was already started, and if its program
+    /// cannot be started; the container then exits with a code such as 128.
     pub async fn start_container(&self, id: &Id) -> Written<()> {
         let request = v1::StartContainerRequest {
             container_id: id.to_string(),
@@ -52,9 +52,8 @@ impl CriClient {
         .empty()
     }
 
-    /// `StopContainer`: sends the stop signal, and `SIGKILL` after the grace period (in whole seconds,
-    /// rounded up; with 0 at once). Returns when the container has exited. Succeeds if it has exited
-    /// before or does not exist.
+    /// `StopContainer`: sends the stop signal, and `SIGKILL` after the grace period (in whole seconds, rounded up; with
+    /// 0 at once). Returns when the container has exited. Succeeds if it has already exited or does not exist.
     pub async fn stop_container(&self, id: &Id, grace_period: Duration) -> Written<()> {
         let request = v1::StopContainerRequest {
             container_id: id.to_string(),
@@ -68,7 +67,7 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemoveContainer`: removes a container, also a running one. Succeeds if it does not exist.
+    /// `RemoveContainer`: removes a container, even a running one. Succeeds if it does not exist.
     pub async fn remove_container(&self, id: &Id) -> Written<()> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_string(),
@@ -85,8 +84,8 @@ impl CriClient {
         .empty()
     }
 
-    /// `UpdateContainerResources`: changes the resources of a container. A status that contains the
-    /// change has it among its details: `Pleg::details_newer_than`.
+    /// `UpdateContainerResources`: changes the resources of a container. Only the details of a status show the change:
+    /// use `Pleg::details_newer_than`.
     pub async fn update_container_resources(
         &self,
         request: v1::UpdateContainerResourcesRequest,
@@ -115,15 +114,14 @@ impl CriClient {
             .map(drop)
     }
 
-    /// `ExecSync`: runs a command in a container and returns its output and exit code, whatever the
-    /// code is.
+    /// `ExecSync`: runs a command in a container and returns its output and exit code. A non-zero code is no error.
     ///
-    /// The runtime ends the command after `timeout` (in whole seconds, rounded up). With 0 it does not;
-    /// the call then ends after [`call_deadline`](crate::CriConfig::call_deadline).
+    /// The runtime ends the command after `timeout` (in whole seconds, rounded up). With 0 it does not; then the call
+    /// ends after [`call_deadline`](crate::CriConfig::call_deadline).
     ///
     /// # Errors
-    /// `DeadlineExceeded` if the command did not end in time, whether the runtime or this client reports
-    /// it; any other failure of the call.
+    /// `DeadlineExceeded` if the command did not end in time, according to the runtime or this client; any other
+    /// failure of the call.
     pub async fn exec_sync(
         &self,
         id: &Id,

@@ -38,8 +38,8 @@ impl CriClient {
         Ok(response)
     }
 
-    /// A call that this client has no method for, by its path, for example
-    /// `/runtime.v1.RuntimeService/ContainerStats`. Metrics count it as the operation `other`.
+    /// Makes a call without a method of its own, by its path, for example `/runtime.v1.RuntimeService/ContainerStats`.
+    /// Metrics count it as the operation `other`.
     ///
     /// # Errors
     /// `Malformed` if the path is invalid; any failure of the call.

@@ -45,8 +45,8 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemovePodSandbox`: removes the sandbox and its containers, also running ones. Succeeds if the
-    /// sandbox does not exist.
+    /// `RemovePodSandbox`: removes the sandbox and its containers, even running ones. Succeeds if the sandbox does not
+    /// exist.
     pub async fn remove_pod_sandbox(&self, id: &Id) -> Written<()> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),
@@ -63,8 +63,8 @@ impl CriClient {
         .empty()
     }
 
-    /// `UpdatePodSandboxResources`: tells the runtime that the resources of the pod have changed.
-    /// Older runtimes return `Unimplemented`.
+    /// `UpdatePodSandboxResources`: informs the runtime that the resources of the pod have changed. Older runtimes
+    /// return `Unimplemented`.
     pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

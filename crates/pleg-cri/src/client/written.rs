@@ -4,15 +4,15 @@ use pleg_runtime::core::{CallError, Instant};
 
 /// The outcome of a call that may have changed a sandbox or a container.
 ///
-/// The change may have happened even if the call failed. So both outcomes have the instant after the
-/// call: a status that is newer than it (`Pleg::newer_than`) contains what the call has changed. Only
-/// a call that timed out or was cancelled may take effect later still.
+/// The change may have happened even if the call failed. So both outcomes have the instant after the call: a status
+/// newer than this instant (`Pleg::newer_than`) contains the changes of the call. Only a call that timed out or was
+/// cancelled may take effect even later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the next decision needs a status that is newer than `ended`"]
 pub struct Written<T> {
     /// The result of the call.
     pub result: Result<T, CallError>,
-    /// The instant after the call, whether it succeeded or failed.
+    /// The instant after the call, even if it failed.
     pub ended: Instant,
 }
 
@@ -32,7 +32,7 @@ impl<T> Written<T> {
         }
     }
 
-    /// The same outcome of a call whose response says nothing.
+    /// Drops the response of a call, which has no content.
     pub(super) fn empty(self) -> Written<()> {
         self.and_then(|_| Ok(()))
     }

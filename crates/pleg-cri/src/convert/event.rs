@@ -10,9 +10,8 @@ use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::{
-    POD_NAME, POD_NAMESPACE, POD_UID, container_identity, container_state_or_unknown,
-    container_status, exit_code, id, kept, non_empty, resources, sandbox_status, text,
-    time_unless_zero,
+    POD_NAME, POD_NAMESPACE, POD_UID, bounded, container_identity, container_state_or_unknown,
+    container_status, exit_code, id, non_empty, resources, sandbox_status, text, time_unless_zero,
 };
 use crate::metrics::Irregular;
 use crate::v1;
@@ -21,7 +20,7 @@ use crate::v1;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// It is not a message.
+    /// The status is not a valid message.
     #[error("a status in an event is malformed: {0}")]
     Message(#[from] DecodeError),
     /// A label that names the pod is not a text.
@@ -44,17 +43,17 @@ pub struct EncodedEvent {
     containers: Vec<Bytes>,
 }
 
-/// What identifies a status and its pod.
+/// The fields that identify a status and its pod.
 #[derive(Clone, PartialEq, Message)]
 struct BriefStatus {
     #[prost(string, tag = "1")]
     id: String,
-    /// Of a sandbox: that of a container has other fields.
+    /// The metadata of a sandbox; a container's metadata has other fields.
     #[prost(bytes = "bytes", tag = "2")]
     metadata: Bytes,
 }
 
-/// What a lifecycle needs of the status of a container in an event: some fields of [`v1::ContainerStatus`].
+/// The fields of [`v1::ContainerStatus`] in an event that the generator uses.
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]
@@ -83,7 +82,7 @@ struct EventStatus {
     resources: Option<v1::ContainerResources>,
 }
 
-/// A label. Its texts are parts of the message, because copies of them take a third of the work.
+/// A label. Its texts are slices of the message: copying them would take a third of the decoding time.
 #[derive(Clone, PartialEq, Message)]
 struct Label {
     #[prost(bytes = "bytes", tag = "1")]
@@ -140,7 +139,7 @@ fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
     let pod = |label: &&Label| pod.iter().any(|key| *label.key == *key.as_bytes());
     let labels = status.labels.iter().filter(pod);
     let labels = labels.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
-    let labels = kept(labels.collect::<Result<Vec<_>, Utf8Error>>()?.into_iter());
+    let labels = bounded(labels.collect::<Result<Vec<_>, Utf8Error>>()?.into_iter());
     let identity = container_identity(status.metadata, &labels, status.created_at);
     let shown = container_state_or_unknown(status.state);
     let mut details = ContainerDetails::default();

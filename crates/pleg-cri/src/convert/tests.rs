@@ -309,7 +309,7 @@ fn element_without_id_is_dropped_and_counted() {
 fn irregular_parts_of_an_event_are_counted_and_left_out() {
     use v1::ContainerEventType::ContainerDeletedEvent;
     type Change = fn(&mut v1::ContainerEventResponse);
-    // What is wrong, what is counted, and whether there is a sandbox and how many containers.
+    // The fault, the counted kinds, and the expected result: has a sandbox, number of containers.
     let cases: [(Change, &[&str], (bool, usize)); 8] = [
         (|_| (), &[], (true, 1)),
         // cri-o#9663.
@@ -402,12 +402,12 @@ fn malformed_status_of_an_event_fails() {
 #[test]
 fn long_values_of_too_large_labels_are_left_out() {
     let (long, half) = ("x".repeat(MAX_LABELS), "x".repeat(MAX_LABELS / 2));
-    let kept = |b: &str| {
+    let bounded = |b: &str| {
         let pairs = [("a", "1"), ("b", b)].map(|(key, value)| (key.to_owned(), value.to_owned()));
         labels(&pairs.into())
     };
-    assert_eq!(kept(&long), Labels::from([("a", "1")]));
-    assert_eq!(kept(&half).get("b"), Some(&*half));
+    assert_eq!(bounded(&long), Labels::from([("a", "1")]));
+    assert_eq!(bounded(&half).get("b"), Some(&*half));
 }
 
 /// Leaves out what lists bring.
@@ -427,9 +427,9 @@ fn leave_out(container: &mut Report) {
     *details = details_of_life.into();
 }
 
-/// The generator takes the same from an event, whether every status is decoded or only what a lifecycle needs.
+/// A brief and a full decoding of an event give the same hint.
 #[test]
-fn what_is_not_decoded_changes_no_hint() {
+fn brief_decoding_gives_the_same_hint() {
     let other = v1::ContainerStatus {
         id: "other".into(),
         ..container(v1::ContainerState::ContainerRunning)

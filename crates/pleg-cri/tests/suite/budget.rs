@@ -25,7 +25,7 @@ const CALLS: usize = 8;
 const RESPONSE: usize = 4 << 20;
 const CHUNK: usize = 16 << 10;
 
-/// How many bytes were taken from the server, less those of the calls that are complete.
+/// The number of bytes sent by the server to calls that are not complete.
 #[derive(Debug, Default)]
 struct Outstanding {
     bytes: AtomicUsize,
@@ -121,7 +121,7 @@ fn serve(outstanding: Arc<Outstanding>) -> TestServer {
     })
 }
 
-/// Makes all calls at once; returns how many bytes were outstanding at most.
+/// Makes all calls at once; returns the largest number of outstanding bytes.
 async fn most_outstanding(budget: usize) -> usize {
     let outstanding = Arc::new(Outstanding::default());
     let server = serve(outstanding.clone());
@@ -143,7 +143,7 @@ async fn most_outstanding(budget: usize) -> usize {
 }
 
 #[tokio::test]
-async fn responses_beyond_the_receive_budget_wait_until_others_are_complete() {
+async fn responses_beyond_the_receive_budget_wait_for_others() {
     let unlimited = most_outstanding(1 << 30).await;
     assert!(unlimited > 4 * RESPONSE, "{unlimited} bytes");
     // The budget, the response that may exceed it, and the windows of the others.

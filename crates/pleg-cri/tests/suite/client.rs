@@ -1,4 +1,4 @@
-//! The write side, on a simulated runtime. A small service stands in for responses that it never sends.
+//! The write side, on a simulated runtime. A small service sends the responses that the simulator never sends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn running(client: &CriClient, command: &str) -> (Id, Id) {
     (pod, id)
 }
 
-/// Checks that the call ended between its begin and now.
+/// Checks that the call ended between its start and now.
 fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
     assert!(began <= written.ended && written.ended <= client.clock().now());
     written.into_result().unwrap()
@@ -73,7 +73,7 @@ fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
 async fn write_returns_the_instant_after_it() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
-    // A task of its own, because workers are tasks.
+    // A separate task, because workers are tasks.
     let calls = tokio::spawn(async move {
         let now = || client.clock().now();
         let began = now();
@@ -207,7 +207,7 @@ async fn grace_period_is_rounded_up_to_whole_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pulled_image_is_there_until_it_is_removed() {
+async fn pulled_image_exists_until_removed() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     assert_eq!(client.image_status(image("app:1")).await.unwrap(), None);
@@ -387,7 +387,7 @@ async fn response_without_its_essential_fields_is_malformed() {
 #[tokio::test]
 async fn dropped_pull_is_cancelled_in_the_runtime() {
     let (client, mut pulls) = empty();
-    // The connection outlives the call.
+    // This client keeps the connection open after the call.
     let other = client.clone();
     let pull = tokio::spawn(async move { other.pull_image(image("a"), None, None).await });
     assert_eq!(pulls.recv().await, Some(Pull::Began));
@@ -397,7 +397,7 @@ async fn dropped_pull_is_cancelled_in_the_runtime() {
 }
 
 #[tokio::test]
-async fn call_without_a_method_is_made_by_its_path() {
+async fn call_without_its_own_method_works_by_path() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let version = "/runtime.v1.RuntimeService/Version";

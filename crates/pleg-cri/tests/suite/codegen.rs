@@ -1,4 +1,4 @@
-//! Checks that the committed wire types are those that the proto generates.
+//! Checks that the committed wire types are generated from the present proto.
 //!
 //! The test generates `src/generated/runtime.v1.rs` and compares it with the committed file. With
 //! `PLEG_BLESS=1` it writes the file. This is the only generator: there is no build script and no
@@ -50,7 +50,7 @@ fn generate() -> String {
         .btree_map(".")
         // A server returns Unimplemented for calls that it does not define.
         .generate_default_stubs(true)
-        // tonic's types are no promise of this crate.
+        // Hides tonic's types, which are not part of this crate's stable API.
         .client_mod_attribute("runtime.v1", "#[doc(hidden)]")
         .server_mod_attribute("runtime.v1", "#[cfg(feature = \"server\")]")
         .server_mod_attribute("runtime.v1", "#[doc(hidden)]")

@@ -293,7 +293,7 @@ fn proto_declares_the_required_messages() {
     assert!(declared.reserved["ContainerConfig"].contains(&16));
 }
 
-/// Each deliberate mistake is reported, and nothing else.
+/// Each deliberate mistake causes a report, and nothing else does.
 #[test]
 fn mistake_in_proto_is_reported() {
     let proto = repository_file("runtime/v1/api.proto");

@@ -1,4 +1,4 @@
-//! The error of `diagnose` for everything that a path can lead to.
+//! The error of `diagnose` for every kind of path and server.
 use std::convert::Infallible;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
-/// The error of the path. Checks that it comes in time, is a single line and names the endpoint.
+/// The error for the path. Checks that it comes in time, is a single line and names the endpoint.
 async fn error_at(path: &Path) -> ConnectError {
     let error = diagnose_in_time(path).await.unwrap_err();
     let text = error.to_string();
@@ -28,7 +28,7 @@ async fn error_at(path: &Path) -> ConnectError {
     error
 }
 
-/// The name of the error of the path: its variant.
+/// The variant name of the error for the path.
 async fn problem_at(path: &Path) -> String {
     let text = format!("{:?}", error_at(path).await);
     text.split(' ').next().unwrap().to_owned()

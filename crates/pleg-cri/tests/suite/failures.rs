@@ -1,5 +1,5 @@
-//! The entries of the failure catalogue that concern the CRI client: responses of a runtime that
-//! must not be misread. `docs/failures.md` has the complete table, with the issues and the reasons.
+//! The entries of the failure catalogue that concern the CRI client: responses of a runtime that a client must not
+//! misread. `docs/failures.md` has the complete table, with the issues and the reasons.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
 /// Upstream: nanoseconds were read as seconds, which gave times in the far future (k#124297).
 /// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed.
 #[tokio::test]
-async fn a3_time_in_another_unit_is_ignored() {
+async fn time_in_another_unit_is_ignored() {
     let stamps = [
         (0, None),
         (GO_ZERO_TIME, None),
@@ -48,7 +48,7 @@ async fn a3_time_in_another_unit_is_ignored() {
     }
 }
 
-/// Tiny rows take more than a hundred times their size when they are kept.
+/// A stored tiny row takes more than a hundred times its encoded size.
 #[tokio::test]
 async fn list_of_too_many_rows_fails_before_one_is_read() {
     let fake = Fake::default();
@@ -73,10 +73,10 @@ async fn list_of_too_many_rows_fails_before_one_is_read() {
 }
 
 /// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer
-/// (k#126414, k#127195, k#127814).
-/// Here: it is not read; the local clock tells when a call began.
+/// (k#126414, k#127195, k#127814). Here: the client ignores it, and stamps calls with the local
+/// clock.
 #[tokio::test]
-async fn a4_timestamp_of_sandbox_status_is_ignored() {
+async fn timestamp_of_sandbox_status_is_ignored() {
     let status = v1::PodSandboxStatus {
         id: "s".into(),
         created_at: NOW,
@@ -98,7 +98,7 @@ async fn a4_timestamp_of_sandbox_status_is_ignored() {
 /// (k#129818, containerd#10728).
 /// Here: containers are known only from ListContainers and ContainerStatus.
 #[tokio::test]
-async fn a5_containers_come_from_list_containers_only() {
+async fn containers_come_from_list_containers_only() {
     let fake = Fake::default();
     fake.lock().sandbox_statuses = [(
         "s".into(),
@@ -126,11 +126,11 @@ async fn a5_containers_come_from_list_containers_only() {
 }
 
 /// Upstream: a list above 16 MiB, about 11,000 containers, fails every relist until the node is
-/// NotReady (k#63858, k#90340; KEP-5825).
-/// Here: streaming lists are used where the runtime has them, the limit is configurable, a larger
-/// message has its own error kind, and a list that breaks is not a complete list.
+/// NotReady (k#63858, k#90340; KEP-5825). Here: the client uses streaming lists if the runtime has
+/// them, the limit is configurable, a larger message has its own error kind, and a list that breaks
+/// is not a complete list.
 #[tokio::test]
-async fn c9_list_above_limit_is_too_large_unless_streamed() {
+async fn list_above_limit_is_too_large_unless_streamed() {
     // 1.5 MiB in all, for a limit of 1 MiB.
     let large = |n| {
         let mut row = container(&format!("c{n}"));
@@ -163,11 +163,11 @@ async fn c9_list_above_limit_is_too_large_unless_streamed() {
     );
 }
 
-/// Upstream: the conversion of an unknown state panics, and the kubelet exits.
-/// Here: an unknown state is UNKNOWN, an event of unknown type only causes an inspection, and all
-/// other elements are used.
+/// Upstream: the conversion of an unknown state panics, and the kubelet exits. Here: an unknown
+/// state is UNKNOWN, an event of unknown type only causes a pod read, and all other elements are
+/// used.
 #[tokio::test]
-async fn c17_unknown_enum_value_is_unknown_state_or_other_event() {
+async fn unknown_enum_value_is_unknown_state_or_other_event() {
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let unknown = v1::Container {
         state: 42,

@@ -132,8 +132,8 @@ async fn call_runs_in_a_span_with_operation_and_id() {
         .with_ansi(false)
         .with_writer(text.clone())
         .finish();
-    // With one subscriber only, tracing asks the thread that reaches a span first whether anybody wants
-    // it, which may be the thread of another test, and keeps the answer.
+    // With only one subscriber, tracing caches the interest in a span as seen by the first thread that reaches it,
+    // which may be the thread of another test.
     let _second = Dispatch::new(NoSubscriber::new());
     let _default = tracing::subscriber::set_default(subscriber);
     let sim = Arc::new(Sim::builder().build());

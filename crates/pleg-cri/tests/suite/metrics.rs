@@ -12,7 +12,7 @@ const TOTAL: &str = "kubelet_runtime_operations_total";
 const ERRORS: &str = "kubelet_runtime_operations_errors_total";
 const DURATION: &str = "kubelet_runtime_operations_duration_seconds";
 
-/// Counts since the last look: name and operation → counter, or samples of the histogram.
+/// Takes the counts so far: name and operation → counter, or samples of the histogram.
 fn counts(snapshotter: &Snapshotter) -> BTreeMap<(String, String), u64> {
     let count = |value: DebugValue| match value {
         DebugValue::Counter(count) => count,

@@ -66,7 +66,7 @@ fn rows_are_decoded_as_by_the_conversion() {
 }
 
 #[test]
-fn row_that_nobody_decodes_is_read_from_id_and_state() {
+fn undecoded_row_needs_only_valid_id_and_state() {
     // The image is malformed.
     let row = [container("a", 1).encode_to_vec(), field(4, &[0xff])].concat();
     let mut shown = Vec::new();
@@ -82,10 +82,10 @@ fn malformed_list_is_an_error() {
     for message in [
         field(1, &row[..row.len() - 1]),
         field(1, &row)[..10].to_vec(),
-        // The id is no UTF-8, and the state no number.
+        // The id is not UTF-8, and the state is not a number.
         field(1, &field(1, &[0xff])),
         field(1, &[row.clone(), field(6, b"")].concat()),
-        // The rows are no messages.
+        // The rows are not messages.
         vec![1 << 3, 0],
     ] {
         assert!(read(rows::containers, message).is_err());

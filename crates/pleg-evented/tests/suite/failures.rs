@@ -1,11 +1,10 @@
-//! The failure catalogue for the stream reader: when it reconnects, how it ends. The comments say
-//! what upstream Kubernetes does; `docs/failures.md` has the whole table, with the issues and the
-//! reasons.
+//! The failure catalogue for the stream reader: its reconnects and its end. The comments describe
+//! upstream Kubernetes; `docs/failures.md` has the whole table, with the issues and the reasons.
 
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 use pleg_runtime::fake::{Dial, Step};
 
-use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, sends, silence, wait};
+use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, quiet, sends, wait};
 
 const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 
@@ -17,7 +16,7 @@ fn event() -> Step {
     sends("a", EventType::Started)
 }
 
-/// The stream ends that are reported until `attempts` attempts were made.
+/// The stream ends that the reader reports until it has made `attempts` attempts.
 async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
     while reader.dialed().len() < attempts {
@@ -31,12 +30,12 @@ async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
 /// Upstream: five attempts without a pause, then no events until the kubelet restarts. A restart of
 /// containerd takes longer.
 #[tokio::test(start_paused = true)]
-async fn a7_reconnect_attempts_never_end() {
-    // It lives for a second, is away for 0.4 s, refuses twice while it starts, and is back.
+async fn reconnect_attempts_never_end() {
+    // The runtime runs for a second, is down for 0.4 s, refuses twice while it starts, and works again.
     let mut script = vec![opens(&[event(), wait(1_000), Step::Fail(DOWN)])];
     script.extend((0..8).map(|_| Dial::Fail(DOWN)));
     script.extend((0..2).map(|_| opens(&[Step::Fail(CallErrorKind::Failed)])));
-    script.push(silence());
+    script.push(quiet());
     let mut reader = RunningReader::new(script);
     let away = (0..8).map(|n| 1_000 + n * 50);
     let expected: Vec<_> = [0]
@@ -55,7 +54,7 @@ async fn a7_reconnect_attempts_never_end() {
     let at = reader.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_on_time(&at[..10], &doubling);
-    // No eleventh within the minute; then 51.2 s, and 60 s for ever.
+    // No eleventh within the minute; then after 51.2 s, and every 60 s.
     let then = [60_000, 111_200, 171_200];
     assert_on_time(&at[..13], &[&doubling[..], &then].concat());
     let pauses: Vec<_> = at[12..].windows(2).map(|w| w[1] - w[0]).collect();
@@ -65,7 +64,7 @@ async fn a7_reconnect_attempts_never_end() {
 
 /// Upstream: the channel of events is closed while the watcher may still send: panic.
 #[tokio::test(start_paused = true)]
-async fn a9_reader_can_be_stopped_at_every_step() {
+async fn reader_can_be_stopped_at_every_step() {
     let script = || {
         vec![
             Dial::Fail(DOWN),
@@ -81,7 +80,7 @@ async fn a9_reader_can_be_stopped_at_every_step() {
         reader.idle(millis).await;
         reader.stop().await;
     }
-    // The whole script was reached.
+    // The reader runs the whole script.
     let reader = RunningReader::new(script());
     reader.idle(500).await;
     assert_eq!(reader.dialed().len(), 6);
@@ -94,7 +93,7 @@ async fn a9_reader_can_be_stopped_at_every_step() {
 /// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes
 /// again in a loop.
 #[tokio::test(start_paused = true)]
-async fn a13_never_offered_disabled_and_lost_are_distinguished() {
+async fn never_offered_disabled_and_lost_are_distinguished() {
     let unimplemented = Step::Fail(CallErrorKind::Unimplemented);
     for (life, steps, end) in [
         (0, &[unimplemented.clone()][..], StreamEnd::NeverOffered),
@@ -122,7 +121,7 @@ async fn a13_never_offered_disabled_and_lost_are_distinguished() {
 
 /// Upstream: after the last attempt the watcher goroutine spins.
 #[tokio::test(start_paused = true)]
-async fn b10_no_stream_end_causes_a_busy_loop() {
+async fn no_stream_end_causes_a_busy_loop() {
     for (dial, most) in [
         (opens(&[]), 11),
         (opens(&[Step::Fail(CallErrorKind::Unimplemented)]), 11),
@@ -142,11 +141,11 @@ async fn b10_no_stream_end_causes_a_busy_loop() {
 /// Upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): two errors with a limit of
 /// two end the watcher. Here attempts are not limited.
 #[tokio::test(start_paused = true)]
-async fn e4_every_error_is_reported_and_the_reader_goes_on() {
+async fn every_error_is_reported_and_the_reader_continues() {
     let script = vec![
         opens(&[Step::Fail(CallErrorKind::Failed)]),
         opens(&[Step::Fail(DOWN)]),
-        silence(),
+        quiet(),
     ];
     let mut reader = RunningReader::new(script);
     let refused = [CallErrorKind::Failed, DOWN].map(|kind| StreamEnd::Refused(error(kind)));
@@ -158,8 +157,8 @@ async fn e4_every_error_is_reported_and_the_reader_goes_on() {
 /// Upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): an end without an error counts as
 /// one more failed attempt.
 #[tokio::test(start_paused = true)]
-async fn e5_end_without_an_error_is_a_stream_end() {
-    let mut reader = RunningReader::new(vec![lives(3_000), lives(0), silence()]);
+async fn end_without_an_error_is_a_stream_end() {
+    let mut reader = RunningReader::new(vec![lives(3_000), lives(0), quiet()]);
     assert_eq!(
         ends(&mut reader, 3).await,
         [StreamEnd::Ended(None), StreamEnd::Disabled]
@@ -170,8 +169,8 @@ async fn e5_end_without_an_error_is_a_stream_end() {
 
 /// Upstream's WatcherStopsWhenContextIsCanceled (1.37).
 #[tokio::test(start_paused = true)]
-async fn e6_blocked_stream_is_cancelled_without_a_stream_end() {
-    let mut reader = RunningReader::new(vec![silence()]);
+async fn blocked_stream_is_cancelled_without_a_stream_end() {
+    let mut reader = RunningReader::new(vec![quiet()]);
     let subscribed = reader.change().await;
     assert!(matches!(subscribed, StreamChange::Subscribed { .. }));
     reader.idle(5_000).await;

@@ -1,4 +1,4 @@
-//! The reader on scripted runtimes: when it reconnects, what it hands over, how it stops.
+//! The reader on scripted runtimes: its reconnects, its observations and its end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use pleg_evented::ReconnectSettings;
 use pleg_runtime::core::{CallErrorKind, EventType, HintMap, Id, Instant, StreamChange, StreamEnd};
 use pleg_runtime::fake::{Dial, Step};
 
-use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, sends, silence, wait};
+use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, quiet, sends, wait};
 
 const DOWN: CallErrorKind = CallErrorKind::Unavailable;
 
@@ -24,7 +24,7 @@ fn is_subscribed(change: &StreamChange) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn reconnects_after_a_restart_follow_the_backoff() {
-    // The daemon is down for 5.2 s, refuses while it starts, then is cut off twice.
+    // The daemon is down for 5.2 s, refuses calls while it starts, then breaks the stream twice.
     let mut script: Vec<_> = (0..102).map(|_| Dial::Fail(DOWN)).collect();
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
@@ -33,8 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // Two dials with backoff; then three calls: at once, after 100 ms, and after its life plus 200
-    // ms.
+    // Two dials with back-off; then three calls: at once, 100 ms later, and 200 ms after that
+    // call's end.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;
@@ -47,7 +47,7 @@ async fn stream_that_lives_a_minute_resets_the_backoff() {
         lives(2000),
         lives(60_000),
         lives(2000),
-        silence(),
+        quiet(),
     ];
     let mut reader = RunningReader::new(script);
     // Pauses: none, 100 ms, none after the long life, 100 ms again.
@@ -147,7 +147,7 @@ async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
     let steps = [burst(LIVES), burst(LIVES), vec![wait(2000)]].concat();
     let script = vec![Dial::Open(steps)];
     let mut reader = RunningReader::new(script);
-    // The writer takes nothing, and yet the stream is drained to its end and the next one begins.
+    // The writer takes nothing, but the reader still drains the stream and begins the next one.
     while reader.dialed().len() < 2 {
         reader.idle(1).await;
     }
@@ -206,7 +206,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
     let event = || sends("a", EventType::Created);
     for script in [
         vec![Dial::Hang],
-        vec![silence()],
+        vec![quiet()],
         vec![Dial::Open(vec![event(), event(), Step::Live])],
         vec![lives(100)],
         vec![Dial::Fail(DOWN)],
@@ -214,7 +214,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
         let reader = RunningReader::new(script);
         reader.idle(120).await;
         reader.stop().await;
-        // Also before it has begun.
+        // The shutdown comes before the reader has started.
         RunningReader::new(Vec::new()).stop().await;
     }
 }
@@ -229,12 +229,12 @@ async fn reader_ends_when_the_writer_is_gone() {
     }
 }
 
-/// Finding A6.
+/// The reader handles a panic like a lost stream.
 #[tokio::test(start_paused = true)]
 async fn panicking_stream_is_subscribed_again() {
     let script = vec![
         Dial::Open(vec![sends("a", EventType::Started), Step::Panic]),
-        silence(),
+        quiet(),
     ];
     let mut reader = RunningReader::new(script);
     assert!(is_subscribed(&reader.change().await));
@@ -256,10 +256,10 @@ async fn stream_that_panics_at_once_is_backed_off() {
     reader.stop().await;
 }
 
-/// Finding A14: the writer ends a stream that reports no event while reads show changes.
+/// The writer notifies the reader of a stream that delivers no events although reads show changes.
 #[tokio::test(start_paused = true)]
 async fn notified_reader_ends_the_stream_and_subscribes_again() {
-    let mut reader = RunningReader::new(vec![silence(), silence()]);
+    let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.idle(5_000).await;
     reader.renew.notify_one();
@@ -276,7 +276,7 @@ async fn notified_reader_ends_the_stream_and_subscribes_again() {
 /// Another program that subscribes may start later.
 #[tokio::test(start_paused = true)]
 async fn hazard_ends_the_open_stream_and_forbids_the_next() {
-    let mut reader = RunningReader::new(vec![silence(), silence()]);
+    let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.runtime.set_hazard(Some("a kubelet started"));
     for is_open in [true, false] {

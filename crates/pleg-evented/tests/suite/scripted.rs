@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A stream on which nothing ever happens.
-pub(crate) fn silence() -> Dial {
+pub(crate) fn quiet() -> Dial {
     Dial::Open(vec![Step::Live])
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn burst(count: u64) -> Vec<Step> {
     (0..count).flat_map(of).collect()
 }
 
-/// Checks when attempts were made. Each pause may be two milliseconds longer, by the resolution of tokio's timers:
-/// the clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
+/// Checks the times of attempts. Each pause may be two milliseconds longer, by the resolution of tokio's timers: the
+/// clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
 #[track_caller]
 pub(crate) fn assert_on_time(made: &[u128], expected: &[u128]) {
     let late = made
@@ -69,9 +69,9 @@ pub(crate) struct RunningReader {
     pub(crate) runtime: FakeRuntime,
     pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) out: Hints,
-    /// Changes that were taken and not returned by [`change`](Self::change).
+    /// Taken changes that [`change`](Self::change) has not returned.
     changes: VecDeque<StreamChange>,
-    /// All hints that were taken.
+    /// All taken hints.
     pub(crate) hints: BTreeMap<Id, Hint>,
     pub(crate) renew: Arc<Notify>,
     pub(crate) shutdown: CancellationToken,
@@ -79,7 +79,7 @@ pub(crate) struct RunningReader {
 }
 
 impl RunningReader {
-    /// Pauses are exact: without jitter.
+    /// A reader with exact pauses, without jitter.
     pub(crate) fn new(script: Vec<Dial>) -> Self {
         let settings = ReconnectSettings {
             jitter_percent: 0,
@@ -123,7 +123,7 @@ impl RunningReader {
         batch.lost
     }
 
-    /// The next change. Time passes until there is one.
+    /// The next change. Lets time pass until there is one.
     pub(crate) async fn change(&mut self) -> StreamChange {
         loop {
             if let Some(change) = self.changes.pop_front() {
@@ -134,13 +134,13 @@ impl RunningReader {
         }
     }
 
-    /// The changes that were taken, without waiting.
+    /// Takes the changes so far, without waiting.
     pub(crate) fn changes(&mut self) -> Vec<StreamChange> {
         self.take();
         self.changes.drain(..).collect()
     }
 
-    /// Takes changes until this many attempts were made. Returns when, in milliseconds.
+    /// Takes changes until this many attempts were made. Returns their times, in milliseconds.
     pub(crate) async fn attempts(&mut self, count: usize) -> Vec<u128> {
         while self.runtime.count(&Op::Subscribe) < count {
             self.change().await;
@@ -148,7 +148,7 @@ impl RunningReader {
         self.dialed()
     }
 
-    /// When the attempts so far were made, in milliseconds.
+    /// The times of the attempts so far, in milliseconds.
     pub(crate) fn dialed(&self) -> Vec<u128> {
         let dials = self.runtime.times(&Op::Subscribe);
         let since = |at: &Instant| at.since(self.began).as_millis();

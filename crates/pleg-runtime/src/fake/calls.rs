@@ -19,11 +19,11 @@ pub struct Call {
     pub id: Option<Id>,
     /// The pod that it is about.
     pub pod: Option<PodUid>,
-    /// When it was made.
+    /// The instant of the call.
     pub at: Instant,
 }
 
-/// The operation, and what it asks for: `ListContainers pod`.
+/// Displays the operation and its argument: `ListContainers pod`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation)?;
@@ -36,7 +36,7 @@ impl fmt::Display for Call {
 }
 
 impl Call {
-    /// Whether `op` means this call.
+    /// Returns true if `op` matches this call.
     fn is(&self, op: &Op) -> bool {
         let is_list = matches!(self.operation, "ListPodSandbox" | "ListContainers");
         match op {
@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Whether [`FakeRuntime::count`] counts it.
+    /// Returns true if [`FakeRuntime::count`] counts this call.
     pub(super) fn counts_as(&self, op: &Op) -> bool {
         let is_first = self.operation == "ListPodSandbox";
         self.is(op) && (is_first || !matches!(op, Op::List | Op::Pod(_)))
@@ -80,11 +80,11 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer, and whether it fails after what it has passed on.
+/// An answer, and the result of the call: a list passes its rows on even if it then fails.
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {
-    /// Makes a call: waits while it hangs, takes `answer` from the state, and then takes its time.
+    /// Makes a call: waits while it hangs, takes `answer` from the state, and then waits for its delay.
     async fn call<T>(
         &self,
         operation: &'static str,

@@ -1,8 +1,7 @@
-//! A container runtime in memory, for tests of a generator and of what is built on one.
+//! A container runtime in memory, for tests of a generator and of programs that use one.
 //!
-//! A test sets which sandboxes and containers exist, makes calls fail, hang or take time, sends
-//! events, and looks at the calls that were made. With tokio's paused time a test of an hour takes
-//! milliseconds.
+//! A test adds sandboxes and containers, makes calls fail, hang or take time, sends events, and
+//! inspects the calls made. With tokio's paused time a test of an hour takes milliseconds.
 //!
 //! ```
 //! use pleg_runtime::core::{EventType, ReportedState};
@@ -50,7 +49,7 @@ pub use calls::Call;
 pub use reports::{container, exited, sandbox, with_ips, with_memory_limit};
 pub use stream::{Dial, FakeEvents, Step};
 
-/// Calls that a test counts, or changes together.
+/// A set of calls that a test counts, or changes together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     /// Lists of the node.
@@ -169,7 +168,7 @@ impl FakeRuntime {
         of_kind.map(|r| r.id.clone()).collect()
     }
 
-    /// Makes the status calls of `id` return `status`, whatever the lists show.
+    /// Makes the status calls of `id` return `status`, independently of the lists.
     pub fn set_status(&self, id: &str, status: Report) {
         self.change(|s| _ = s.statuses.insert(id.into(), status));
     }
@@ -199,12 +198,12 @@ impl FakeRuntime {
         self.change(|s| _ = s.panicking.insert(op));
     }
 
-    /// Makes such calls take that long. They return the state at their start.
+    /// Makes such calls take this time. They return the state at their start.
     pub fn delay(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.delays.insert(op, time));
     }
 
-    /// Makes a call block its thread for that long when it ends or is dropped.
+    /// Makes a call block its thread for this time when it ends or is dropped.
     pub fn delay_drop(&self, time: Duration) {
         self.change(|s| s.drop_time = time);
     }
@@ -214,7 +213,7 @@ impl FakeRuntime {
         self.change(|s| s.ignores_filters = true);
     }
 
-    /// Makes a subscription do harm from now on, or no more.
+    /// Sets or clears the reason why a subscription may do harm.
     pub fn set_hazard(&self, why: Option<&str>) {
         self.change(|s| s.hazard = why.map(str::to_owned));
     }
@@ -225,14 +224,14 @@ impl FakeRuntime {
         self.state().calls.clone()
     }
 
-    /// How often such a call was made. A list of sandboxes and one of containers count as one, and
-    /// statuses count for [`Op::Status`] only: so [`Op::Pod`] counts inspections.
+    /// The number of such calls so far. A list of sandboxes and one of containers count as one, and
+    /// statuses count for [`Op::Status`] only: so [`Op::Pod`] counts pod reads.
     #[must_use]
     pub fn count(&self, op: &Op) -> usize {
         self.times(op).len()
     }
 
-    /// When the calls that [`count`](Self::count) counts were made, by the runtime's
+    /// The instants of the calls that [`count`](Self::count) counts, by the runtime's
     /// [`clock`](Self::clock).
     #[must_use]
     pub fn times(&self, op: &Op) -> Vec<Instant> {
@@ -259,13 +258,13 @@ impl FakeRuntime {
         self.state().most_in_flight
     }
 
-    /// Whether no call is in flight, and no other clone exists.
+    /// Returns true if no call is in flight and no other clone exists.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.in_flight() == 0 && Arc::strong_count(&self.0) == 1
     }
 
-    /// What the next calls of `subscribe` do. After them, every stream is [`Step::Live`].
+    /// Sets the behavior of the next calls of `subscribe`. After them, every stream is [`Step::Live`].
     pub fn script_streams(&self, dials: impl IntoIterator<Item = Dial>) {
         self.change(|s| s.dials.extend(dials));
     }

@@ -13,14 +13,14 @@ use pleg_core::{CallError, CallErrorKind, RuntimeEvent};
 use super::error;
 use crate::clock::Clock;
 
-/// What one call of `subscribe` does, in order of the calls.
+/// The behavior of one call of `subscribe`.
 #[derive(Clone, Debug)]
 pub enum Dial {
     /// It fails.
     Fail(CallErrorKind),
     /// It hangs.
     Hang,
-    /// It returns a stream that does this, and then ends with OK.
+    /// It returns a stream that performs these steps, and then ends with OK.
     Open(Vec<Step>),
 }
 
@@ -35,7 +35,7 @@ pub enum Step {
     Fail(CallErrorKind),
     /// Reading the stream panics.
     Panic,
-    /// From here on the stream has the events that the test sends. The last step.
+    /// From here on the stream delivers the events that the test sends. The last step.
     Live,
 }
 

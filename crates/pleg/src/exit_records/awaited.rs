@@ -1,4 +1,4 @@
-//! Which registered consumers have not acknowledged which ends, and since when.
+//! Acknowledgements that registered consumers still owe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use pleg_core::{Id, Instant, Text, Unacknowledged};
 
 use super::ConsumerId;
 
-/// The acknowledgements that are awaited.
+/// The missing acknowledgements, by consumer and by id.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Awaited {
     consumers: BTreeMap<ConsumerId, Owing>,
     ends: BTreeMap<Id, End>,
 }
 
-/// What one consumer has not acknowledged.
+/// The ends that one consumer has not acknowledged.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
-    /// When the earliest end was detected whose record the bounds dropped since the last
-    /// acknowledgement of this consumer. The records of a container that crashes fast are dropped
-    /// within seconds, and the consumer would never seem to be late.
+    /// The detection of the earliest end whose record was dropped at the bounds since this consumer's last
+    /// acknowledgement. Without it, a consumer would never seem late for a container that crashes every few seconds,
+    /// because its records are dropped so soon.
     dropped: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ struct End {
 }
 
 impl Awaited {
-    /// Ends that are added from now on await this consumer.
+    /// Registers a consumer: ends added later await its acknowledgement.
     pub(super) fn register(&mut self, consumer: ConsumerId, name: &Text) {
         let owing = self.consumers.entry(consumer).or_default();
         if owing.name != *name {
@@ -54,7 +54,7 @@ impl Awaited {
         }
     }
 
-    /// No acknowledgement of this consumer is awaited any more.
+    /// Unregisters a consumer: nothing awaits its acknowledgement any more.
     pub(super) fn unregister(&mut self, consumer: ConsumerId) {
         let owing = self.consumers.remove(&consumer).unwrap_or_default();
         for (_, id) in owing.ends {
@@ -62,7 +62,7 @@ impl Awaited {
         }
     }
 
-    /// An end of that id awaits each consumer.
+    /// Adds an end, which awaits the acknowledgement of each consumer.
     pub(super) fn add(&mut self, id: &Id, detected: Instant) {
         self.remove(id);
         if self.consumers.is_empty() {
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// The bounds have dropped the record of that id. Its consumers stay late.
+    /// The record of that id was dropped at the bounds. Its consumers stay late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {
@@ -87,7 +87,7 @@ impl Awaited {
         self.remove(id);
     }
 
-    /// No acknowledgement of that id is awaited any more.
+    /// Removes the end of that id: it awaits no acknowledgement any more.
     pub(super) fn remove(&mut self, id: &Id) {
         let Some(End { detected, by }) = self.ends.remove(id) else {
             return;
@@ -100,7 +100,7 @@ impl Awaited {
         }
     }
 
-    /// The consumer has acknowledged the end of that id. Returns whether that was the last acknowledgement awaited.
+    /// The consumer has acknowledged the end of that id. Returns true if no other acknowledgement is missing.
     pub(super) fn acknowledge(&mut self, id: &Id, consumer: ConsumerId) -> bool {
         if let Some(end) = self.ends.get(id)
             && let Some(owing) = self.consumers.get_mut(&consumer)
@@ -126,7 +126,7 @@ impl Awaited {
         self.ends.contains_key(id)
     }
 
-    /// The consumers that have not acknowledged ends, with the earliest of these.
+    /// The consumers that have not acknowledged ends, each with the instant of the earliest.
     pub(super) fn by_consumer(&self) -> Vec<Unacknowledged> {
         let owing = self.consumers.values();
         let owing =
@@ -166,10 +166,10 @@ mod tests {
         assert!(awaited.acknowledge(&"1".into(), ONE));
         assert!(!awaited.acknowledge(&"2".into(), ONE));
         assert_eq!(owing(&awaited), [name("two", 2)]);
-        // The same id has ended once more.
+        // The same id has ended again.
         awaited.add(&"2".into(), at(3));
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
-        // The bounds drop the earliest record.
+        // The earliest record is dropped at the bounds.
         awaited.add(&"4".into(), at(4));
         awaited.dropped(&"2".into());
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);

@@ -1,10 +1,9 @@
-//! Exit records: how containers and sandboxes ended, kept beyond their removal.
+//! Exit records: the ends of containers and sandboxes, stored beyond their removal.
 //!
-//! Upstream loses an exit code when the container is removed before a worker has read it
-//! (k#104107). Here exit records are kept, separately from the pod's status, until every consumer
-//! that was registered when the end was announced has acknowledged them, or the pod has been gone for
-//! ten minutes. They are made from announcements. The bounds: of each (pod, container name) the
-//! records of ids that exist and the last three others, and 1,000 of a pod.
+//! Upstream loses an exit code when the container is removed before a worker has read it (k#104107). Here the writer
+//! makes exit records from announcements, and stores them separately from the pod's status until every consumer that
+//! was registered at the announcement has acknowledged them, or the pod has been gone for ten minutes. The bounds: the
+//! records of existing ids and of the last three removed ids per (pod, container name), and 1,000 per pod.
 
 mod awaited;
 mod of_pod;
@@ -20,10 +19,10 @@ use pleg_core::{
 use awaited::Awaited;
 use of_pod::PodRecords;
 
-/// How long the exit records of a pod are kept after it is gone.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+/// The time after which the exit records of a pod that is gone are removed.
+const RETENTION: Duration = Duration::from_secs(600);
 
-/// How one container or sandbox ended.
+/// The end of one container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -40,17 +39,16 @@ pub struct Exit {
     pub exit_code: Option<i32>,
     /// The reason according to the runtime; empty if none.
     pub reason: Text,
-    /// When it ended according to the runtime.
+    /// The runtime's time of the end.
     pub finished_at: Option<WallTime>,
-    /// When the generator detected it.
+    /// The instant at which the generator detected the end.
     pub detected: Instant,
     /// The id was removed.
     pub removed: bool,
 }
 
 impl Exit {
-    /// How a container of that name ended, without details, for code that builds records, such as
-    /// tests of consumers.
+    /// The end of a container, without details, for code that builds records, such as tests of consumers.
     pub fn new(id: impl Into<Id>, name: impl Into<Text>, detected: Instant) -> Self {
         Self {
             id: id.into(),
@@ -65,7 +63,7 @@ impl Exit {
         }
     }
 
-    /// Fills in what a later announcement of the same end shows. A known code never becomes unknown.
+    /// Fills in details of a later announcement of the same end. A known code never becomes unknown.
     fn update(&mut self, later: Self) {
         *self = Self {
             exit_code: later.exit_code.or(self.exit_code),
@@ -98,19 +96,18 @@ pub(crate) struct ExitRecords {
     pods: BTreeMap<PodUid, PodRecords>,
     pod_of: BTreeMap<Id, PodUid>,
     awaited: Awaited,
-    /// Pods that are gone, in the order in which they went. An entry is void if the pod exists again
-    /// or has no records any more.
+    /// Pods that are gone, in the order in which they disappeared. An entry is void if the pod exists again or has no
+    /// records any more.
     gone: VecDeque<(Instant, PodUid)>,
 }
 
 impl ExitRecords {
-    /// Records of ends that are announced from now on await this consumer's acknowledgement.
+    /// Registers a consumer: records of later announcements await its acknowledgement.
     pub(crate) fn register(&mut self, consumer: ConsumerId, name: &Text) {
         self.awaited.register(consumer, name);
     }
 
-    /// No record awaits this consumer any more. Records that it did not acknowledge are not removed
-    /// because of this.
+    /// Unregisters a consumer: no record awaits it any more. This does not remove records that it did not acknowledge.
     pub(crate) fn unregister(&mut self, consumer: ConsumerId) {
         self.awaited.unregister(consumer);
     }
@@ -150,18 +147,18 @@ impl ExitRecords {
                 },
             ),
             LifecycleType::ContainerRemoved => return self.update(&event.uid, record),
-            // A code or reason that became known late, unless the state is UNKNOWN now.
+            // A late code or reason, unless the state is UNKNOWN now.
             LifecycleType::ContainerChanged if subject.exit_code.is_some() => {
                 return self.update(&event.uid, record);
             }
-            // Reads have undone the end.
+            // A read has undone the end.
             LifecycleType::ContainerStarted => return self.remove(&subject.id).is_some(),
             _ => return false,
         }
         true
     }
 
-    /// Adds the record of a new end, or replaces that of an earlier end of the same id.
+    /// Adds the record of a new end, replacing the record of an earlier end of the same id.
     fn add(&mut self, uid: &PodUid, record: Exit) {
         self.remove(&record.id);
         self.awaited.add(&record.id, record.detected);
@@ -199,9 +196,8 @@ impl ExitRecords {
         Some(uid)
     }
 
-    /// The consumer acknowledges that record. It has no effect if the id has ended once more since:
-    /// the consumer has not seen that end. If the record awaits no other consumer, it is removed; then
-    /// this returns its pod.
+    /// Acknowledges a record. Has no effect if the id has since ended again: the consumer has not seen the new end. If
+    /// the record awaits no other consumer, removes it and returns its pod.
     pub(crate) fn acknowledge(
         &mut self,
         consumer: ConsumerId,
@@ -215,7 +211,7 @@ impl ExitRecords {
         self.remove(id)
     }
 
-    /// Nothing of the pod exists at `now`.
+    /// The pod has no sandbox or container at `now`.
     pub(crate) fn pod_is_gone(&mut self, uid: &PodUid, now: Instant) {
         if let Some(pod) = self.pods.get_mut(uid)
             && pod.gone.is_none()
@@ -232,10 +228,10 @@ impl ExitRecords {
         }
     }
 
-    /// When [`forget`](Self::forget) must be called.
+    /// The instant at which [`forget`](Self::forget) must be called.
     pub(crate) fn due(&self) -> Option<Instant> {
         let (gone, _) = self.gone.front()?;
-        Some(gone.after(KEPT_FOR))
+        Some(gone.after(RETENTION))
     }
 
     /// Forgets the records of pods that have been gone for ten minutes. Returns these pods.

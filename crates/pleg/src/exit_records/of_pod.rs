@@ -7,19 +7,19 @@ use pleg_core::{Id, Instant};
 
 use super::Exit;
 
-/// How many exit records of removed ids are kept per name.
+/// The maximum number of exit records of removed ids per name.
 const OF_NAME: usize = 3;
-/// How many exit records of a pod are kept. A pod has far fewer containers.
+/// The maximum number of exit records per pod. A pod has far fewer containers.
 const OF_POD: usize = 1000;
 
 /// The exit records of one pod, at most one per id.
 #[derive(Debug, Default)]
 pub(super) struct PodRecords {
-    /// Those of ids that exist.
+    /// The records of ids that exist.
     existing: BTreeMap<Id, Exit>,
-    /// Those of ids that were removed; the last [`OF_NAME`] of each name.
+    /// The records of removed ids; the last [`OF_NAME`] of each name.
     removed: Vec<Exit>,
-    /// Since when nothing of the pod exists.
+    /// The instant since which the pod has no sandbox or container.
     pub(super) gone: Option<Instant>,
 }
 
@@ -47,8 +47,8 @@ impl PodRecords {
         Some(self.removed.remove(at))
     }
 
-    /// Adds the record of an id that has none. Returns the ids whose records exceed the bounds and
-    /// were removed.
+    /// Adds the record of an id that has none. Removes the records that exceed the bounds, and
+    /// returns their ids.
     pub(super) fn put(&mut self, record: Exit) -> Vec<Id> {
         let (kind, name) = (record.kind, record.name.clone());
         if record.removed {
@@ -67,8 +67,8 @@ impl PodRecords {
         dropped
     }
 
-    /// Removes the oldest record of a removed id for which `is_meant` is true; if there is none, the
-    /// oldest of an id that exists.
+    /// Removes the oldest record of a removed id for which `is_meant` is true; if there is none,
+    /// the oldest record of an existing id.
     fn drop_oldest(&mut self, is_meant: impl Fn(&Exit) -> bool) -> Option<Id> {
         let removed = self.removed.iter().filter(|record| is_meant(record));
         let oldest = removed.min_by_key(|record| age(record));
@@ -78,7 +78,7 @@ impl PodRecords {
         Some(id)
     }
 
-    /// All of them, in the order in which the ends were detected.
+    /// All records, in the order in which the ends were detected.
     pub(super) fn all(&self) -> Arc<[Exit]> {
         let mut all = self.removed.clone();
         all.extend(self.existing.values().cloned());
@@ -87,7 +87,7 @@ impl PodRecords {
     }
 }
 
-/// One read may detect several ends at once, in any order: they ended in the order of attempts.
+/// One read may detect several ends at once, in any order; the attempts ended in their order.
 fn age(record: &Exit) -> (Instant, u32) {
     (record.detected, record.attempt)
 }

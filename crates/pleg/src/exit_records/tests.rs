@@ -1,4 +1,4 @@
-//! Which exit records are kept, and for whom.
+//! The bounds and the acknowledgement of exit records.
 
 use pleg_core::Subject;
 
@@ -50,7 +50,7 @@ fn acknowledge(records: &mut ExitRecords, consumer: ConsumerId, id: &str) -> boo
 }
 
 #[test]
-fn last_three_removed_ids_of_each_name_are_kept() {
+fn last_three_removed_ids_of_each_name_have_records() {
     let mut records = ExitRecords::default();
     for (n, id) in (1..).zip(["1", "2", "3", "4"]) {
         died(&mut records, id, "app", n);
@@ -61,9 +61,9 @@ fn last_three_removed_ids_of_each_name_are_kept() {
     assert_eq!(ids(&records), ["2", "3", "4", "other"]);
 }
 
-/// After a restart, the ends of older containers may be detected later than that of the newest one.
+/// After a restart, the generator may detect the ends of older containers after the end of the newest one.
 #[test]
-fn record_of_an_id_that_exists_is_kept() {
+fn record_of_an_existing_id_is_not_dropped() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
@@ -79,7 +79,7 @@ fn record_of_an_id_that_exists_is_kept() {
 }
 
 #[test]
-fn of_ends_detected_at_once_the_earliest_attempt_is_dropped() {
+fn earliest_attempt_is_dropped_among_ends_detected_at_once() {
     let mut records = ExitRecords::default();
     for attempt in [4, 3, 1, 2] {
         let mut subject = container(&attempt.to_string(), "app");
@@ -172,7 +172,7 @@ fn only_consumers_registered_before_an_end_are_awaited() {
     died(&mut records, "1", "app", 2);
     records.register(TWO, &"two".into());
     died(&mut records, "2", "app", 3);
-    // Its exit code becomes known: that is no new end.
+    // A late exit code is not a new end.
     announce(
         &mut records,
         LifecycleType::ContainerChanged,
@@ -201,9 +201,9 @@ fn records_are_forgotten_ten_minutes_after_the_pod() {
     records.pod_exists(&p);
     records.pod_is_gone(&p, gone);
     records.pod_is_gone(&p, at(6));
-    assert!(records.forget(at(4).after(KEPT_FOR)).is_empty());
-    assert_eq!(records.due(), Some(gone.after(KEPT_FOR)));
-    assert_eq!(records.forget(gone.after(KEPT_FOR)), [p]);
+    assert!(records.forget(at(4).after(RETENTION)).is_empty());
+    assert_eq!(records.due(), Some(gone.after(RETENTION)));
+    assert_eq!(records.forget(gone.after(RETENTION)), [p]);
     assert!(ids(&records).is_empty() && records.unacknowledged().is_empty());
     assert_eq!(records.due(), None);
 }

@@ -25,7 +25,7 @@ use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
-/// What exists, and a clock that advances with every read of it.
+/// The containers of the node, and a clock that advances with every read of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     exists: Arc<Mutex<Vec<Report>>>,
@@ -42,7 +42,7 @@ impl Node {
         exists.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Starts a container and returns when it ran.
+    /// Starts a container and returns the instant at which it ran.
     pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
         let mut identity = Identity::new(Kind::Container);
         identity.pod = Some(pod.into());

@@ -20,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // In the order of the reconciler's outputs: the cache first.
+                // The cache first, in the order of the reconciler's outputs.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
@@ -29,19 +29,19 @@ fn subscribe_then_snapshot_misses_nothing() {
         let mut subscription = subscribers.subscribe();
         let there = published.snapshot().len();
         shuttle::future::block_on(async {
-            let mut told = 0;
+            let mut announced = 0;
             while subscription.next().await.is_some() {
-                told += 1;
-                assert_eq!(published.snapshot().len(), 1, "told before it is there");
+                announced += 1;
+                assert_eq!(published.snapshot().len(), 1, "not there yet");
             }
-            assert!(there + told >= 1, "neither there nor told");
+            assert!(there + announced >= 1, "neither there nor announced");
         });
         writer.join().expect("the writer");
     });
 }
 
 /// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription
-/// made while the generator stops ends, too.
+/// made while the generator stops also ends.
 #[test]
 fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;
@@ -65,11 +65,11 @@ fn waiting_subscriber_gets_every_event_and_the_end() {
             }
         });
         shuttle::future::block_on(async {
-            let mut told = Vec::new();
+            let mut announced = Vec::new();
             while let Some(Delivery::Event(event)) = subscription.next().await {
-                told.push(event.detected.as_nanos());
+                announced.push(event.detected.as_nanos());
             }
-            assert_eq!(told, (0..EVENTS).collect::<Vec<_>>());
+            assert_eq!(announced, (0..EVENTS).collect::<Vec<_>>());
         });
         writer.join().expect("the writer");
         late.join().expect("one that comes late");
@@ -93,15 +93,15 @@ fn lagging_subscriber_gets_every_end_or_lagged() {
             }
         });
         shuttle::future::block_on(async {
-            let (mut told, mut missed) = (0, 0);
+            let (mut announced, mut missed) = (0, 0);
             while let Some(delivery) = subscription.next().await {
                 match delivery {
-                    Delivery::Event(_) => told += 1,
+                    Delivery::Event(_) => announced += 1,
                     Delivery::Synced => {}
                     Delivery::Lagged { missed: n } => missed += n,
                 }
             }
-            assert_eq!(told + missed, ENDS);
+            assert_eq!(announced + missed, ENDS);
         });
         writer.join().expect("the writer");
     });

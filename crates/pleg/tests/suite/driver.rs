@@ -1,4 +1,4 @@
-//! The whole generator on a hand-written runtime, in paused time: what the public API promises.
+//! The promises of the public API, with the whole generator on a hand-written runtime, in paused time.
 mod acknowledging;
 mod findings;
 mod life;

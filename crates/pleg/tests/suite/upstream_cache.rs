@@ -4,7 +4,7 @@
 //! (`relist_now`), `Delete` a list that no longer shows the pod.
 //!
 //! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
-//! read of the pod; "blocks" is shown here with reads that hang.
+//! read of the pod; these tests block with reads that hang.
 use crate::support::{
     FakeRuntime, MINUTE, MS, Op, SECOND, failed_read, is_now, is_soon_after, pass, rarely, ready,
     running, soon, started, synced, waiting, with_ips,
@@ -12,8 +12,8 @@ use crate::support::{
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
 
-/// `getIfNewerThan`: what the cache answers at once, without a read. The reads of the pod must hang
-/// meanwhile, or be expected.
+/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod
+/// hang, or expect them.
 async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
     match pleg.newer_than(uid, after, MS).await {
         Ok(view) => Some(view),
@@ -29,7 +29,7 @@ fn just_before(at: Instant) -> Instant {
 /// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than any time, not even
 /// than the zero time.
 #[tokio::test(start_paused = true)]
-async fn k1_cache_not_initialized() {
+async fn uninitialized_cache_answers_no_waiter_at_once() {
     let node = FakeRuntime::new();
     node.hang(Op::List);
     node.hang(Op::pod("p"));
@@ -54,7 +54,7 @@ async fn k1_cache_not_initialized() {
 ///
 /// Deviation: where upstream's answer is no, the pod is read.
 #[tokio::test(start_paused = true)]
-async fn k2_get_if_newer_than_when_pod_exists() {
+async fn pod_is_read_unless_list_or_read_is_newer() {
     for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
     {
         let case = format!("list at t{global:+}, inspection at t{modified:+}");
@@ -103,7 +103,7 @@ async fn k2_get_if_newer_than_when_pod_exists() {
 ///
 /// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
-async fn k3_get_newer_than_when_pod_does_not_exist() {
+async fn unknown_pod_is_read_unless_a_list_is_newer() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let global = pleg.health().current().last_list.expect("it was listed");
@@ -134,19 +134,19 @@ async fn k3_get_newer_than_when_pod_does_not_exist() {
     assert_eq!(pleg.get(&uid), view);
 }
 
-/// K4, TestCacheSetAndGet: status and error are stored as they are, also an error with a status,
-/// also with a zero time.
+/// K4, TestCacheSetAndGet: status and error are stored unchanged, even together, even with a zero
+/// time.
 ///
-/// Deviation: invariant 11. An error never replaces a status: the last good one stays beside it.
+/// Deviation: invariant 11. An error never replaces a status: the last good status stays.
 #[tokio::test(start_paused = true)]
-async fn k4_cache_set_and_get() {
+async fn cache_returns_status_and_error_together() {
     let node = FakeRuntime::new();
     node.put(with_ips(ready("p"), &["10.0.0.1"]));
     node.put(running("p", "c"));
     node.fail(Op::pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;
     let uid = PodUid::from("p");
-    // A status with an error. Its state is that of the rows of a list.
+    // A status with an error. Its state comes from the rows of a list.
     let view = pleg.get(&uid);
     let error = view.status.error.as_ref().unwrap();
     assert_eq!(error.kind, CallErrorKind::Failed);
@@ -179,7 +179,7 @@ async fn k4_cache_set_and_get() {
             "no fresher for that"
         );
     }
-    // The next waiter's read does not wait for the backoff.
+    // The next waiter's read does not wait for the back-off.
     node.succeed(&Op::pod("p"));
     let answer = soon(pleg.newer_than(&uid, pleg.now(), MINUTE)).await;
     assert_eq!(answer.unwrap().status.error, None);
@@ -188,7 +188,7 @@ async fn k4_cache_set_and_get() {
 
 /// K5, TestCacheGetPodDoesNotExist: a default status with the id, and no error.
 #[tokio::test(start_paused = true)]
-async fn k5_cache_get_pod_does_not_exist() {
+async fn unknown_pod_has_an_empty_status() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let view = pleg.get(&"nobody".into());
@@ -202,7 +202,7 @@ async fn k5_cache_get_pod_does_not_exist() {
 
 /// K6, TestDelete: after the deletion, a default status with the id.
 #[tokio::test(start_paused = true)]
-async fn k6_delete() {
+async fn deleted_pod_has_an_empty_status() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -220,10 +220,10 @@ async fn k6_delete() {
 /// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set stamped g+1 (not only by a
 /// later one), another by UpdateTime(g+2).
 ///
-/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered,
-/// such as the one that it causes itself. And a list answers no waiter whose own read is in flight.
+/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered, such as the read that
+/// the waiter causes. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
-async fn k7_register_notification() {
+async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -252,7 +252,7 @@ async fn k7_register_notification() {
 /// case here: a read of the pod is a Set, changed or not, and also works for a pod that does not
 /// exist.
 #[tokio::test(start_paused = true)]
-async fn k8_get_newer_than() {
+async fn waiter_for_a_future_instant_is_answered_at_that_instant() {
     for exists in [true, false] {
         for by_list in [true, false] {
             let case = format!("exists {exists}, by list {by_list}");

@@ -9,7 +9,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use pleg::core::{LifecycleType, ReportedState};
 use pleg::{Fifo, Pleg};
 
-/// How many events upstream's channel holds (plegChannelCapacity).
+/// The capacity of upstream's channel (plegChannelCapacity).
 const CAPACITY: usize = 1000;
 const PODS: usize = 21;
 const CONTAINERS: usize = 50;
@@ -46,7 +46,7 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
 /// Deviation: invariant 9, for subscriptions: they get all events, and when they lag beyond the
 /// bound, no Died or Removed is missing.
 #[tokio::test(start_paused = true)]
-async fn g4_event_channel_full() {
+async fn full_upstream_channel_drops_events_and_subscriptions_lose_no_end() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
@@ -73,7 +73,7 @@ async fn g4_event_channel_full() {
     let beyond = (all - CAPACITY) as u64;
     assert_eq!(discarded(), beyond);
 
-    // No consumer reads, while everything exits and is removed.
+    // No consumer reads while all containers exit and are removed.
     deploy(&node, ReportedState::Exited);
     soon(pleg.relist_now()).await.unwrap();
     pass(&pleg, SECOND).await;

@@ -8,8 +8,8 @@ use crate::cache::Published;
 use crate::interleavings::explore;
 use crate::interleavings::samples::{at, something, something_like};
 
-/// A reader never sees the `as_of` of a pod go back: not when its last id is gone, and not when a
-/// list removes its entry. A pod is in the cache until then.
+/// A reader never sees the `as_of` of a pod go back, neither when the pod's last id is gone nor
+/// when a list removes its entry. A pod is in the cache until that list.
 #[test]
 fn as_of_never_goes_back() {
     let first = something("p", 5);
@@ -51,8 +51,8 @@ fn as_of_never_goes_back() {
     });
 }
 
-/// A list that confirms every pod does not confirm a pod that was published after it, and no
-/// confirmation is lost, whenever a reader looks.
+/// A list that confirms every pod does not confirm a pod that was published after it, and no reader
+/// misses a confirmation.
 #[test]
 fn list_does_not_confirm_a_later_pod() {
     let (first, listed) = (something("p", 5), something("q", 14));
@@ -61,11 +61,11 @@ fn list_does_not_confirm_a_later_pod() {
         published.put("p".into(), first.clone());
         let writer = shuttle::thread::spawn({
             let (published, listed) = (published.clone(), listed.clone());
-            let told = PodView::new(listed.status.clone(), None, None);
+            let announced = PodView::new(listed.status.clone(), None, None);
             let ended = PodView::new(Arc::new(PodStatus::nothing("p".into())), Some(at(9)), None);
             move || {
                 published.confirm(at(9), &Confirmed::All);
-                published.put("q".into(), told);
+                published.put("q".into(), announced);
                 published.put("p".into(), ended);
                 published.confirm(at(14), &Confirmed::All);
                 published.put("q".into(), listed);

@@ -11,8 +11,8 @@ use crate::interleavings::node::{Node, generator};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A caller that has changed something and asks for a newer view sees its change, however many
-/// others do the same.
+/// A caller that has changed something and requests a newer view sees its change, even if others do
+/// the same.
 #[test]
 fn newer_than_shows_the_callers_own_change() {
     explore(|| {
@@ -41,7 +41,7 @@ fn newer_than_shows_the_callers_own_change() {
     });
 }
 
-/// A waiter gets `Closed` when the generator shuts down, also if it asks during the shutdown.
+/// A waiter gets `Closed` when the generator shuts down, even if it starts to wait during the shutdown.
 #[test]
 fn shutdown_ends_every_wait() {
     explore(|| {
@@ -69,7 +69,7 @@ fn shutdown_ends_every_wait() {
                 let pleg = pleg.clone();
                 async move { pleg.wait_until_synced().await }
             });
-            let told = spawn({
+            let subscribes = spawn({
                 let mut subscription = pleg.subscribe();
                 async move { while subscription.next().await.is_some() {} }
             });
@@ -77,7 +77,7 @@ fn shutdown_ends_every_wait() {
             assert!(matches!(waits.await.expect("one"), Err(WaitError::Closed)));
             asks.await.expect("one that asks").0.ok();
             synced.await.expect("one that waits to be synced").ok();
-            told.await.expect("a subscriber");
+            subscribes.await.expect("a subscriber");
         });
     });
 }
@@ -95,10 +95,10 @@ fn dropped_wait_does_not_affect_other_waiters() {
                 let pleg = pleg.clone();
                 async move {
                     let pod = PodUid::from("p");
-                    let asked = pleg.newer_than(&pod, since, DEADLINE);
+                    let wait = pleg.newer_than(&pod, since, DEADLINE);
                     tokio::select! {
                         biased;
-                        view = asked => drop(view),
+                        view = wait => drop(view),
                         () = shuttle::future::yield_now() => {}
                     }
                 }
@@ -112,7 +112,7 @@ fn dropped_wait_does_not_affect_other_waiters() {
     });
 }
 
-/// `wait_until_synced` returns when the cache shows what exists.
+/// `wait_until_synced` returns when the cache shows the whole node.
 #[test]
 fn wait_until_synced_returns_with_a_complete_cache() {
     explore(|| {

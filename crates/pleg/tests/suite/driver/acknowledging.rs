@@ -16,7 +16,7 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
     }
 }
 
-/// A consumer that was registered before the start acknowledges what had ended by then.
+/// A consumer that was registered before the start acknowledges ends from before the start.
 #[tokio::test(start_paused = true)]
 async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     let node = FakeRuntime::new();
@@ -32,7 +32,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
     assert!(pleg.exits(&"p".into()).is_empty());
 }
 
-/// Garbage collection waits for every consumer. A dropped one is not awaited.
+/// Garbage collection waits for every consumer, except dropped ones.
 #[tokio::test(start_paused = true)]
 async fn end_is_acknowledged_when_each_remaining_consumer_has() {
     let node = FakeRuntime::new();

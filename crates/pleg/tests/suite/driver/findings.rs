@@ -12,7 +12,7 @@ use pleg::{NotReady, Pleg, WaitError};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a6_stream_that_panics_is_subscribed_again() {
+async fn panicked_stream_is_subscribed_again() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let panics = vec![Step::Wait(5 * SECOND), Step::Panic];
@@ -29,9 +29,9 @@ async fn a6_stream_that_panics_is_subscribed_again() {
     assert!(took < SECOND, "events arrive again: {took:?}");
 }
 
-/// The tokio runtime of the generator is dropped while a consumer on another one waits.
+/// The generator's tokio runtime is dropped while a consumer on another tokio runtime waits.
 #[test]
-fn a8_dropped_tokio_runtime_ends_subscriptions() {
+fn dropped_tokio_runtime_ends_subscriptions() {
     let one = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -63,7 +63,7 @@ fn a8_dropped_tokio_runtime_ends_subscriptions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_builder_that_does_not_spawn_ends_subscriptions() {
+async fn builder_that_does_not_spawn_ends_subscriptions() {
     let mut builder = Pleg::builder(FakeRuntime::new()).settings(settings(|s| {
         s.probe_period = Duration::from_nanos(1);
     }));
@@ -83,7 +83,7 @@ impl Wake for PanickingWaker {
 
 /// The writer panics when it wakes a consumer.
 #[tokio::test(start_paused = true)]
-async fn a8_panic_of_the_writer_ends_subscriptions_and_waiters() {
+async fn panic_of_the_writer_ends_subscriptions_and_waiters() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;
@@ -113,9 +113,9 @@ fn memory(view: &PodView, id: &str) -> i64 {
     container.details.resources.as_ref().unwrap().memory_limit
 }
 
-/// A resize is read by an inspection while an event with statuses from before it arrives.
+/// A pod read sees a resize while an event with statuses from before the resize arrives.
 #[tokio::test(start_paused = true)]
-async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
+async fn event_during_a_pod_read_does_not_hide_a_resize() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     node.put(with_memory("p1", "c", 200));
@@ -137,9 +137,9 @@ async fn a7_event_during_an_inspection_does_not_hide_a_resize() {
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 400);
 }
 
-/// The stream is open but reports nothing any more. A new call would work.
+/// The stream is open but delivers no more events. A new call would work.
 #[tokio::test(start_paused = true)]
-async fn a14_silent_stream_is_subscribed_again() {
+async fn silent_stream_is_subscribed_again() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;

@@ -11,7 +11,7 @@ use crate::support::{
     settings, soon, started, synced, until, waiting,
 };
 
-/// A shutdown drops every call, leaves no task, and ends subscriptions after what was announced.
+/// A shutdown drops every call, leaves no task, and ends subscriptions after their last announcement.
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -40,21 +40,21 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         assert_eq!(soon(subscription.next()).await, None);
         assert_eq!(std::iter::from_fn(|| fifo.try_next()).count(), 2);
         assert_eq!(soon(fifo.next()).await, None);
-        // A second shutdown through another handle returns; a subscription made after the end has
-        // ended.
+        // A second shutdown through another handle returns; a subscription made after the end ends
+        // at once.
         soon(pleg.clone().shutdown()).await;
         assert_eq!(soon(pleg.subscribe().next()).await, None);
     }
 }
 
-/// The same on several threads, with a call that takes a while to drop.
+/// Shuts down on several threads, with a call that takes a while to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_waits_for_dropped_calls() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    // Lists are blocked, too: otherwise one in flight might answer first.
+    // Lists are blocked as well: otherwise one in flight might answer first.
     node.hang(Op::List);
     node.hang(Op::pod("p"));
     let waits = waiting(&pleg, "p", pleg.now(), MINUTE).await;
@@ -99,7 +99,7 @@ async fn health_is_watched() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();
-    // A new watch does not report what was written before it.
+    // A new watch does not report earlier changes.
     soon(health.changed()).await;
     for _ in 0..10 {
         let listed = health.current().last_list;
@@ -113,7 +113,7 @@ async fn health_is_watched() {
     assert_eq!(health.current().list_error, None);
 }
 
-/// The generator waits for its runtime for ever; nothing answers at first.
+/// The generator waits for a runtime that answers nothing at first.
 #[tokio::test(start_paused = true)]
 async fn generator_waits_for_a_runtime_that_starts_later() {
     let node = FakeRuntime::new();
@@ -136,7 +136,7 @@ fn synced_in_a_task(pleg: &Pleg) -> JoinHandle<Result<(), WaitError>> {
     tokio::spawn(async move { pleg.wait_until_synced().await })
 }
 
-/// Synced: a complete list was read, and each pod in it was inspected or failed once.
+/// Synced: a complete list was read, and each pod in it was read or its read failed once.
 #[tokio::test(start_paused = true)]
 async fn synced_after_the_first_list_and_its_inspections() {
     let node = FakeRuntime::new();
@@ -157,7 +157,7 @@ async fn synced_after_the_first_list_and_its_inspections() {
     assert_eq!(exit_code(&pleg, "q", "old"), Some(4));
     assert_eq!(soon(pleg.wait_until_synced()).await, Ok(()), "and stays so");
 
-    // one pod that cannot be read delays it by at most its deadline.
+    // A pod that cannot be read delays `Synced` by at most the read's deadline.
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.hang(Op::pod("p"));
@@ -234,7 +234,7 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    // At the start, at the change, and by probes.
+    // Reads at the start, at the change, and by probes.
     let statuses = node.count(&Op::status("p-c"));
     assert!((2..=10).contains(&statuses), "{statuses}");
 }

@@ -1,4 +1,4 @@
-//! Uses that were wrong and silent: each is a warning, an error that says what to do, or right.
+//! Uses of the API that once failed silently: each now works, or causes a warning or a clear error.
 
 #![deny(unfulfilled_lint_expectations)]
 
@@ -10,7 +10,7 @@ use pleg::{Clock, ContainerState, Instant, Pleg, StartError, WaitError};
 
 use crate::support::{FakeRuntime, MINUTE, exited, pass, rarely, soon, synced};
 
-/// Each of these statements is a warning of the compiler.
+/// Each of these statements causes a compiler warning.
 macro_rules! must_be_used {
     ($($result:expr;)*) => {
         $(#[expect(unused_must_use)] { $result; })*
@@ -36,7 +36,7 @@ async fn dropped_handles_are_warnings() {
     }
 }
 
-/// The clock of the client that has made the write.
+/// The client that made the write has its own clock.
 #[tokio::test(start_paused = true)]
 async fn instant_of_another_clock_is_of_the_same_time() {
     let node = FakeRuntime::new();
@@ -82,7 +82,7 @@ async fn pod_handle_does_not_keep_the_generator_running() {
     assert_eq!(pod.newer_than(now, MINUTE).await, Err(WaitError::Closed));
 }
 
-/// Before, a caller got the last status for ever.
+/// Earlier, a caller kept getting the last status without an error.
 #[tokio::test(start_paused = true)]
 async fn status_after_the_end_has_an_error() {
     let node = FakeRuntime::new();
@@ -106,7 +106,7 @@ fn start_outside_of_tokio_is_an_error() {
     assert_eq!(error, StartError::NoRuntime);
 }
 
-/// Before, it panicked: a wait has a deadline, and another executor has no timers of tokio.
+/// Earlier, this panicked: a wait needs a timer, and other executors have no tokio timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn wait_works_on_every_executor() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;

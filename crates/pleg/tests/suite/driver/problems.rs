@@ -16,13 +16,13 @@ fn named(pleg: &Pleg) -> Vec<(String, PodProblemKind, &'static str)> {
         .collect()
 }
 
-/// Asks for the details of a pod, so that it is inspected.
+/// Requests the details of a pod, so that the generator reads it.
 fn inspect(pleg: &Pleg, uid: &str) {
     let (pleg, uid) = (pleg.clone(), uid.into());
     tokio::spawn(async move { pleg.details_newer_than(&uid, pleg.now(), MINUTE).await });
 }
 
-/// More pods than health names.
+/// Tests more pods than health names.
 #[tokio::test(start_paused = true)]
 async fn hung_pod_is_named_at_its_start_and_its_end() {
     let (log, _guard) = Trace::start(Level::INFO);
@@ -51,7 +51,7 @@ async fn hung_pod_is_named_at_its_start_and_its_end() {
     };
     assert_eq!(log.take(), (0..7).map(line).collect::<Vec<_>>());
 
-    // The calls time out and are repeated: it is the same problem.
+    // The calls time out and are retried: it stays the same problem.
     pass(&pleg, 20 * SECOND).await;
     assert_eq!(log.take(), <[&str; 0]>::default());
     let problems = pleg.health().pod_problems();

@@ -8,8 +8,8 @@ use crate::support::{
     soon, synced, waiting,
 };
 
-/// A relist of a pod announces what it finds. A reinspection that finds nothing new announces
-/// PodSync. Both work for an unknown uid.
+/// A relist of a pod announces changes. A reinspection without changes announces PodSync. Both work
+/// for an unknown uid.
 #[tokio::test(start_paused = true)]
 async fn requested_pods_are_read() {
     let node = FakeRuntime::new();

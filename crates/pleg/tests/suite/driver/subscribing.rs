@@ -9,7 +9,7 @@ use crate::support::{
     synced,
 };
 
-/// What exists at the start is announced after its status was read.
+/// Ids that exist at the start are announced after their status was read.
 #[tokio::test(start_paused = true)]
 async fn synced_is_delivered_between_initial_and_later_events() {
     let node = FakeRuntime::new();

@@ -9,8 +9,8 @@ use crate::support::{
     polling, rarely, settings, soon, synced, until,
 };
 
-/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then
-/// gives the reason in upstream's words. Afterwards it recovers by itself.
+/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then reports the reason
+/// in upstream's words. It recovers by itself.
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -23,7 +23,7 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
         let began = pleg.now();
         until(&pleg, || is_degraded(&pleg, "list_slow")).await;
         assert!(pleg.now().since(began) <= 3 * SECOND + 5 * MS, "{mode:?}");
-        // It times out, is repeated with a longer deadline, and stays reported all the time.
+        // The list times out, is retried with a longer deadline, and stays reported all the time.
         let last = pleg.health().current().last_list.unwrap();
         let mut unready_at = None;
         while unready_at.is_none() {
@@ -65,7 +65,7 @@ async fn probe_ends_an_outage() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // The writer is busy meanwhile. That does not prevent the probe from ending.
+        // A busy writer does not prevent the probe from ending.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.is_acknowledged(&"nothing".into()).await;
@@ -140,7 +140,7 @@ async fn hanging_status_is_reported_with_its_pod() {
 /// A `Version` call that hangs or is refused does not mean that the runtime is silent while other
 /// calls are answered.
 #[tokio::test(start_paused = true)]
-async fn version_alone_without_an_answer_is_no_silence() {
+async fn unanswered_version_alone_does_not_mean_a_silent_runtime() {
     for refused in [true, false] {
         let node = FakeRuntime::new();
         let every_second = settings(|s| {
@@ -176,7 +176,7 @@ async fn panicking_call_counts_as_failed() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// Invariant 12: a first connection that hangs is reported, too.
+/// Invariant 12: health also reports a first connection that hangs.
 #[tokio::test(start_paused = true)]
 async fn stream_that_cannot_be_opened_is_reported() {
     let node = FakeRuntime::new();
@@ -197,7 +197,7 @@ fn why_down(pleg: &Pleg) -> StreamEnd {
     }
 }
 
-/// The runtime does not implement the call: it is made again every 60 s.
+/// The runtime does not implement the call: the reader retries it every 60 s.
 #[tokio::test(start_paused = true)]
 async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
     let node = FakeRuntime::new();
@@ -214,7 +214,7 @@ async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
     );
 }
 
-/// In the default mode the generator polls, and says why. `Evented` subscribes anyway.
+/// In the default mode the generator polls, and health has the reason. `Evented` subscribes anyway.
 #[tokio::test(start_paused = true)]
 async fn auto_polls_while_a_subscription_may_do_harm() {
     let node = FakeRuntime::new();
@@ -231,7 +231,7 @@ async fn auto_polls_while_a_subscription_may_do_harm() {
     until(&pleg, || is_confirmed(&pleg)).await;
 }
 
-/// Whichever comes first.
+/// In either order of the two calls.
 #[tokio::test(start_paused = true)]
 async fn mode_is_not_overwritten_by_settings() {
     let builder = || Pleg::builder(FakeRuntime::new());

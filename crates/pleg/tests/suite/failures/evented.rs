@@ -11,7 +11,7 @@ use crate::support::{
 
 /// Upstream: five attempts without a pause, then no events until the kubelet restarts.
 #[tokio::test(start_paused = true)]
-async fn a7_events_are_used_again_after_any_outage() {
+async fn events_are_used_again_after_any_outage() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -49,7 +49,7 @@ async fn a7_events_are_used_again_after_any_outage() {
         let took = until(&pleg, || node.streams() == 1).await;
         pass(&pleg, MS).await;
         assert!(node.count(&Op::List) > lists, "subscribe, then list");
-        // An id that no list has shown.
+        // No list has shown this id.
         node.put_and_emit(running("p", &new), EventType::Started);
         let event = expect(&mut subscription, &format!("p Started p-{new}")).await;
         assert_eq!(event.source, Source::Inspection);
@@ -67,14 +67,14 @@ async fn a7_events_are_used_again_after_any_outage() {
     }
     pass(&pleg, 5 * MINUTE).await;
     assert_eq!(pleg.health().current().period, MINUTE);
-    // A container that exited during an outage is no miss.
+    // A container that exited during an outage does not count as a missed event.
     assert_eq!(pleg.counters().missed.total(), 0);
 }
 
 /// Upstream: a full channel is unhealthy, and an unhealthy kubelet stops reading from it. The
 /// channel stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
-async fn b1_full_queue_does_not_affect_readiness() {
+async fn full_queue_does_not_affect_readiness() {
     let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
@@ -95,7 +95,7 @@ async fn b1_full_queue_does_not_affect_readiness() {
     assert_eq!(pleg.health().ready(), Ok(()));
     assert!(pleg.health().degraded().is_empty());
     assert_eq!(drain(&mut ours).len(), 30 * 51, "our own loses none");
-    // And what comes next is there again.
+    // The queue accepts later events again.
     node.put(exited("p0", "c0", 0));
     soon(pleg.relist_now()).await.unwrap();
     pass(&pleg, SECOND).await;
@@ -105,10 +105,10 @@ async fn b1_full_queue_does_not_affect_readiness() {
 
 /// Upstream: the fallback stops and starts the list worker while the old one may still run.
 #[tokio::test(start_paused = true)]
-async fn b9_falling_back_starts_no_second_worker() {
+async fn fallback_to_polling_starts_no_second_worker() {
     let node = FakeRuntime::new();
     node.run_pod("p");
-    // Each of its two calls.
+    // Each of the two calls of a list is delayed.
     node.delay(Op::List, 100 * MS);
     let often = ReconnectSettings {
         subscribes_per_minute: 600,
@@ -122,7 +122,7 @@ async fn b9_falling_back_starts_no_second_worker() {
     soon(pleg.wait_until_synced()).await.unwrap();
     for n in 0..40 {
         until(&pleg, || node.streams() == 1).await;
-        // In every phase of a list.
+        // Breaks the stream in every phase of a list.
         pass(&pleg, 5 * MS * n).await;
         node.break_streams();
         if n % 4 == 0 {
@@ -137,7 +137,7 @@ async fn b9_falling_back_starts_no_second_worker() {
 
 /// Upstream: a list inside the watcher's loop blocks the stream.
 #[tokio::test(start_paused = true)]
-async fn b10_a_hung_list_does_not_stall_the_stream() {
+async fn hung_list_does_not_stall_the_stream() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -159,7 +159,7 @@ async fn b10_a_hung_list_does_not_stall_the_stream() {
 
 /// Upstream: pleg_last_seen is set to now whenever health is checked, even if nothing was seen.
 #[tokio::test(start_paused = true)]
-async fn b13_last_seen_is_when_the_node_was_last_listed() {
+async fn last_seen_is_the_time_of_the_last_list() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let last_seen = || take_gauge(&snapshotter, "pleg_last_list_timestamp_seconds", None);

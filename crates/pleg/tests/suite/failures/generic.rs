@@ -19,7 +19,7 @@ use crate::support::{
 /// Upstream inspects pods one after the other: one call that hangs twice for 2 minutes makes the
 /// node NotReady.
 #[tokio::test(start_paused = true)]
-async fn c2_one_hung_pod_does_not_delay_the_others() {
+async fn hung_pod_does_not_delay_other_pods() {
     let node = FakeRuntime::new();
     let uids: Vec<_> = ('a'..='z').map(String::from).collect();
     uids.iter().for_each(|uid| node.run_pod(uid));
@@ -43,7 +43,7 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
     assert!(last_good.as_of >= good.as_of && last_good.status.exists());
     let took = pleg.now().since(began);
     assert!(took <= 5 * SECOND + 510 * MS, "{took:?}");
-    // Far beyond the threshold of a node that is not ready.
+    // Far longer than the time after which a node is not ready.
     let lists = node.count(&Op::List);
     for _ in 0..10 {
         pass(&pleg, MINUTE).await;
@@ -69,7 +69,7 @@ async fn c2_one_hung_pod_does_not_delay_the_others() {
 /// Upstream: a dead container is removed before a sync has read how it ended; the exit code is
 /// lost, and a success becomes a failure.
 #[tokio::test(start_paused = true)]
-async fn c5_the_exit_code_outlives_the_container() {
+async fn exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
         let node = FakeRuntime::new();
         node.run_pod("p");
@@ -85,7 +85,7 @@ async fn c5_the_exit_code_outlives_the_container() {
             node.remove("p-c");
             pass(&pleg, SECOND + 10 * MS).await;
         }
-        // Only now does the worker check.
+        // The worker checks only now.
         let uid = "p".into();
         let view = soon(pleg.newer_than(&uid, pleg.now(), SECOND)).await;
         assert!(view.unwrap().status.containers.is_empty(), "it is gone");
@@ -99,7 +99,7 @@ async fn c5_the_exit_code_outlives_the_container() {
         worker.acknowledge(&ends()[0]).await;
         until(&pleg, || ends().is_empty()).await;
 
-        // Records of a pod that is gone, the last of whose ids was acknowledged before its removal.
+        // The pod disappears after its last end was acknowledged.
         let relisted = || async { soon(pleg.relist_now()).await.unwrap() };
         node.put(exited("p", "d", 8));
         node.put(not_ready("p"));
@@ -122,7 +122,7 @@ async fn c5_the_exit_code_outlives_the_container() {
 /// Upstream: a list over 16 MiB fails every time; no state is known any more and the node is
 /// NotReady.
 #[tokio::test(start_paused = true)]
-async fn c9_failed_list_removes_nothing() {
+async fn failed_list_removes_nothing() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -150,12 +150,12 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> String {
     sandbox.or(container).unwrap_or("gone".to_owned())
 }
 
-/// Upstream: what the PLEG observes is not available outside the kubelet.
+/// Upstream: the PLEG's observations are not available outside the kubelet.
 ///
 /// Each event arrives twice. An end is announced at once, from the event; for any other event the
 /// pod is read 250 ms later.
 #[tokio::test(start_paused = true)]
-async fn c12_every_transition_is_reported() {
+async fn every_transition_is_reported() {
     let node = FakeRuntime::new();
     let mut builder = Pleg::builder(node.clone());
     let (mut ours, mut fifo) = (builder.subscribe(), builder.upstream_fifo());
@@ -213,7 +213,7 @@ async fn c12_every_transition_is_reported() {
 
 /// Upstream: each step of a pod's termination waits about a second for the next list.
 #[tokio::test(start_paused = true)]
-async fn c13_no_step_waits_for_the_next_list() {
+async fn termination_steps_do_not_wait_for_the_next_list() {
     for settings in [Settings::default(), polling(), rarely()] {
         let node = FakeRuntime::new();
         node.run_pod("p");
@@ -243,14 +243,14 @@ async fn c13_no_step_waits_for_the_next_list() {
 
 /// Upstream: running_containers keeps the last count of a state that no container is in any more.
 #[tokio::test(start_paused = true)]
-async fn c14_a_count_falls_to_zero() {
+async fn container_count_of_a_state_falls_to_zero() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // The gauge is not taken meanwhile, so it would keep its value of one.
+    // The test has not taken the gauge, so a stale gauge would still be one.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let gauge = || {
@@ -265,7 +265,7 @@ async fn c14_a_count_falls_to_zero() {
         .iter()
         .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
     assert_eq!(states.count(), 4);
-    // Written as one before it is taken.
+    // The gauge is written as one before the test takes it.
     node.put(running("p", "e"));
     pass(&pleg, 2 * SECOND).await;
     assert!((gauge() - 2.0).abs() < 0.5);
@@ -274,18 +274,18 @@ async fn c14_a_count_falls_to_zero() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
+async fn wait_ends_at_deadline_drop_and_shutdown() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let uid = "p".into();
     let reads = node.count(&Op::pod("p"));
-    // Its deadline comes before its instant.
+    // The deadline of the wait comes before its instant.
     let later = pleg.now().after(10 * SECOND);
     let within = 2 * SECOND;
     let waits = soon(pleg.newer_than(&uid, later, within)).await;
     assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
-    // It is dropped before its instant.
+    // The wait is dropped before its instant.
     let waits = waiting(&pleg, "p", later, MINUTE).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
@@ -327,7 +327,7 @@ async fn c18_wait_ends_at_deadline_drop_and_shutdown() {
 
 /// Upstream: termination messages are read from disk inside the relist.
 #[tokio::test(start_paused = true)]
-async fn c19_slow_statuses_do_not_slow_the_list() {
+async fn slow_statuses_do_not_slow_the_list() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;

@@ -33,7 +33,7 @@ pub(crate) fn polling() -> Settings {
     settings(|s| s.mode = Mode::Polling)
 }
 
-/// Polling with a period so long that nothing happens by itself within a minute.
+/// Polling with a long period: nothing happens by itself within a minute.
 pub(crate) fn rarely() -> Settings {
     settings(|s| {
         s.mode = Mode::Polling;
@@ -79,7 +79,7 @@ pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
     degraded(pleg).contains(&how)
 }
 
-/// Whether the event stream is confirmed.
+/// Returns true if the event stream is confirmed.
 pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
     let stream = pleg.health().current().stream;
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)

@@ -37,9 +37,8 @@ impl Visit for Fields {
 impl Trace {
     /// Records up to that level until the returned guards are dropped.
     ///
-    /// The second subscriber takes nothing. With one subscriber only, tracing asks the thread that
-    /// reaches a line first whether anybody wants it, which may be the thread of another test, and
-    /// caches the answer.
+    /// The second subscriber records nothing. With only one, tracing caches the interest in a line
+    /// as seen by the first thread that reaches it, which may be the thread of another test.
     pub(crate) fn start(most: Level) -> (Self, (Dispatch, DefaultGuard)) {
         let lines = Arc::default();
         let trace = Self { most, lines };
