@@ -103,14 +103,14 @@ async fn run_of_an_own_loop_follows_changes_and_failures() {
     assert!(run.next(Ok::<_, ()>(action)).await.is_err());
 }
 
-/// Their records are kept for ten minutes.
+/// The generator stores exit records for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn exits_of_a_gone_pod_are_not_reported_again() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::container("p", "c", Running));
     let (pleg, _consumer) = start(&runtime).await;
     let planner = planner();
-    // What the first plan of a new worker reports.
+    // The exits in the first plan of a new worker.
     let exits = async || {
         pleg.relist_now().await.unwrap();
         pass(&pleg, 5 * SECOND).await;

@@ -54,7 +54,7 @@ struct State {
     failures: Vec<u32>,
     errors: Vec<String>,
     finished_pods: Vec<PodUid>,
-    /// How many more times the end of a pod fails.
+    /// How many more calls of `finish` fail.
     failing_ends: usize,
     /// Pods without a specification that are claimed.
     owned: Vec<PodUid>,
@@ -300,7 +300,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 async fn unreadable_view_is_an_error_of_the_pod() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
-    // The run that removes it changes something, so the next one needs a read.
+    // The run that removes the pod changes something, so the next one needs a read.
     node.workers.delete(&"p".into());
     node.until(|s| !s.errors.is_empty()).await;
     assert!(node.state().errors[0].starts_with("no status of the pod"));
@@ -316,7 +316,7 @@ async fn shutdown_begins_no_run_and_aborts_hung_ones() {
         node.wake("q");
         let deadline = node.pleg.now().after(within);
         node.workers.shutdown(deadline).await;
-        // It waits for no longer than it must.
+        // The shutdown waits for no longer than it must.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
         assert!(node.state().in_progress.values().all(|runs| *runs == 0));
         assert!(node.runs() <= began + 1);

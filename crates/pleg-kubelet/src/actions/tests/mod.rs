@@ -1,4 +1,4 @@
-//! Each rule of the decision. A row has the restart policy and the containers of the specification, the pod, and what is done.
+//! Each rule of the decision. A row: the restart policy and the specification's containers, the pod, the actions.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -174,7 +174,7 @@ fn termination() {
         terminating Always a | no sandbox                      | terminating, terminated, Failed
         ",
     );
-    // Without a specification, all are stopped together, within the grace periods that were noted.
+    // Without a specification, all are stopped together, within the grace periods of their annotations.
     let mut worker = Worker::new("terminating Always");
     worker.is_unknown = true;
     worker.runs(

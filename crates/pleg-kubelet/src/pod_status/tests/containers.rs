@@ -120,7 +120,7 @@ fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
 #[test]
 fn last_state_of_a_removed_container_comes_from_its_record() {
     let mut node = Node::of("Always", "app-3 running");
-    // The last one is its own end, of an earlier incarnation.
+    // The last record is an earlier exit of `app-3` itself.
     let records =
         [1, 2, 3].map(|n: u8| record(&format!("app-{n}"), n.into(), Some(4 + i32::from(n))));
     node.ended = records.into();

@@ -45,8 +45,8 @@ fn container_that_is_replaced_does_not_end_its_pod() {
     assert_eq!(node.phase(), "Pending");
 }
 
-/// A row: the restart policy and the specification's containers, the pod's containers, the phase. The lives of pods in
-/// `static_pods` show the others.
+/// A row: the restart policy and the specification's containers, the pod's containers, the phase. Tests of
+/// `static_pods` cover the other phases.
 #[test]
 fn phase_follows_the_containers_and_the_restart_policy() {
     let table = "
