@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_upstreams_and_changes_with_name_and_image_only() {
+    fn hash_matches_upstream_and_changes_with_name_and_image_only() {
         let hash = |name: &str, image: &str, args: Option<Vec<String>>| {
             let mut container = Container::default();
             (container.name, container.args) = (name.to_owned(), args);

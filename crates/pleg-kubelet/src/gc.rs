@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_empty_sandboxes_go_except_the_newest_of_a_pod() {
+    fn dead_empty_sandboxes_are_removed_except_the_pods_newest() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
         for (is_deleted, newest, unacknowledged, expected) in [

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn file_for_containers_has_its_mode_whatever_the_umask() -> Result<(), VolumeError> {
+    fn file_for_containers_has_its_mode_despite_the_umask() -> Result<(), VolumeError> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("new/file");
         make_file(&path, "text", 0o666)?;

@@ -224,7 +224,7 @@ async fn created_container_whose_status_never_succeeds_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn created_container_is_replaced_beside_a_sibling_whose_status_fails() {
+async fn created_container_is_replaced_although_a_siblings_status_fails() {
     let runtime = with_created(ReportedState::Running);
     runtime.put(container("side", 0, ReportedState::Running));
     let node = Node::start(runtime, &["app", "side"]).await;
@@ -233,7 +233,7 @@ async fn created_container_is_replaced_beside_a_sibling_whose_status_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_goes_although_a_status_never_succeeds() {
+async fn deleted_pod_is_removed_although_a_status_never_succeeds() {
     for fails in [true, false] {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;

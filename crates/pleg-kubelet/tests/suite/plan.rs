@@ -105,7 +105,7 @@ async fn run_of_an_own_loop_follows_changes_and_failures() {
 
 /// The generator stores exit records for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn exits_of_a_gone_pod_are_not_reported_again() {
+async fn exits_of_a_removed_pod_are_not_reported_again() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::container("p", "c", Running));
     let (pleg, _consumer) = start(&runtime).await;

@@ -309,7 +309,7 @@ async fn unreadable_view_is_an_error_of_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_begins_no_run_and_aborts_hung_ones() {
+async fn shutdown_starts_no_run_and_aborts_hung_ones() {
     for (does, within) in [(Does::Wait, 5 * MINUTE), (Does::Hang, MINUTE)] {
         let node = Node::start(&[("p", does), ("q", Does::Nothing)]).await;
         let began = node.runs();

@@ -37,7 +37,7 @@ fn reported(state: &Value, restarts: u32) -> Value {
 
 /// A row: the specification and the containers of the pod, a field of the status of its first container, and its value.
 #[test]
-fn fields_follow_the_containers() {
+fn status_fields_follow_the_containers() {
     let table = r#"
         Always | app created | /state | {"waiting": {}}
         Always | app created | /containerID | "containerd://app-0"
