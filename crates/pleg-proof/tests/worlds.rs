@@ -42,7 +42,7 @@ fn worlds_of_bytes_have_no_violation() {
     }
 }
 
-/// Takes the loss of an event for a violation.
+/// Counts the loss of an event as a violation.
 #[test]
 fn shrinker_keeps_only_what_the_violation_needs() {
     let fails = |bytes: &[u8]| {
