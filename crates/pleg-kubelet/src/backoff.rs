@@ -1,14 +1,14 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and
-//! hash of the container, so a changed container begins anew:
+//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of the
+//! container, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
 //!   delay, to 5 min at most.
-//! * If the container ended more than 10 min after the last counted restart, that is, if it ran
-//!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
-//!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
+//! * If the container ended more than 10 min after the last counted restart, that is, if it ran that long, it is
+//!   restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet
+//!   always sets 10 min.)
 //!
 //! A pod's sandbox is replaced at once, and then not again before the first delay has passed: the
 //! kubelet pauses for that time after a sandbox that could not be created.

@@ -33,7 +33,7 @@ impl Fields<'_> {
     /// The value of a `fieldRef`.
     ///
     /// # Errors
-    /// What to do if there is no such field.
+    /// If there is no such field, with advice.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
         let metadata = &self.pod.metadata;
         let of_spec = |field: fn(&PodSpec) -> &Option<String>| {
@@ -90,7 +90,7 @@ impl Fields<'_> {
     /// is the node's capacity.
     ///
     /// # Errors
-    /// What to do if there is no such value.
+    /// If there is no such value, with advice.
     pub(crate) fn resource(
         &self,
         container: &Container,

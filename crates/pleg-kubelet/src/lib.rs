@@ -22,7 +22,7 @@
 //! | a reconcile function fails or panics | the run is repeated after `error_policy`; other pods are not affected |
 //! | a write fails or times out | its end is recorded, the next view is newer, and a create never reuses its attempt |
 //! | an exit code is missing | decisions that need it wait until the status was read or the id is gone |
-//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; it is no error of the run |
+//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; the run does not fail |
 //! | a finish function returns an error | it is repeated after `error_policy`, until it succeeds |
 //! | a volume or a directory hangs | an error of its pod after 10 s |
 //! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |

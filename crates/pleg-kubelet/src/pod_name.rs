@@ -1,4 +1,4 @@
-//! What identifies a pod.
+//! The name, namespace and uid of a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 

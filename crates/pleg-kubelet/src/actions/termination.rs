@@ -25,7 +25,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Stops everything, and reports when nothing runs any more.
+    /// Stops all containers and sandboxes, and reports when none runs any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
         if self.stop_containers() || self.stop_sandboxes() {
@@ -43,7 +43,7 @@ impl Decision<'_> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers whose turn it is. Returns true if any may still run.
+    /// Stops the containers whose turn it is. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {

@@ -196,7 +196,7 @@ impl ContainerInput<'_> {
     /// A mount of a volume, and the path in it that must be mounted on the node before.
     ///
     /// # Errors
-    /// What is wrong with the name of the volume.
+    /// The problem with the name of the volume.
     fn volume_mount(
         &self,
         at: usize,

@@ -32,7 +32,7 @@ pub use sandbox::sandbox_config;
 pub struct FieldError {
     /// The path of the field, such as `spec.containers[0].image`.
     pub field: String,
-    /// What is wrong with it, and what to do.
+    /// The problem, and what to do.
     pub problem: String,
 }
 

@@ -66,7 +66,7 @@ pub enum PerformError {
     /// A call to the runtime or a hook failed, or a field of a container cannot be used.
     #[error("{what}: {source}")]
     Failed {
-        /// What was tried.
+        /// The action that was tried.
         what: String,
         /// Why it failed: the [`CallError`](pleg::core::CallError) of a call.
         source: BoxError,

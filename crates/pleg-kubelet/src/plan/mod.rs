@@ -60,9 +60,9 @@ impl Planner {
         self
     }
 
-    /// Plans what the pod of this run needs. A run without a specification terminates its pod,
-    /// whatever is desired. `probes` gives the results of probes for a status; without it, every
-    /// running container has started and is healthy.
+    /// Plans what the pod of this run needs. A run without a specification terminates its pod, with any `desired`.
+    /// `probes` returns the results of probes for a status; without it, every running container has started and is
+    /// healthy.
     ///
     /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before. If that
     /// inspection fails, only decisions that need the exit code wait. The inspection is repeated after 1 s, 2 s, and so
@@ -174,7 +174,7 @@ impl Planner {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// The status of the pod: that of the run, or a later one.
+    /// The view of the run, or a later one.
     pub view: PodView,
     /// The results of probes for that status.
     pub probes: Option<ProbeResults>,

@@ -66,7 +66,7 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// What a pod's status is made from: mostly [`Observed`](crate::plan::Observed).
+/// Input of a pod's status: mostly [`Observed`](crate::plan::Observed).
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) view: &'a PodView,

@@ -20,7 +20,7 @@ const MAX_BODY: usize = 10 << 10;
 
 pub(super) const USER_AGENT: &str = "kube-probe/1.37";
 
-/// What a check does. An empty host is the pod's address.
+/// A check of a probe or hook. An empty host is the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Opens a connection.

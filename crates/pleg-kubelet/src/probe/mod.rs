@@ -19,7 +19,7 @@ pub(crate) use prober::Probe;
 pub use prober::Prober;
 pub(crate) use state::ProbeTiming;
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
     /// Checks if the container has started. Until it has, its other probes do not run.
@@ -36,7 +36,7 @@ pub struct ProbeResults {
     /// The names of the running containers that have started: their startup probe has succeeded, or
     /// they have none.
     pub started: BTreeSet<String>,
-    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
+    /// The names of started containers that are ready: their readiness probe succeeds, or they have none.
     pub ready: BTreeSet<String>,
     /// The running containers that must be stopped, because their startup or liveness probe has
     /// failed.

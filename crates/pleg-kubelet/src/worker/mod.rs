@@ -39,8 +39,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Why a run fails.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Brings the pod closer to its specification. A run begins only after the previous one of its
-    /// pod has ended.
+    /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.
     ///
     /// # Cancel safety
     /// The future is dropped when the workers are shut down and do not end in time.
@@ -129,7 +128,7 @@ enum Stop {
     By(Instant),
 }
 
-/// What the handles share with the driver and the workers.
+/// State that the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     specs: Mutex<Specs<S>>,

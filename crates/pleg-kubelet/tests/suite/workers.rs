@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[error("test error")]
 struct TestError;
 
-/// What the reconcile function does for a pod.
+/// The behavior of the reconcile function for a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Does {
     #[default]
@@ -33,7 +33,7 @@ enum Does {
     Wait,
 }
 
-/// A run that began.
+/// A run that was started.
 #[derive(Clone, Debug)]
 struct Began {
     uid: PodUid,

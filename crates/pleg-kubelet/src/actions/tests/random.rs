@@ -24,7 +24,7 @@ fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
     select(words.split(',').collect::<Vec<_>>())
 }
 
-/// A container in words, by its attempt and name, so that a pod has no two with the same.
+/// A container in words, with its attempt and name as key, so that a pod has no duplicates.
 fn a_container() -> impl Strategy<Value = ((Reverse<u32>, &'static str), String)> {
     let parts = (one_of(STATE), 0..3, one_of(REST), 0..3u32, select(&NAMES));
     parts.prop_map(|(state, sandbox, rest, attempt, name)| {

@@ -63,7 +63,7 @@ pub(super) struct Worker {
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
     pub(super) probes: Option<ProbeResults>,
-    /// What was decided in the last run.
+    /// The actions of the last run.
     pub(super) last: Actions,
 }
 
