@@ -94,8 +94,7 @@ fn address(registry: &str) -> &str {
     address.trim_end_matches("/v1").trim_end_matches("/v2")
 }
 
-/// Returns true if the image is in that registry and below its path. `*` matches any text in one part of the host's
-/// name.
+/// Returns true if the image is in that registry and below its path. `*` matches any text in one part of the host.
 fn matches(registry: &str, image: &str) -> bool {
     let (host, path) = split(address(registry));
     let (image_host, image_path) = split(image);

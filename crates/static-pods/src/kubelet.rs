@@ -46,7 +46,7 @@ pub enum Error {
     /// The runtime does not answer, or reports that it is not ready.
     #[error("the runtime cannot be used: {0}")]
     Runtime(String),
-    /// The generator gave no status.
+    /// The generator returned no status.
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
     /// An action failed.

@@ -72,7 +72,7 @@ struct Args {
     /// A label of the node, as KEY=VALUE, for node selectors.
     #[arg(long, value_parser = label)]
     node_label: Vec<(String, String)>,
-    /// A sysctl that pods may set although it is not safe; a `*` at the end is any text.
+    /// A sysctl that pods may set although it is not safe; a `*` at the end matches any text.
     #[arg(long)]
     allowed_unsafe_sysctl: Vec<String>,
     /// The first delay of a restart, such as 10s.

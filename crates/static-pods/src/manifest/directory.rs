@@ -123,9 +123,9 @@ impl Manifests {
 
     /// Replaces the manifests by `found`.
     ///
-    /// If several manifests have one pod name, one uid or one port of the node, the one that is in
-    /// force stays. If none is, the one whose pod is [running](Self::set_running) is taken, else the first:
-    /// the most recently modified file in what [`read_directory`] returns. The others are broken.
+    /// If several manifests have one pod name, one uid or one port of the node, the manifest in force stays. If none is
+    /// in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most recently
+    /// modified file in the result of [`read_directory`]. The others are broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();

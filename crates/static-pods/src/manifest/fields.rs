@@ -27,8 +27,7 @@ pub(super) fn quantities_as_text(given: &mut Value) {
     }
 }
 
-/// Returns the paths of fields in `given` that the API does not have. `understood` is the parsed pod, written again: it
-/// lacks them.
+/// The paths of fields in `given` that the API does not have. `understood`, the parsed pod, lacks them.
 pub(super) fn unknown(given: &Value, understood: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     compare(given, understood, "", &mut unknown);

@@ -66,7 +66,7 @@ pub struct ManifestError {
     pub file: PathBuf,
     /// The field; `None` if the file as a whole is wrong.
     pub field: Option<String>,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub problem: String,
 }
 

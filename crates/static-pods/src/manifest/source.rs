@@ -118,8 +118,7 @@ impl ManifestSource {
         Some(changes)
     }
 
-    /// Reads the directory. A hung read cannot be cancelled, and another one would hang as well: the next call waits
-    /// for it.
+    /// Reads the directory. A hung read cannot be cancelled, and a second one would hang: the next call waits for it.
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
             let (directory, options) = (self.directory.clone(), self.options.clone());

@@ -197,8 +197,7 @@ async fn returning_pod_does_not_wait_for_a_failing_removal() {
     node.until_gone(&uid).await;
 }
 
-/// Waits until a first container of the pod other than `before` runs. Fails if both pods have a ready sandbox
-/// meanwhile.
+/// Waits until a first container of the pod other than `before` runs. Fails if both pods have ready sandboxes.
 async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
     let runs = |node: &Node| {
         assert!(
