@@ -45,7 +45,7 @@ faults! {
     /// The lists of the node exceed the message size, for the rest of the disturbed time.
     TooLarge: 40 60,
     // The runtime's process.
-    /// The runtime is frozen for seconds: it answers and sends nothing, and then everything.
+    /// The runtime is frozen for seconds: it answers and sends nothing, and then everything at once.
     Freeze: 80 40,
     /// The runtime restarts, and containers end meanwhile without events.
     Outage: 100 100,

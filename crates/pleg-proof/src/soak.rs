@@ -14,7 +14,7 @@ const ENOUGH: usize = 10;
 /// The results of a soak.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// What happened in all worlds.
+    /// The coverage of all worlds.
     pub coverage: Coverage,
     /// The worlds that were run.
     pub worlds: u64,

@@ -42,7 +42,7 @@ const PATIENCE: u64 = 260 * MS;
 /// hash can recognise instants.
 pub const EPOCH: u64 = 1 << 60;
 
-/// What a world is doing.
+/// The phases of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
     /// Things go wrong.
@@ -91,7 +91,7 @@ pub struct World {
 /// The failure of a world.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the checker found.
+    /// The violation that the checker found.
     pub violation: String,
     /// The faults of the world.
     pub faults: String,
