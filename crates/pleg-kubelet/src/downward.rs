@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn item_that_leads_elsewhere_or_has_no_field_is_refused() {
+    fn item_with_an_outside_path_or_no_field_is_refused() {
         for item in [
             json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
             json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),

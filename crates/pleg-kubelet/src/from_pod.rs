@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_and_grace_period_are_those_of_the_pod() {
+    fn restart_policy_and_grace_period_come_from_the_pod() {
         for (policy, grace, deletion, expected) in [
             ("Never", 5, None, (RestartPolicy::Never, 5)),
             ("OnFailure", 60, Some(2), (RestartPolicy::OnFailure, 2)),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_numbers() {
+    fn quantity_texts_are_parsed_to_numbers() {
         let cases = [
             ("0", 0, 0),
             ("2", 2000, 2),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn texts_without_a_quantity_are_refused() {
         for text in [
             "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
         ] {

@@ -35,7 +35,7 @@ async fn plan<'a>(planner: &'a Planner, run: &'a Run<Pod>) -> Plan<'a, Pod> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_is_used_up_by_begin_and_not_if_postponed() {
+async fn attempt_is_used_up_by_begin_but_not_if_postponed() {
     let (pleg, _consumer) = start(&FakeRuntime::new()).await;
     let (planner, run) = (planner(), run(&pleg));
     let mut postponed = plan(&planner, &run).await;
@@ -79,7 +79,7 @@ async fn run_without_specification_stops_within_its_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_of_an_own_loop_follows_changes_and_failures() {
+async fn custom_loop_runs_after_changes_and_failures() {
     let runtime = FakeRuntime::new();
     let (pleg, _consumer) = start(&runtime).await;
     let mut run = run(&pleg);

@@ -158,7 +158,7 @@ async fn failing_readiness_is_reported_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_liveness_names_the_container_until_another_runs() {
+async fn failed_liveness_reports_the_container_until_another_runs() {
     let node = node().await;
     node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));

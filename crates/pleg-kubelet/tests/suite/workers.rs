@@ -258,7 +258,7 @@ async fn panic_is_an_error_of_its_pod_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_after_a_failed_one_has_a_newer_view() {
+async fn run_after_a_failed_run_has_a_newer_view() {
     for does in [Does::Panic, Does::Fail] {
         let node = Node::start(&[("p", Does::Nothing)]).await;
         // Between two lists, so that only a read of the pod can be newer.

@@ -5,7 +5,7 @@ use crate::probe::ProbeKind::Liveness;
 use super::support::*;
 
 #[test]
-fn attempts_and_exit_codes() {
+fn attempts_are_not_reused_and_exit_codes_are_not_lost() {
     timelines(
         "
         The attempt of a create without effect is not used again: Always a
@@ -27,7 +27,7 @@ fn attempts_and_exit_codes() {
         14 | sandbox-0 ended, a exited 1 | | 23
         15 | sandbox-2 ready, sandbox-0 ended, a exited 1 | start a-1
 
-        A known exit code is kept when a later status lacks it: OnFailure a b
+        A known exit code stays when a later status lacks it: OnFailure a b
         5 | a exited 0, b running |
         6 | a exited, b running   |
         7 | b running             |
@@ -225,7 +225,7 @@ fn grace_period_is_that_of_the_pod() {
 
 /// A container that is stopped to be replaced has not ended by itself: its exit code does not count.
 #[test]
-fn stopped_container_is_replaced_whatever_it_exits_with() {
+fn stopped_container_is_replaced_for_every_exit_code() {
     timelines(
         "
         It has another hash: Always a

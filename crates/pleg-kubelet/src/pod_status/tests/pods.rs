@@ -138,7 +138,7 @@ fn conditions(status: &Value) -> Vec<String> {
 }
 
 #[test]
-fn readiness_gates_hold_back_ready_only() {
+fn readiness_gates_affect_only_the_ready_condition() {
     let mut node = Node::of("Always", "app running");
     node.pod["spec"]["readinessGates"] =
         json!([{"conditionType": "a/b"}, {"conditionType": "c/d"}]);
@@ -186,7 +186,7 @@ fn transition_times_change_with_the_status_only() {
 }
 
 #[test]
-fn addresses_are_those_of_the_preferred_family_first() {
+fn addresses_of_the_preferred_family_come_first() {
     let mut node = Node::of("Always", "");
     node.ips = vec!["fd00::7", "10.0.0.7", "10.0.0.8", "nonsense"];
     let ips = |node: &Node| {
