@@ -12,7 +12,7 @@ use static_pods::manifest::Manifest;
 use super::node::{Node, ONE, one};
 
 #[tokio::test]
-async fn image_that_somebody_else_pulls_ends_the_back_off() {
+async fn image_pulled_by_another_client_ends_the_back_off() {
     // Delays of 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
@@ -110,7 +110,7 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
-async fn files_of_pods_removed_without_a_kubelet_are_removed() {
+async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", ONE);
     node.until_running(&uid).await;
@@ -148,7 +148,7 @@ async fn changed_resources_are_in_the_status_of_the_same_container() {
 }
 
 #[tokio::test]
-async fn manifest_that_is_put_back_starts_the_pod_anew() {
+async fn restored_manifest_starts_the_pod_again() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -212,7 +212,7 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
 
 /// A returning pod does not wait for the removal of its earlier containers, but for another pod of its name.
 #[tokio::test]
-async fn returning_pod_waits_for_the_one_that_replaced_it() {
+async fn returning_pod_waits_for_the_pod_that_replaced_it() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));
