@@ -49,7 +49,7 @@ impl Reconcile for Kubelet {
         Ok(self.clean_up(run).await?)
     }
 
-    /// Pods of this kubelet, by the mark that it has put on their sandboxes. Others are left alone.
+    /// Returns true for pods of this kubelet, by its mark on their sandboxes. Others are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(API_NODE) == Some(self.node.name()))
@@ -58,7 +58,7 @@ impl Reconcile for Kubelet {
 
 impl Kubelet {
     async fn run(&self, run: &Run<Pod>) -> anyhow::Result<Action> {
-        // `None`: the object of the pod went while no kubelet ran.
+        // `None`: the object of the pod was deleted while no kubelet ran.
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {
@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // An exit after the last plan, or a status that the API server did not take.
+        // An exit after the last plan, or a status that the API server did not accept.
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {
             self.report(run, &plan.observed).await?;
         }
@@ -121,7 +121,7 @@ impl Kubelet {
 
 type Changed = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Marks the sandboxes of the node with this name.
+/// Marks sandboxes with the name of the node.
 pub(crate) struct Mark(pub(crate) String);
 
 impl LastChanges for Mark {

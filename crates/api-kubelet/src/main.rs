@@ -44,7 +44,7 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(run_with(Args::parse()));
-    // Work on a file system that hangs cannot be cancelled, and is not waited for.
+    // Hung file operations cannot be cancelled, so the process does not wait for them.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

@@ -16,8 +16,8 @@ use static_pods::node_status::NodeStatus;
 /// How often the lease is renewed, as upstream: the control plane takes a node for lost 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
-/// Registers the node, renews its lease and reports its Ready condition until it is dropped. What fails is tried again
-/// after 10 s.
+/// Registers the node, renews its lease and reports its Ready condition until it is dropped. Retries failed calls after
+/// 10 s.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
     let (mut is_registered, mut failing) = (false, false);
     loop {
@@ -42,7 +42,7 @@ pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus
     }
 }
 
-/// Creates the object of the node, or adopts the one that an earlier kubelet of this name has created.
+/// Creates the object of the node, or adopts that of an earlier kubelet of this name.
 async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = nodes.entry(&facts.name).await?.or_insert(Node::default);
@@ -61,7 +61,7 @@ async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Res
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 
-/// An update by another kubelet of this name is a conflict.
+/// Renews the lease. An update by another kubelet of this name at the same time is a conflict.
 async fn renew(client: &Client, name: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     let mut lease = leases.entry(name).await?.or_insert(Lease::default);

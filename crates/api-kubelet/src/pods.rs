@@ -14,7 +14,7 @@ use pleg_kubelet::worker::PodWorkers;
 
 use crate::status::is_terminal;
 
-/// Changes of pods, as a watch has them.
+/// Changes of pods, from a watch.
 pub(crate) type Changes = BoxStream<'static, Result<Event<Pod>>>;
 
 /// Returns true if a pod must run: it is not being deleted, and its phase is not terminal.
@@ -23,7 +23,7 @@ pub(crate) fn is_to_run(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !has_ended
 }
 
-/// The changes of the pods of a node. It lists them first, and again whenever the API server has lost the connection.
+/// The changes of the pods of a node. It lists the pods first, and again whenever the connection was lost.
 pub(crate) fn changes(client: Client, node: &str) -> Changes {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     watcher(Api::all(client), config).default_backoff().boxed()
@@ -62,7 +62,7 @@ pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     }
 }
 
-/// Gives the workers all pods. A pod that is missing in the list was removed while nobody watched.
+/// Passes all pods to the workers. A pod that is missing in the list was deleted while no watch ran.
 pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
     let known = workers.specs().into_keys();
     let gone = known.filter(|uid| !listed.contains_key(uid));
@@ -70,13 +70,13 @@ pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Po
     listed.into_values().for_each(|pod| apply(workers, pod));
 }
 
-/// Gives the workers one pod.
+/// Passes one pod to the workers.
 fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let pod = pod.into();
     let uid = uid_of(&pod);
     match is_to_run(&pod) {
         true => workers.set(&uid, pod),
-        // It may have a shorter grace period now.
+        // The pod may have a shorter grace period now.
         false => workers.delete_with(&uid, pod),
     }
 }

@@ -21,10 +21,10 @@ use crate::node::report;
 use crate::pods::{changes, follow, list, replace};
 use crate::status::Statuses;
 
-/// How long runs in progress may take when it is stopped.
+/// How long runs in progress may take when the kubelet is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A client of the API server; without a URL, of that of the kubeconfig.
+/// A client of the API server at that URL; without a URL, of the one in the kubeconfig.
 ///
 /// # Errors
 /// If the URL or the kubeconfig cannot be used.
@@ -55,7 +55,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (mut builder, client) = Pleg::connect(endpoint)?;
-    // Before it starts, so that no end is missed.
+    // Registered before the generator starts, so that it misses no exit.
     let consumer = builder.register_consumer("api-kubelet");
     let pleg = builder.spawn()?;
     let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));
@@ -77,7 +77,7 @@ pub async fn run(
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
-        // Sandboxes of pods that are not in it are terminated.
+        // Pods of this kubelet that are missing in the list are terminated.
         let listed = list(&mut changes).await.context("the watch has ended")?;
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);

@@ -10,18 +10,18 @@ use pleg::PodUid;
 
 use crate::pods::uid_of;
 
-/// How often an update that is a conflict is tried in one run.
+/// How often one run tries an update that is a conflict.
 const ATTEMPTS: u32 = 6;
 
 /// The last statuses of pods.
 pub(crate) struct Statuses {
     pub(crate) client: Client,
-    /// True: the API server has it.
+    /// True: the API server has the status.
     pub(crate) last: Mutex<BTreeMap<PodUid, (PodStatus, bool)>>,
 }
 
 impl Statuses {
-    /// The last status that was made of the pod, even if the API server does not have it; else that of its object.
+    /// The last status that was made of the pod, even if the API server does not have it; else its object's status.
     pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
         let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
         made.or_else(|| pod.status.clone())
@@ -34,8 +34,8 @@ impl Statuses {
             .is_some_and(|(_, reported)| !reported)
     }
 
-    /// Reports the status of a pod, if it has changed, and waits until the API server has it. A pod
-    /// that is gone, or whose name another pod has, needs none.
+    /// Reports the status of a pod, if it has changed, and waits until the API server has it. Does nothing for a pod
+    /// that is gone, or whose name another pod has.
     ///
     /// # Cancel safety
     /// The update may or may not take effect; make it again.
@@ -63,7 +63,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Removes the object of a pod that has ended. If another pod has its name by now, that stays.
+    /// Removes the object of a pod that has ended. If another pod has its name by now, that pod stays.
     pub(crate) async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let params = DeleteParams::default().grace_period(0);
         let params = params.preconditions(Preconditions {
@@ -71,13 +71,13 @@ impl Statuses {
             resource_version: None,
         });
         match self.pods(pod).delete(&pod.name_any(), &params).await {
-            // Somebody else has removed it, or its name is another pod's.
+            // Another client has removed it, or another pod has its name.
             Err(Error::Api(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
             removed => removed.map(drop),
         }
     }
 
-    /// Drops what is kept of a pod.
+    /// Drops the last status of a pod.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.all().remove(&uid_of(pod));
     }
@@ -92,7 +92,7 @@ impl Statuses {
     }
 }
 
-/// The status, with the conditions of others (the scheduler's, readiness gates), and never back from a terminal phase.
+/// The status with the conditions that others set (the scheduler, readiness gates). A terminal phase stays.
 fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     let mut merged = status.clone();
     let Some(live) = live else { return merged };

@@ -1,7 +1,7 @@
 //! Pods of an API server crash on a real containerd while it and the kubelet are killed.
 //!
-//! Two containers of one name and pod never run at the same time, every exit is reported to the API server with its code, and no
-//! pod goes back from a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make it longer.
+//! Two containers of one name and pod never run at the same time, every exit is reported to the API server with its
+//! code, and no pod leaves a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make the test longer.
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use api_server::ApiServer;
 
 const PODS: &str = "api/v1/namespaces/test/pods";
-/// How long may pass until the next of the steps has happened.
+/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long the daemon is away after it was killed.
 const AWAY: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
         let code = i32::try_from(n % 100 + 1)?;
         let after_ms = 300 + u64::from(n) * 37 % 500;
         let job = Life::Exit { code, after_ms };
-        // Every fifth pod ends for ever.
+        // Every fifth pod ends for good.
         let policy = if n % 5 == 4 { "Never" } else { "Always" };
         let container = json!({
             "name": "job", "image": daemon.image, "imagePullPolicy": "Never", "command": job.command(),
@@ -125,7 +125,7 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
         })
         .await
         .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
-        // Both at once the last time: what neither saw must be found by lists.
+        // From step 3 on, both are down: lists must find the changes that neither has seen.
         if step != 2 {
             drop(kubelet.take());
         }

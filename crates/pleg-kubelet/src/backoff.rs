@@ -1,21 +1,21 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and
-//! hash of the container, so a changed container begins anew:
+//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of the
+//! container, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
 //!   delay, to 5 min at most.
-//! * If the container ended more than 10 min after the last counted restart, that is, if it ran
-//!   that long, it is restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses
-//!   twice the greatest delay; the kubelet sets 10 min, whatever the greatest delay is.)
+//! * If the container ended more than 10 min after the last counted restart, that is, if it ran that long, it is
+//!   restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet
+//!   always sets 10 min.)
 //!
 //! A pod's sandbox is replaced at once, and then not again before the first delay has passed: the
 //! kubelet pauses for that time after a sandbox that could not be created.
 //!
-//! Every end counts, also with exit code 0 and after a stop. One difference: an end is when the
-//! generator detected it, on its monotonic clock, and not `finishedAt`, so a step of the wall clock
-//! neither skips a delay nor prolongs it.
+//! Every exit counts, even with exit code 0 or after a stop. One difference: the delay starts when the generator
+//! detected the exit, on its monotonic clock, and not at `finishedAt`, so a step of the wall clock neither skips a
+//! delay nor prolongs it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct BackOffSettings {
     pub max: Duration,
 }
 
-/// A container that ran longer is restarted as if it had never ended.
+/// A container that ran longer is restarted without a delay, and its back-off starts over.
 const RESET_AFTER: Duration = Duration::from_secs(10 * 60);
 
 impl Default for BackOffSettings {
@@ -114,7 +114,7 @@ impl BackOff {
         (now < until).then_some(Delayed { until, delay })
     }
 
-    /// The delay of another attempt at `now`, from the last one that was counted.
+    /// The delay at `now` of another attempt, counted from the last one.
     pub(crate) fn delayed_since_last(
         &self,
         pod: &PodUid,
@@ -166,7 +166,7 @@ mod tests {
         Instant::from_origin(SECOND * seconds)
     }
 
-    /// A container that ends as soon as it was started. Returns the delays in seconds.
+    /// Restarts a container that ends as soon as it was started. Returns the delays in seconds.
     fn crash_loop(back_off: &mut BackOff, restarts: usize) -> Vec<u64> {
         let (pod, mut now) = ("p".into(), at(1));
         let mut delays = Vec::new();

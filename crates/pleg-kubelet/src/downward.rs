@@ -1,4 +1,4 @@
-//! The downward API: what a container can have of its pod, in environment variables and in files of a volume.
+//! The downward API: fields of its pod that a container gets in environment variables and files of a volume.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub(crate) struct VolumeFile {
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Files have none of them.
+    /// The addresses of the pod's sandbox. Empty for files.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
@@ -33,7 +33,7 @@ impl Fields<'_> {
     /// The value of a `fieldRef`.
     ///
     /// # Errors
-    /// What to do if there is no such field.
+    /// If there is no such field, with advice.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
         let metadata = &self.pod.metadata;
         let of_spec = |field: fn(&PodSpec) -> &Option<String>| {
@@ -86,11 +86,11 @@ impl Fields<'_> {
         }
     }
 
-    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set is
-    /// what the node has.
+    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set
+    /// is the node's capacity.
     ///
     /// # Errors
-    /// What to do if there is no such value.
+    /// If there is no such value, with advice.
     pub(crate) fn resource(
         &self,
         container: &Container,
@@ -169,7 +169,7 @@ impl Fields<'_> {
     }
 }
 
-/// What is wrong with an item of a volume, whatever the values of the pod are.
+/// The problem of a volume's item that does not depend on the pod's values.
 pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let path = Path::new(&item.path);
     let is_below = path
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn item_that_leads_elsewhere_or_has_no_field_is_refused() {
+    fn item_with_an_outside_path_or_no_field_is_refused() {
         for item in [
             json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
             json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),

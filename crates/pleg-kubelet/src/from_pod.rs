@@ -1,4 +1,4 @@
-//! What pod workers, volumes and probes use, from a `v1.Pod`.
+//! Converts a `v1.Pod` for pod workers, volumes and probes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::probe::{Check, Probe, ProbeKind, ProbeTiming};
 use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
 
 impl PodSpec {
-    /// The specification of a pod. What is left out has the API's default.
+    /// The specification of a pod. Fields that are not set have the API's defaults.
     pub(crate) fn from_pod(pod: &Pod) -> Self {
         let default = ApiSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&default);
@@ -39,7 +39,7 @@ impl PodSpec {
     }
 }
 
-/// The init containers, then the others.
+/// The init containers, then the regular ones.
 pub(crate) fn containers_in(spec: &ApiSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers
         .iter()
@@ -89,8 +89,8 @@ fn container_spec(pod: &ApiSpec, container: &Container, role: ContainerRole) -> 
     }
 }
 
-/// Of what cannot be changed while the container runs: its name and its image, as upstream. The
-/// value is upstream's, too: FNV-1a of the JSON of both, as Go prints its bytes.
+/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a of the JSON of
+/// both, as Go prints its bytes.
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
@@ -108,8 +108,8 @@ pub fn container_hash(container: &Container) -> String {
     format!("{hash:x}")
 }
 
-/// The probes of a pod's containers, in their order. What is left out has the API's default.
-/// Probes that [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
+/// The probes of a pod's containers, in their order. Fields that are not set have the API's defaults. Probes that
+/// [`Check`] cannot perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
 pub(crate) fn probes_of(pod: &Pod) -> Vec<Probe> {
     let containers = pod.spec.iter().flat_map(containers_in);
     let probes = containers.flat_map(|container| {
@@ -146,14 +146,14 @@ fn timing_of(probe: &ApiProbe) -> ProbeTiming {
     }
 }
 
-/// What a hook does.
+/// The action of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
     Check(Check),
     Sleep(Duration),
 }
 
-/// What a hook of a container does.
+/// The action of a container's hook.
 ///
 /// # Errors
 /// The field that cannot be used. Its path begins at the hook.
@@ -172,7 +172,7 @@ pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<
     Ok(Hook::Check(check))
 }
 
-/// What a probe does.
+/// The action of a probe.
 ///
 /// # Errors
 /// The field that cannot be used. Its path begins at the probe.
@@ -220,7 +220,7 @@ fn http_check(container: &Container, http: &HTTPGetAction) -> Result<Check, Fiel
     })
 }
 
-/// A number, or the name of a port of the container.
+/// The number of a port that is given by its number or its name in the container.
 fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16, FieldError> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_and_grace_period_are_those_of_the_pod() {
+    fn restart_policy_and_grace_period_come_from_the_pod() {
         for (policy, grace, deletion, expected) in [
             ("Never", 5, None, (RestartPolicy::Never, 5)),
             ("OnFailure", 60, Some(2), (RestartPolicy::OnFailure, 2)),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_upstreams_and_changes_with_name_and_image_only() {
+    fn hash_matches_upstream_and_changes_with_name_and_image_only() {
         let hash = |name: &str, image: &str, args: Option<Vec<String>>| {
             let mut container = Container::default();
             (container.name, container.args) = (name.to_owned(), args);

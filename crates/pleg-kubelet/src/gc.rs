@@ -1,9 +1,9 @@
-//! Dead containers and sandboxes of a pod that must be removed now, by upstream's rules: of each name the newest dead
-//! container is kept, and the newest sandbox of a pod that is not deleted.
+//! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
+//! dead container of each name and the newest sandbox stay.
 //!
-//! A container is removed only after every registered consumer has acknowledged its Died: removal
-//! before that could lose an exit code (k#104107). Upstream has no such rule. It has bounds, because
-//! a consumer may never acknowledge: [`MAX_UNACKNOWLEDGED`], and ten minutes for a deleted pod.
+//! A container is removed only after every registered consumer has acknowledged its Died: removal before that could
+//! lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
+//! acknowledge: by [`MAX_UNACKNOWLEDGED`], and by ten minutes for a deleted pod.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::core::SandboxState;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
-/// How many dead containers of a pod and name, and how many sandboxes of a pod, wait to be acknowledged. Older ones
-/// are removed: a consumer that never acknowledges would fill the disk. That many exit records of a name are kept.
+/// Number of unacknowledged dead containers of a name, and of sandboxes of a pod, that stay. Older ones are removed: a
+/// consumer that never acknowledges would fill the disk. The generator stores as many exit records of a name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
-/// One removal of what has ended.
+/// Removal of an ended container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Removal {
-    /// Stop this container: its state is unknown, so it may run. It is removed by a later plan,
-    /// when its Died has been acknowledged. Upstream removes it at once.
+    /// Stop this container: its state is unknown, so it may run. A later plan removes it, when its Died has been
+    /// acknowledged. Upstream removes it at once.
     StopContainer(Id),
     /// Remove this container.
     Container(Id),
@@ -28,17 +28,17 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// What to remove of a pod now, in this order: containers first, and of each name the oldest first. A sandbox is removed by
-/// a later collection than its last container.
+/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed by a later
+/// collection than its last container.
 ///
-/// `is_deleted`: the pod has no specification, and nothing of it runs. `is_acknowledged` returns true if every registered
-/// consumer has acknowledged the Died of this container or sandbox; it is asked only for what has ended.
+/// `is_deleted`: the pod has no specification, and no container of it runs. `is_acknowledged` returns true if every
+/// registered consumer has acknowledged the Died of this ended container or sandbox.
 pub(crate) fn removals(
     pod: &PodStatus,
     is_deleted: bool,
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
-    let (mut removals, kept) = (Vec::new(), usize::from(!is_deleted));
+    let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
     let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
     for container in pod
         .containers
@@ -48,12 +48,12 @@ pub(crate) fn removals(
         names.entry(&container.name).or_default().push(container);
     }
     for mut dead in names.into_values() {
-        // The id decides between equals, so that the order does not vary.
+        // Equal containers are ordered by id, so that the order does not vary.
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(exited.map(|c| &c.id), &is_acknowledged);
-        // A container that waits counts as the one that is kept.
-        let old = dead.iter().skip(kept).rev();
+        // If the newest container waits to be acknowledged, no other one stays in its place.
+        let old = dead.iter().skip(staying).rev();
         removals.extend(old.filter(|c| !waiting.contains(&c.id)).map(|c| removal(c)));
     }
     let used: BTreeSet<_> = pod
@@ -61,14 +61,14 @@ pub(crate) fn removals(
         .iter()
         .filter_map(|c| c.sandbox.as_ref())
         .collect();
-    // The status has the newest first.
+    // The status lists the newest sandbox first.
     let sandboxes = pod.sandboxes.iter();
     let ended = sandboxes
         .clone()
         .filter(|s| s.state == SandboxState::NotReady);
     let waiting = waiting(ended.map(|s| &s.id), &is_acknowledged);
     let old = sandboxes
-        .skip(kept)
+        .skip(staying)
         .rev()
         .filter(|s| s.state != SandboxState::Ready);
     let old = old
@@ -78,7 +78,7 @@ pub(crate) fn removals(
     removals
 }
 
-/// Of what has ended, newest first, the ids that wait to be acknowledged.
+/// The ids that wait to be acknowledged, from ids of ended containers or sandboxes, newest first.
 fn waiting<'a>(
     ended: impl Iterator<Item = &'a Id>,
     is_acknowledged: impl Fn(&Id) -> bool,
@@ -117,7 +117,7 @@ mod tests {
         status
     }
 
-    /// What is removed of a pod with these containers or sandboxes. The exits of the last ids are not acknowledged.
+    /// The removals for a pod with these containers or sandboxes. The exits of the last ids are not acknowledged.
     fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
         let shown = |removal| match removal {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_and_unacknowledged_dead_containers_are_kept() {
+    fn newest_and_unacknowledged_dead_containers_stay() {
         let many = "a-4 running, a-3 created, a-2, a-1, a-0, b-1, b-0";
         let (four, last_four) = (
             "a-3, a-2, a-1, a-0, b-1, b-0, c-0 created",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_empty_sandboxes_go_except_the_newest_of_a_pod() {
+    fn dead_empty_sandboxes_are_removed_except_the_pods_newest() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
         for (is_deleted, newest, unacknowledged, expected) in [

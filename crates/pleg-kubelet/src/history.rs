@@ -1,8 +1,7 @@
-//! What a pod worker remembers of one pod between two runs.
+//! State of one pod that its worker keeps between two runs.
 //!
-//! A view shows what exists. It does not show what no longer exists, and it may not show yet what
-//! a call is about to do after its time-out. The history adds that: attempts that were tried, ends
-//! of containers that were removed, stops that were made.
+//! A view shows only what exists, and may not show yet what a call is about to do after its time-out. The history adds
+//! attempts that were tried, exits of removed containers, and stops that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,24 +14,25 @@ use crate::backoff::BackOff;
 use crate::names;
 use crate::spec::RestartPolicy;
 
-/// How long after a call for an id that had no effect it is repeated.
+/// Delay after which a call for an id is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// Upper limit of the retry back-off for calls that may never succeed: the removal of garbage, which containerd 1.7
 /// refuses for a container that it was starting when it was killed ("cannot delete running task"), and a change of
 /// resources, which a runtime may round.
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A created container is no longer waited for when its removal was tried for this long. By then a start has ended, even
-/// one of an earlier kubelet: this is twice the deadline of the call.
+/// After the removal of a created container was tried for this long, it no longer blocks its name. By then a start has
+/// ended, even one of an earlier kubelet: this is twice the deadline of the call.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// How long what needs a status waits for it while the runtime lists the pod. A status that fails or hangs for longer
-/// may do so for ever; the pod could then neither be restarted nor deleted.
+/// How long a decision waits for a status while the runtime lists the pod. A status that fails or hangs for longer may
+/// do so for ever; the pod could then neither be restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// How long after an inspection that failed the pod is inspected again: at first, and at most.
+/// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// When the next inspection follows on one that failed, of what has been missing for some time: that time doubles.
+/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing: it
+/// doubles.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -46,12 +46,12 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
-    /// When another sandbox was last created after one that existed or was tried.
+    /// When a sandbox was last created after another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
     calls: BTreeMap<(Id, Call), Called>,
-    /// The resources that a container that still exists was given last.
+    /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
     /// The containers that this worker stopped or removed to replace them.
     replaced: BTreeMap<Id, Replaced>,
@@ -59,27 +59,27 @@ pub(crate) struct PodHistory {
     terminating: BTreeMap<Id, Instant>,
     /// How the pod ended, once that is decided. It is never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// When the runtime listed the pod last before an inspection that failed.
+    /// When the runtime last listed the pod before a failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// Since when the status of the newest sandbox, which would show its addresses, fails.
+    /// Since when the status of the newest sandbox, which has the pod's addresses, fails.
     pub(crate) addresses_missing: Option<Instant>,
-    /// What an earlier pod of the same uid left behind. Only attempts and restart counts of its containers count.
+    /// Ids left over from an earlier pod with this uid. Only attempts and restart counts of these containers count.
     earlier: BTreeSet<Id>,
 }
 
-/// What is known of the containers of one name.
+/// The containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
     /// The highest attempt that exists, existed or was tried.
     attempt: Option<u32>,
-    /// The highest restart count that was noted of a container that was seen.
+    /// The highest restart count in the annotations of these containers.
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
     end: Option<End>,
 }
 
-/// A container was stopped or removed to be replaced, so its exit code does not decide whether it runs
-/// again. The kubelet decides that together with the stop (`computePodActions`).
+/// Why a container was stopped or removed to be replaced. Its exit code then does not decide whether it runs again: the
+/// kubelet decides that together with the stop (`computePodActions`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Replaced {
     /// Its specification changed, or its state was unknown: it runs again under every policy.
@@ -99,7 +99,7 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// That a call was made.
+/// Calls of one kind for one id.
 #[derive(Clone, Copy, Debug)]
 struct Called {
     /// When it was first made.
@@ -110,7 +110,7 @@ struct Called {
 }
 
 impl Called {
-    /// When the next try of a call that may never succeed follows.
+    /// The instant of the next try of a call that may never succeed.
     fn next_try(&self) -> Instant {
         let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
         let after = REPEAT_AFTER.saturating_mul(doubled);
@@ -126,15 +126,15 @@ pub(crate) struct End {
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
-    /// Its sandbox, if it was ever seen.
+    /// Its sandbox, if a status ever named it.
     pub(crate) sandbox: Option<Id>,
     /// True while it still exists.
     pub(crate) exists: bool,
 }
 
 impl PodHistory {
-    /// The history of a pod of whose uid there was an earlier one, which left these ids behind: none of them runs, and
-    /// they could not be removed yet.
+    /// The history of a pod with the uid of an earlier one that left these ids behind: none of them runs, and they
+    /// could not be removed yet.
     pub(crate) fn after(earlier: BTreeSet<Id>, unanswered: Option<Instant>) -> Self {
         Self {
             earlier,
@@ -143,8 +143,7 @@ impl PodHistory {
         }
     }
 
-    /// Takes over what the view and the exit records of the pod show. Call it before each
-    /// decision.
+    /// Records the pod's view and exit records. Call it before each decision.
     pub(crate) fn observe(&mut self, status: &PodStatus, records: &[Exit], now: Instant) {
         for sandbox in &status.sandboxes {
             self.tried_sandbox(sandbox.attempt);
@@ -199,8 +198,8 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
-    /// Records what is about to be tried, and counts restarts in the back-off: an attempt whose create
-    /// fails or times out is not used again.
+    /// Records the calls that are about to be made, and counts restarts in the back-off: an attempt whose create fails
+    /// or times out is not used again.
     pub(crate) fn record(
         &mut self,
         uid: &PodUid,
@@ -231,7 +230,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // A stop that failed, and whose reason is gone, no longer decides what an end means.
+        // The stop failed, and its reason is gone: the exit code decides again.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -248,7 +247,7 @@ impl PodHistory {
                 };
                 self.replaced.insert(stop.id.clone(), replaced);
             }
-            // What is removed was created and not started.
+            // Removed containers were created and not started.
             for id in &actions.remove {
                 self.replaced.insert(id.clone(), Replaced::BeforeStart);
             }
@@ -284,7 +283,7 @@ impl PodHistory {
             .map_or(0, |count| count.saturating_add(1))
     }
 
-    /// How the last container of that name ended.
+    /// The exit of the last container of that name.
     pub(crate) fn end(&self, name: &str) -> Option<&End> {
         self.names.get(name)?.end.as_ref()
     }
@@ -300,38 +299,37 @@ impl PodHistory {
         }
     }
 
-    /// When such a call for this id, which had no effect so far, may be repeated; `None` if none was
-    /// made.
+    /// The instant from which this call for this id, without effect so far, may be repeated. `None` if it was not made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), call))?;
         Some(called.at.after(REPEAT_AFTER))
     }
 
-    /// The same for the removal of garbage, for which no container waits.
+    /// As [`repeat_at`](Self::repeat_at), for the removal of garbage: no container waits for it, so the delay doubles.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), Call::Remove))?;
         Some(called.next_try())
     }
 
-    /// When the container was last given these resources, and when that, which had no effect so far, may be repeated.
+    /// The instants when these resources were last set, and when the call, without effect so far, may be repeated.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// An inspection failed, before which the runtime had listed the pod.
+    /// Records a failed inspection, before which the runtime had listed the pod at `listed`.
     pub(crate) fn unanswered(&mut self, listed: Option<Instant>) {
         self.unanswered = self.unanswered.max(listed);
     }
 
-    /// Returns true if a status from after `since` is no longer waited for: an inspection failed although the runtime had
+    /// Returns true if the wait for a status newer than `since` is over: an inspection failed although the runtime had
     /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns true if this record is not going to show more: its exit code is known, or it was asked for after the end, or the
-    /// container is gone, or the runtime does not give its status.
+    /// Returns true if this exit record will not change: its exit code is known, or the container was read after its
+    /// end, is gone, or is no longer waited for.
     pub(crate) fn is_final(&self, view: &PodView, record: &Exit) -> bool {
         let mut containers = view.status.containers.iter();
         record.exit_code.is_some()
@@ -340,9 +338,9 @@ impl PodHistory {
             || self.is_given_up(record.detected)
     }
 
-    /// The instant after which a created container must be read before it is removed: when the last calls for it may be
-    /// repeated, because until then they may take effect. `None`: it was read since, or its status is not waited for any
-    /// more. Without the read an exit code could be lost: a start may fail late, and containerd sends no event of that.
+    /// The instant after which a created container must be read before its removal: until then, earlier calls for it
+    /// may take effect. `None`: it was read since, or the wait for its status is over. Without the read an exit code
+    /// could be lost: a start may fail late, and containerd sends no event of that.
     pub(crate) fn unread_since(
         &self,
         id: &Id,
@@ -351,14 +349,14 @@ impl PodHistory {
     ) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // A removal that is not to be repeated yet delays nothing here.
+        // A removal that must not be repeated yet adds no delay here.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         started
             .max(removed)
             .filter(|since| inspected < Some(*since) && !self.is_given_up(*since))
     }
 
-    /// Takes over that a call is about to be made.
+    /// Records that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
         let called = self.calls.entry((id.clone(), call));
         let called = called.or_insert(Called {
@@ -370,26 +368,26 @@ impl PodHistory {
         called.tries = called.tries.saturating_add(1);
     }
 
-    /// When the first of the containers of the pod that is being terminated was stopped, by its last stop, without
-    /// those that still run.
+    /// The instant of the first stop of the terminating pod. Of repeated stops the last counts, of containers that
+    /// still run none.
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
         stopped.map(|(_, at)| *at).min()
     }
 
-    /// The last run failed, and so may have its stops. What was stopped may have ended since, and the runtime may have
-    /// been down meanwhile: that uses up no grace period.
+    /// Forgets the stops of the terminating pod, because the last run failed. The runtime may have been down since:
+    /// that time uses up no grace period.
     pub(crate) fn stops_have_failed(&mut self) {
         self.terminating.clear();
     }
 
-    /// Returns true if a created container could not be removed although that was tried for minutes.
+    /// Returns true if the removal of a created container has failed for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
     }
 
-    /// Returns true if that container is of an earlier pod of the same uid.
+    /// Returns true if that container belongs to an earlier pod of the same uid.
     pub(crate) fn is_earlier(&self, id: &Id) -> bool {
         self.earlier.contains(id)
     }
@@ -398,7 +396,7 @@ impl PodHistory {
         self.sandbox_attempt = self.sandbox_attempt.max(Some(attempt));
     }
 
-    /// Takes over that this attempt of a container exists, existed or is tried.
+    /// Records that this attempt of a container exists, existed or is tried.
     fn tried(&mut self, name: &str, attempt: u32) -> &mut Name {
         let name = self.names.entry(name.to_owned()).or_default();
         name.attempt = name.attempt.max(Some(attempt));

@@ -1,4 +1,4 @@
-//! What a kubelet builds on a pod lifecycle event generator.
+//! Building blocks of a kubelet, on top of a pod lifecycle event generator.
 //!
 //! The parts are small and independent. A run of a pod takes three steps:
 //!
@@ -13,16 +13,16 @@
 //!
 //! # Features
 //!
-//! `latest`: the newest API version of `k8s-openapi`. Without it, the binary selects a version in a dependency of its own.
+//! `latest`: the newest API version of `k8s-openapi`. Without it, the binary selects a version in its own dependency.
 //!
 //! # Failures
 //!
 //! | what fails | what happens |
 //! | --- | --- |
-//! | a reconcile function returns an error or panics | the run is repeated after `error_policy`; other pods are not affected |
-//! | a write fails or times out | its end is recorded, the next view is newer, and a create is never repeated with the same attempt |
-//! | an exit code is missing | nothing that needs it is decided until its status was read or the id is gone |
-//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; it is no error of the run |
+//! | a reconcile function fails or panics | the run is repeated after `error_policy`; other pods are not affected |
+//! | a write fails or times out | its end is recorded, the next view is newer, and a create never reuses its attempt |
+//! | an exit code is missing | decisions that need it wait until the status was read or the id is gone |
+//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; the run does not fail |
 //! | a finish function returns an error | it is repeated after `error_policy`, until it succeeds |
 //! | a volume or a directory hangs | an error of its pod after 10 s |
 //! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |
@@ -58,12 +58,12 @@ pub mod volumes;
 pub mod worker;
 
 pub use from_pod::container_hash;
-/// The version whose types this crate takes and returns. Types of another version pass through JSON.
+/// The version whose types this crate takes and returns. Convert types of another version through JSON.
 pub use k8s_openapi;
 pub use pod_status::api_time;
 pub use unsupported::{fields_at, unsupported};
 
-/// The guard of a mutex whose owner may have panicked: every change of what it guards is complete.
+/// Locks a mutex, even if a thread panicked while it had the lock: every change of the data is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Mounts in the directory of a pod: file systems in memory, and their end with the pod; and opening what containers may
+//! Mounts in the directory of a pod: file systems in memory and their removal; and opening entries that containers may
 //! exchange.
 
 use std::fs;
@@ -24,8 +24,8 @@ pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
     Ok(mount(source, path, source, flags, Some(&*options))?)
 }
 
-/// Unmounts what is `depth` levels below a directory in which no container can write. What is in use stays, and is
-/// left to the removal of the directory.
+/// Unmounts everything `depth` levels below a directory in which no container can write. A mount in use stays until the
+/// directory is removed.
 pub(crate) fn unmount_below(directory: &Path, depth: usize) {
     for name in names_in(directory).unwrap_or_default() {
         let path = directory.join(name);
@@ -48,7 +48,7 @@ pub(crate) fn open_beneath(
     openat2(parent, name, how.resolve(resolve))
 }
 
-/// One mount may hide another one.
+/// Unmounts all mounts of a path: one may hide another one.
 pub(crate) fn unmount(path: &Path) {
     while umount2(path, MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
 }
@@ -75,10 +75,10 @@ mod tests {
             let large = path.join("large");
             fs::write(&large, vec![0; 2 << 20]).expect_err("it is larger than the volume");
             fs::remove_file(&large)?;
-            // A kubelet that was restarted does the same.
+            // A restarted kubelet does the same.
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::read_to_string(path.join("kept"))?, "x");
-            // What a container has mounted is not unmounted.
+            // A mount that a container made stays.
             let other = path.join("mounted");
             fs::create_dir(&other)?;
             make_tmpfs(&other, 4096)?;

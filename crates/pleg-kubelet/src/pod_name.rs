@@ -1,4 +1,4 @@
-//! What identifies a pod.
+//! The name, namespace and uid of a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -22,7 +22,7 @@ impl<'a> PodName<'a> {
         }
     }
 
-    /// As labels of its sandbox and containers.
+    /// The labels of the pod's sandboxes and containers.
     pub(crate) fn labels(self) -> [(String, String); 3] {
         [
             (names::POD_NAME, self.name),

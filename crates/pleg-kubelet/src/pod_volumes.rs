@@ -30,7 +30,7 @@ pub(crate) enum Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
-    /// `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
+    /// Returns `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
     pub(crate) fn of(volume: &'a ApiVolume) -> Option<Self> {
         let bare = ApiVolume {
             name: volume.name.clone(),
@@ -45,7 +45,7 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Where the volume is on the node.
+    /// The path of the volume on the node.
     pub(crate) fn path(
         &self,
         name: &str,
@@ -70,8 +70,8 @@ pub(crate) fn has_files(pod: &Pod) -> bool {
     volumes.any(|volume| matches!(Volume::of(volume), Some(Volume::DownwardApi(_))))
 }
 
-/// Makes the volumes of a pod. What exists already is kept; files are replaced if they have changed. `files_only`: the
-/// pod runs, and only files are looked at.
+/// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
+/// runs already, so only files are checked.
 ///
 /// # Errors
 /// The first volume that cannot be used.
@@ -125,11 +125,11 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
     let own = source.size_limit.as_ref();
     let own = own.and_then(|own| bytes(Amount::try_from(own).ok()?));
     let sizes = [own, of_pod, Some(node)].into_iter().flatten();
-    // The kernel takes zero for no limit.
+    // The kernel treats zero as no limit.
     sizes.filter(|size| *size > 0).min().or(Some(0))
 }
 
-/// Checks what a `hostPath` volume asks of its path: the field `type`. Makes what may be created.
+/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates it if the type allows that.
 fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result<(), VolumeError> {
     let failed = failed(volume, path);
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
@@ -169,8 +169,8 @@ fn failed(volume: &str, path: &Path) -> impl Fn(io::Error) -> VolumeError {
     move |error| VolumeError(format!("volume {volume}: {path:?}: {error}"))
 }
 
-/// World-writable like upstream's, because the containers' users differ. A new directory has mode 0 until it is ready;
-/// later, the mode and the group are the containers' affair.
+/// Makes an `emptyDir`. It is world-writable like upstream's, because the containers' users differ. A new directory has
+/// mode 0 until it is ready; later, containers may change its mode and group.
 pub(crate) fn make_empty_dir(
     path: &Path,
     memory: Option<u64>,
@@ -192,8 +192,8 @@ pub(crate) fn make_empty_dir(
     Ok(())
 }
 
-/// Writes files as upstream does: into a new directory, to which the link `..data` is then changed. Containers find
-/// the files by links through `..data`. They cannot write to the volume.
+/// Writes files as upstream does: into a new directory, then changes the link `..data` to it. Containers find the files
+/// by links through `..data`. They cannot write to the volume.
 fn write_files(
     volume: &Path,
     files: &BTreeMap<PathBuf, VolumeFile>,
@@ -247,7 +247,7 @@ fn write_files(
     }
 }
 
-/// Makes a file that is mounted into containers, with this mode whatever the umask is: the containers' users differ.
+/// Makes a file that is mounted into containers, with this mode despite the umask: the containers' users differ.
 pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result<(), VolumeError> {
     let directory = path.parent().unwrap_or(path);
     fs::create_dir_all(directory)
@@ -296,8 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_of_a_used_empty_dir_is_the_containers_affair() -> Result<(), Box<dyn std::error::Error>>
-    {
+    fn mode_of_a_used_empty_dir_is_not_reset() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         make_empty_dir(&path, None, Some(7))?;
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn file_for_containers_has_its_mode_whatever_the_umask() -> Result<(), VolumeError> {
+    fn file_for_containers_has_its_mode_despite_the_umask() -> Result<(), VolumeError> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("new/file");
         make_file(&path, "text", 0o666)?;

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Billionths: the finest that the API has.
+/// Billionths: the finest unit of the API.
 const NANO: i128 = 1_000_000_000;
 
-/// A quantity as a number of billionths. More than 2⁶³ whole units, which is the API's limit, is that
-/// limit.
+/// A quantity as a number of billionths, at most 2⁶³ whole units, which is the API's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
@@ -38,25 +37,25 @@ const SUFFIXES: [(&str, i128); 15] = [
 impl Amount {
     const MAX: i128 = (1 << 63) * NANO;
 
-    /// That many whole units.
+    /// An amount of whole units.
     #[must_use]
     pub fn whole(units: i64) -> Self {
         Self(i128::from(units) * NANO)
     }
 
-    /// That many thousandths.
+    /// An amount of thousandths.
     #[must_use]
     pub fn millis(thousandths: i64) -> Self {
         Self(i128::from(thousandths) * 1_000_000)
     }
 
-    /// Whole units, rounded up.
+    /// The amount in whole units, rounded up.
     #[must_use]
     pub fn value(self) -> i64 {
         self.in_units_of(NANO)
     }
 
-    /// Thousandths, rounded up.
+    /// The amount in thousandths, rounded up.
     #[must_use]
     pub fn milli_value(self) -> i64 {
         self.in_units_of(1_000_000)
@@ -67,13 +66,13 @@ impl Amount {
         i64::try_from(self.0 / unit + up).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Returns true if it is zero.
+    /// Returns true if the amount is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns true if it is less than zero.
+    /// Returns true if the amount is less than zero.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
@@ -85,13 +84,13 @@ impl Amount {
         Self((self.0 + other.0).clamp(-Self::MAX, Self::MAX))
     }
 
-    /// As a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
+    /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
         canonical(&Quantity(format!("{}m", self.milli_value())))
     }
 
-    /// As a number of bytes in the API's canonical form (`128Mi`, `1000`).
+    /// The amount as a number of bytes in the API's canonical form (`128Mi`, `1000`).
     #[must_use]
     pub fn bytes(self) -> Quantity {
         let bytes = self.value();
@@ -102,8 +101,8 @@ impl Amount {
     }
 }
 
-/// A quantity in the API's canonical form: without a fraction, and with the largest suffix of its kind (`100m` for `0.1`,
-/// `1Gi` for `1024Mi`). Those with an exponent, and texts that are no quantity, stay as they are.
+/// A quantity in the API's canonical form: without a fraction, and with the largest suffix of its kind (`100m` for
+/// `0.1`, `1Gi` for `1024Mi`). Quantities with an exponent, and texts that are no quantity, are returned unchanged.
 #[must_use]
 pub fn canonical(quantity: &Quantity) -> Quantity {
     let text = quantity.0.as_str();
@@ -141,7 +140,7 @@ pub(crate) fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) ->
     Amount::try_from(of?.get(resource)?).ok()
 }
 
-/// The grammar of the API: a signed decimal number, and a suffix or an exponent.
+/// Parses the grammar of the API: a signed decimal number, and a suffix or an exponent.
 fn parse(text: &str) -> Option<Amount> {
     let (sign, text) = match text.as_bytes().first()? {
         b'-' => (-1, &text[1..]),
@@ -160,7 +159,7 @@ fn parse(text: &str) -> Option<Amount> {
     if digits.is_empty() {
         return Some(Amount(0));
     }
-    // As many digits as an `i128` has for sure.
+    // An `i128` has room for 38 digits.
     let read = digits.len().min(38);
     let power = exponent + i32::try_from(digits.len() - read).ok()?;
     let power = power - i32::try_from(fraction.len()).ok()?;
@@ -178,7 +177,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
         return Some((*unit, 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
-    // More digits do not matter: the amount is the limit, or the least.
+    // Longer exponents are refused: the amount would be the limit, or the least.
     let is_short = exponent.trim_start_matches(['+', '-']).len() <= 4;
     Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_numbers() {
+    fn quantity_texts_are_parsed_to_numbers() {
         let cases = [
             ("0", 0, 0),
             ("2", 2000, 2),
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn texts_without_a_quantity_are_refused() {
         for text in [
             "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
         ] {

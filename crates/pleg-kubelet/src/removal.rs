@@ -2,7 +2,7 @@
 //!
 //! A container with `mountPropagation: Bidirectional` may have mounted a share below its volume, and may have left
 //! links to any path of the node. So the walk opens each directory relative to its parent, with `openat2`, which
-//! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: nobody can
+//! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: no container can
 //! put one there between a check and the removal. Needs Linux 5.6; on older kernels nothing is removed.
 
 use std::ffi::{CStr, CString};
@@ -23,11 +23,11 @@ use crate::volumes::VolumeError;
 /// descriptor and a stack frame, and a container may nest any number.
 const MAX_DEPTH: usize = 64;
 
-/// Removes a directory with all that is in it. Nothing to remove is no error. Symbolic links are removed, not
+/// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
 /// followed. Mount points, and the directories above them, stay.
 ///
 /// # Errors
-/// What is mounted below the directory, after all else was removed; or what cannot be removed.
+/// The mount points below the directory, after all else was removed; or the entry that cannot be removed.
 pub(crate) fn remove_directory(path: &Path) -> Result<(), VolumeError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(VolumeError(format!("{path:?} is not a directory")));
@@ -121,7 +121,7 @@ impl Walk<'_> {
         let failed = |errno| (path.to_owned(), errno);
         let child = match open_directory(parent, name) {
             Ok(child) => child,
-            // `O_DIRECTORY` comes first: it is a file, or a symbolic link.
+            // The kernel checks `O_DIRECTORY` first: the entry is a file, or a symbolic link.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
                 return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
             }
@@ -138,11 +138,11 @@ impl Walk<'_> {
         self.removed(unlinkat(parent, name, UnlinkatFlags::RemoveDir), path)
     }
 
-    /// Takes over the result of a step. Returns true if the entry is gone.
+    /// Handles the result of a removal. Returns true if the entry is gone.
     fn removed(&mut self, result: Result<(), Errno>, path: &Path) -> Result<bool, Failed> {
         match result {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
-            // A mount point; of a file, the removal is refused as busy.
+            // A mount point. The kernel refuses to remove a mounted file as busy.
             Err(Errno::EXDEV | Errno::EBUSY) => {
                 self.mounted.push(path.to_owned());
                 Ok(false)
@@ -292,7 +292,7 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir()?;
         let top = dir.path().join("pod");
         fs::create_dir(&top)?;
-        // A path of that length cannot be named, so the tree is made from its inside out.
+        // A path of that length cannot be named, so the tree is made from the inside out.
         for _ in 0..3000 {
             let outer = dir.path().join("outer");
             fs::create_dir(&outer)?;

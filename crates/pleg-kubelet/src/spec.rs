@@ -1,4 +1,4 @@
-//! What a decision needs of a pod's specification, without the defaults and texts of the API.
+//! The parts of a pod's specification that decisions need, without the defaults and texts of the API.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use pleg::core::Resources;
 pub(crate) struct PodSpec {
     /// When ended containers are restarted, unless a container has a policy of its own.
     pub(crate) restart_policy: RestartPolicy,
-    /// The init containers, then the others.
+    /// The init containers, then the regular ones.
     pub(crate) containers: Vec<ContainerSpec>,
     pub(crate) termination_grace_period: Duration,
-    /// The pod uses the network of the node. Then the runtime reports no address of it.
+    /// The pod uses the network of the node. Then the runtime reports no address for it.
     pub(crate) host_network: bool,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct ContainerSpec {
     pub(crate) role: ContainerRole,
     /// Identifies everything that cannot be changed while it runs. A running container with another value is replaced.
     pub(crate) hash: String,
-    /// The resources that it must have. What is not set stays as it is.
+    /// The resources that it must have. Those that are not set stay unchanged.
     pub(crate) resources: Option<Resources>,
     /// Its own restart policy, instead of the pod's.
     pub(crate) restart_policy: Option<RestartPolicy>,
@@ -31,13 +31,13 @@ pub(crate) struct ContainerSpec {
     pub(crate) restart_on: Vec<ContainerRestartRuleOnExitCodes>,
 }
 
-/// Stands for an exit code that stays unknown. It counts as failure.
+/// Replaces an exit code that stays unknown. It counts as failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// When a container of a pod runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerRole {
-    /// Before the others, until it has succeeded.
+    /// Before the regular containers, until it has succeeded.
     Init,
     /// From its turn among the init containers on, as long as the pod runs (a restartable init
     /// container).
@@ -75,7 +75,7 @@ impl ContainerSpec {
         is_restarted || self.restart_policy.is_some() && self.restart_on.iter().any(is_named)
     }
 
-    /// As [`restarts`](Self::restarts), if the exit code does not matter.
+    /// The result of [`restarts`](Self::restarts) if it is the same for every exit code.
     pub(crate) fn restarts_always_or_never(&self, of_pod: RestartPolicy) -> Option<bool> {
         match self.policy(of_pod) {
             RestartPolicy::Always => Some(true),
@@ -84,7 +84,7 @@ impl ContainerSpec {
         }
     }
 
-    /// What its restarts are counted by in the back-off.
+    /// The key of its restarts in the back-off.
     pub(crate) fn back_off_key(&self) -> String {
         format!("{}_{}", self.name, self.hash)
     }

@@ -1,9 +1,9 @@
 //! Paths in volumes (`subPath`).
 //!
 //! A container that has the volume may exchange a directory for a symbolic link to any path of the node, before or
-//! while the runtime mounts it (CVE-2017-1002101, CVE-2021-25741). So the path is opened once, without following
-//! links, and what was opened is mounted below the pod's directory, where no container can write. The runtime mounts
-//! that. Needs Linux 5.6, and the mount namespace of the runtime.
+//! while the runtime mounts it (CVE-2017-1002101, CVE-2021-25741). So the path is opened once, without following links,
+//! and the opened file is mounted below the pod's directory, where no container can write. The runtime mounts it from
+//! there. Needs Linux 5.6, and the mount namespace of the runtime.
 
 use std::fs;
 use std::io;
@@ -66,7 +66,7 @@ impl SubPath {
                 Err(Errno::ENOENT) => {
                     mkdirat(opened.as_fd(), name, mode)?;
                     let made = open(OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)?;
-                    // Whatever the umask is.
+                    // Despite the umask.
                     fchmod(&made, mode)?;
                     made
                 }
@@ -77,7 +77,7 @@ impl SubPath {
     }
 }
 
-/// A name of an open file that cannot be led elsewhere.
+/// A path of an open file that no link can change.
 fn path_of(opened: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
 }

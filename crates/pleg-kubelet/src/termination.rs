@@ -1,7 +1,7 @@
-//! Termination messages: what a container has written to the file at its `terminationMessagePath`, or the end of its log.
+//! Termination messages: a container's text in the file at its `terminationMessagePath`, or the end of its log.
 //!
-//! The limits are upstream's: 4096 bytes of the file; 80 lines and 2048 bytes of the log. (Those of a pod as a whole are in
-//! its [status](crate::pod_status).)
+//! The limits are upstream's: 4096 bytes of the file; 80 lines and 2048 bytes of the log. (The limits of a pod as a
+//! whole are in its [status](crate::pod_status).)
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -13,11 +13,11 @@ use nix::fcntl::OFlag;
 const MOST_BYTES: u64 = 4096;
 const MOST_OF_LOG: usize = 2048;
 const MOST_LINES: usize = 80;
-/// So much of the end of a log is read: its lines have prefixes, and may be longer than what is kept of them.
+/// Bytes that are read from the end of a log: its lines have prefixes, and may be longer than the message.
 const READ_OF_LOG: u64 = 64 << 10;
 
-/// The message that a container left in that file, or in its log, if that counts because the file is empty. Empty if there
-/// is none. It blocks on the file system.
+/// The message that a container left in `file`, or if that is empty, at the end of `log`. Empty if there is none. It
+/// blocks on the file system.
 pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     let message = end_of(file, MOST_BYTES).unwrap_or_default();
     match log {
@@ -29,7 +29,7 @@ pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     }
 }
 
-/// The last bytes of a file. The container cannot put another one in its place: it is mounted.
+/// The last bytes of a file. The container cannot replace the file: it is mounted.
 fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut options = File::options();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
@@ -41,8 +41,8 @@ fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// The text of the last lines of a log in the CRI's format: a time, the stream, `F` or `P` (the line goes on in the next
-/// entry), and the text. The first line may be cut.
+/// The text of the last lines of a log in the CRI's format: a time, the stream, `F` or `P` (the line goes on in the
+/// next entry), and the text. `is_cut`: the first line is incomplete.
 fn last_lines(log: &[u8], is_cut: bool) -> String {
     let log = String::from_utf8_lossy(log);
     let entries: Vec<&str> = log.lines().skip(usize::from(is_cut)).collect();

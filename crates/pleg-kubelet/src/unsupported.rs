@@ -1,4 +1,4 @@
-//! Fields of a pod that this crate does not act on. A pod that needs one would run, and not do what it says.
+//! Fields of a pod that this crate does not implement. A pod that needs one would not run as specified.
 
 use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHandler, Pod, Probe};
 use k8s_openapi::serde::Deserialize as _;
@@ -8,7 +8,8 @@ use crate::cri_config::FieldError;
 use crate::downward;
 use crate::from_pod::{check_of, hook_of};
 
-/// Paths of fields, and what to do. A path with `=` is of that value only, which may end with `*`. See [`fields_at`].
+/// Paths of fields with advice. A path with `=` is refused with that value only, which may end with `*`. See
+/// [`fields_at`].
 const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
@@ -39,7 +40,7 @@ spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
 spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
 
-/// The same in the environment of a container.
+/// As `OF_POD`, in the environment of a container.
 const OF_ENVIRONMENT: &str = "\
 env.valueFrom.configMapKeyRef: config maps are not read: write the value
 env.valueFrom.fileKeyRef: files of containers are not read: write the value
@@ -49,11 +50,10 @@ envFrom: config maps and secrets are not read: write the variables in env";
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 
-/// Finds all fields that this crate does not act on. A pod without such fields runs as it is written.
+/// Finds all fields that this crate does not implement. A pod without such fields runs as specified.
 ///
-/// Each error has the path of the field, and says what to do. Fields that only a scheduler, a controller or a name server acts on
-/// are not errors, nor are those of admission: node selectors, host ports, sysctls. Limits of local storage are not
-/// enforced, and are no errors either.
+/// Each error has the path of the field, and advice. Fields for schedulers, controllers, name servers or admission are
+/// not errors: node selectors, host ports, sysctls. Limits of local storage are not enforced, and are no errors either.
 /// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
@@ -65,7 +65,7 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The fields apart from the environment of containers.
+/// The unsupported fields apart from the environment of containers.
 pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
     let value = serde_json::to_value(pod).unwrap_or_default();
@@ -91,7 +91,7 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The fields in the environment of a container. Their paths begin at the container.
+/// The unsupported fields in the environment of a container. Their paths begin at the container.
 pub(crate) fn of_environment(container: &Container) -> Vec<FieldError> {
     let value = serde_json::to_value(container).unwrap_or_default();
     in_table(OF_ENVIRONMENT, &value)
@@ -124,7 +124,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
     })
 }
 
-/// What probes and hooks do.
+/// Adds the unsupported fields of a container's probes and hooks.
 fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>) {
     let probes = [
         ("startupProbe", &container.startup_probe),
@@ -147,9 +147,9 @@ fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>)
     errors.extend(found.map(|(name, error): (&str, _)| error.below(&format!("{path}.{name}"))));
 }
 
-/// The values at a path, each with its own path, as [`FieldError`] has it.
+/// The values at a path, each with its own path, as in [`FieldError`].
 ///
-/// In a path, each element of a list is looked at, and `[]` at its end is each element; `@` is `initContainers` and
+/// A path searches each element of a list, and `[]` at its end is each element; `@` is `initContainers` and
 /// `containers`, `*Probe` every field with that ending, and `*` every field.
 #[must_use]
 pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acted_on_and_what_changes_nothing_is_supported() {
+    fn implemented_and_ineffective_fields_are_supported() {
         let spec = json!({
             "hostUsers": true, "imagePullSecrets": [], "hostnameOverride": "", "tolerations": [{"operator": "Exists"}],
             "containers": [{

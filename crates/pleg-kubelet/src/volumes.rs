@@ -1,6 +1,6 @@
 //! The directories of a pod on the node: its volumes and its logs.
 //!
-//! All calls block on the file system. A mount may hang, so the performer makes them in a blocking task with a deadline.
+//! All calls block on the file system. A mount may hang, so the performer makes them in a task with a deadline.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 const FILES: &str = "volumes/kubernetes.io~downward-api";
 const SUB_PATHS: &str = "volume-subpaths";
 
-/// Why a directory of a pod cannot be used, with its path.
+/// A directory of a pod cannot be used: its path and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct VolumeError(pub(crate) String);
@@ -26,7 +26,7 @@ impl VolumeError {
         move |source| Self(format!("{path:?}: {}", source.into()))
     }
 
-    /// What is mounted below a directory of the pod, and was not removed.
+    /// The error for mounts below a directory of the pod that were not removed.
     pub(crate) fn mounted(paths: &[PathBuf]) -> Self {
         const SHOWN: usize = 3;
         let shown = paths.iter().take(SHOWN);
@@ -64,11 +64,11 @@ impl PodDirectories {
         Ok(self.root.join(file_name(uid.as_str())?))
     }
 
-    /// Removes the directory of a pod with its `emptyDir` volumes. Nothing to remove is no error.
-    /// Symbolic links are removed, not followed. What others have mounted in a volume stays as it is.
+    /// Removes the directory of a pod with its `emptyDir` volumes. A missing directory is no error. Symbolic links are
+    /// removed, not followed. Mounts that others made in a volume stay.
     ///
     /// # Errors
-    /// What is mounted, or what cannot be removed.
+    /// The remaining mounts, or the entry that cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
         let directory = self.of(uid)?;
         unmount_below(&directory.join(SUB_PATHS), 3);
@@ -99,7 +99,7 @@ impl PodDirectories {
         self.below(uid, FILES, &[volume])
     }
 
-    /// Where a path in a volume is mounted for a container's mount number `at`.
+    /// The mount point of a path in a volume, for a container's mount number `at`.
     pub(crate) fn sub_path(
         &self,
         uid: &PodUid,
@@ -125,7 +125,7 @@ impl PodDirectories {
     }
 }
 
-/// What is in a directory; nothing if it does not exist. Names that are no text are left out.
+/// The names in a directory; none if it does not exist. Names that are not UTF-8 are left out.
 pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
     let failed = VolumeError::at(directory);
     let entries = match fs::read_dir(directory) {
@@ -136,12 +136,12 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Returns the name if it is that of one file or directory, which leads nowhere else. What manifests and the runtime
-/// name becomes part of a path only after this.
+/// Returns the name if it names one file or directory, and leads nowhere else. Names from manifests and the runtime
+/// become part of a path only after this check.
 pub(crate) fn file_name(name: &str) -> Result<&str, VolumeError> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
-        // conmon takes what stands before a colon for the name of a log driver.
+        // conmon takes the text before a colon for the name of a log driver.
         (Some(Component::Normal(only)), None) if only == name && !name.contains(':') => Ok(name),
         _ => Err(VolumeError(format!(
             "{name:?} is not a name that a directory can have"

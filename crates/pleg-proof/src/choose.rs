@@ -1,4 +1,4 @@
-//! Where the choices of a world come from.
+//! Sources of the choices of a world.
 
 /// A source of choices. Choice 0 is the quiet one: nothing fails, and everything is fast.
 pub trait Choose {
@@ -87,7 +87,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// True in this many of a thousand cases.
+    /// Returns true in this many of a thousand cases.
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
         match per_mille {
             0 => false,

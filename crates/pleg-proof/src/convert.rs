@@ -1,4 +1,4 @@
-//! The model's rows, statuses and events as the core takes them.
+//! Converts the model's rows, statuses and events to those of the core.
 
 use pleg_core::{
     ContainerDetails, Details, EventType, Id, Identity, Report, ReportedState, RuntimeEvent,

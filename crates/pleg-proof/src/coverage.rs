@@ -1,10 +1,10 @@
-//! What has happened in the worlds, counted.
+//! Counts of the faults and other points that have occurred in the worlds.
 
 use std::collections::BTreeMap;
 
 use crate::faults::Fault;
 
-/// What must occur in a soak, in addition to every [`Fault`].
+/// The points that must occur in a soak, in addition to every [`Fault`].
 pub const REQUIRED: &[&str] = &[
     "announced ContainerChanged",
     "announced ContainerDied",
@@ -20,7 +20,7 @@ pub const REQUIRED: &[&str] = &[
     "event STARTED",
     "event STOPPED",
     "event suppressed",
-    "event kept for a subscriber",
+    "event stored for a subscriber",
     "event without a subscriber",
     "missed event",
     "output List",
@@ -50,7 +50,7 @@ pub const REQUIRED: &[&str] = &[
     "world with a hundred workers and a slow runtime",
 ];
 
-/// How often each fault and each other thing has occurred.
+/// How often each fault and each point has occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     faults: BTreeMap<Fault, u64>,
@@ -74,7 +74,7 @@ impl Coverage {
         *self.points.entry(point).or_default() += 1;
     }
 
-    /// The number of times that something of [`REQUIRED`] has occurred.
+    /// The number of times that a point of [`REQUIRED`] has occurred.
     pub fn count(&self, point: &str) -> u64 {
         self.points.get(point).copied().unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl Coverage {
         self.nanos += other.nanos;
     }
 
-    /// Faults and required things that have not occurred.
+    /// Faults and required points that have not occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().map(|(fault, ..)| fault);
         let faults = faults.filter(|fault| !self.faults.contains_key(fault));

@@ -4,7 +4,7 @@ use crate::choose::Dice;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident: $worlds:literal $most:literal,)*) => {
-        /// Something that goes wrong, or that somebody other than the worker does.
+        /// A fault, or an action of another program than the worker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault {
             $($(#[$doc])* $name,)*
@@ -45,7 +45,7 @@ faults! {
     /// The lists of the node exceed the message size, for the rest of the disturbed time.
     TooLarge: 40 60,
     // The runtime's process.
-    /// The runtime is frozen for seconds: nothing is answered or sent, and then everything.
+    /// The runtime is frozen for seconds: it answers and sends nothing, and then everything at once.
     Freeze: 80 40,
     /// The runtime restarts, and containers end meanwhile without events.
     Outage: 100 100,
@@ -97,7 +97,7 @@ faults! {
     FailedStart: 150 200,
     /// A third party runs a container for milliseconds.
     ShortLife: 300 300,
-    /// Such a container has no label.
+    /// A container with a short life has no label.
     Unlabelled: 150 300,
     /// A pause process is killed.
     SandboxKilled: 200 60,
@@ -109,7 +109,7 @@ faults! {
     ThirdForce: 100 40,
     /// A third party runs a second sandbox of a pod.
     SecondSandbox: 80 30,
-    /// Such a sandbox has no label with the pod's uid, or a wrong one.
+    /// A second sandbox has no label with the pod's uid, or a wrong one.
     WrongLabel: 500 400,
     /// An object appears without events.
     SilentBirth: 80 100,
@@ -130,7 +130,7 @@ faults! {
     FutureWait: 1000 50,
 }
 
-/// How often each fault happens in one world, and what else is random about the world.
+/// How often each fault happens in one world, and how late its reads and events are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     chances: Vec<u32>,
@@ -185,7 +185,7 @@ impl Faults {
         }
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub fn calm(&mut self) {
         self.chances.fill(0);
     }

@@ -1,6 +1,6 @@
 //! Reduces the choices of a failing world.
 
-/// The shortest byte string with as many zeros as can be found for which `fails` still returns true.
+/// Finds a short byte string, with many zeros, for which `fails` still returns true.
 pub fn shrink(bytes: &[u8], fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut best = bytes.to_vec();
     let mut size = best.len().max(1);

@@ -11,14 +11,14 @@ use crate::world::{Failure, World};
 /// A soak ends after this many failures.
 const ENOUGH: usize = 10;
 
-/// What a soak has found.
+/// The results of a soak.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// What happened in all worlds.
+    /// The coverage of all worlds.
     pub coverage: Coverage,
     /// The worlds that were run.
     pub worlds: u64,
-    /// The seeds that failed, and how.
+    /// The seeds that failed, with their failures.
     pub failures: Vec<(u64, Failure)>,
     /// The CPU time of all threads in nanoseconds.
     pub cpu: u64,
@@ -27,7 +27,7 @@ pub struct Totals {
 /// Runs the world of a seed.
 ///
 /// # Errors
-/// What the checker found.
+/// The violation that the checker found.
 pub fn run(seed: u64, with_trace: bool) -> Result<World, Failure> {
     let mut choose = Seeded::new(seed);
     let mut world = World::random(&mut choose, with_trace);
@@ -38,7 +38,7 @@ pub fn run(seed: u64, with_trace: bool) -> Result<World, Failure> {
 /// Runs the world of a byte string.
 ///
 /// # Errors
-/// What the checker found.
+/// The violation that the checker found.
 pub fn run_bytes(bytes: &[u8], with_trace: bool) -> Result<World, Failure> {
     let mut choose = Bytes::new(bytes);
     let mut world = World::random(&mut choose, with_trace);
@@ -46,7 +46,7 @@ pub fn run_bytes(bytes: &[u8], with_trace: bool) -> Result<World, Failure> {
     Ok(world)
 }
 
-/// Runs `count` worlds from a seed on, on this many threads.
+/// Runs `count` worlds from a seed on, on `threads` threads.
 pub fn soak(from: u64, count: u64, threads: usize) -> Totals {
     let next = AtomicU64::new(from);
     let totals = Mutex::new(Totals::default());

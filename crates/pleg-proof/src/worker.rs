@@ -1,4 +1,4 @@
-//! What a kubelet's pod worker does with a view of its pod: one pure function.
+//! The decisions of a kubelet's pod worker on a view of its pod: one pure function.
 
 use pleg_core::{ContainerState, ContainerStatus, KnownState, PodStatus, SandboxState};
 use pleg_node_model::Id;
@@ -14,7 +14,7 @@ pub enum Policy {
     Never,
 }
 
-/// What a pod should be.
+/// The specification of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// The names of its containers.
@@ -54,7 +54,7 @@ pub enum Op {
     RemoveSandbox(Id),
 }
 
-/// The next step. `collect`: also remove old containers and sandboxes. `None`: wait for a change.
+/// The next step of a worker. `collect`: also remove old containers and sandboxes. `None`: wait for a change.
 pub fn decide(spec: &Spec, pod: &PodStatus, collect: bool) -> Option<Op> {
     let Some(active) = pod.active_sandbox().filter(|_| !spec.deleted) else {
         return without_sandbox(spec, pod);
@@ -82,7 +82,7 @@ fn runs(c: &ContainerStatus) -> bool {
     c.state == ContainerState::Running
 }
 
-/// True unless it is certain that the container does not run.
+/// Returns true unless it is certain that the container does not run.
 fn may_run(c: &ContainerStatus) -> bool {
     match c.state {
         ContainerState::Unknown { last } => last != Some(KnownState::Exited),
@@ -90,7 +90,7 @@ fn may_run(c: &ContainerStatus) -> bool {
     }
 }
 
-/// There is no ready sandbox, or the pod is deleted: everything stops before a new sandbox is made.
+/// The next step without a ready sandbox, or of a deleted pod: everything stops before a new sandbox is made.
 fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     if let Some(c) = pod.containers.iter().find(|c| runs(c)) {
         return Some(Op::Stop(id(&c.id)));
@@ -166,7 +166,7 @@ fn remove_old_sandbox(pod: &PodStatus) -> Option<Op> {
     (!is_used).then(|| Op::RemoveSandbox(id(&old.id)))
 }
 
-/// True if an exited container is started again. `None`: its exit code cannot be read now and decides.
+/// Returns true if an exited container is started again. `None`: its exit code cannot be read now and decides.
 fn restarts(policy: Policy, c: &ContainerStatus) -> Option<bool> {
     match (policy, c.details.exit_code) {
         _ if c.state != ContainerState::Exited => Some(true),

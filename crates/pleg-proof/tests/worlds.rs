@@ -42,9 +42,9 @@ fn worlds_of_bytes_have_no_violation() {
     }
 }
 
-/// Takes the loss of an event for a violation.
+/// Counts the loss of an event as a violation.
 #[test]
-fn shrinker_keeps_only_what_the_violation_needs() {
+fn shrinker_removes_choices_that_the_violation_does_not_need() {
     let fails = |bytes: &[u8]| {
         let world = run_bytes(bytes, false);
         world.is_ok_and(|world| world.coverage().text().contains("EventLost"))

@@ -1,5 +1,5 @@
-//! Admission: which pods a node can run beside those that it runs. The checks, their order and their reasons are
-//! those of upstream's kubelet. Taints are left out, because static pods tolerate them all.
+//! Admission: decides if a node can run a pod in addition to its other pods. The checks, their order and their reasons
+//! are those of upstream's kubelet. Taints are left out, because static pods tolerate them all.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::pod_status::{qos_class, with_default_requests};
 use pleg_kubelet::quantity::Amount;
 
-/// What a node offers to pods.
+/// The properties and resources that a node offers to pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct NodeFacts {
@@ -21,15 +21,15 @@ pub struct NodeFacts {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// What pods may request in total: `cpu`, `memory`, `pods` and others. What is not listed is unlimited, except
-    /// huge pages and extended resources (with a `/`): an unlisted one does not exist.
+    /// The total that pods may request: `cpu`, `memory`, `pods` and others. Resources that are not listed are
+    /// unlimited, except huge pages and extended resources (with a `/`): those do not exist then.
     pub allocatable: BTreeMap<String, Quantity>,
-    /// Sysctls that are allowed although they are not safe. A `*` at the end is any text.
+    /// Sysctls that are allowed although they are not safe. A `*` at the end matches any text.
     pub unsafe_sysctls: Vec<String>,
 }
 
 impl NodeFacts {
-    /// A node with that name, upstream's labels of it, all CPUs and memory of its configuration, and 110 pods.
+    /// A node with that name, upstream's labels, all CPUs and memory of its configuration, and 110 pods.
     #[must_use]
     pub fn new(name: &str, config: &NodeConfig) -> Self {
         let arch = match std::env::consts::ARCH {
@@ -57,12 +57,12 @@ impl NodeFacts {
     }
 }
 
-/// Why a node does not run a pod. It never will: such a pod has failed.
+/// The reason for which a node refuses a pod. Such a pod has failed, and is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{message}")]
 pub struct Rejection {
-    /// Upstream's word, such as `OutOfcpu`, `NodeAffinity` or `SysctlForbidden`.
+    /// Upstream's reason, such as `OutOfcpu`, `NodeAffinity` or `SysctlForbidden`.
     pub reason: String,
     /// The reason in words.
     pub message: String,
@@ -95,10 +95,10 @@ impl Rejection {
     }
 }
 
-/// Checks that the node can run a pod. `others`: the pods that it runs, or has admitted, and that have not ended.
+/// Checks that the node can run a pod. `others`: the pods that it runs or has admitted, without ended ones.
 ///
 /// # Errors
-/// The first reason against it.
+/// The first check that fails.
 pub fn admit<'a>(
     pod: &Pod,
     node: &NodeFacts,
@@ -128,7 +128,7 @@ pub fn admit<'a>(
     Ok(())
 }
 
-/// Sysctls that concern a pod only and cannot harm the node, of the kernels that upstream requires.
+/// Sysctls that affect a pod only and cannot harm the node, for the kernels that upstream requires.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -153,7 +153,7 @@ fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
             Some(start) => name.starts_with(start),
             None => name == *pattern,
         };
-        // It would be the node's own.
+        // Without a namespace of its own, the pod would set the node's sysctl.
         let of_node = match name.starts_with("net.") {
             true => spec.host_network == Some(true),
             false => spec.host_ipc == Some(true),
@@ -225,7 +225,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
 
 type Requests = BTreeMap<String, Amount>;
 
-/// What a pod requests: the most that containers which run at the same time do.
+/// The requests of a pod: the largest sum over containers that run at the same time.
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
         let requests = with_default_requests(container.resources.as_ref()).and_then(|r| r.requests);
@@ -273,7 +273,7 @@ fn selects(spec: &PodSpec, node: &NodeFacts) -> bool {
         && required.is_none_or(|terms| terms.iter().any(|term| matches(term, node)))
 }
 
-/// A term without requirements matches no node.
+/// Returns true if a term selects the node. A term without requirements selects none.
 fn matches(term: &NodeSelectorTerm, node: &NodeFacts) -> bool {
     let labels = || term.match_expressions.iter().flatten();
     let fields = || term.match_fields.iter().flatten();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_count_beside_later_init_containers() {
+    fn sidecar_requests_are_added_to_later_init_containers() {
         let container =
             |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let mut sidecar = container("s", "1");

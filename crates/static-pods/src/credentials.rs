@@ -34,7 +34,7 @@ impl Sources for DockerConfig {
     }
 }
 
-/// The credentials for an image: those of the longest matching registry. `None` if the file has none, or cannot be
+/// The credentials for an image, from the registry with the longest match. `None` if the file has none, or cannot be
 /// read. The file is read each time, because it may be replaced while the kubelet runs.
 fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
     let text = match std::fs::read_to_string(file) {
@@ -94,7 +94,7 @@ fn address(registry: &str) -> &str {
     address.trim_end_matches("/v1").trim_end_matches("/v2")
 }
 
-/// Returns true if the image is of that registry and below its path. `*` is any text in one part of the host's name.
+/// Returns true if the image is in that registry and below its path. `*` matches any text in one part of the host.
 fn matches(registry: &str, image: &str) -> bool {
     let (host, path) = split(address(registry));
     let (image_host, image_path) = split(image);

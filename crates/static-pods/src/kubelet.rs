@@ -1,4 +1,4 @@
-//! The worker of a pod: decides what it needs, performs that, and reports how it is.
+//! The worker of a pod: plans what the pod needs, performs the plan, and reports the pod's status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -22,12 +22,12 @@ use pleg_kubelet::probe::Prober;
 use pleg_kubelet::worker::{Action, Reconcile, Run, RunError};
 use serde_json::{Value, json};
 
-/// Runs pods. One for the node.
+/// Runs the pods of a node.
 #[derive(Debug)]
 pub struct Kubelet {
-    /// Knows the pods of the node.
+    /// The generator, with the pods of the node.
     pub pleg: Pleg,
-    /// What the node reports about itself.
+    /// The status of the node.
     pub node: NodeStatus,
     planner: Planner,
     performer: Performer,
@@ -43,10 +43,10 @@ pub struct Kubelet {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The runtime does not answer, or says that it is not ready.
+    /// The runtime does not answer, or reports that it is not ready.
     #[error("the runtime cannot be used: {0}")]
     Runtime(String),
-    /// The generator gave no status.
+    /// The generator returned no status.
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
     /// An action failed.
@@ -97,7 +97,7 @@ impl Reconcile for Kubelet {
         Ok(())
     }
 
-    /// Pods of this node's manifests. Others are left alone.
+    /// Returns true for pods that were made from this node's manifests. Others are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))
@@ -149,7 +149,7 @@ impl Kubelet {
         let going = self.going().clone();
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
-            // One that was rejected never started.
+            // A rejected pod never started.
             return known
                 .status
                 .as_ref()
@@ -180,14 +180,14 @@ impl Kubelet {
         self.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pods that run now, whoever made them.
+    /// The pods that run now, including those of other programs.
     pub fn running(&self) -> BTreeSet<PodUid> {
         let views = self.pleg.snapshot().into_iter().map(|view| view.status);
         let running = views.filter(|status| status.active_sandbox().is_some());
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Removes what is left on the file system of pods that are neither among these nor in the runtime.
+    /// Removes the files of pods that are neither in `specs` nor in the runtime.
     pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
         let existing = self.pleg.snapshot();
         let existing = existing.iter().map(|view| &view.status.uid);
@@ -218,7 +218,7 @@ impl Kubelet {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else {
             self.going().insert(run.uid.clone());
-            // Its successor is shown.
+            // Another pod has its name by now, and is shown instead.
             if pods.iter().any(is_other) {
                 return;
             }
@@ -227,7 +227,7 @@ impl Kubelet {
     }
 }
 
-/// Reports how containers ended.
+/// Prints the exits of containers.
 fn report(uid: &PodUid, exits: &[Exit]) {
     for exit in exits.iter().filter(|exit| exit.kind == Kind::Container) {
         print(&json!({
@@ -237,9 +237,9 @@ fn report(uid: &PodUid, exits: &[Exit]) {
     }
 }
 
-/// One line for programs that follow this one.
+/// Prints one line for programs that read the output of this one.
 pub fn print(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading.
+    // The reader may be gone.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

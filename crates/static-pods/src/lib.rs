@@ -1,9 +1,8 @@
 //! A standalone kubelet for the manifests of a directory: `static_pods`.
 //!
-//! It is wiring of the parts of `pleg-kubelet` and an example of how to use them. [`kubelet`] is the worker of a pod,
-//! [`manifest`] reads the directory, [`validation`] is what upstream's API server checks, because no API server has
-//! checked a manifest, [`admission`] decides which pods the node can run, and [`node_status`] is what the node reports
-//! about itself.
+//! It connects the parts of `pleg-kubelet`, and is an example of how to use them. [`kubelet`] is the worker of a pod,
+//! [`manifest`] reads the directory, [`validation`] has the checks of upstream's API server, which no manifest has
+//! passed, [`admission`] decides which pods the node can run, and [`node_status`] has the Ready condition of the node.
 
 pub mod admission;
 pub mod credentials;

@@ -1,7 +1,7 @@
 //! A standalone kubelet that runs static pods on a container runtime.
 //!
-//! It is wiring of the parts of `pleg-kubelet`, and an example of how to use them: `kubelet` is the
-//! worker of a pod, `server` shows the pods and the node.
+//! It connects the parts of `pleg-kubelet`, and is an example of how to use them: `kubelet` is the worker of a pod,
+//! `server` shows the pods and the node.
 //!
 //! ```text
 //! static_pods --endpoint unix:///run/containerd/containerd.sock --manifests /etc/pods
@@ -36,7 +36,7 @@ use static_pods::kubelet::{Kubelet, print};
 
 /// How often the directory of manifests is read.
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
-/// How long runs in progress may take when it is stopped.
+/// How long runs in progress may take after a signal to stop.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Runs static pods on a container runtime.
@@ -54,7 +54,7 @@ struct Args {
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
-    /// How changes are learned of.
+    /// The source of changes.
     #[arg(long, value_enum, default_value = "evented")]
     mode: ModeArg,
     /// The directory of logs and volumes.
@@ -72,7 +72,7 @@ struct Args {
     /// A label of the node, as KEY=VALUE, for node selectors.
     #[arg(long, value_parser = label)]
     node_label: Vec<(String, String)>,
-    /// A sysctl that pods may set although it is not safe; a `*` at the end is any text.
+    /// A sysctl that pods may set although it is not safe; a `*` at the end matches any text.
     #[arg(long)]
     allowed_unsafe_sysctl: Vec<String>,
     /// The first delay of a restart, such as 10s.
@@ -85,13 +85,13 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArg {
-    /// By the runtime's events, and rare lists.
+    /// The runtime's events, and rare lists.
     Evented,
-    /// By lists alone.
+    /// Lists alone.
     Polling,
 }
 
-/// A number of `ms` or `s`.
+/// Parses a number of `ms` or `s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(number), _) => number.parse().map(Duration::from_millis),
@@ -109,7 +109,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(run());
-    // Work on a file system that hangs cannot be cancelled, and is not waited for.
+    // Hung file operations cannot be cancelled, so the process does not wait for them.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
@@ -127,7 +127,7 @@ fn init_log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the node provides and offers, and the delays of restarts.
+/// The configuration of the node, its offers to pods, and the delays of restarts.
 fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
     let mut back_off = BackOffSettings::default();
     back_off.initial = args.back_off_initial;
@@ -156,7 +156,7 @@ async fn run() -> anyhow::Result<()> {
         ModeArg::Evented => Mode::Evented,
         ModeArg::Polling => Mode::Polling,
     });
-    // Before it starts, so that no end is missed.
+    // Registered before the generator starts, so that it misses no exit.
     let consumer = builder.register_consumer("static_pods");
     let pleg = builder.spawn()?;
     let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());
@@ -173,7 +173,7 @@ async fn run() -> anyhow::Result<()> {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;
         source.set_running(kubelet.running());
-        // Pods without a manifest are terminated. So the workers start when the directory has been read.
+        // Pods without a manifest are terminated. So the workers start after the directory was read.
         let specs = source.wait().await;
         print(&json!({"event": "synced"}));
         tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));

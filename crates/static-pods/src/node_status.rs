@@ -1,5 +1,5 @@
-//! The status of the runtime, and the Ready condition of the node that follows from it: upstream's `runtimeState` and
-//! `ReadyCondition`, with their words.
+//! The status of the runtime, and the Ready condition that the node has because of it: upstream's `runtimeState` and
+//! `ReadyCondition`, with their messages.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
 /// How old the last good `Status` may be.
 const STATUS_THRESHOLD: Duration = Duration::from_secs(30);
 
-/// The status of a node's runtime, and what follows from it.
+/// The status of a node's runtime, and the node's Ready condition.
 #[derive(Debug)]
 pub struct NodeStatus {
     name: String,
@@ -31,9 +31,9 @@ pub struct NodeStatus {
 struct State {
     /// The runtime's name, such as `containerd`.
     name: String,
-    /// The last question was not answered.
+    /// The last `Status` call failed.
     failed: bool,
-    /// When the last status came in which the runtime was ready.
+    /// When the runtime last reported that it was ready.
     last_good_status: Option<Instant>,
     /// Why the runtime and its network are not ready.
     not_ready: [Option<String>; 2],
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl State {
-    /// A `Status` call returned this at `at`. After a call that failed, the last good status grows old.
+    /// Records the answer of a `Status` call at `at`. After a failed call, the last good status grows old.
     fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
         self.not_ready =
             [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The errors of the runtime, while which the sync loop stands still; then those of its network.
+    /// The errors of the runtime, during which the sync loop stands still; then those of its network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -73,7 +73,7 @@ impl State {
         [runtime.collect(), network.into_iter().collect()]
     }
 
-    /// The Ready condition. The time of transition changes with the status only. Returns true if the status changed.
+    /// The Ready condition. The transition time changes with the status only. Returns true if the status changed.
     fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
         let (status, reason, message) = match errors {
             None => (
@@ -84,25 +84,26 @@ impl State {
             Some(message) => ("False", "KubeletNotReady", message),
         };
         let now = Some(api_time(now));
-        let kept = self
+        let unchanged = self
             .condition
             .as_ref()
             .filter(|before| before.status == status);
-        let has_changed = self.condition.is_some() && kept.is_none();
+        let has_changed = self.condition.is_some() && unchanged.is_none();
         let condition = NodeCondition {
             type_: "Ready".to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
             last_heartbeat_time: now.clone(),
-            last_transition_time: kept.map_or(now, |kept| kept.last_transition_time.clone()),
+            last_transition_time: unchanged
+                .map_or(now, |unchanged| unchanged.last_transition_time.clone()),
         };
         self.condition = Some(condition.clone());
         (condition, has_changed)
     }
 }
 
-/// A condition as upstream's `RuntimeCondition.String`; Go's `<nil>` where there is none.
+/// A condition as upstream's `RuntimeCondition.String`; Go's `<nil>` for a missing one.
 fn shown(condition: Option<&RuntimeCondition>) -> String {
     let shown = |c: &RuntimeCondition| {
         let (kind, reason) = (&c.r#type, &c.reason);
@@ -126,8 +127,7 @@ fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     }
 }
 
-/// How long the sync loop stands still after so many iterations in a row that found runtime errors: 100 ms, doubling
-/// to 5 s.
+/// The pause of the sync loop after `failures` iterations in a row with runtime errors: 100 ms, doubling to 5 s.
 #[must_use]
 pub fn sync_loop_pause(failures: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
@@ -186,8 +186,8 @@ impl NodeStatus {
         }
     }
 
-    /// Asks for the status. Returns true if the runtime has answered. Logs when it fails to, and when it
-    /// answers again.
+    /// Asks for the status. Returns true if the runtime has answered. Logs the first failure, and the first answer
+    /// after it.
     async fn update(&self) -> bool {
         let result = self.ask().await;
         let failed = result.is_err();
@@ -207,7 +207,7 @@ impl NodeStatus {
             let version = self.client.version().await?;
             self.state().name = version.name;
         }
-        // An answer without a status says nothing.
+        // An answer without a status changes nothing.
         if let Some(status) = self.client.status().await?.status {
             self.state().answered(self.pleg.now(), &status);
         }
@@ -224,7 +224,7 @@ impl NodeStatus {
     /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for which it cannot.
     pub fn usable(&self, pod: Option<&Pod>) -> Result<(), String> {
         let on_host = |pod: &Pod| pod.spec.as_ref()?.host_network.filter(|on_host| *on_host);
         let needs_network = pod.is_some_and(|pod| on_host(pod).is_none());
@@ -253,7 +253,7 @@ impl NodeStatus {
     /// For `/readyz`: checks that the node is ready.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for which it is not ready.
     pub fn check_ready(&self) -> Result<(), String> {
         let condition = self.ready();
         match condition.status.as_str() {
@@ -266,7 +266,7 @@ impl NodeStatus {
     /// restart the kubelet.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for which it does not.
     pub fn check_alive(&self) -> Result<(), String> {
         match self.pleg.health().ready() {
             Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
@@ -283,7 +283,7 @@ mod tests {
     /// 2026-07-01T10:00:00Z
     const WALL: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 
-    /// The state of a node with these faults, 29 s or (`silent`) 30 s after its last good status; and of its PLEG.
+    /// The error of a node and its PLEG with these faults, 29 s or (`silent`) 30 s after its last good status.
     fn errors(state: &mut State, wrong: &str) -> Option<String> {
         let is = |word: &str| wrong.split(' ').any(|w| w == word);
         let condition = |kind: &str, status| RuntimeCondition {
@@ -313,7 +313,7 @@ mod tests {
 
     /// A row: what is wrong, and the whole message.
     #[test]
-    fn each_message_is_upstreams() {
+    fn ready_condition_messages_match_upstream() {
         let table = "
             unasked | [container runtime status check may not have completed yet, network state unknown]
             silent | container runtime is down

@@ -1,4 +1,4 @@
-//! What it serves over HTTP.
+//! The HTTP server for health, metrics, pods and the node.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use static_pods::kubelet::Kubelet;
 
 /// How many connections are open at once.
 const MAX_CONNECTIONS: usize = 64;
-/// How long one may take.
+/// How long a connection may stay open.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How often the metrics are compacted.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// How long after a connection that could not be accepted the next one is.
+/// The pause after a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 struct Served {
@@ -39,13 +39,13 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
     loop {
         let permit = permits.clone().acquire_owned().await;
         let accepted = tokio::time::timeout(UPKEEP, listener.accept()).await;
-        // Histograms keep every sample until then, whether or not anybody reads them.
+        // Histograms keep every sample until their upkeep, even if no client reads them.
         served.metrics.run_upkeep();
         let stream = match accepted {
             Err(_) => continue,
             Ok(Ok((stream, _))) => stream,
             Ok(Err(error)) => {
-                // Descriptors may be missing, or the client has gone.
+                // The process may be out of descriptors, or the client has gone.
                 tracing::warn!(%error, "a connection cannot be accepted");
                 clock.sleep_until(clock.now().after(ACCEPT_AGAIN)).await;
                 continue;

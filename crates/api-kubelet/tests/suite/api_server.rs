@@ -1,8 +1,8 @@
 //! An API server in memory: objects below their paths, with resource versions, conflicts and watches.
 //!
-//! It knows what a kubelet needs: every change gets the next resource version; an update with an old one is a conflict;
-//! `/status` changes the status alone, and everything else leaves it as it is; a pod that is deleted stays until somebody deletes
-//! it without a grace period.
+//! It provides what a kubelet needs: every change gets the next resource version; an update with an old one is a
+//! conflict; `/status` changes the status alone, and other paths leave the status unchanged; a deleted pod stays until
+//! a client deletes it without a grace period.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ struct Store {
     changes: Vec<(String, &'static str, Value)>,
     /// Answer every request with 503.
     down: bool,
-    /// The paths of the requests that were answered so.
+    /// The paths of the requests that were answered with 503.
     refused: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl ObjectPath {
     }
 }
 
-/// What a request is refused with.
+/// The response to a refused request.
 type Refused = (StatusCode, &'static str, String);
 
 fn conflict(message: &str) -> Refused {
@@ -110,7 +110,7 @@ impl Store {
         self.objects.get(&key).cloned().ok_or_else(not_found)
     }
 
-    /// An update, or a merge patch.
+    /// Updates an object, or merges a patch into it.
     fn update(&mut self, path: &ObjectPath, given: &Value, patch: bool) -> Result<Value, Refused> {
         let mut object = self.existing(path)?;
         for field in ["resourceVersion", "uid"] {
@@ -152,7 +152,7 @@ impl Store {
     }
 }
 
-/// RFC 7386.
+/// Merges a patch, as in RFC 7386.
 fn merge(into: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *into = patch.clone();
@@ -169,10 +169,10 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns true if an object of the collection `of` is in the collection that is asked for, or in that of all namespaces.
-fn selected(asked: &str, of: &str) -> bool {
+/// Returns true if objects of the collection `of` are in the requested one: the same, or that of all namespaces.
+fn selected(requested: &str, of: &str) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
-    asked == of || (!asked.contains("/namespaces/") && kind(asked) == kind(of))
+    requested == of || (!requested.contains("/namespaces/") && kind(requested) == kind(of))
 }
 
 impl ApiServer {
@@ -225,7 +225,7 @@ impl ApiServer {
         self.store().down = down;
     }
 
-    /// Whether a request of that path was refused.
+    /// Returns true if a request of that path was refused.
     pub(crate) fn has_refused(&self, path: &str) -> bool {
         let store = self.store();
         store.refused.iter().any(|refused| refused.ends_with(path))

@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_reported_before_the_restart_and_with_it() {
+async fn exit_is_reported_before_the_restart_and_after_it() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     node.sim.kill_container(&node.id("web"), 5);
@@ -40,7 +40,7 @@ async fn exit_is_reported_before_the_restart_and_with_it() {
 }
 
 #[tokio::test]
-async fn deleted_pod_goes_when_its_exit_code_is_reported() {
+async fn deleted_pod_is_removed_after_its_exit_code_is_reported() {
     let node = Node::up().await;
     let (observer, _) = node.observer().await;
     for is_down in [false, true] {
@@ -61,7 +61,7 @@ async fn deleted_pod_goes_when_its_exit_code_is_reported() {
 }
 
 #[tokio::test]
-async fn failed_pod_that_is_deleted_while_it_is_stopped_goes() {
+async fn failed_pod_deleted_during_its_stop_is_removed() {
     let node = Node::up().await;
     node.sim.set_knob("stop_pod_sandbox.latency=300ms").unwrap();
     node.run("job", "Never").await;
@@ -73,12 +73,12 @@ async fn failed_pod_that_is_deleted_while_it_is_stopped_goes() {
 }
 
 #[tokio::test]
-async fn pod_whose_object_went_during_a_restart_is_removed() {
+async fn pod_deleted_while_no_kubelet_runs_is_removed() {
     let mut node = Node::up().await;
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
     let (observer, client) = node.observer().await;
-    // Another kubelet's: without the mark.
+    // A pod of another kubelet has no mark.
     let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
     let foreign: Pod = serde_json::from_value(foreign).unwrap();
     let foreign =
@@ -138,7 +138,7 @@ async fn container_is_restarted_while_the_api_server_is_away() {
 }
 
 #[tokio::test]
-async fn label_that_another_writes_is_kept() {
+async fn label_of_another_client_stays() {
     let node = Node::up().await;
     node.create("web", "Always");
     let labels = json!({"metadata": {"labels": {"tier": "front"}}});

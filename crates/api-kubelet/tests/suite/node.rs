@@ -20,7 +20,7 @@ use super::api_server::ApiServer;
 
 /// The namespace of the pods.
 pub(crate) const PODS: &str = "api/v1/namespaces/test/pods";
-/// For what happens at once when all is well.
+/// Time limit of steps that take no time when all is well.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -64,8 +64,8 @@ impl Node {
         }));
     }
 
-    /// Ends the kubelet at once, even in the middle of a call, and starts another one after `meanwhile`. Returns when that
-    /// runs pods.
+    /// Ends the kubelet at once, even in the middle of a call, and starts another one after `meanwhile`. Returns when
+    /// the new kubelet runs pods.
     pub(crate) async fn restart_kubelet(&mut self, meanwhile: impl FnOnce(&Self)) {
         let kubelet = self.kubelet.take().unwrap();
         kubelet.abort();
@@ -75,7 +75,7 @@ impl Node {
         self.run("next", "Always").await;
     }
 
-    /// A generator of its own, and a client.
+    /// A generator and a client for the test.
     pub(crate) async fn observer(&self) -> (Pleg, CriClient) {
         let socket = format!("unix://{}", self.dir.path().join("cri.sock").display());
         let (builder, client) = Pleg::connect(&socket).unwrap();
@@ -93,7 +93,7 @@ impl Node {
         self.api.request(&Method::DELETE, &path, &options).unwrap();
     }
 
-    /// Waits until a pod has no object.
+    /// Waits until the object of a pod is gone.
     pub(crate) async fn until_removed(&self, name: &str) {
         self.until("removed", |node| node.pod(name).is_none()).await;
     }
@@ -108,13 +108,13 @@ impl Node {
         self.api.request(&Method::POST, PODS, &pod).unwrap();
     }
 
-    /// Creates such a pod, and waits until it runs.
+    /// Creates a pod as [`create`](Self::create) does, and waits until it runs.
     pub(crate) async fn run(&self, name: &str, restart_policy: &str) {
         self.create(name, restart_policy);
         self.until_running(name, 0).await;
     }
 
-    /// The object of a pod; `None` if it has none.
+    /// The object of a pod; `None` if it is gone.
     pub(crate) fn pod(&self, name: &str) -> Option<Value> {
         let path = format!("{PODS}/{name}");
         self.api.request(&Method::GET, &path, &Value::Null).ok()
@@ -134,14 +134,14 @@ impl Node {
         pod["status"]["containerStatuses"][0].clone()
     }
 
-    /// The id of that container, as the runtime calls it.
+    /// The runtime's id of that container.
     pub(crate) fn id(&self, name: &str) -> String {
         let container = self.container(name);
         let id = container["containerID"].as_str().unwrap_or_default();
         id.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// Waits until `so`.
+    /// Waits until `so` is true.
     pub(crate) async fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
         let clock = Clock::start();
         let deadline = clock.now().after(SOON);

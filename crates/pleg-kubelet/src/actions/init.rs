@@ -10,8 +10,8 @@ impl<'a> Decision<'a> {
     /// Decides about the init containers and sidecars. Returns true if the regular containers may
     /// run.
     ///
-    /// Only what happened in this sandbox counts: in a new one, they run again. The last one that
-    /// has run tells how far the pod has come, because ended containers may have been removed.
+    /// Containers of other sandboxes do not count: in a new sandbox, the init containers run again. The last one that
+    /// has run shows how far the pod has come, because ended containers may have been removed.
     pub(super) fn init_containers(&mut self, spec: &'a PodSpec, sandbox: &Id) -> bool {
         let is_initialized = spec.regular().any(|c| self.has_run(c, sandbox));
         let init: Vec<&ContainerSpec> = spec.init().collect();
@@ -32,7 +32,7 @@ impl<'a> Decision<'a> {
             return false;
         }
         match init.get(reached + 1) {
-            // Nothing of it has run in this sandbox. An older one must go first.
+            // This init container has not run in this sandbox. A container of its name in an older one must go first.
             Some(next) => {
                 if self.live(spec, next, sandbox) == Live::Nothing {
                     self.start(next);
@@ -43,7 +43,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if a container of that name exists in this sandbox, or existed.
+    /// Returns true if a container of that name exists, or existed, in this sandbox.
     fn has_run(&self, container: &ContainerSpec, sandbox: &Id) -> bool {
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
         let mut containers = self.view.status.containers.iter();
@@ -60,7 +60,7 @@ impl<'a> Decision<'a> {
         is_here.then_some(end)
     }
 
-    /// Decides about the container whose turn it is. Returns true if it is the next one's.
+    /// Decides about the init container or sidecar whose turn it is. Returns true if the next one may run.
     fn is_past(&mut self, spec: &'a PodSpec, container: &'a ContainerSpec, sandbox: &Id) -> bool {
         if container.role == ContainerRole::Sidecar {
             return self.sidecar(spec, container, sandbox);

@@ -1,22 +1,20 @@
-//! What a pod needs now: a pure function of its specification, its status and its history.
+//! Decides what a pod needs now: a pure function of its specification, its status and its history.
 //!
 //! The rules are those of the kubelet (`computePodActions`), with these differences:
 //!
-//! * A container is stopped in one run and replaced in a later one, after a view that is newer than
-//!   the stop. So nothing is started while a container of its name is created, running, unknown or
-//!   marked `status_missing` in the view. Whether it is replaced is decided with the stop, as in the kubelet: its
-//!   exit code does not matter.
-//! * A sandbox is created in one run, and its first containers in a later one. So their environment
-//!   can name the addresses of the pod, and a sandbox that cannot be created uses up neither an
-//!   attempt of a container nor its back-off.
+//! * A container is stopped in one run and replaced in a later one, when the view is newer than the stop. No container
+//!   is started while one of its name is created, running, unknown or marked `status_missing` in the view. The stop
+//!   decides, as in the kubelet, that the container is replaced: its exit code does not matter.
+//! * A sandbox is created in one run, and its first containers in a later one. Their environment can then name the
+//!   pod's addresses, and a failed creation of a sandbox uses up neither a container's attempt nor its back-off.
 //! * A container that is created and not started is started; the kubelet creates another one. If it
 //!   cannot be started, it is removed before another one is created.
-//! * An exit code that is missing decides nothing while the status of the container may still
-//!   succeed. A code that stays unknown counts as failure.
+//! * While the runtime may still report a missing exit code, nothing that depends on it is decided. A code that stays
+//!   unknown counts as failure.
 //! * A missing hash is not a changed hash.
 //! * A sandbox without an address is not replaced.
 //!
-//! [`Planner`](crate::plan::Planner) calls it and keeps the history.
+//! [`Planner`](crate::plan::Planner) calls it and stores the history.
 
 mod init;
 mod resize;
@@ -42,7 +40,7 @@ pub use types::{
     WaitReason,
 };
 
-/// What the pod needs now. The history must have observed the view.
+/// The calls that the pod needs now. The history must have observed the view.
 pub(crate) fn pod_actions(
     desired: &Wanted<'_>,
     view: &PodView,
@@ -68,7 +66,7 @@ pub(crate) fn pod_actions(
     decision.actions
 }
 
-/// The shortest grace period, as upstream, whatever the pod says.
+/// The shortest grace period, as upstream, even if the pod sets a shorter one.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
 struct Decision<'a> {
@@ -80,12 +78,12 @@ struct Decision<'a> {
     actions: Actions,
 }
 
-/// What exists of a container's name, apart from ended containers.
+/// State of the containers of one name, apart from ended ones.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
     Running,
-    /// Something that must settle, start or go first.
+    /// One of them must first be inspected, stopped, removed or started.
     Unresolved,
 }
 
@@ -161,8 +159,8 @@ impl<'a> Decision<'a> {
 
     /// Handles every container of that name that has not ended.
     ///
-    /// One that was created, and that could neither be started nor removed for minutes, counts as ended: another one
-    /// is created beside it, as in the kubelet.
+    /// A created container that could neither be started nor removed for minutes counts as ended: another one is
+    /// created next to it, as in the kubelet.
     fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
@@ -230,7 +228,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// A container that was created and not started. Returns true if it is started now.
+    /// Starts or removes a container that was created and not started. Returns true if it is started now.
     fn created(
         &mut self,
         container: &ContainerSpec,
@@ -238,7 +236,7 @@ impl<'a> Decision<'a> {
         is_unresolved: bool,
     ) -> bool {
         let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
-        // The create of a later one was tried since.
+        // A later attempt of this name was tried since.
         let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, status) {
             // A start that was tried may still take effect.
@@ -260,7 +258,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Starts a new container, unless the back-off delays it. Nothing of its name is live.
+    /// Starts a new container, unless the back-off delays it. No container of its name may be live.
     fn start(&mut self, container: &ContainerSpec) {
         let (name, uid) = (&container.name, &self.view.status.uid);
         if let Some(end) = self.history.end(name) {
@@ -301,15 +299,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. A start that was tried may have failed since,
-    /// without an event of containerd: then the container has an exit code, and must not be removed here.
+    /// Removes a container that was created and not started. An earlier start call may have failed since, without an
+    /// event of containerd: then the container has an exit code, and must not be removed here.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Returns true unless a call that changes this id would be a repetition too soon.
+    /// Returns true if this call for this id may be made now. If it is a repetition too soon, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -318,7 +316,8 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if the pod was read since a call for this id may be repeated. If not, requests an inspection.
+    /// Returns true if the pod was read after earlier calls for this id could last take effect. If not, requests an
+    /// inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self
             .history
@@ -330,8 +329,8 @@ impl<'a> Decision<'a> {
         since.is_none()
     }
 
-    /// The exit code of an ended container, or one that counts as failure if it stays unknown. `None` if it may still
-    /// become known; requests an inspection.
+    /// The exit code of an ended container; a code that stays unknown counts as failure. `None` if it may still become
+    /// known; requests an inspection.
     fn exit_code(&mut self, end: &End) -> Option<i32> {
         if end.exit_code.is_some() {
             return end.exit_code;

@@ -7,7 +7,7 @@ use super::{Decision, ResizeContainer};
 use crate::spec::ContainerSpec;
 
 impl Decision<'_> {
-    /// Changes the resources of a running container if the runtime reports others than it is to have.
+    /// Changes the resources of a running container if the runtime reports others than its specification's.
     pub(super) fn resize(&mut self, container: &ContainerSpec, status: &ContainerStatus) {
         let (Some(wanted), Some(actual)) = (&container.resources, &status.details.resources) else {
             return;
@@ -20,7 +20,7 @@ impl Decision<'_> {
                 // The status is from before the change.
                 return self.inspect(Some(at));
             }
-            // The call failed, or the runtime rounds what it is given.
+            // The call failed, or the runtime rounded the values.
             if repeat_at > self.now {
                 return self.actions.due_by(repeat_at);
             }
@@ -33,7 +33,7 @@ impl Decision<'_> {
     }
 }
 
-/// Returns true if the resources in effect are those that are wanted, as far as these are set.
+/// Returns true if all resources that are set in `wanted` are in effect.
 fn has(actual: &Resources, wanted: &Resources) -> bool {
     let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
     same(wanted.cpu_shares, actual.cpu_shares)

@@ -1,4 +1,4 @@
-//! The sandbox of a pod that is to run.
+//! Chooses, creates and replaces the sandbox of a pod.
 
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
@@ -13,7 +13,7 @@ impl<'a> Decision<'a> {
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
-        // The runtime may list one that does not exist. That is no reason to start the pod over.
+        // The runtime may list a sandbox that does not exist: no reason to start the pod over.
         let others = sandboxes
             .iter()
             .skip(1)
@@ -39,8 +39,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the status of the sandbox could not be read, so that its addresses are not known. Containers get them
-    /// in their environment when they are created. Requests an inspection.
+    /// Returns true if the sandbox's addresses are unknown because its status could not be read. Requests an
+    /// inspection. Containers get the addresses in their environment when they are created.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
         let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
@@ -51,8 +51,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// No sandbox is ready, or more than one. What is left is stopped; in a later run, if anything
-    /// is left to do, a new sandbox is created, in which the pod starts over.
+    /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If it still needs a
+    /// sandbox, a later run creates one, in which the pod starts over.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains(spec) {
             return;
@@ -64,7 +64,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Creates a sandbox, unless the last one was a replacement made just now.
+    /// Creates a sandbox, unless one was replaced within the first back-off delay.
     fn create_sandbox(&mut self) {
         let replaced = self.history.sandbox_replaced;
         let again = replaced.map(|at| at.after(self.back_off.initial()));
@@ -74,8 +74,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes what must be gone before a sandbox is created. Returns true if there is
-    /// anything.
+    /// Stops and removes the containers and sandboxes that must be gone before a sandbox is created. Returns true if
+    /// there are any.
     fn stop_remains(&mut self, spec: &PodSpec) -> bool {
         let status = &self.view.status;
         let mut is_left = false;

@@ -1,6 +1,6 @@
-//! The end of a pod: the regular containers are stopped first, then the sidecars in reverse order,
-//! and then the sandboxes. The time for which a sidecar waited for others is part of its grace period, as in the
-//! kubelet. A stop that failed used up nothing: the runtime may have been down.
+//! Terminates a pod: stops the regular containers first, then the sidecars in reverse order, then the sandboxes. The
+//! time for which a sidecar waited for other containers is part of its grace period, as in the kubelet. A failed stop
+//! uses up no grace period: the runtime may have been down.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
-    /// The pod has ended: stops what still runs of it, once its phase is decided.
+    /// Ends a pod whose containers are done: stops its sidecars and sandboxes, once its phase is decided.
     pub(super) fn end(&mut self, spec: &PodSpec) {
         if let Some(phase) = self.phase(spec) {
             self.actions = Actions::default();
@@ -25,14 +25,14 @@ impl Decision<'_> {
         }
     }
 
-    /// Stops everything, and reports when nothing runs any more.
+    /// Stops all containers and sandboxes, and reports when none runs any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
         if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
-        // Garbage collection removes a container that was not started. Its start may have failed since, without an
-        // event: a read shows the exit code.
+        // Garbage collection removes containers that were not started. A start may have failed since, without an event:
+        // a read shows the exit code.
         let containers = self.view.status.containers.iter();
         for c in containers.filter(|c| c.state == ContainerState::Created) {
             self.is_read_since_calls(&c.id);
@@ -43,7 +43,7 @@ impl Decision<'_> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers whose turn it is. Returns true if any may still run.
+    /// Stops the containers whose turn it is. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
@@ -62,7 +62,7 @@ impl Decision<'_> {
             .filter(|c| runs(c.state))
             .map(|c| (index(&c.name), c))
             .collect();
-        // Regular containers have no index and are stopped together; of the sidecars, the last.
+        // Regular containers have no index and are stopped together; sidecars one by one, the last first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
             true => None,
@@ -84,8 +84,8 @@ impl Decision<'_> {
         !running.is_empty()
     }
 
-    /// Stops every sandbox that may be ready. Containers in them that run must have been stopped.
-    /// Returns true if there is any.
+    /// Stops every sandbox that may be ready. Their running containers must have been stopped. Returns true if there is
+    /// any.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_any = false;
@@ -107,7 +107,7 @@ impl Decision<'_> {
         is_any
     }
 
-    /// How the pod ended. `None` if an exit code may still become known.
+    /// The phase in which the pod ended. `None` if an exit code may still become known.
     fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
         let mut phase = PodPhase::Succeeded;
         for container in spec.regular() {
@@ -123,8 +123,7 @@ impl Decision<'_> {
     }
 }
 
-/// The grace period that was noted when the container was created, for a pod whose specification is not
-/// known any more.
+/// The grace period from the container's annotation, set at creation: for a pod whose specification is no longer known.
 fn noted_grace(container: &ContainerStatus) -> Option<Duration> {
     let noted = container.details.annotations.get(names::GRACE_PERIOD)?;
     noted.parse().ok().map(Duration::from_secs)

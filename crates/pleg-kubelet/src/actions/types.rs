@@ -1,4 +1,4 @@
-//! What is wanted of a pod, and the calls that follow.
+//! The desired state of a pod, and the calls that it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::probe::ProbeResults;
 use crate::spec::PodSpec;
 use crate::worker::Run;
 
-/// What is wanted of a pod.
+/// The desired state of a pod: running or terminated.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
-    /// Instead of that of the specification.
+    /// Replaces the grace period of the specification.
     pub(crate) grace: Option<Duration>,
 }
 
 impl<'a> Desired<'a> {
-    /// A pod that runs while the run has a specification, and is terminated otherwise. `pod` is
-    /// made from [`Run::last_spec`].
+    /// A pod that runs while `run` has a specification, and is terminated otherwise. Make `pod` from
+    /// [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
         Self {
             pod,
@@ -34,8 +34,7 @@ impl<'a> Desired<'a> {
         }
     }
 
-    /// The same, but a pod whose `activeDeadlineSeconds` have passed is terminated. `status` is the one that was
-    /// reported last.
+    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is the last reported one.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
         let left = |status| time_left(self.pod?, status, run.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
@@ -52,7 +51,7 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// What a decision is made for: [`Desired`] without the API's types, and the results of probes.
+/// Input of a decision: [`Desired`] without the API's types, and the results of probes.
 pub(crate) struct Wanted<'a> {
     pub(crate) spec: Option<&'a PodSpec>,
     pub(crate) terminating: bool,
@@ -80,28 +79,27 @@ pub struct Actions {
     pub start: Vec<StartContainer>,
     /// Running containers whose resources must be changed.
     pub resize: Vec<ResizeContainer>,
-    /// What has ended and is removed after the rest, in this order. A failure is no error of the
-    /// pod: a later plan repeats it.
+    /// Ended containers and sandboxes to remove after the other calls, in this order. A failure is no error of the pod:
+    /// a later plan retries.
     pub garbage: Vec<Removal>,
-    /// When something is due without a change of the pod.
+    /// The instant of the next run if the pod does not change.
     pub(crate) due: Option<Instant>,
-    /// An exit code is missing, or the effect of a change of resources: details that were read after
-    /// this instant show it.
+    /// An exit code or the effect of a change of resources is missing: details read after this instant show it.
     pub(crate) inspect_after: Option<Instant>,
-    /// By container; the sandbox has the name "".
+    /// By container name; the sandbox has the name "".
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
     /// The pod has ended or must be terminated.
     pub(crate) terminating: bool,
-    /// Nothing of the pod runs any more, and nothing will. What is left may be removed.
+    /// No container of the pod runs any more, and none will. Those that are left may be removed.
     pub(crate) terminated: bool,
     pub(crate) phase: Option<PodPhase>,
-    /// Running containers that go on, and that no earlier stop is about to end.
+    /// Containers that keep running: no earlier stop can still take effect.
     pub(crate) keep: Vec<Id>,
 }
 
 impl Actions {
-    /// Something else is due at that instant.
+    /// Schedules the next run for that instant at the latest.
     pub(crate) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -117,7 +115,7 @@ pub struct StopContainer {
     pub name: String,
     /// How long it has to end by itself.
     pub grace: Duration,
-    /// Why.
+    /// Why it is stopped.
     pub reason: StopReason,
 }
 
@@ -131,7 +129,7 @@ pub enum StopReason {
     Changed,
     /// Its state is unknown.
     Unknown,
-    /// It is not the one of its name: in another sandbox, or older.
+    /// Another container of its name is preferred: this one is older, or in another sandbox.
     Surplus,
     /// A probe failed.
     Unhealthy,
@@ -188,7 +186,7 @@ pub enum WaitReason {
         /// The whole delay, for `back-off 20s restarting failed container`.
         delay: Duration,
     },
-    /// It is not settled whether a container of its name, or the sandbox, exists.
+    /// The runtime has not shown yet whether a container of its name, or the sandbox, exists.
     StatusMissing,
     /// Its last container's exit code is not known yet.
     ExitCode,
@@ -200,6 +198,6 @@ pub enum WaitReason {
 pub enum PodPhase {
     /// Every regular container ended with exit code 0.
     Succeeded,
-    /// At least one did not.
+    /// At least one regular container did not.
     Failed,
 }

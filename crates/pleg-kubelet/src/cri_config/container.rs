@@ -21,10 +21,10 @@ use crate::volumes::VolumeError;
 
 use super::{FieldError, expand, linux_resources, log_path, security, text};
 
-/// Where a container has its hosts file.
+/// Path of a container's hosts file.
 const HOSTS: &str = "/etc/hosts";
 
-/// What a container is created from.
+/// Input of a container's configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct ContainerInput<'a> {
     /// The pod, its node and its addresses.
@@ -158,8 +158,8 @@ impl ContainerInput<'_> {
         }
     }
 
-    /// The mounts of the files that every container has: its termination message, and the hosts file, unless the container
-    /// mounts something there.
+    /// The mounts of the files that every container has: its termination message, and the hosts file, unless the
+    /// container mounts something there.
     fn own_mounts(&self) -> Result<Vec<Mount>, VolumeError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
         let uid = PodUid::from(PodName::of(self.of.pod).uid);
@@ -196,7 +196,7 @@ impl ContainerInput<'_> {
     /// A mount of a volume, and the path in it that must be mounted on the node before.
     ///
     /// # Errors
-    /// What is wrong with the name of the volume.
+    /// The problem with the name of the volume.
     fn volume_mount(
         &self,
         at: usize,
@@ -235,7 +235,7 @@ impl ContainerInput<'_> {
         let mount = Mount {
             container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
-            // As upstream: the files are the node's.
+            // As upstream: only the kubelet changes the files.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             ..Mount::default()

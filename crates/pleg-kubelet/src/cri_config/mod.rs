@@ -1,5 +1,4 @@
-//! What the runtime is told of a pod: sandbox and container configurations with upstream's names,
-//! labels and annotations.
+//! Sandbox and container configurations for the runtime, with upstream's names, labels and annotations.
 
 mod container;
 mod env;
@@ -33,7 +32,7 @@ pub use sandbox::sandbox_config;
 pub struct FieldError {
     /// The path of the field, such as `spec.containers[0].image`.
     pub field: String,
-    /// What is wrong with it, and what to do.
+    /// The problem, and what to do.
     pub problem: String,
 }
 
@@ -54,7 +53,7 @@ impl FieldError {
     }
 }
 
-/// What the node provides.
+/// The node's directories, resources and addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
     /// The directory of logs: `/var/log/pods`.
@@ -67,7 +66,7 @@ pub struct NodeConfig {
     pub memory: u64,
     /// The name resolution of the node.
     pub dns: DnsConfig,
-    /// The parent cgroup of sandboxes; empty for that of the runtime.
+    /// The parent cgroup of sandboxes; empty for the runtime's default.
     pub cgroup_parent: String,
     /// The node's addresses, the preferred family first.
     pub host_ips: Vec<IpAddr>,
@@ -77,7 +76,7 @@ impl NodeConfig {
     /// The configuration of this host: its CPUs, its memory and its name resolution. Logs and the pods' files
     /// are below `root`, in `logs` and `pods`.
     ///
-    /// It reads `/proc/meminfo` and `/etc/resolv.conf`. What they do not have stays empty.
+    /// It reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
     #[must_use]
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
         // CRI-O refuses a relative directory, and containerd takes it for one below its own.
@@ -113,7 +112,7 @@ impl NodeConfig {
     /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`.
     ///
     /// # Errors
-    /// If that is not the name of a directory, for example because the namespace has a `/`.
+    /// If the pod's names cannot form the name of a directory, for example because the namespace has a `/`.
     pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf, VolumeError> {
         self.logs_of(PodName::of(pod))
     }
@@ -123,7 +122,7 @@ impl NodeConfig {
         Ok(self.logs.join(file_name(&directory)?))
     }
 
-    /// The log of a container that exists.
+    /// The log of an existing container.
     pub(crate) fn log_of(
         &self,
         pod: &PodStatus,
@@ -138,7 +137,7 @@ impl NodeConfig {
         Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
     }
 
-    /// Removes the logs of these pods. A directory that cannot be removed does not keep the others.
+    /// Removes the logs of these pods. A directory that cannot be removed does not prevent the removal of others.
     pub(crate) fn remove_logs(&self, of: impl Fn(&PodUid) -> bool) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for name in names_in(&self.logs)? {

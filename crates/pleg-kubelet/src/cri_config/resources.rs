@@ -9,7 +9,7 @@ use crate::quantity::{Amount, amount};
 /// CFS period, in microseconds.
 const PERIOD: i64 = 100_000;
 
-/// The least CFS quota that the kernel takes, in microseconds.
+/// The smallest CFS quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: i64 = 1_000;
 
 /// The bounds of CPU shares.
@@ -51,10 +51,9 @@ fn quota(milli_cpu: i64) -> i64 {
     }
 }
 
-/// Which container the kernel kills first when memory is short: that which uses more than it
-/// requested.
+/// OOM score: when memory is short, the kernel first kills containers that use more than they requested.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
-    /// The priority class of pods that are critical to the node. One that is critical to the cluster is not.
+    /// The priority class of pods that are critical to the node. `system-cluster-critical` has no such effect.
     const CRITICAL: &str = "system-node-critical";
     if spec.priority_class_name.as_deref() == Some(CRITICAL) {
         return -997;
@@ -65,7 +64,7 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
         _ => {
             let memory = i128::from(node_memory.max(1));
             let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
-            // Between the two other classes.
+            // Between the scores of the two other classes.
             i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
         }
     }
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
     use crate::notation::rows;
 
-    /// A row: the resources of the container, and its CPU shares and quota, limit of memory and adjustment of the score.
+    /// A row: the container's resources, and its CPU shares, CPU quota, memory limit and OOM score.
     #[test]
     fn resources_are_converted_as_upstream_converts_them() {
         let table = r#"

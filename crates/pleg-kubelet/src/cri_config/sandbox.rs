@@ -16,7 +16,7 @@ const HOST_NAME_MAX: usize = 63;
 /// The configuration of the sandbox number `attempt` of a pod.
 ///
 /// # Errors
-/// If the pod's names cannot name its directory of logs.
+/// If the pod's names cannot form the name of its log directory.
 pub fn sandbox_config(
     pod: &Pod,
     node: &NodeConfig,

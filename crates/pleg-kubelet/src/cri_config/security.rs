@@ -12,15 +12,15 @@ use pleg_cri::v1::{
 use super::FieldError;
 use crate::from_pod::containers_in;
 
-/// What a container must not see of the kernel, unless it is privileged.
+/// Paths of the kernel that are hidden from a container, unless it is privileged.
 const MASKED: &str = "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats \
                       /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware \
                       /sys/devices/virtual/powercap";
 
-/// What a container must not change of the kernel, unless it is privileged.
+/// Paths of the kernel that a container cannot change, unless it is privileged.
 const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
 
-/// Which namespaces of the node or the pod are used.
+/// The namespaces of the node or the pod that containers use.
 fn namespaces(spec: &PodSpec) -> NamespaceOption {
     let mode = |on_node: Option<bool>, otherwise: NamespaceMode| match on_node {
         Some(true) => NamespaceMode::Node,
@@ -51,7 +51,7 @@ fn supplemental_groups(context: Option<&PodSecurityContext>) -> Vec<i64> {
         .collect()
 }
 
-/// The runtime refuses a policy that it does not support.
+/// The policy for supplemental groups. The runtime refuses one that it does not support.
 fn groups_policy(context: Option<&PodSecurityContext>) -> i32 {
     let policy = context.and_then(|c| c.supplemental_groups_policy.as_deref());
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
@@ -73,7 +73,7 @@ fn seccomp(profile: Option<&SeccompProfile>, default: ProfileType) -> SecurityPr
     }
 }
 
-/// The runtime sets the labels, on a node with SELinux.
+/// The SELinux labels of a container. The runtime sets them on a node with SELinux.
 fn selinux(options: Option<&SELinuxOptions>) -> Option<SeLinuxOption> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     options.map(|options| SeLinuxOption {
@@ -109,8 +109,8 @@ fn is_privileged(container: &Container) -> bool {
     context.and_then(|c| c.privileged) == Some(true)
 }
 
-/// The user of an image is not looked up. So a container that must not run as root, or that has a group, names its user:
-/// both runtimes refuse a group without a user.
+/// Checks that a container that must not run as root, or that has a group, names its user: the user of the image is not
+/// looked up, and both runtimes refuse a group without a user.
 pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let pod = spec.security_context.as_ref();

@@ -1,4 +1,4 @@
-//! What the runtime is told of a pod.
+//! Configurations of sandboxes and containers.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -76,7 +76,7 @@ fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
 const OF_POD: &str =
     "io.kubernetes.pod.name=web-n1, io.kubernetes.pod.namespace=shop, io.kubernetes.pod.uid=u-1";
 
-/// `KEY=VALUE` of each.
+/// The entries as `KEY=VALUE`.
 fn shown(map: impl IntoIterator<Item = (String, String)>) -> String {
     let each = map.into_iter().map(|(k, v)| format!("{k}={v}"));
     each.collect::<Vec<_>>().join(", ")
@@ -213,7 +213,7 @@ fn mounts_are_paths_on_the_node() {
         ("etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
         ("volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
-        // The files are the node's.
+        // Only the kubelet changes the files.
         ("volumes/kubernetes.io~downward-api/pod", "/pod", true),
         // A volume without a source is an emptyDir.
         ("volumes/kubernetes.io~empty-dir/bare", "/bare", false),
@@ -230,7 +230,7 @@ fn mounts_are_paths_on_the_node() {
         )
     });
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
-    // A hosts file of the container's own is mounted alone.
+    // A container that mounts its own hosts file gets no other one.
     let own = json!({"volumeMounts": [{"name": "data", "mountPath": "/etc/hosts"}]});
     let mounts = app(own).unwrap().mounts;
     let hosts = mounts.iter().filter(|m| m.container_path == "/etc/hosts");
@@ -250,7 +250,7 @@ fn stop_signal_and_groups_policy_are_passed_on() {
 }
 
 #[test]
-fn selinux_labels_are_passed_on_the_containers_own_first() {
+fn selinux_labels_of_the_container_replace_those_of_the_pod() {
     let pod = pod(json!({
         "securityContext": {"seLinuxOptions": {"type": "of_pod_t", "level": "s0"}},
         "containers": [
@@ -270,7 +270,7 @@ fn selinux_labels_are_passed_on_the_containers_own_first() {
 
 /// A row: the fields of the container, and the error.
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_field_is_named_in_the_error() {
     let table = r#"
         {"volumeMounts": [{"name": "none", "mountPath": "/a"}]} | volumeMounts[0].name: there is no volume "none": add it to spec.volumes
         {"volumeMounts": [{"name": "nfs", "mountPath": "/a"}]} | volumeMounts[0].name: volume "nfs" is none of hostPath, emptyDir and downwardAPI

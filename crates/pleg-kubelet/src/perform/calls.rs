@@ -1,5 +1,4 @@
-//! Single calls to the runtime. Each records the end of its write in the run, and its error says what it was
-//! to do.
+//! Single calls to the runtime. Each records the end of its write in the run, and names the action in its error.
 
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
@@ -17,7 +16,7 @@ impl<S> Performing<'_, S> {
         attempt: u32,
         config: v1::PodSandboxConfig,
     ) -> Result<(), PerformError> {
-        // Pods with a runtime class are refused.
+        // No runtime handler: pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
         let what = format!("start of sandbox {attempt}");
@@ -51,7 +50,7 @@ impl<S> Performing<'_, S> {
         id.map(Some)
     }
 
-    /// Starts a container that exists. The error comes with upstream's reason for its waiting.
+    /// Starts an existing container. An error comes with upstream's reason for which the container waits.
     pub(super) async fn start(
         &self,
         start: &StartContainer,
@@ -116,7 +115,7 @@ impl<S> Performing<'_, S> {
         Ok(self.remove_log(id).await?)
     }
 
-    /// Removes garbage.
+    /// Stops or removes garbage: an ended container or sandbox.
     pub(super) async fn remove(&self, removal: &Removal) -> Result<(), PerformError> {
         let client = &self.performer.client;
         match removal {
@@ -144,7 +143,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// What is gone is stopped, and removed. Some versions of CRI-O and of containerd answer NotFound, others succeed.
+/// Ignores NotFound: what is gone counts as stopped and removed. Some versions of CRI-O and containerd succeed then.
 fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| match error.kind {
         CallErrorKind::NotFound => Ok(()),

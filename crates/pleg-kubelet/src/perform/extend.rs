@@ -1,5 +1,4 @@
-//! What an author adds to the performer: sources of what is not on the node, and last changes of CRI
-//! configurations.
+//! Extension points of the performer: sources of data that is not on the node, and last changes of CRI configurations.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,7 +15,7 @@ use crate::pod_volumes::Volume as Kind;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Provides what is not on the node, such as the ConfigMaps and Secrets of an API server.
+/// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
 /// The default of every method provides nothing: the field is refused.
 /// [`Performer::sources`](super::Performer::sources) takes it.
@@ -33,8 +32,8 @@ pub trait Sources: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// The value of an environment variable that refers to a ConfigMap or Secret. `None`: there is
-    /// none, and the variable is left out.
+    /// The value of an environment variable that refers to a ConfigMap or Secret. `None`: the value does not exist, and
+    /// the variable is left out.
     fn env(
         &self,
         pod: &Pod,
@@ -54,13 +53,13 @@ pub trait Sources: Send + Sync + 'static {
         async { Err("config maps and secrets are not read: write the variables in env".into()) }
     }
 
-    /// Returns true if [`credentials`](Self::credentials) reads the secrets of `imagePullSecrets`. If not, pods that
-    /// have some are refused.
+    /// Returns true if [`credentials`](Self::credentials) reads the secrets of `imagePullSecrets`. If not, pods with
+    /// `imagePullSecrets` are refused.
     fn reads_pull_secrets(&self) -> bool {
         true
     }
 
-    /// The credentials for a pull of this image. `None`: it is pulled without.
+    /// The credentials for a pull of this image. `None`: it is pulled without credentials.
     fn credentials(
         &self,
         pod: &Pod,
@@ -107,7 +106,7 @@ impl Sources for Nothing {
 
 type Boxed<'a, T> = BoxFuture<'a, Result<T>>;
 
-/// [`Sources`] as an object.
+/// [`Sources`] as a trait object.
 pub(super) trait AnySources: Send + Sync {
     fn reads_pull_secrets(&self) -> bool;
     fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod>;

@@ -25,18 +25,18 @@ use crate::worker::Run;
 
 use super::{PerformError, Performer, Performing};
 
-/// How long such work may take. A mount may hang.
+/// Deadline of a file operation: a mount may hang.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Performer {
-    /// Removes the directory and the logs of a pod that is gone, and drops what else is kept of it: for
+    /// Removes the directory and the logs of a pod that is gone, and drops the performer's other state of it: for
     /// [`Reconcile::finish`](crate::worker::Reconcile::finish).
     ///
     /// # Errors
     /// If something cannot be removed, or that takes longer than 10 s.
     ///
     /// # Cancel safety
-    /// What was begun goes on. Call it again.
+    /// File operations in progress go on. Call it again.
     pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result<(), PerformError> {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         self.images.forget_pod(&uid);
@@ -51,14 +51,13 @@ impl Performer {
         Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
 
-    /// Removes directories and logs of pods that are not among these: those that went while no kubelet
-    /// ran. Call it before the pod workers start.
+    /// Removes directories and logs of pods that are not in `known`: they were deleted while no kubelet ran. Call it
+    /// before the pod workers start.
     ///
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If something cannot be read or removed. The error is that of the first pod; the other pods' files have been
-    /// removed.
+    /// If something cannot be read or removed. The error is the first one; the other pods' files have been removed.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for uid in self.node.pods.uids()? {
@@ -69,8 +68,8 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// The termination messages of the containers that have ended, by id: what they wrote to the file at their
-    /// `terminationMessagePath`, or with the policy `FallbackToLogsOnError` the end of their log. Each is read once.
+    /// The termination messages of ended containers, by id: the text in the file at their `terminationMessagePath`, or
+    /// with the policy `FallbackToLogsOnError` the end of their log. Each is read once.
     pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,
@@ -99,7 +98,7 @@ impl Performer {
         known
     }
 
-    /// The file with the message of a container, once it has ended and its exit code is known; and its log, if that counts.
+    /// The message file of an ended container whose exit code is known; and its log, if the policy allows its use.
     fn message_of(
         &self,
         pod: &PodStatus,
@@ -153,7 +152,7 @@ impl<S> Performing<'_, S> {
             for path in &messages {
                 make_file(path, "", 0o666)?;
             }
-            // Only where a container is created.
+            // Only if a container is created.
             if !messages.is_empty() {
                 let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
                 make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
@@ -177,7 +176,7 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// The configuration of a container. The paths in volumes that it needs are mounted.
+    /// The configuration of a container, with its sub-paths of volumes mounted.
     pub(super) async fn config_with_paths(
         &self,
         input: &ContainerInput<'_>,
@@ -216,8 +215,8 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// The last work on the file system of each pod, one piece at a time: one that hangs cannot be cancelled, and
-/// another one would hang as well.
+/// The last file operation of each pod. A pod has one at a time: a hung one cannot be cancelled, and a second one would
+/// hang as well.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 
@@ -261,7 +260,7 @@ mod tests {
         let clock = Clock::start_at(WallTime::from_nanos(1));
         let (release, hangs) = mpsc::channel::<()>();
         let work = move || {
-            // It ends when the test ends.
+            // Hangs until the test ends.
             let _ = hangs.recv();
             Ok(())
         };

@@ -1,7 +1,7 @@
-//! The images of containers: which is present, and pulls.
+//! The images of containers: finds present ones, and pulls the others.
 //!
-//! A pull runs in a task of its own, so that a pod whose image is slow can still be stopped. Its end
-//! runs the pod again.
+//! A pull runs in a task of its own, so that a pod whose image is slow can still be stopped. The end of the pull runs
+//! the pod again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,29 +30,29 @@ pub(super) struct Images {
 /// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
 const MAX_PULLS: usize = 5;
 
-/// How long a container that waits for its image shows why the pull failed, before it shows the back-off.
+/// How long a container that waits for its image shows the pull's error, before it shows the back-off.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
-/// When the runtime is asked again for an image that is not pulled. There is no back-off, because no registry is asked.
+/// Delay before the runtime is asked again for an image that is not pulled. No back-off: no registry is involved.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How the image service names an image that was found or pulled. One that is gone is found out
-    /// by the create that fails.
+    /// The image service's name of each image found or pulled. If such an image is gone, the create fails and removes
+    /// it from here.
     known: BTreeMap<String, String>,
     pulls: BTreeMap<Wanted, Pull>,
     back_off: BackOff,
 }
 
-/// The container that an image is pulled for, and the image.
+/// The pod, the container and the image of a pull.
 type Wanted = (PodUid, String, String);
 
 #[derive(Debug)]
 enum Pull {
     Running {
         task: AbortOnDropHandle<()>,
-        /// The error of the one before.
+        /// The error of the previous pull.
         failed: Option<String>,
     },
     Succeeded(String),
@@ -79,12 +79,12 @@ impl Images {
         })
     }
 
-    /// The image may not be present any more.
+    /// Forgets an image that may not be present any more.
     pub(super) fn forget_image(&self, image: &str) {
         lock(&self.state).known.remove(image);
     }
 
-    /// Ends the pulls of a pod, and drops what is kept of it.
+    /// Ends the pulls of a pod, and drops their results and back-off.
     pub(super) fn forget_pod(&self, uid: &PodUid) {
         let mut state = lock(&self.state);
         state.pulls.retain(|(of, _, _), _| of != uid);
@@ -110,7 +110,7 @@ impl Images {
         pod: &Pod,
         image: &str,
     ) -> Result<String, String> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let auth = sources.credentials(pod, image).await;
         let auth = auth.map_err(|error| format!("no pull credentials: {error}"))?;
@@ -143,7 +143,7 @@ impl Images {
 }
 
 impl<S> Performing<'_, S> {
-    /// The name that the image service has for the image of a container. Begins a pull if one is needed.
+    /// The image service's name for the image of a container. Starts a pull if one is needed.
     pub(super) async fn image(&self, pod: &Pod, container: &Container) -> Result<String, Absent> {
         let images = &self.performer.images;
         let image = container.image.clone().unwrap_or_default();
@@ -157,7 +157,7 @@ impl<S> Performing<'_, S> {
         let is_latest = image.ends_with(":latest") || !has_tag(&image);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
         if let Some(pulled) = self.pulled(pod, &wanted) {
-            // Somebody else may have pulled it since.
+            // Another pod or user may have pulled it since.
             let waits = matches!(pulled, Err((_, Some(_))));
             if waits
                 && may_be_present
@@ -191,7 +191,7 @@ impl<S> Performing<'_, S> {
         let state = &mut *lock(&self.performer.images.state);
         let (uid, _, image) = wanted;
         match state.pulls.get_mut(wanted)? {
-            // It panicked, or it would have left a result.
+            // The pull panicked, or it would have left a result.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
                 let reason = pulling(pod, image, failed.as_deref());
@@ -254,7 +254,7 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// Why a container waits while its image is pulled, or is to be pulled again after that error.
+/// Why a container waits until its image is pulled. `failed`: the error of the last pull.
 fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
         return waiting(not_created(pod), format!("Pulling image {image:?}"));
@@ -266,7 +266,7 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
     reason
 }
 
-/// Whether a reference names a tag or a digest.
+/// Returns true if a reference has a tag or a digest.
 fn has_tag(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or(image);
     last.contains(':') || last.contains('@')

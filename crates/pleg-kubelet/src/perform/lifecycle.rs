@@ -84,10 +84,10 @@ impl<S> Performing<'_, S> {
         };
         let ips = self.performer.pod_ips(run, pod);
         let address = ips.first().map(ToString::to_string).unwrap_or_default();
-        // Few pods have hooks, and every run of a pod would be as large as one.
+        // Boxed: few pods have hooks, and otherwise the future of every run would be as large as that of a hook.
         let check = check.perform(&self.performer.client, id, &address, within);
         match Box::pin(check).await {
-            // Upstream takes any response for a success.
+            // As upstream, any response is a success.
             Err(CheckError::Status(_)) => Ok(()),
             result => result,
         }

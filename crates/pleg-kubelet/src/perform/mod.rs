@@ -36,7 +36,7 @@ use images::Images;
 use predecessor::Names;
 use prepare::Prepared;
 
-/// Performs the plans of pods. One for all pods of a node.
+/// Performs the plans of pods. Create one for all pods of a node.
 #[must_use]
 pub struct Performer {
     client: CriClient,
@@ -66,7 +66,7 @@ pub enum PerformError {
     /// A call to the runtime or a hook failed, or a field of a container cannot be used.
     #[error("{what}: {source}")]
     Failed {
-        /// What was tried.
+        /// The action that was tried.
         what: String,
         /// Why it failed: the [`CallError`](pleg::core::CallError) of a call.
         source: BoxError,
@@ -105,7 +105,7 @@ pub struct Performed {
 }
 
 impl Performed {
-    /// What the reconcile function returns. The pod is run again when the plan is due.
+    /// The action for the reconcile function to return. The pod is run again when the plan is due.
     ///
     /// # Errors
     /// The first action that failed.
@@ -114,14 +114,14 @@ impl Performed {
         error.map_or(Ok(Action::await_change()), Err)
     }
 
-    /// A container could not be started. It waits, with upstream's reason.
+    /// Records that a container could not be started. It waits, with upstream's reason.
     fn failed(&mut self, container: &str, reason: &str, error: PerformError) {
         let reason = waiting(reason, error.to_string());
         self.waiting.insert(container.to_owned(), reason);
         self.errors.push(error);
     }
 
-    /// What the pod as a whole needs could not be made. Its containers wait for it.
+    /// Records that something all containers need could not be made. They wait for it.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
         self.containers_wait(pod, &error.to_string());
         self.errors.push(error);
@@ -151,8 +151,7 @@ impl Performer {
         }
     }
 
-    /// With other delays between pulls of an image that failed. By default those of
-    /// [`BackOffSettings`], as upstream.
+    /// Sets the delays between failed pulls of an image. By default those of [`BackOffSettings`], as upstream.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -161,29 +160,28 @@ impl Performer {
         Ok(self)
     }
 
-    /// Takes volumes, environment variables and pull credentials from here that the node does not have.
+    /// Sets the source of volumes, environment variables and pull credentials that the node does not have.
     pub fn sources(mut self, sources: impl Sources) -> Self {
         self.sources = Arc::new(sources);
         self
     }
 
-    /// Changes the configurations of sandboxes and containers last.
+    /// Sets the last changes of sandbox and container configurations before their calls.
     pub fn last_changes(mut self, changes: impl LastChanges) -> Self {
         self.last_changes = Box::new(changes);
         self
     }
 
-    /// Makes what the plan needs, records what can be begun, makes the calls, and removes the garbage
-    /// of the pod. `pod` is `None` if the specification of a pod that must be terminated was never
-    /// known.
+    /// Makes volumes and configurations, finds images, records the calls that can be made, makes them, and removes the
+    /// garbage of the pod. `pod` is `None` if the specification of a pod that must be terminated was never known.
     ///
-    /// What cannot be done yet waits, with the reason in the outcome, and is not recorded: a container
-    /// until its image was pulled, which goes on in the background and then runs the pod again; all
-    /// containers until their volumes can be made; a sandbox until no other pod of the same namespace
-    /// and name runs or may run, because an edited manifest is another pod.
+    /// Actions that cannot be done yet are postponed and not recorded; the outcome has the reason. A container waits
+    /// until its image was pulled in the background, which then runs the pod again; all containers wait until their
+    /// volumes can be made; a sandbox waits until no other pod of the same namespace and name runs or may run, because
+    /// an edited manifest is another pod.
     ///
-    /// The end of every write is recorded in the run. An action that fails does not prevent those that
-    /// do not need it. A removal of garbage that fails is logged, and repeated by a later plan.
+    /// The end of every write is recorded in the run. A failed action does not prevent others that do not need it. A
+    /// failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
     /// A call in progress is cancelled, which may or may not take effect.
@@ -213,9 +211,9 @@ impl Performer {
         performed
     }
 
-    /// The status of the pod of this run, from what its plan observed, the termination messages of its containers, and
-    /// why containers waited when a plan was last performed. Make it before a plan is performed, for the exits that it
-    /// shows, and after. The pod is run again at its deadline.
+    /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
+    /// the reasons for which containers waited when a plan was last performed. Call it before a plan is performed, to
+    /// report its exits, and after. The pod is run again at its deadline.
     ///
     /// `previous` is the status that was reported last, and `runtime` the runtime's name: `containerd` in
     /// `containerd://…`.
@@ -259,7 +257,7 @@ impl Performer {
         let shown = run.view.status.ips.iter();
         let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
         let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        // The runtime reports no address for it.
+        // The runtime reports no address for a pod on the host network.
         if pod_ips.is_empty() && is_on_host {
             pod_ips.clone_from(&self.node.host_ips);
         }
@@ -276,7 +274,7 @@ struct Performing<'a, S> {
 }
 
 impl<S> Performing<'_, S> {
-    /// Stops sandboxes, and removes containers that are never started.
+    /// Stops sandboxes, and removes containers that must not be started.
     async fn remove_unused(&self, actions: &Actions) -> Vec<Result<(), PerformError>> {
         let mut results = Vec::new();
         for id in &actions.stop_sandboxes {
@@ -320,7 +318,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Upstream's reason of a container that waits to be created.
+/// Upstream's reason for which a container waits before it is created.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
     let init = pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
     match init.is_some_and(|init| !init.is_empty()) {

@@ -59,7 +59,7 @@ impl Names {
         Ok(())
     }
 
-    /// The sandbox of the pod was created.
+    /// Records that the sandbox of the pod was created.
     pub(super) fn created(&self, uid: &PodUid, at: Instant) {
         let mut owners = lock(&self.0);
         for owner in owners.values_mut().filter(|owner| owner.uid == *uid) {
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// The worker of the pod has ended.
+    /// Frees the name of the pod: its worker has ended.
     pub(super) fn release(&self, uid: &PodUid) {
         lock(&self.0).retain(|_, owner| owner.uid != *uid);
     }

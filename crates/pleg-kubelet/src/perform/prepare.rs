@@ -1,4 +1,4 @@
-//! What the calls of a plan need: directories, volumes, images and configurations.
+//! Prepares directories, volumes, images and configurations for the calls of a plan.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::pod_name::PodName;
 use crate::pod_status::crash_loop_back_off;
 use crate::unsupported::{PULL_SECRETS, of_pod};
 
-/// How often a pod looks whether an earlier one of its name has ended.
+/// How often a waiting pod checks if an earlier pod of its name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 
-/// The configurations of what a plan creates.
+/// The configurations of the sandbox and containers that a plan creates.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     pub(super) sandbox: Option<v1::PodSandboxConfig>,
@@ -27,7 +27,7 @@ pub(super) struct Prepared {
 }
 
 impl<S> Performing<'_, S> {
-    /// Makes what the plan needs. Postpones what cannot be done without it.
+    /// Prepares the calls of the plan. Postpones those that cannot be prepared.
     pub(super) async fn prepare(
         &self,
         plan: &mut Plan<'_, S>,
@@ -69,8 +69,8 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the
-    /// volumes that its sources provide.
+    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the volumes that
+    /// `Sources` provides.
     async fn prepare_sandbox(
         &self,
         pod: &Pod,
@@ -78,7 +78,7 @@ impl<S> Performing<'_, S> {
     ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod).await?;
-        // The variables of a container are checked when its sources have been asked.
+        // The variables of a container are checked later, after its sources have provided theirs.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
@@ -117,7 +117,7 @@ impl<S> Performing<'_, S> {
     /// Finds the image of a new container, and makes its configuration.
     ///
     /// # Errors
-    /// If it cannot be created now: when that is tried again, unless a change or a pull causes it.
+    /// If it cannot be created now: the instant of the next try, or `None` if a change or a pull causes it.
     async fn prepare_container(
         &self,
         pod: &Pod,

@@ -11,15 +11,15 @@ use crate::backoff::BackOff;
 use crate::history::PodHistory;
 use crate::worker::{LastChange, Run};
 
-/// How long what is known of a pod is kept after its worker has ended: a minute longer than the
-/// generator keeps the exit records of a pod that is gone.
-const FORGOTTEN_KEPT: Duration = Duration::from_secs(11 * 60);
+/// How long the state of a pod is stored after its worker has ended: a minute longer than the generator stores the exit
+/// records of a pod that is gone.
+const FORGOTTEN_RETENTION: Duration = Duration::from_secs(11 * 60);
 
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) back_off: BackOff,
     pods: BTreeMap<PodUid, Remembered>,
-    /// Pods whose worker has ended. Their exits do not count if they come back.
+    /// Pods whose worker has ended. Their exits do not count for a new pod with the same uid.
     forgotten: BTreeMap<PodUid, Forgotten>,
     reported: BTreeMap<PodUid, BTreeSet<(Id, Instant)>>,
 }
@@ -34,8 +34,7 @@ struct Remembered {
 #[derive(Debug)]
 struct Forgotten {
     at: Instant,
-    /// What was left behind, and what has exit records. They are of the earlier pod, even if they
-    /// end later.
+    /// Ids left behind, and ids with exit records. They belong to the earlier pod, even if they end later.
     left: BTreeSet<Id>,
     /// See [`PodHistory::is_given_up`].
     unanswered: Option<Instant>,
@@ -51,7 +50,7 @@ impl Memory {
         }
     }
 
-    /// The history of the pod of this run. A new worker's pod begins anew.
+    /// The history of the pod of this run. A new worker gets a new history.
     pub(super) fn history<S>(&mut self, run: &Run<S>) -> (&mut PodHistory, &mut BackOff) {
         let forgotten = &self.forgotten;
         let pod = self.pods.entry(run.uid.clone());
@@ -78,10 +77,10 @@ impl Memory {
             self.forget(uid, run.pleg());
         }
         let (pods, now) = (&self.pods, run.now());
-        let is_kept = |uid: &PodUid, f: &Forgotten| {
-            pods.contains_key(uid) || *uid == run.uid || now.since(f.at) < FORGOTTEN_KEPT
+        let is_retained = |uid: &PodUid, f: &Forgotten| {
+            pods.contains_key(uid) || *uid == run.uid || now.since(f.at) < FORGOTTEN_RETENTION
         };
-        self.forgotten.retain(|uid, f| is_kept(uid, f));
+        self.forgotten.retain(|uid, f| is_retained(uid, f));
     }
 
     fn forget(&mut self, uid: PodUid, pleg: &Pleg) {
@@ -105,8 +104,8 @@ impl Memory {
         self.forgotten.insert(uid, forgotten);
     }
 
-    /// The exits of this pod alone. An earlier one of the same uid has another history: a manifest
-    /// may be removed and put back.
+    /// The exits of this pod, without those of an earlier pod with the same uid: a manifest may be removed and put
+    /// back.
     pub(super) fn own_exits(&self, uid: &PodUid, records: &[Exit]) -> Vec<Exit> {
         let earlier = self.forgotten.get(uid);
         let is_own =
@@ -114,7 +113,7 @@ impl Memory {
         records.iter().filter(is_own).cloned().collect()
     }
 
-    /// The exits of this pod, and of what an earlier one of the same uid left behind.
+    /// The exits of this pod, and those of containers and sandboxes left over from an earlier pod with this uid.
     pub(super) fn exits(&self, uid: &PodUid, status: &PodStatus, records: &[Exit]) -> Vec<Exit> {
         let earlier = self.forgotten.get(uid);
         let exists = |id: &Id| ids(status).any(|other| other == id);
@@ -124,7 +123,7 @@ impl Memory {
         records.iter().filter(counts).cloned().collect()
     }
 
-    /// Those among these exits of a pod that were not reported yet.
+    /// The exits in `exits` that were not reported yet.
     pub(super) fn unreported(&mut self, uid: &PodUid, exits: &[Exit]) -> Vec<Exit> {
         let Some(reported) = self.reported.get_mut(uid) else {
             return exits.to_vec();
@@ -140,7 +139,7 @@ impl Memory {
     }
 }
 
-/// An id may end twice, if the first report was wrong.
+/// The key of an exit. An id may end twice, if the first report was wrong.
 fn key_of(exit: &Exit) -> (Id, Instant) {
     (exit.id.clone(), exit.detected)
 }

@@ -1,4 +1,4 @@
-//! What a pod needs now, and what was remembered of it between its runs.
+//! Plans of the calls that a pod needs now, from its status and its history.
 
 mod memory;
 
@@ -25,13 +25,13 @@ use memory::Memory;
 /// The deadline of an inspection. Everything else in the plan waits for it.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Gives what the probes of a pod say of a status.
+/// Returns the results of a pod's probes for a status.
 type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
-/// Plans what pods need. One for all pods of a node.
+/// Plans what pods need. Create one for all pods of a node.
 ///
-/// It remembers of each pod, while its worker lives, which attempts were tried and how its
-/// containers ended, and the crash back-off.
+/// While the worker of a pod lives, the planner remembers the attempts that were tried, the exits of the pod's
+/// containers, and the crash back-off.
 #[must_use]
 #[derive(Debug)]
 pub struct Planner {
@@ -51,8 +51,8 @@ impl Planner {
         })
     }
 
-    /// Keeps the exits of containers for this consumer until the plan that shows them in
-    /// [`Plan::exits`] is begun. Register it with the generator's builder, so that it misses none.
+    /// Keeps exited containers for this consumer until a plan that shows their exits in [`Plan::exits`] is begun.
+    /// Register it with the generator's builder, so that it misses no exit.
     ///
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
@@ -60,14 +60,14 @@ impl Planner {
         self
     }
 
-    /// Plans what the pod of this run needs. A run without a specification terminates its pod,
-    /// whatever is desired. `probes` gives the results of probes for a status; without it, every
-    /// running container has started and is healthy.
+    /// Plans what the pod of this run needs. A run without a specification terminates its pod, with any `desired`.
+    /// `probes` returns the results of probes for a status; without it, every running container has started and is
+    /// healthy.
     ///
-    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once
-    /// before. If that inspection fails, only what needs the exit code waits. The inspection is
-    /// repeated after 1 s, 2 s, and so on up to 1 min. The plan no longer waits for a code that the
-    /// runtime, although it lists the pod, has not given for a minute.
+    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before. If that
+    /// inspection fails, only decisions that need the exit code wait. The inspection is repeated after 1 s, 2 s, and so
+    /// on up to 1 min. The plan stops waiting for an exit code if the runtime has not reported it for a minute,
+    /// although it lists the pod.
     ///
     /// # Errors
     /// If the generator has ended.
@@ -156,9 +156,9 @@ impl Planner {
         }
     }
 
-    /// The exits that no plan has shown, of a pod whose worker ends: for
-    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Of a pod that comes back there are
-    /// none here: the plans of its next worker have them.
+    /// The exits that no plan has shown when the worker of a pod ends: for
+    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again: the plans of its next
+    /// worker show them.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -170,17 +170,17 @@ impl Planner {
     }
 }
 
-/// What a plan was made from, and what follows for the status of the pod.
+/// The observations from which a plan was made, and conclusions for the pod's status.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// The status of the pod: that of the run, or a later one.
+    /// The view of the run, or a later one.
     pub view: PodView,
-    /// What the probes say of it.
+    /// The results of probes for that status.
     pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended, including removed ones.
     pub ended: Arc<[Exit]>,
-    /// The containers whose exit code is not known, and may still become known.
+    /// The containers whose exit code is unknown, and may still become known.
     pub unread: BTreeSet<Id>,
     /// Why containers wait, by name. The name of the sandbox is empty.
     pub waiting: BTreeMap<String, WaitReason>,
@@ -189,16 +189,16 @@ pub struct Observed {
     pub replaced: BTreeSet<String>,
     /// How the pod ended, once every exit code is known or stays unknown.
     pub phase: Option<PodPhase>,
-    /// Nothing of the pod runs any more, and nothing will.
+    /// No container of the pod runs any more, and none will.
     pub is_terminated: bool,
 }
 
-/// What a pod needs now. It makes no call itself.
+/// The calls that a pod needs now. The plan itself makes none.
 ///
 /// [`Performer::perform`](crate::perform::Performer::perform) performs it. With a client of your own,
-/// [`begin`](Self::begin) it and make its calls. Both record what is tried before the first call:
-/// a create that times out may still take effect, so its attempt must not be used again. The calls
-/// cannot be had otherwise, and a plan is performed once:
+/// [`begin`](Self::begin) it and make its calls. Both record the calls before the first one is made: a create that
+/// times out may still take effect, so its attempt must not be used again. There is no other way to get the calls, and
+/// a plan is performed once:
 ///
 /// ```compile_fail,E0616
 /// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
@@ -215,65 +215,63 @@ pub struct Observed {
 #[must_use = "a plan makes no call: perform it, or begin it and make its calls"]
 #[derive(Debug)]
 pub struct Plan<'a, S> {
-    /// What it was made from.
+    /// The observations from which it was made.
     pub observed: Observed,
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
     exits: Vec<Exit>,
-    /// The exits of this pod and of what an earlier one left behind.
+    /// The exits of this pod, and of containers and sandboxes left over from an earlier one.
     all_exits: Vec<Exit>,
     pub(crate) actions: Actions,
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits that were not reported yet. Report them before the plan is begun or performed:
-    /// that acknowledges them. They come again if the plan is dropped. An exit whose code may still
-    /// become known comes later.
+    /// The exits that were not reported yet. Report them before the plan is begun or performed, which acknowledges
+    /// them. If the plan is dropped, a later plan returns them again. Exits whose code may still become known are
+    /// returned later.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits
     }
 
-    /// The names of the containers that it creates.
+    /// The names of the containers that the plan creates.
     pub fn creates(&self) -> impl Iterator<Item = &str> {
         let created = self.actions.start.iter().filter(|s| s.existing.is_none());
         created.map(|start| &*start.name)
     }
 
-    /// Returns true if it creates a sandbox.
+    /// Returns true if the plan creates a sandbox.
     #[must_use]
     pub const fn creates_sandbox(&self) -> bool {
         self.actions.create_sandbox.is_some()
     }
 
-    /// Does not start this container now, because something that it needs is missing, such as its
-    /// image. It uses up neither an attempt nor back-off. The pod is planned again at `until`;
-    /// without one, when you call the [`waker`](Run::waker) of the run.
+    /// Postpones the start of this container because something that it needs is missing, such as its image. That uses
+    /// up neither an attempt nor back-off. The pod is planned again at `until`; without one, when you call the
+    /// [`waker`](Run::waker) of the run.
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
     }
 
-    /// Does not create the sandbox now, as [`postpone`](Self::postpone).
+    /// Postpones the creation of the sandbox, as [`postpone`](Self::postpone).
     pub fn postpone_sandbox(&mut self, until: Option<Instant>) {
         self.actions.create_sandbox = None;
         until.into_iter().for_each(|at| self.run.due_by(at));
     }
 
-    /// Neither creates the sandbox nor starts a container now.
+    /// Postpones the creation of the sandbox and the start of all containers.
     pub(crate) fn postpone_all(&mut self) {
         self.actions.start.clear();
         self.actions.create_sandbox = None;
     }
 
-    /// Acknowledges the [`exits`](Self::exits), records what the plan begins, and returns what to
-    /// do. Make all its calls.
+    /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
-    /// Exited containers and sandboxes wait for their acknowledgement: of each name the newest
-    /// three, and for 10 min at most if the pod is deleted
-    /// ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged and counted
-    /// (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect
-    /// is repeated after 10 s, 20 s, and so on up to 5 min.
+    /// Exited containers and sandboxes are removed after their acknowledgement: the newest three of each name wait for
+    /// it, for 10 min at most if the pod is deleted ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged
+    /// and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect is
+    /// repeated after 10 s, 20 s, and so on up to 5 min.
     ///
     /// # Cancel safety
     /// Dropping the future records nothing; some exits may be acknowledged.
@@ -305,7 +303,7 @@ impl<S> Plan<'_, S> {
         actions
     }
 
-    /// What has ended, and a consumer has not acknowledged.
+    /// The ended containers and sandboxes that a consumer has not acknowledged.
     async fn unacknowledged(&self) -> BTreeSet<Id> {
         let status = &self.observed.view.status;
         let exited = status.containers.iter();
@@ -332,7 +330,7 @@ impl<S> Plan<'_, S> {
         removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
-    /// Since when something is missing that an inspection may show.
+    /// Since when details are missing that an inspection may show.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));
@@ -341,7 +339,7 @@ impl<S> Plan<'_, S> {
     }
 }
 
-/// When a removal is tried, if not now.
+/// The instant at which a removal may be tried, if not now.
 fn garbage_at(
     removal: &Removal,
     history: &PodHistory,
@@ -379,8 +377,8 @@ fn begin_removal<S>(
     }
 }
 
-/// Returns true if the container was created, so that a start of it may take effect or have failed.
-/// If its status cannot be read, that never becomes known.
+/// Returns true if the container was created, so that a start of it may take effect or have failed. Returns false if
+/// its status cannot be read: the effect would never become known.
 fn is_startable(status: &PodStatus, id: &Id) -> bool {
     let mut containers = status.containers.iter();
     let container = containers.find(|c| c.id == *id);

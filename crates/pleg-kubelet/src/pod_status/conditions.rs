@@ -22,8 +22,7 @@ const OWN: [&str; 5] = [
 /// The reason of a condition that holds; the reason and the message of one that does not.
 type Verdict = Result<&'static str, (&'static str, String)>;
 
-/// All conditions: first those of others, then the kubelet's. The time of transition changes with
-/// the status only.
+/// All conditions: first those that others set, then the kubelet's. The transition time changes with the status only.
 pub(super) fn conditions(
     state: &PodState<'_>,
     spec: &PodSpec,
@@ -64,15 +63,15 @@ fn condition(
         Ok(reason) => ("True", (reason, String::new())),
         Err(failed) => ("False", failed),
     };
-    let kept = before.filter(|b| b.status == status);
-    let kept_time = kept.and_then(|b| b.last_transition_time.clone());
+    let unchanged = before.filter(|b| b.status == status);
+    let unchanged_since = unchanged.and_then(|b| b.last_transition_time.clone());
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: text(reason),
         message: text(&message),
-        last_transition_time: kept_time.or_else(|| Some(api_time(state.now))),
+        last_transition_time: unchanged_since.or_else(|| Some(api_time(state.now))),
         last_probe_time: None,
         observed_generation: state.pod.metadata.generation,
     }

@@ -19,7 +19,7 @@ use crate::spec::UNKNOWN_EXIT_CODE;
 use super::{PodState, ended, find, resources};
 use crate::from_pod::{containers_in, is_sidecar, restarts};
 
-/// The statuses of the init containers in their order, or of the others by name.
+/// The statuses of the init containers in their order, or of the regular containers by name.
 pub(super) fn statuses(
     state: &PodState<'_>,
     spec: &PodSpec,
@@ -52,7 +52,7 @@ pub(super) fn statuses(
     statuses
 }
 
-/// One container, and what its status is made from.
+/// A container with the inputs of its status.
 struct One<'a> {
     state: &'a PodState<'a>,
     spec: &'a PodSpec,
@@ -77,7 +77,7 @@ impl<'a> One<'a> {
             let ended = self.with_message(ended, &record.id);
             status.last_state = Some(ended::state(ended));
         } else if let Some(previous) = self.previous_of(&status) {
-            // The container before it has been removed. How it ended stays so.
+            // The previous container has been removed. The status of its end stays.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -99,7 +99,7 @@ impl<'a> One<'a> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is: the only value that needs it is refused.
+            // No mount is recursively read-only: `Enabled`, the only value that requires it, is refused.
             recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         });
@@ -116,7 +116,7 @@ impl<'a> One<'a> {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The last recorded end of a container of that name that is removed.
+    /// The last exit record of a container of that name whose id is not `except`.
     fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
         let of_this =
             |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;
@@ -124,7 +124,7 @@ impl<'a> One<'a> {
         ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
     }
 
-    /// The status of the newest container of that name.
+    /// The status of a container name, from its newest container.
     fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
         let details = &newest.details;
         let mut status = ContainerStatus {
@@ -133,7 +133,7 @@ impl<'a> One<'a> {
                 true => self.container.image.clone().unwrap_or_default(),
                 false => details.image.to_string(),
             },
-            // Upstream's choice: the reference, not the id.
+            // As upstream: the reference, not the id.
             image_id: details.image_ref.to_string(),
             container_id: Some(self.id(&newest.id)),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
@@ -169,8 +169,7 @@ impl<'a> One<'a> {
         lacks_code && may_come
     }
 
-    /// The state of one container. A container that was created and not started waits, and so does
-    /// one whose state is unknown.
+    /// The state of one container. Waiting if it was created and not started, or if its state is unknown.
     fn state_of(&self, status: &core::ContainerStatus) -> ContainerState {
         match status.state {
             pleg::ContainerState::Running => ContainerState {
@@ -187,7 +186,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// With what the container has left as its termination message. The containers of a pod share 12 KiB, as upstream.
+    /// Adds the container's termination message. The containers of a pod share 12 KiB, as upstream.
     fn with_message(
         &self,
         mut ended: ContainerStateTerminated,
@@ -222,7 +221,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// If no container of that name exists, what can be concluded about its end.
+    /// If no container of that name exists, concludes from other statuses how it ended.
     fn infer_lost_end(&self, status: &mut ContainerStatus) {
         if self.instances().next().is_some() || terminated(status).is_some() {
             return;
@@ -243,7 +242,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// A container that is to be restarted waits, if it is known for what.
+    /// Sets the waiting reason of a container that will be restarted, if the reason is known.
     fn apply_waiting(&self, status: &mut ContainerStatus) {
         let Some(reason) = self.state.waiting.get(&self.container.name) else {
             return;
@@ -252,7 +251,7 @@ impl<'a> One<'a> {
         let is_replaced = self.state.replaced.contains(&self.container.name);
         let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0) && !is_replaced;
         let has_succeeded = self.init && succeeded && (inferred || !is_sidecar(self.container));
-        // A container that has run before does not show that its pod or image is being made.
+        // A container that has run before does not show `ContainerCreating` or `PodInitializing`.
         let is_made = terminated(status).is_some()
             && reason.reason.as_deref() == Some(not_created(self.state.pod));
         if has_succeeded || is_made || !self.is_to_be_restarted() {

@@ -12,7 +12,7 @@ const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 /// Upstream's exit code if a container's end is not known.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
-/// As the runtime reports it.
+/// The terminated state from the runtime's status.
 pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStateTerminated {
     let details = &status.details;
     // As upstream: a container that never started has the epoch.
@@ -26,7 +26,7 @@ pub(super) fn from_status(status: &ContainerStatus, id: String) -> ContainerStat
     }
 }
 
-/// As the generator recorded it.
+/// The terminated state from an exit record.
 pub(super) fn from_record(record: &Exit, id: String) -> ContainerStateTerminated {
     ContainerStateTerminated {
         container_id: Some(id),
@@ -35,16 +35,15 @@ pub(super) fn from_record(record: &Exit, id: String) -> ContainerStateTerminated
     }
 }
 
-/// The message for a container that was running when it was last reported, if neither it nor a record of its end
-/// exists.
+/// The message for a container that was running when it was last reported, if neither it nor an exit record exists.
 pub(super) const VANISHED: &str = "The container could not be located when the pod was deleted.  \
                                    The container used to be Running";
 
-/// The same, if the runtime does not know its state.
+/// The message if the runtime does not know the container's state.
 pub(super) const NOT_LOCATED: &str =
     "The container could not be located when the pod was terminated";
 
-/// The container is gone, and a regular container exists, so it must have succeeded.
+/// The state of an init container that is gone although a regular one exists: it must have succeeded.
 pub(super) fn inferred_success() -> ContainerStateTerminated {
     let message = "Unable to get init container status from container runtime and pod has been \
                    initialized, treat it as exited normally";

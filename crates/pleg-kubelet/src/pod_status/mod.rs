@@ -66,7 +66,7 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// What a pod's status is made from: mostly [`Observed`](crate::plan::Observed).
+/// Input of a pod's status: mostly [`Observed`](crate::plan::Observed).
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) view: &'a PodView,
@@ -88,19 +88,18 @@ pub(crate) struct PodState<'a> {
     pub(crate) runtime: &'a str,
     /// The addresses of the node: one, or one of each family, the preferred family first.
     pub(crate) host_ips: &'a [IpAddr],
-    /// True if the pod is terminal: its containers are not restarted, whatever its policy says.
+    /// True if the pod is terminal: its containers are not restarted, even if its policy allows it.
     pub(crate) terminal: bool,
     pub(crate) now: WallTime,
 }
 
 /// The status of a pod.
 ///
-/// It differs from upstream in three ways. The last state of a container whose predecessor was
-/// removed is taken from its exit record or from the previous status; upstream loses it. An exited
-/// container whose exit code is not known has the reason `ContainerStatusUnknown` and the code 137, as
-/// a container that is gone; upstream has the code that the runtime happens to send. While it may still become
-/// known, the container has the state of the previous status; upstream does not report one then. Probes are taken
-/// into account before the phase is determined, not after.
+/// It differs from upstream in three ways. The last state of a container whose predecessor was removed comes from an
+/// exit record or the previous status; upstream loses it. An exited container whose exit code is unknown has the reason
+/// `ContainerStatusUnknown` and the code 137, as a container that is gone; upstream has the code that the runtime
+/// happens to send. While the code may still become known, the container has the state of the previous status; upstream
+/// reports no state then. Probes are taken into account before the phase is determined, not after.
 pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     let Some(spec) = &state.pod.spec else {
         return PodStatus::default();
@@ -132,8 +131,8 @@ pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     status
 }
 
-/// Of the addresses of a pod the first of each family, that of the node's first address before the
-/// other. A pod on the host network has the node's.
+/// Sets the pod's addresses: the first of each family, with the family of the node's first address first. A pod on the
+/// host network has the node's addresses.
 fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
     let given = state.view.status.ips.iter();
     let mut ips: Vec<IpAddr> = given.filter_map(|ip| ip.parse().ok()).collect();
@@ -142,10 +141,10 @@ fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
     }
     let first_is_v4 = state.host_ips.first().is_none_or(IpAddr::is_ipv4);
     let of = |v4: bool| ips.iter().find(|ip| ip.is_ipv4() == v4);
-    let kept = [of(first_is_v4), of(!first_is_v4)].into_iter().flatten();
-    let kept: Vec<_> = kept.map(|ip| PodIP { ip: ip.to_string() }).collect();
-    status.pod_ip = kept.first().map(|first| first.ip.clone());
-    status.pod_ips = (!kept.is_empty()).then_some(kept);
+    let chosen = [of(first_is_v4), of(!first_is_v4)].into_iter().flatten();
+    let chosen: Vec<_> = chosen.map(|ip| PodIP { ip: ip.to_string() }).collect();
+    status.pod_ip = chosen.first().map(|first| first.ip.clone());
+    status.pod_ips = (!chosen.is_empty()).then_some(chosen);
     let host = state.host_ips.iter().take(2);
     let host: Vec<_> = host.map(|ip| HostIP { ip: ip.to_string() }).collect();
     status.host_ip = host.first().map(|first| first.ip.clone());

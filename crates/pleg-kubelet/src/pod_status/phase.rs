@@ -13,8 +13,7 @@ const RUNNING: &str = "Running";
 pub(super) const SUCCEEDED: &str = "Succeeded";
 pub(super) const FAILED: &str = "Failed";
 
-/// How many containers are in which state. Init containers that are not restartable are counted
-/// apart.
+/// Numbers of containers by state. Init containers that are not restartable are counted apart.
 #[derive(Default)]
 struct Counts {
     init_pending: usize,
@@ -54,7 +53,7 @@ pub(super) fn phase(
     }
 }
 
-/// A phase that has ended does not change any more.
+/// The phase after `previous`: an ended pod does not run again.
 pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'static str {
     match previous.and_then(|p| p.phase.as_deref()) {
         Some(SUCCEEDED) if phase != FAILED => SUCCEEDED,
@@ -100,7 +99,7 @@ fn count(state: &PodState<'_>, spec: &PodSpec, statuses: &[ContainerStatus]) -> 
 }
 
 impl Counts {
-    /// Sidecars that have ended are not counted.
+    /// Counts a sidecar, unless it has ended.
     fn sidecar(&mut self, status: Option<&ContainerStatus>) {
         match status {
             None => self.unknown += 1,
@@ -119,7 +118,7 @@ impl Counts {
     }
 }
 
-/// The last end of a container that has ended, or that waits after it has ended.
+/// The last exit code of a container that has ended, or that waits after it has ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
     let last = last_terminated(status).filter(|_| is_waiting(status));
     Some(terminated(status).or(last)?.exit_code)

@@ -5,7 +5,7 @@ use pleg::core::Resources;
 
 use crate::quantity::{Amount, amount, canonical};
 
-/// The fewest CPU shares that the kernel takes.
+/// The fewest CPU shares that the kernel accepts.
 const MIN_SHARES: i64 = 2;
 
 /// The lowest effective limit of CPU, in thousandths.
@@ -48,7 +48,7 @@ pub(super) fn reported(
         let wanted = amount(Some(limits), "cpu")
             .unwrap_or_default()
             .milli_value();
-        // At or below the least, the value in effect says nothing.
+        // At or below the minimum, the limit in effect does not show the specified one.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
         {
@@ -77,7 +77,7 @@ fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
     (quota > 0 && period > 0).then(|| quota.saturating_mul(1000) / period)
 }
 
-/// Shares are coarser than thousandths: the wanted value is in effect if it has these shares.
+/// The CPU request in effect. Shares are coarser than thousandths: `wanted` is in effect if it has these shares.
 fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
     let shares = resources.cpu_shares;
     if shares <= 0 {

@@ -20,7 +20,7 @@ const MAX_BODY: usize = 10 << 10;
 
 pub(super) const USER_AGENT: &str = "kube-probe/1.37";
 
-/// What a check does. An empty host is the pod's address.
+/// A check of a probe or hook. An empty host is the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Opens a connection.
@@ -34,8 +34,8 @@ pub(crate) enum Check {
         path: String,
         headers: Vec<(String, String)>,
     },
-    /// Asks the pod by `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success; no service is the server as a
-    /// whole.
+    /// Calls `grpc.health.v1.Health/Check` of the pod, without TLS. `SERVING` is a success; an empty service is the
+    /// server as a whole.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec { command: Vec<String> },
@@ -46,7 +46,7 @@ pub(crate) enum Check {
 pub(crate) enum CheckError {
     #[error("no response within {0:?}")]
     TimedOut(Duration),
-    /// The connection, the request or the gRPC call failed. `what`: with which server.
+    /// The connection, the request or the gRPC call failed. `what` names the server.
     #[error("{what}: {source}")]
     Failed {
         what: String,
@@ -75,8 +75,8 @@ impl CheckError {
         }
     }
 
-    /// Returns false if the check could not be performed, which changes nothing, as upstream. A command that took too long
-    /// has failed.
+    /// Returns false if the check could not be performed: as upstream, that changes no result. A command that took too
+    /// long has failed.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
@@ -227,7 +227,7 @@ async fn exchange(
     loop {
         tokio::select! {
             status = &mut exchange => return status,
-            // Its error, if any, is also the request's.
+            // An error of the connection is also the error of the request.
             _ = &mut connection, if open => open = false,
         }
     }

@@ -19,24 +19,24 @@ pub(crate) use prober::Probe;
 pub use prober::Prober;
 pub(crate) use state::ProbeTiming;
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
-    /// Whether the container has started. Until it has, its other probes do not run.
+    /// Checks if the container has started. Until it has, its other probes do not run.
     Startup,
-    /// Whether the container must be restarted.
+    /// Checks if the container must be restarted.
     Liveness,
-    /// Whether the container takes requests.
+    /// Checks if the container accepts requests.
     Readiness,
 }
 
-/// What the probes of a pod say of its running containers.
+/// The results of a pod's probes for its running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeResults {
     /// The names of the running containers that have started: their startup probe has succeeded, or
     /// they have none.
     pub started: BTreeSet<String>,
-    /// The names of those that are also ready: their readiness probe succeeds, or they have none.
+    /// The names of started containers that are ready: their readiness probe succeeds, or they have none.
     pub ready: BTreeSet<String>,
     /// The running containers that must be stopped, because their startup or liveness probe has
     /// failed.

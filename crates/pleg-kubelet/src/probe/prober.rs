@@ -51,7 +51,7 @@ impl<E> fmt::Debug for Prober<E> {
 struct Shared<E> {
     pleg: Pleg,
     exec: E,
-    /// Of pods on the host network.
+    /// The address of pods on the host network.
     host_address: String,
 }
 
@@ -64,7 +64,7 @@ struct Pod {
 
 struct States {
     by_container: Mutex<BTreeMap<(String, ProbeKind), ProbeState>>,
-    /// A container of the pod may have started, or its startup probe has succeeded.
+    /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
 }
@@ -85,11 +85,11 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Runs the probes of a pod, instead of those it had. If they are the same, only containers
-    /// that are new are looked at: call it whenever the pod has changed. Needs a tokio runtime.
+    /// Runs the probes of a pod, instead of its earlier ones. If both are equal, it only looks for new containers: call
+    /// it whenever the pod has changed. Needs a tokio runtime.
     ///
-    /// `changed` is called when a result has changed, and must not block. It is for example a
-    /// [`waker`](crate::worker::Run::waker). If the probes are the same, the earlier one is kept.
+    /// `changed` is called when a result has changed, and must not block: for example a
+    /// [`waker`](crate::worker::Run::waker). If the probes are equal, the earlier function stays.
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
@@ -126,9 +126,8 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// What the probes say of the containers that run in this status. A container that was not
-    /// checked yet has not started if it has a startup probe, and is not ready if it has a
-    /// readiness probe.
+    /// The probe results of the containers that run in this status. A container that was not checked yet has not
+    /// started if it has a startup probe, and is not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
         let states = pods
@@ -165,14 +164,14 @@ fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     containers.filter(|c| c.state == ContainerState::Running)
 }
 
-/// How long it has run, by the wall clock.
+/// The time for which the container has run, by the wall clock.
 fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     let started = container.details.started_at;
     let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// Runs a probe, and starts it anew should it panic.
+/// Runs a probe, and restarts it if it panics.
 async fn supervise<E: Exec>(
     shared: Arc<Shared<E>>,
     uid: PodUid,
@@ -234,8 +233,8 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
 }
 
 impl States {
-    /// Takes over which container of the probe runs. Returns true if that changed the result, and the container to
-    /// check now. Between two ticks (`is_recheck`) only a container that is new is checked.
+    /// Records the running container of the probe. Returns true if that changed the result, and the container to check
+    /// now. Between two ticks (`is_recheck`) only a new container is checked.
     fn observe(
         &self,
         probe: &Probe,

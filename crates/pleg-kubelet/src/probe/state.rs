@@ -22,7 +22,7 @@ pub(crate) struct ProbeTiming {
     pub(crate) failure_threshold: u32,
 }
 
-/// The probe of the present container: its result and what counts towards the next one.
+/// State of a probe: its present container, the result, and the outcomes that count towards the next result.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeState {
     kind: ProbeKind,
@@ -35,10 +35,10 @@ struct Observed {
     id: Id,
     first_check: Instant,
     succeeds: bool,
-    /// The last outcome, and how often in a row it came. A check that could not be performed has none.
+    /// The last outcome, and its number of repetitions. A check that could not be performed has no outcome.
     last: Option<bool>,
     in_a_row: u32,
-    /// The probe failed, and the container is to be restarted: no further checks.
+    /// The probe failed, and the container will be restarted: no further checks.
     on_hold: bool,
 }
 
@@ -52,8 +52,8 @@ impl ProbeState {
         }
     }
 
-    /// The container with this id runs, and has run for that time; or none runs. If it is another one than before, the
-    /// probe begins anew. Returns true if that changed the result.
+    /// Records the running container and for how long it has run, or that none runs. A new container starts the probe
+    /// over. Returns true if that changed the result.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
         if self.container() == running.map(|(id, _)| id) {
             return false;
@@ -79,7 +79,7 @@ impl ProbeState {
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// A check of that container has succeeded or failed. Returns true if that changed the result.
+    /// Records the outcome of a check of that container. Returns true if that changed the result.
     pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
@@ -100,7 +100,7 @@ impl ProbeState {
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
-            // A startup probe fails from the beginning; that it failed for good is a change.
+            // A startup probe fails until its first success; that it failed for good is a change.
             || container.on_hold && self.kind == ProbeKind::Startup;
         container.succeeds = succeeds;
         changed
@@ -120,12 +120,12 @@ impl ProbeState {
         }
     }
 
-    /// The container that is checked.
+    /// The present container.
     pub(super) fn container(&self) -> Option<&Id> {
         self.container.as_ref().map(|c| &c.id)
     }
 
-    /// The container that is to be stopped because its startup or liveness probe failed.
+    /// The container that must be stopped because its startup or liveness probe failed.
     pub(super) fn failed_container(&self) -> Option<&Id> {
         let container = self.container.as_ref()?;
         container.on_hold.then_some(&container.id)
@@ -142,7 +142,7 @@ mod tests {
         Instant::from_origin(Duration::from_secs(100 + seconds))
     }
 
-    /// Success and failure thresholds; the default ones are 1 and 3.
+    /// A probe of a running container, with its success and failure thresholds; the default ones are 1 and 3.
     fn running(kind: ProbeKind, (success, failure): (u32, u32)) -> (ProbeState, Id) {
         let timing = ProbeTiming {
             success_threshold: success,
@@ -157,8 +157,8 @@ mod tests {
         (state, id)
     }
 
-    /// The outcomes of checks: s or f (success, failure), in upper case if the state changes with it. Then whether the
-    /// probe succeeds, and the container has failed.
+    /// Outcomes of checks are s or f (success, failure), in upper case if the state changes. Then come the result of
+    /// the probe, and true if the container has failed.
     #[test]
     fn state_changes_at_the_thresholds() {
         for (kind, thresholds, outcomes, succeeds, has_failed) in [
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(state.succeeds(), succeeds, "{outcomes}");
             let failed = state.failed_container();
             assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
-            // A failed container is waited for, and a startup probe ends with its first success.
+            // No check is due for a failed container, nor after the first success of a startup probe.
             let ends = has_failed || (kind == Startup && succeeds);
             assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
         }

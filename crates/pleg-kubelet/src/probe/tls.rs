@@ -1,5 +1,5 @@
-//! TLS without verification of the certificate, as upstream's kubelet probes: a probe asks whether the container
-//! answers, not who it is.
+//! TLS without verification of the certificate, as upstream's kubelet probes: a probe checks that the container
+//! answers, not its identity.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Begins TLS on a connection to that host.
+/// Starts TLS on a connection to that host.
 ///
 /// # Errors
 /// If the server does not speak TLS.
@@ -29,7 +29,7 @@ pub(super) async fn begin(stream: TcpStream, host: &str) -> io::Result<TlsStream
     connector.connect(name, stream).await
 }
 
-/// Accepts every certificate. The server must have its key.
+/// Accepts every certificate. The server must prove that it has the private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

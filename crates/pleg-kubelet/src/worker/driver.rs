@@ -18,7 +18,7 @@ pub(super) struct Driver<R: Reconcile> {
     subscription: Subscription,
     permits: Arc<Semaphore>,
     stop: watch::Receiver<Stop>,
-    /// What wakes each worker.
+    /// Wakes each worker.
     pub(super) workers: BTreeMap<PodUid, Arc<Notify>>,
     tasks: JoinSet<PodUid>,
 }
@@ -66,7 +66,7 @@ impl<R: Reconcile> Driver<R> {
                 () = stopped(&mut stop) => break,
             }
         }
-        // Without a deadline, nobody waits for the runs: they are aborted when this is dropped.
+        // Without a deadline, the driver does not wait for the runs: dropping it aborts them.
         let deadline = *stop.borrow();
         if let Stop::By(deadline) = deadline {
             self.drain(deadline).await;
@@ -77,14 +77,14 @@ impl<R: Reconcile> Driver<R> {
         match delivery {
             Delivery::Event(event) => self.wake(&event.uid),
             Delivery::Synced => {}
-            // What was lost may concern any pod.
+            // Lost events may concern any pod.
             _ => self.wake_all(),
         }
     }
 
-    /// Runs every pod that has a specification, a worker, or exists.
+    /// Runs every pod that exists, or has a specification or a worker.
     fn wake_all(&mut self) {
-        // The snapshot shows what was announced until now.
+        // The snapshot shows all that was announced until now.
         while self.subscription.try_next().is_some() {}
         let existing = self.pleg.snapshot().into_iter();
         let mut uids: Vec<_> = existing.map(|view| view.status.uid.clone()).collect();
@@ -138,6 +138,6 @@ impl<R: Reconcile> Driver<R> {
 
 /// Completes when the workers must end, or their handle was dropped.
 pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    // An error says that the handle was dropped.
+    // An error means that the handle was dropped.
     let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }

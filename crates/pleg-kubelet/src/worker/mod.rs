@@ -8,8 +8,7 @@
 //! * an instant comes that its last run named, its last run failed (see
 //!   [`Reconcile::error_policy`]) or changed something, or 1 to 1.5 min have passed (the resync).
 //!
-//! Each run is given a view that is newer than the worker's own last change. If the cache has one,
-//! that takes no call.
+//! Each run gets a view that is newer than the worker's own last change. If the cache has one, that takes no call.
 //!
 //! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
@@ -33,15 +32,14 @@ pub(crate) use run::LastChange;
 pub(crate) use run::may_run;
 pub use run::{Run, RunError};
 
-/// What the workers run.
+/// The functions that the workers call for each pod.
 pub trait Reconcile: Send + Sync + 'static {
     /// The specification of a pod.
     type Spec: Send + Sync + 'static;
     /// Why a run fails.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Brings the pod closer to its specification. A run begins only after the previous one of its
-    /// pod has ended.
+    /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.
     ///
     /// # Cancel safety
     /// The future is dropped when the workers are shut down and do not end in time.
@@ -50,12 +48,11 @@ pub trait Reconcile: Send + Sync + 'static {
         run: &Run<Self::Spec>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Cleans up after a pod: its files, and the exits that were not reported yet. The worker of the
-    /// pod ends when this succeeds. An error is repeated as [`error_policy`](Self::error_policy)
-    /// says.
+    /// Cleans up after a pod: its files, and the exits that were not reported yet. The worker of the pod ends when this
+    /// succeeds. After an error, it is called again as [`error_policy`](Self::error_policy) decides.
     ///
-    /// The pod has no specification, and nothing of it exists; or it has one again, and nothing of
-    /// the earlier pod runs. Its next worker handles what the view still shows.
+    /// The pod has no specification and no containers or sandboxes; or it has a specification again, and nothing of the
+    /// earlier pod runs. The next worker handles what the view still shows.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -70,8 +67,8 @@ pub trait Reconcile: Send + Sync + 'static {
         false
     }
 
-    /// How long after a failed run the pod is run again, if nothing changes before. `failures` is
-    /// the number of failed runs since the last one that succeeded. Up to half is added at random.
+    /// The delay after which a pod is run again after a failed run, if nothing changes before. `failures` is the number
+    /// of failed runs since the last one that succeeded. Up to half is added at random.
     ///
     /// By default 1 s, doubling to 10 s. (The kubelet waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
@@ -85,8 +82,8 @@ fn default_delay(failures: u32) -> Duration {
     Duration::from_secs(doubled.min(10))
 }
 
-/// What follows a run that succeeded. The pod is also run again at the instants that were given to
-/// [`Run::due_by`], whatever the action is.
+/// The next step after a successful run. The pod is also run again at the instants that were given to [`Run::due_by`],
+/// with either action.
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -115,7 +112,7 @@ const JITTER: f64 = 0.5;
 /// How long a run waits for its view.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The workers of all pods. They are aborted when it is dropped.
+/// The workers of all pods. Dropping it aborts them.
 #[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
@@ -131,11 +128,11 @@ enum Stop {
     By(Instant),
 }
 
-/// What the handles share with the driver and the workers.
+/// State that the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     specs: Mutex<Specs<S>>,
-    /// Tells the driver that pods were woken.
+    /// Notifies the driver that pods were woken.
     notify: Notify,
     /// Announces changes of `specs`.
     changes: watch::Sender<()>,
@@ -145,8 +142,7 @@ struct Shared<S> {
 struct Specs<S> {
     pods: BTreeMap<PodUid, Arc<S>>,
     woken: BTreeSet<PodUid>,
-    /// Deleted specifications, until the worker takes them: they may be newer than that of its last
-    /// run.
+    /// Deleted specifications, until the worker takes them: they may be newer than the specification of its last run.
     deleted: BTreeMap<PodUid, Arc<S>>,
     /// The specifications of [`PodWorkers::delete_with`], until the worker takes them.
     newest: BTreeMap<PodUid, Arc<S>>,
@@ -177,7 +173,7 @@ impl<S> Shared<S> {
         }
     }
 
-    /// Locked for a few operations on maps only.
+    /// Locks the specifications: hold the guard for a few operations on maps only.
     fn specs(&self) -> MutexGuard<'_, Specs<S>> {
         lock(&self.specs)
     }
@@ -200,9 +196,9 @@ impl<S> Shared<S> {
 impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
-    /// They wait until the generator is synced, and then run each pod that exists or has a
-    /// specification: so they adopt what runs. A pod that is not among `specs` is left alone, unless
-    /// [`Reconcile::owns`] claims it: then it is terminated, so pass all specifications that exist.
+    /// They wait until the generator is synced, and then run each pod that exists or has a specification: so they adopt
+    /// running pods. A pod that is not among `specs` is left alone, unless [`Reconcile::owns`] claims it: then it is
+    /// terminated, so pass all specifications that exist.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -229,8 +225,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |specs| specs.delete(uid));
     }
 
-    /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own
-    /// ([`Run::grace`]). Another call may shorten it. A stop that was already begun takes its time.
+    /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own ([`Run::grace`]).
+    /// Another call may shorten it. A stop in progress is not shortened.
     pub fn delete_within(&self, uid: &PodUid, grace: Duration) {
         self.shared.update(uid, |specs| {
             specs.delete(uid);
@@ -238,9 +234,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         });
     }
 
-    /// Deletes a pod, as [`delete`](Self::delete), with a specification that is newer, in one step.
-    /// [`Run::last_spec`] has it even if the pod is being terminated: the object of a pod changes
-    /// until it goes.
+    /// Deletes a pod, as [`delete`](Self::delete), and sets a newer specification for [`Run::last_spec`], in one step.
+    /// It may be called again while the pod is being terminated: the API object of a pod changes until it is gone.
     pub fn delete_with(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
         let spec = spec.into();
         self.shared.update(uid, |specs| {
@@ -261,7 +256,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.specs().pods.clone()
     }
 
-    /// Begins no further run, waits until `deadline` for those in progress, and then aborts them.
+    /// Starts no further run, waits until `deadline` for those in progress, and then aborts them.
     ///
     /// # Cancel safety
     /// Dropping the future does not revoke the shutdown; it goes on until the deadline.

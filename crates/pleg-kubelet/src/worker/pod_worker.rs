@@ -20,7 +20,7 @@ pub(super) struct Worker<R: Reconcile> {
     pub(super) shared: Arc<Shared<R::Spec>>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<Stop>,
-    /// A run without a specification has begun. The pod ends before it begins anew.
+    /// A run without a specification was started. The pod must end before it can start again.
     pub(super) is_deleted: bool,
     /// The pod had a specification, or the reconciler claimed it.
     pub(super) is_ours: bool,
@@ -28,11 +28,11 @@ pub(super) struct Worker<R: Reconcile> {
     pub(super) error: String,
 }
 
-/// How a run ended that did not fail.
+/// The outcome of a successful run.
 enum Outcome {
     /// The pod is run again at that instant, if not at the next resync.
     Due(Option<Instant>),
-    /// The worker ends: the pod was cleaned up after, or is somebody else's.
+    /// The worker ends: the pod was cleaned up, or belongs to another program.
     End,
 }
 
@@ -60,8 +60,8 @@ impl<R: Reconcile> Worker<R> {
         self.run.uid
     }
 
-    /// Takes over what was set and deleted since the last run. A specification that is set while an
-    /// earlier one is being terminated waits until that has ended.
+    /// Takes the specifications that were set and deleted since the last run. A specification that is set while an
+    /// earlier one is being terminated waits until that pod has ended.
     fn update(&mut self) {
         let (uid, run) = (self.run.uid.clone(), &mut self.run);
         let mut specs = self.shared.specs();
@@ -93,7 +93,7 @@ impl<R: Reconcile> Worker<R> {
             Err(panic) => RunError::Panicked(message_of(&*panic)),
         };
         if !matches!(error, RunError::View(_)) {
-            // It may have changed something and failed before it said so.
+            // The run may have changed something and failed before it called `changed`.
             self.run.changed(self.run.now());
         }
         self.run.failures = self.run.failures.saturating_add(1);
@@ -116,7 +116,7 @@ impl<R: Reconcile> Worker<R> {
         if !self.is_ours {
             return Ok(Outcome::End);
         }
-        // A pod that comes back does not wait for the removal of what has ended: that may never succeed.
+        // A pod with a new specification does not wait for the removal of ended containers: that may never succeed.
         let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
@@ -134,7 +134,7 @@ impl<R: Reconcile> Worker<R> {
         self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
     }
 
-    /// Logs an error when it comes, and when it is over.
+    /// Logs an error when it starts, and when it is over.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
         if !is_logged(&self.error, &error, failures) {
@@ -148,8 +148,8 @@ impl<R: Reconcile> Worker<R> {
     }
 }
 
-/// While an error lasts, it is logged again if its text has changed, less and less often: the text
-/// may name an attempt.
+/// Returns true if an error is logged. While it lasts, it is logged again if its text has changed, less and less often:
+/// the text may name an attempt.
 fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     match error.is_empty() {
         true => !last.is_empty(),

@@ -46,9 +46,8 @@ pub struct Run<S> {
 impl<S> Run<S> {
     /// The first run of a worker for this pod, with the cached view.
     ///
-    /// The kit drops what it remembers of a pod when the last run of its worker is dropped. So keep
-    /// the run, and call [`next`](Self::next) for the next one. To terminate the pod, set
-    /// [`spec`](Self::spec) to `None`.
+    /// The planner drops what it remembers of a pod when the last run of its worker is dropped. So keep the run, and
+    /// call [`next`](Self::next) for the next one. To terminate the pod, set [`spec`](Self::spec) to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -77,10 +76,9 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod must be run again, and takes a newer view, as `PodWorkers` does: at once
-    /// if the run changed something; else when the pod changes, when a [`waker`](Self::waker) is
-    /// called, and when the action or [`due`](Self::due) says so. After an error it waits 1 s,
-    /// doubling to 10 s. There is no resync.
+    /// Waits until the pod must be run again, and takes a newer view, as `PodWorkers` does: at once if the run changed
+    /// something; else when the pod changes, when a [`waker`](Self::waker) is called, or at the instants of the action
+    /// and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. There is no resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.
@@ -94,7 +92,7 @@ impl<S> Run<S> {
                 self.follows(action)
             }
             Err(_) => {
-                // It may have changed something before it failed.
+                // The run may have changed something before it failed.
                 self.changed(self.now());
                 Some(self.failed())
             }
@@ -109,13 +107,13 @@ impl<S> Run<S> {
         }
     }
 
-    /// Counts a failure. Returns when the pod is run again.
+    /// Counts a failure. Returns the instant of the next run.
     fn failed(&mut self) -> Instant {
         self.failures = self.failures.saturating_add(1);
         self.now().after(default_delay(self.failures))
     }
 
-    /// When the run that follows a successful one is due.
+    /// The instant of the next run after a successful one.
     pub(super) fn follows(&self, action: Action) -> Option<Instant> {
         let changed = *lock(&self.last_change);
         match changed.is_some() && self.view.as_of < changed {
@@ -149,12 +147,12 @@ impl<S> Run<S> {
         Ok(())
     }
 
-    /// Begins a run: takes a view that is newer than the worker's own last change.
+    /// Starts a run: takes a view that is newer than the worker's own last change.
     pub(super) async fn refresh(&mut self) -> Result<(), WaitError> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
         self.view = match changed {
-            // This worker has changed nothing, and nobody else creates pods: any read will do.
+            // This worker has changed nothing, and no other program creates pods: any read will do.
             None if cached.as_of.is_some() => cached,
             after => {
                 let after = after.unwrap_or(Instant::ORIGIN);
@@ -166,9 +164,8 @@ impl<S> Run<S> {
         Ok(())
     }
 
-    /// The run has changed something in the runtime, or tried to: a call that changes something
-    /// ended at `at`, whether it succeeded or not. The next run gets a view that is newer, and
-    /// begins at once.
+    /// Records that the run has changed something in the runtime, or tried to: the call ended at `at`, whether it
+    /// succeeded or not. The next run gets a view that is newer, and starts at once.
     pub fn changed(&self, at: Instant) {
         let mut last = lock(&self.last_change);
         *last = last.max(Some(at));
@@ -183,7 +180,7 @@ impl<S> Run<S> {
         written.into_result()
     }
 
-    /// Completes when the pod has been deleted since the run began. Never, in a loop without `PodWorkers`.
+    /// Completes when the pod has been deleted since the run was started. Never, in a loop without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
             let is_deleted = |(): &()| !shared.specs().pods.contains_key(&self.uid);
@@ -194,19 +191,19 @@ impl<S> Run<S> {
         }
     }
 
-    /// The pod must be run again at that instant, or earlier. A plan does this itself.
+    /// Runs the pod again at that instant at the latest. A plan calls this itself.
     pub fn due_by(&self, at: Instant) {
         let mut due = lock(&self.due);
         *due = due.into_iter().chain([at]).min();
     }
 
-    /// When the pod must be run again, if nothing changes before.
+    /// The instant of the next run, if nothing changes before.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         *lock(&self.due)
     }
 
-    /// How the containers of the pod ended, including removed ones.
+    /// The exits of the pod's containers, including removed ones.
     pub(crate) fn exits(&self) -> Arc<[Exit]> {
         self.pleg.exits(&self.uid)
     }

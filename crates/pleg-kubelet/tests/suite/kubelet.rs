@@ -1,5 +1,5 @@
-//! A kubelet on a fake runtime, on paused time: statuses that never succeed, removals that have no effect, and consumers
-//! that never acknowledge.
+//! A kubelet on a fake runtime, on paused time: statuses that never succeed, ineffective removals, and consumers that
+//! never acknowledge.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,14 @@ use crate::{SECOND, pass, pod, until};
 
 const POD: &str = "p";
 
-/// Runs a pod. What it does takes effect at once, except for two calls that never do: the start of a container that
-/// exists already, and its removal before it was started.
+/// Runs a pod. Its calls take effect at once, except for two that never do: the start of a container that exists
+/// already, and the removal of a container before its start.
 struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,
     finished: Arc<AtomicUsize>,
     planned: Planned,
-    /// It claims pods without a specification, and its removals have no effect.
+    /// The kubelet claims pods without a specification, and its removals have no effect.
     is_orphaned: bool,
 }
 
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// The status call of a container fails, or hangs.
+    /// Makes the status call of a container fail or hang.
     fn break_status(&self, id: &str, fails: bool) {
         match fails {
             true => self.runtime.fail(Op::status(id), CallErrorKind::Failed),
@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// The container exits, and nothing says with which code. The runtime lists it.
+    /// The container exits, and its exit code cannot be read. The runtime lists it.
     fn exit_unread(&self, fails: bool) {
         let runtime = &self.runtime;
         self.break_status("p-app-0", fails);
@@ -206,7 +206,7 @@ impl Node {
     }
 }
 
-/// A container that was created, whose start has no effect, on a node that begins so.
+/// A node that starts with a created container. Starts of that container have no effect.
 fn with_created(sandbox_state: ReportedState) -> FakeRuntime {
     let runtime = FakeRuntime::new();
     runtime.put(sandbox(0, sandbox_state));
@@ -224,7 +224,7 @@ async fn created_container_whose_status_never_succeeds_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn created_container_is_replaced_beside_a_sibling_whose_status_fails() {
+async fn created_container_is_replaced_although_a_siblings_status_fails() {
     let runtime = with_created(ReportedState::Running);
     runtime.put(container("side", 0, ReportedState::Running));
     let node = Node::start(runtime, &["app", "side"]).await;
@@ -233,7 +233,7 @@ async fn created_container_is_replaced_beside_a_sibling_whose_status_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_goes_although_a_status_never_succeeds() {
+async fn deleted_pod_is_removed_although_a_status_never_succeeds() {
     for fails in [true, false] {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;
@@ -250,7 +250,7 @@ async fn status_that_never_succeeds_is_read_less_and_less_often() {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;
         node.exit_unread(fails);
-        // It is replaced meanwhile.
+        // The container is replaced meanwhile.
         node.until_runs("app", 1).await;
         node.pass(3600).await;
         let calls = node.runtime.count(&Op::status("p-app-0"));
@@ -305,7 +305,7 @@ async fn ineffective_removal_backs_off() {
     assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
 }
 
-/// Its start may have failed since, without an event of containerd.
+/// A start may fail without an event of containerd.
 #[tokio::test(start_paused = true)]
 async fn unstarted_container_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(ReportedState::Exited), &[]).await;

@@ -35,7 +35,7 @@ async fn plan<'a>(planner: &'a Planner, run: &'a Run<Pod>) -> Plan<'a, Pod> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_is_used_up_by_begin_and_not_if_postponed() {
+async fn attempt_is_used_up_by_begin_but_not_if_postponed() {
     let (pleg, _consumer) = start(&FakeRuntime::new()).await;
     let (planner, run) = (planner(), run(&pleg));
     let mut postponed = plan(&planner, &run).await;
@@ -79,7 +79,7 @@ async fn run_without_specification_stops_within_its_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_of_an_own_loop_follows_changes_and_failures() {
+async fn custom_loop_runs_after_changes_and_failures() {
     let runtime = FakeRuntime::new();
     let (pleg, _consumer) = start(&runtime).await;
     let mut run = run(&pleg);
@@ -103,14 +103,14 @@ async fn run_of_an_own_loop_follows_changes_and_failures() {
     assert!(run.next(Ok::<_, ()>(action)).await.is_err());
 }
 
-/// Their records are kept for ten minutes.
+/// The generator stores exit records for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn exits_of_a_gone_pod_are_not_reported_again() {
+async fn exits_of_a_removed_pod_are_not_reported_again() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::container("p", "c", Running));
     let (pleg, _consumer) = start(&runtime).await;
     let planner = planner();
-    // What the first plan of a new worker reports.
+    // The exits in the first plan of a new worker.
     let exits = async || {
         pleg.relist_now().await.unwrap();
         pass(&pleg, 5 * SECOND).await;

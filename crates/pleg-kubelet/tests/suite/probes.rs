@@ -71,7 +71,7 @@ async fn node() -> Node {
 }
 
 impl Node {
-    /// Sets these probes of the container. Those that check nothing run a command.
+    /// Sets these probes of the container. Probes without a check run a command.
     fn set(&self, probes: &Value) {
         let mut container = probes.clone();
         for probe in container.as_object_mut().unwrap().values_mut() {
@@ -117,7 +117,7 @@ impl Node {
         self.command.runs.load(Ordering::Relaxed)
     }
 
-    /// Another container of that name runs.
+    /// Replaces the container by another one of that name.
     async fn replace(&self) {
         self.runtime.remove("u-c");
         let mut next = container("u", "c2", ReportedState::Running);
@@ -158,7 +158,7 @@ async fn failing_readiness_is_reported_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_liveness_names_the_container_until_another_runs() {
+async fn failed_liveness_reports_the_container_until_another_runs() {
     let node = node().await;
     node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));

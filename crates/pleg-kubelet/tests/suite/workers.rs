@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[error("test error")]
 struct TestError;
 
-/// What the reconcile function does for a pod.
+/// The behavior of the reconcile function for a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Does {
     #[default]
@@ -33,7 +33,7 @@ enum Does {
     Wait,
 }
 
-/// A run that began.
+/// A run that was started.
 #[derive(Clone, Debug)]
 struct Began {
     uid: PodUid,
@@ -54,7 +54,7 @@ struct State {
     failures: Vec<u32>,
     errors: Vec<String>,
     finished_pods: Vec<PodUid>,
-    /// How many more times the end of a pod fails.
+    /// How many more calls of `finish` fail.
     failing_ends: usize,
     /// Pods without a specification that are claimed.
     owned: Vec<PodUid>,
@@ -258,7 +258,7 @@ async fn panic_is_an_error_of_its_pod_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_after_a_failed_one_has_a_newer_view() {
+async fn run_after_a_failed_run_has_a_newer_view() {
     for does in [Does::Panic, Does::Fail] {
         let node = Node::start(&[("p", Does::Nothing)]).await;
         // Between two lists, so that only a read of the pod can be newer.
@@ -300,7 +300,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 async fn unreadable_view_is_an_error_of_the_pod() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
-    // The run that removes it changes something, so the next one needs a read.
+    // The run that removes the pod changes something, so the next one needs a read.
     node.workers.delete(&"p".into());
     node.until(|s| !s.errors.is_empty()).await;
     assert!(node.state().errors[0].starts_with("no status of the pod"));
@@ -309,14 +309,14 @@ async fn unreadable_view_is_an_error_of_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_begins_no_run_and_aborts_hung_ones() {
+async fn shutdown_starts_no_run_and_aborts_hung_ones() {
     for (does, within) in [(Does::Wait, 5 * MINUTE), (Does::Hang, MINUTE)] {
         let node = Node::start(&[("p", does), ("q", Does::Nothing)]).await;
         let began = node.runs();
         node.wake("q");
         let deadline = node.pleg.now().after(within);
         node.workers.shutdown(deadline).await;
-        // It waits for no longer than it must.
+        // The shutdown waits for no longer than it must.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
         assert!(node.state().in_progress.values().all(|runs| *runs == 0));
         assert!(node.runs() <= began + 1);

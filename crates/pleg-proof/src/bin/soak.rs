@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pleg_proof::soak::{run, soak};
 
-/// With so many worlds, everything that can happen must have happened.
+/// After this many worlds, every fault and every required point must have occurred.
 const COMPLETE: u64 = 5_000;
 
 fn main() -> std::io::Result<ExitCode> {

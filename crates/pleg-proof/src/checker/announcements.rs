@@ -6,7 +6,7 @@ use pleg_node_model::{Id, Kind, Label, Node, Object, State};
 use super::{Checker, time};
 use crate::faults::Fault;
 
-/// What was announced of one id.
+/// The announcements of one id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Announced {
     started: u32,
@@ -23,7 +23,7 @@ impl Announced {
 }
 
 impl Checker {
-    /// Returns true for the death of an id that was never published.
+    /// Checks an announcement. Returns true for the death of an id that was never published.
     pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) -> bool {
         self.announced_since.get_or_insert(now);
         let Some(subject) = &event.subject else {
@@ -66,7 +66,7 @@ impl Checker {
         is_unread
     }
 
-    /// True if a status of the ended container must have shown its code.
+    /// Returns true if a status of the ended container must have shown its exit code.
     fn has_code(&self, o: &Object) -> bool {
         let may_be_late = [Fault::LateCode, Fault::Lag, Fault::Unknown];
         o.kind == Kind::Container
@@ -78,7 +78,7 @@ impl Checker {
             && self.freshness.is_untroubled(&o.pod.uid)
     }
 
-    /// Initial is what the first complete relist found, and nothing else.
+    /// Returns true if the `initial` flag is wrong. It belongs to states that the first complete relist found, only.
     fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
         // A state that is UNKNOWN at the first relist becomes known later.
         if self.faults.chance(Fault::Unknown) > 0 {
@@ -89,7 +89,7 @@ impl Checker {
             LifecycleType::ContainerDied => State::Exited,
             _ => return false,
         };
-        // An end after an announced start is a change.
+        // An exit after an announced start is a change.
         if state == State::Exited && before.started > 0 && !self.at_first.contains_key(&o.id) {
             return event.initial;
         }
@@ -100,7 +100,7 @@ impl Checker {
             return false;
         };
         let (began, ended) = self.first_relist.unwrap_or((u64::MAX, 0));
-        // A pod read that began before the first relist and ends after it may show an earlier state.
+        // A pod read that started before the first relist and ends after it may show an earlier state.
         let as_of = self.cache.as_of(&o.pod.uid);
         if as_of.is_some_and(|as_of| as_of < began) {
             return false;
@@ -118,7 +118,7 @@ impl Checker {
         (event.initial && at > ended) || (!event.initial && is_old)
     }
 
-    /// Compares what was announced of an id that has not changed for a while.
+    /// Compares the announcements of an id with the truth. The id has not changed for a while.
     pub(super) fn check_announcements(&self, o: &Object, probed: u64) -> Result<(), String> {
         let announced = self.announced.get(&o.id);
         let known = announced.cloned().unwrap_or_default();
@@ -141,7 +141,7 @@ impl Checker {
                 return wrong(&format!("code {}, cached {cached:?}", o.exit.code));
             }
         }
-        // What was gone before the first complete relist is not announced.
+        // Ids that were gone before the first complete relist are not announced.
         let since = self.announced_since;
         let was_announced = since.is_some_and(|since| !removed || o.since() > since);
         if let Some(code) = self.losses.shown_end(&o.id)
@@ -158,7 +158,7 @@ impl Checker {
 }
 
 impl Announced {
-    /// Enters an announcement. Returns true if it contradicts the truth or an earlier one.
+    /// Records an announcement. Returns true if it contradicts the truth or an earlier one.
     fn add(
         &mut self,
         now: u64,
@@ -194,5 +194,5 @@ impl Announced {
     }
 }
 
-/// Ids by which something is kept.
+/// A map by ids.
 pub(super) type ById<T> = std::collections::BTreeMap<Id, T>;

@@ -1,4 +1,4 @@
-//! Answers to waiters: none shows a state that the truth had left before the instant asked for.
+//! Answers to waiters: none shows a state that the truth had left before the instant that the waiter named.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::world::SECOND;
 /// A wait may take this long in the calm: a hung read and its retry.
 const LONGEST: u64 = 12 * SECOND;
 
-/// The waits in progress, and when the others began.
+/// The waits in progress, and the start of every wait.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Waits {
     waiting: BTreeMap<WaiterId, (u64, PodUid, u64)>,
@@ -19,7 +19,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The number of waits that have begun since then.
+    /// The number of waits that were started after `at`.
     pub(super) fn since(&self, at: u64) -> u64 {
         let began = self.began.iter().rev();
         began.take_while(|began| **began > at).count() as u64
@@ -78,13 +78,13 @@ impl Checker {
     }
 }
 
-/// True if the truth, and everything that a read could show, had left that state before the instant.
+/// Returns true if the truth, and everything that a read could show, had left that state before `after`.
 fn is_too_old(o: &Object, shown: Option<State>, after: u64, has_error: bool) -> bool {
     let row = o.shown(after, Source::List);
     let status = o.shown(after, Source::Status);
     let was_there = o.state_at(after).is_some();
     if row.is_none() && status.is_none() {
-        // An id stays if its status fails otherwise than with NotFound.
+        // An id stays if its status fails with another error than NotFound.
         return was_there && shown.is_some() && !has_error;
     }
     let is_unknown = o.overrides.unknown_until > after;

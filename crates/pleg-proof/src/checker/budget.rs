@@ -7,7 +7,7 @@ use pleg_core::{Counters, Health, Instant, PodUid};
 use super::time;
 use crate::world::{MS, SECOND};
 
-/// Calls so far, and what they may be.
+/// The calls so far, and their budget.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     began: Option<u64>,
@@ -17,13 +17,13 @@ pub(super) struct Budget {
     timers: (u64, u32),
     pod_reads: Vec<(u64, PodUid)>,
     relisted: Option<u64>,
-    /// What the core had counted when the last 40 s began.
+    /// The counters of the core at the start of the last 40 s.
     last: Option<(u64, u64)>,
     /// The share of the budget that was used in the end, per mille.
     pub(super) used: u64,
 }
 
-/// Small worlds make few calls.
+/// Not a part of the state: small worlds make few calls.
 impl Hash for Budget {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -47,8 +47,8 @@ impl Budget {
         self.failures += 1;
     }
 
-    /// All calls against the budget of changes, failures, waits and time. Each relist and each probe may need
-    /// statuses, and so may each id that the runtime contradicts itself about.
+    /// All calls against the budget of changes, failures, waits and time. Each relist and each probe may need statuses,
+    /// and so may each id for which the runtime gives contradictory answers.
     pub(super) fn total(&mut self, now: u64, waits: u64, excused: u64) -> Result<(), String> {
         let seconds = (now - self.began.unwrap_or(now)) / SECOND;
         let for_time = (2 + 2 * excused) * seconds;
@@ -88,7 +88,7 @@ impl Budget {
         self.relisted = Some(now);
     }
 
-    /// Ready where a complete list ended in the last two minutes and the runtime answers.
+    /// Checks that the core is ready if a complete list ended in the last two minutes and the runtime answers.
     pub(super) fn ready(&self, now: u64, health: &Health, is_down: bool) -> Result<(), String> {
         let is_recent = self.relisted.is_some_and(|at| at + 120 * SECOND > now);
         match health.ready(Instant::from_nanos(now)) {
@@ -103,7 +103,7 @@ impl Budget {
         self.last = Some((counters.lists, counters.pod_reads));
     }
 
-    /// The reads of the last 40 s. Ids that the runtime contradicts itself about are read again and again.
+    /// Checks the reads of the last 40 s. Ids with contradictory answers of the runtime are read again and again.
     pub(super) fn end(
         &self,
         counters: &Counters,

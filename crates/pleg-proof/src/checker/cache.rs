@@ -1,4 +1,4 @@
-//! What is published: freshness never goes back, and no pod that exists is dropped.
+//! Published views: freshness never goes back, and no pod that exists is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// Pods that are not in the cache did not exist at that instant.
+    /// Checks that pods that are not in the cache did not exist at that instant.
     pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
         for uid in gone {
             let view = self.cache.views.remove(uid);
@@ -75,12 +75,12 @@ impl Cache {
         self.views.get(&*o.pod.uid).and_then(|view| shown(view, o))
     }
 
-    /// When the rows of the pod's view were requested.
+    /// The instant at which the rows of the pod's view were requested.
     pub(super) fn as_of(&self, uid: &str) -> Option<u64> {
         Some(self.views.get(uid)?.as_of?.as_nanos())
     }
 
-    /// True if the cache shows when the object was started.
+    /// Returns true if the cache shows when the object was started.
     pub(super) fn has_start(&self, o: &Object) -> bool {
         let view = self.views.get(&*o.pod.uid);
         view.is_some_and(|view| has_start(view, o))
@@ -124,7 +124,7 @@ pub(super) fn shown(view: &PodView, o: &Object) -> Option<(State, Option<i32>)> 
     }
 }
 
-/// True if the view shows when the object was started. A sandbox is started when it is created.
+/// Returns true if the view shows when the object was started. A sandbox is started when it is created.
 pub(super) fn has_start(view: &PodView, o: &Object) -> bool {
     let status = &view.status;
     let mut containers = status.containers.iter();
@@ -133,7 +133,7 @@ pub(super) fn has_start(view: &PodView, o: &Object) -> bool {
         || containers.any(|c| *c.id.as_str() == *o.id && c.details.started_at.is_some())
 }
 
-/// True if the view has an error beside that object.
+/// Returns true if the view has an error for that object.
 pub(super) fn has_error(view: &PodView, o: &Object) -> bool {
     let sandboxes = view.status.sandboxes.iter();
     let sandboxes = sandboxes.map(|s| (&s.id, s.error.is_some()));

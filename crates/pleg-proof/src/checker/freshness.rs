@@ -1,5 +1,5 @@
-//! When each change must be published: 11 s after the first successful rows that were read after it, or
-//! after the first event of it that was delivered.
+//! Each change must be published within 11 s of the first successful rows that were read after it, or of its first
+//! event that was delivered.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Freshness {
         self.node.is_none() && !self.pods.contains_key(pod)
     }
 
-    /// Rows were read: they show each change that lists and statuses showed by then. (A status that lags
-    /// behind its row counts for the core, and is read again with the next relist only.)
+    /// Records a read of rows, with each change that lists and statuses showed by then. (The core accepts a status that
+    /// lags behind its row, and reads it again with the next relist only.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
             let is_listed = match read.pod {
@@ -62,7 +62,7 @@ impl Freshness {
         }
     }
 
-    /// An event of the latest change has arrived.
+    /// Records that an event of the latest change has arrived.
     pub(super) fn delivered(&mut self, now: u64, event: &RuntimeEvent, node: &Node) {
         let state = match event.event {
             EventType::Created => State::Created,
@@ -92,7 +92,7 @@ impl Freshness {
         seen
     }
 
-    /// From when on the 11 s for the present state of an object count, and why.
+    /// The instant from which the 11 s for the present state of an object count, and the reason.
     pub(super) fn start(&self, o: &Object) -> Option<(u64, &'static str)> {
         let seen = self
             .seen

@@ -1,4 +1,4 @@
-//! The fate of each event: nothing is missed that was not lost, and no end is lost that an event showed.
+//! The fate of each event: the core counts only lost events as missed, and loses no exit that an event showed.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use pleg_node_model::{self as model, Id};
 
 use super::announcements::ById;
 
-/// What became of an event.
+/// The fate of an event that does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
     /// The runtime did not send it, because the object was gone.
@@ -25,9 +25,9 @@ pub(super) struct Losses {
     without_events: bool,
     lost: u64,
     suppressed: u64,
-    /// The ends that events of the present stream have shown, with their codes.
+    /// The exits that events of the present stream have shown, with their codes.
     ends: ById<Option<i32>>,
-    /// Ids about which an event arrived that is younger than its stream.
+    /// Ids with an event that is younger than its stream.
     young: BTreeSet<Id>,
     subscribed: u64,
 }
@@ -51,7 +51,7 @@ impl Losses {
     pub(super) fn fate(&mut self, _: u64, _: &Id, what: model::EventType, fate: Fate) {
         let is_expected = matches!(what, model::EventType::Started | model::EventType::Stopped);
         match fate {
-            // The core knows that a removal suppresses STOPPED; of STARTED it does not.
+            // The core expects that a removal suppresses STOPPED, but not STARTED.
             Fate::Suppressed if what == model::EventType::Started => self.lost += 1,
             Fate::Suppressed => self.suppressed += 1,
             Fate::Lost if is_expected => self.lost += 1,
@@ -65,7 +65,7 @@ impl Losses {
         }
     }
 
-    /// An event has arrived. `removed_at`: when the removal of its subject was announced.
+    /// Records an event that has arrived. `removed_at`: when the removal of its subject was announced.
     pub(super) fn delivered(
         &mut self,
         now: u64,
@@ -101,12 +101,12 @@ impl Losses {
         self.young.contains(id)
     }
 
-    /// The end of an id that an event has shown, with its code.
+    /// The exit of an id that an event has shown, with its code.
     pub(super) fn shown_end(&self, id: &Id) -> Option<Option<i32>> {
         self.ends.get(id).copied()
     }
 
-    /// Missed events against lost ones. Ids that the runtime contradicts itself about may be missed twice.
+    /// Compares missed events with lost ones. Ids with contradictory answers of the runtime may be missed twice.
     pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
         match missed.total() > self.lost + 2 * excused {
             true => Err(format!("missed {missed:?}, lost {}", self.lost)),
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// A stream that has lost nothing is trusted.
+    /// Checks that the relist period is long if the stream has lost nothing.
     pub(super) fn check_period(&self, counters: &Counters, health: &Health) -> Result<(), String> {
         let is_proven = matches!(health.stream, StreamState::Subscribed { proven: true, .. });
         let is_good = counters.missed.total() == 0 && self.lost == 0 && is_proven;

@@ -1,7 +1,7 @@
 //! The checker. It sees inputs, outputs and the truth, and shares no code with the core.
 //!
-//! It keeps three ledgers: of each read (when its rows were requested, read and answered), of each event
-//! (what became of it), and, in the node, of the states of each id over time.
+//! It has three ledgers: of each read (when its rows were requested, read and answered), of each event (its fate), and,
+//! in the node, of the states of each id over time.
 
 mod announcements;
 mod answers;
@@ -44,7 +44,7 @@ pub(crate) struct ReadOfRows<'a> {
 pub(crate) struct Checker {
     faults: Faults,
     error: Option<String>,
-    /// Ids that the runtime contradicts itself about: only some rules hold for them.
+    /// Ids with contradictory answers of the runtime: only some rules hold for them.
     excused: BTreeSet<Id>,
     /// Ids that a call started after its time-out.
     late_starts: BTreeSet<Id>,
@@ -53,7 +53,7 @@ pub(crate) struct Checker {
     announced_since: Option<u64>,
     /// The start and the end of the first complete relist.
     first_relist: Option<(u64, u64)>,
-    /// What was published when it ended.
+    /// The states that were published at its end.
     at_first: BTreeMap<Id, State>,
     cache: Cache,
     waits: Waits,
@@ -116,12 +116,12 @@ impl Checker {
 
     // ------------------------------------------------------------------------------------------- inputs
 
-    /// The runtime contradicts itself about this id.
+    /// Excuses an id with contradictory answers of the runtime.
     pub(crate) fn excuse(&mut self, id: &Id) {
         self.excused.insert(id.clone());
     }
 
-    /// A call that has timed out takes effect on this id.
+    /// Excuses an id that a call starts after its time-out.
     pub(crate) fn excuse_start(&mut self, id: &Id) {
         self.late_starts.insert(id.clone());
     }
@@ -155,13 +155,13 @@ impl Checker {
         self.freshness.delivered(now, event, node);
     }
 
-    /// A call about a pod, or about the node, failed or hung.
+    /// Records that a call about a pod, or about the node, failed or hung.
     pub(crate) fn failed(&mut self, now: u64, pod: Option<&str>) {
         self.freshness.failed(now, pod);
         self.budget.failed();
     }
 
-    /// A list was answered, and the core has not seen the answer yet.
+    /// Records the answer of a list. The core has not seen it yet.
     pub(crate) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         self.freshness.read_of_rows(read, node);
         if read.pod.is_some() {
@@ -204,7 +204,7 @@ impl Checker {
         self.waits.cancelled(waiter);
     }
 
-    /// A worker has started a container: no other one of its name runs.
+    /// Checks that no other container of its name runs when a worker has started one.
     pub(crate) fn started(&mut self, now: u64, id: &Id, node: &Node) {
         let Some(own) = node.object(id) else { return };
         let is_other = |o: &&Object| {
@@ -227,7 +227,7 @@ impl Checker {
         }
     }
 
-    /// A worker runs a sandbox: no other one of its pod is ready.
+    /// Checks that no other sandbox of its pod is ready when a worker runs one.
     pub(crate) fn runs_sandbox(&mut self, now: u64, uid: &str, node: &Node) {
         let is_ready = |o: &&Object| {
             o.kind == Kind::Sandbox && *o.pod.uid == *uid && o.state() == State::Running
@@ -249,7 +249,7 @@ impl Checker {
         self.synced += 1;
     }
 
-    /// Compares the cache with the truth and with what was read.
+    /// Compares the cache with the truth and with the reads.
     pub(crate) fn compare(&mut self, now: u64, node: &Node, health: &Health, is_down: bool) {
         let outcome = self.budget.ready(now, health, is_down);
         self.note(outcome);
@@ -295,14 +295,14 @@ impl Checker {
         self.budget.used
     }
 
-    /// The last 40 s begin.
+    /// Starts the last 40 s.
     pub(crate) fn last(&mut self, now: u64, counters: &Counters) {
         self.budget.last(now, counters);
     }
 
-    /// The world ends.
+    /// The last checks of a world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // A code that two statuses do not have is found by the probe, which asks for one id every 15 s.
+        // The probe asks for one id every 15 s, and finds a code that two statuses did not have.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {
@@ -333,7 +333,7 @@ impl Checker {
         self.note(period);
     }
 
-    /// After ten minutes in which nothing has happened, the core stores only what exists.
+    /// Checks that the core stores only existing ids after ten minutes without changes.
     pub(crate) fn footprint(&mut self, entries: usize, most: usize) {
         if entries > most {
             self.fail(format!("{entries} entries are stored instead of {most}"));

@@ -10,14 +10,14 @@ use crate::world::World;
 
 pub use worlds::{LARGE_WORLDS, SmallWorld, WORLDS};
 
-/// What an exploration has found.
+/// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
     /// Different states.
     pub states: usize,
     /// Steps that were taken.
     pub steps: usize,
-    /// States in which no order was left to choose, each followed to its end.
+    /// States without a choice of order left, each followed to its end.
     pub ends: usize,
     /// True if no state was left out.
     pub is_complete: bool,
@@ -28,7 +28,7 @@ pub struct Explored {
 /// Choices that are enumerated: the choices of one step, one combination after the other.
 #[derive(Debug, Default)]
 struct Enumerated {
-    /// Each choice, and among how many it was made.
+    /// Each choice, and the number of its alternatives.
     choices: Vec<(u32, u32)>,
     at: usize,
 }
@@ -76,7 +76,7 @@ impl Choose for Replayed<'_> {
     }
 }
 
-/// Tries every order of the actions of a world and every fault, up to that many states.
+/// Tries every order of the actions of a world and every fault, up to `most` states.
 pub fn explore(start: &World, most: usize) -> Explored {
     let mut explored = Explored {
         is_complete: true,

@@ -9,7 +9,7 @@ use crate::world::{Act, MS, World};
 /// A name, and how the world begins: with the ready sandbox `s1` and the running container `k2`.
 pub type SmallWorld = (&'static str, fn() -> World);
 
-/// Those that take seconds. Each name says what happens, in any order and beside every read.
+/// Small worlds that take seconds. Each name lists what happens, in any order and during every read.
 pub const WORLDS: &[SmallWorld] = &[
     // Events.
     (
@@ -79,7 +79,7 @@ pub const WORLDS: &[SmallWorld] = &[
     }),
 ];
 
-/// Those that take minutes.
+/// Small worlds that take minutes.
 pub const LARGE_WORLDS: &[SmallWorld] = &[
     ("container is replaced", || {
         containerd(&[], 0, &[exit(), birth(), removal()])
@@ -153,7 +153,7 @@ fn crio(acts: &[Act]) -> World {
     small(Profile::crio("1.36.3"), &[], 0, acts)
 }
 
-/// These faults happen or not, and at most `most` of them.
+/// A small world with these faults. Each may happen or not, and at most `most` of them.
 fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {

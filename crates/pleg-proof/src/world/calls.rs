@@ -1,4 +1,4 @@
-//! The calls of the core: lists, statuses and `Version`, and what goes wrong with them.
+//! The calls of the core: lists, statuses and `Version`, with their faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ enum What {
     Statuses(Vec<(pleg_core::Id, Kind)>),
 }
 
-/// What does not work for a while.
+/// The calls that do not work for a while.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Sick {
     /// Statuses of these ids.
@@ -62,7 +62,7 @@ pub(super) struct Sick {
     pub(super) too_large: bool,
 }
 
-/// How a call goes wrong.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Hangs,
@@ -219,13 +219,13 @@ impl World {
             What::ListPod(uid) => Some(uid.as_str()),
             What::List(_) | What::Statuses(_) => None,
         };
-        // Whoever needs this list waits for its deadline.
+        // Reads that need this list wait for its deadline.
         self.checker.failed(self.now, pod);
         self.log(|| format!("{ticket} hangs"));
         self.queue.push(at, Act::Answer(ticket));
     }
 
-    /// Chooses what goes wrong with a list.
+    /// Chooses a fault for a list.
     fn trouble(&mut self, dice: &mut Dice<'_>, call: &Call) -> Option<Trouble> {
         let fails = Trouble::Fails(CallErrorKind::Failed);
         let is_sick = match &call.what {
@@ -326,7 +326,7 @@ impl World {
         };
         call.answers.push((id, answer));
         if trouble == Some(Trouble::Hangs) {
-            // All are answered together, at the deadline at the latest.
+            // The statuses of a call are answered together, at the deadline at the latest.
             call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
         let hangs = call.failed.is_some();
@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    /// Enters the answer of a list into the ledgers of the checker.
+    /// Records the answer of a list in the ledgers of the checker.
     fn record(&mut self, call: &Call) {
         let pod = match &call.what {
             What::Statuses(_) => return,
@@ -453,7 +453,7 @@ impl World {
         self.core.handle_version(ended, Version { ticket, outcome });
     }
 
-    /// What a frozen runtime would do waits until it goes on, or hangs until the deadline of its call.
+    /// Postpones an action of a frozen runtime, or lets its call hang until the deadline.
     pub(super) fn thaw(&mut self, act: Act) -> Option<Act> {
         let until = self.sick.frozen;
         if self.now >= until {
@@ -482,7 +482,7 @@ impl World {
         (0..self.pods.len()).find(|&pod| *pod_uid(pod) == *uid.as_str())
     }
 
-    /// Chooses something that does not work for seconds.
+    /// Chooses calls that do not work for seconds.
     pub(super) fn sicken(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let until = self.now + 500 * MS;
         if self.fault(dice, Fault::SickId) {

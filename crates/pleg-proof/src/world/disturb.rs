@@ -1,4 +1,4 @@
-//! What third parties, the runtime and the kubelet do during the disturbed time.
+//! Actions of third parties, the runtime and the kubelet during the disturbed time.
 
 use pleg_node_model::{Id, Kind, Label, Object, State};
 
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Things that happen to one object.
+    /// Chooses faults of single objects.
     fn disturb_objects(&mut self, dice: &mut Dice<'_>) {
         if self.fault(dice, Fault::Unknown)
             && let Some(id) = self.any(dice, |_| true)
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// An existing object.
+    /// The id of an existing object.
     pub(super) fn any(&self, dice: &mut Dice<'_>, is: impl Fn(&Object) -> bool) -> Option<Id> {
         let existing = self.node.objects().filter(|o| o.exists() && is(o));
         let ids: Vec<&Id> = existing.map(|o| &o.id).collect();
@@ -81,7 +81,7 @@ impl World {
         ids.get(place).map(|id| (*id).clone())
     }
 
-    /// A container that a third party runs in a sandbox of the pod, for some milliseconds.
+    /// Runs a container of a third party in a sandbox of the pod, for some milliseconds.
     fn short_life(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let uid = super::pod_uid(pod);
         let is_ready = |o: &Object| {
@@ -110,7 +110,7 @@ impl World {
         self.later(removed, Act::ThirdRemoval(id));
     }
 
-    /// A third party runs another sandbox of the pod, with a container of its own.
+    /// Runs another sandbox of the pod for a third party, with a container of its own.
     fn second_sandbox(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let attempt = 100 + u32::try_from(self.ids).unwrap_or(0);
         let label = match self.fault(dice, Fault::WrongLabel) {
@@ -118,12 +118,12 @@ impl World {
             false => Label::Right,
         };
         if let Some(id) = self.run_sandbox(dice, pod, attempt, label, true) {
-            // The worker may act on a view from before it.
+            // The worker may act on a view from before this sandbox.
             self.checker.excuse_start(&id);
         }
     }
 
-    /// Nothing goes wrong from now on.
+    /// Ends all faults.
     pub(super) fn end_disturbance(&mut self) {
         self.faults.calm();
         self.sick = super::Sick::default();

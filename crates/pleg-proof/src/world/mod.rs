@@ -42,7 +42,7 @@ const PATIENCE: u64 = 260 * MS;
 /// hash can recognise instants.
 pub const EPOCH: u64 = 1 << 60;
 
-/// What a world is doing.
+/// The phases of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
     /// Things go wrong.
@@ -88,14 +88,14 @@ pub struct World {
     trace: Option<Vec<String>>,
 }
 
-/// How a world went wrong.
+/// The failure of a world.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the checker found.
+    /// The violation that the checker found.
     pub violation: String,
     /// The faults of the world.
     pub faults: String,
-    /// Every action, if a trace was asked for.
+    /// Every action, if a trace was requested.
     pub trace: Vec<String>,
 }
 
@@ -203,7 +203,7 @@ impl World {
     /// Does the next action. Returns false once the world has ended.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn step(&mut self, choose: &mut dyn Choose) -> Result<bool, String> {
         let mut dice = Dice::new(choose, self.is_small);
         let dice = &mut dice;
@@ -370,7 +370,7 @@ impl World {
         if self.still_for >= 600 * SECOND {
             let gone = self.node.objects().filter(|o| !o.exists()).count();
             let existing = self.node.objects().count() - gone;
-            // Of each object the core may store that it is published, was announced and had an event.
+            // For each object, the core may store that it is published, was announced and had an event.
             let most = 3 * existing + gone + 4 * self.pods.len() + 8;
             self.checker.footprint(self.core.footprint(), most);
         }
@@ -379,7 +379,7 @@ impl World {
     /// Runs the world to its end.
     ///
     /// # Errors
-    /// What the checker found.
+    /// The violation that the checker found.
     pub fn run(&mut self, choose: &mut dyn Choose) -> Result<(), Failure> {
         loop {
             match self.step(choose) {
@@ -405,14 +405,14 @@ impl World {
         &self.coverage
     }
 
-    /// Every action so far, if a trace was asked for.
+    /// Every action so far, if a trace was requested.
     pub fn trace(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
     }
 
     // ----------------------------------------------------------------------------------------- helpers
 
-    /// Time passes by a nanosecond: no instant comes twice.
+    /// Advances the time by a nanosecond, so that no instant comes twice.
     const fn tick(&mut self) -> Instant {
         self.now += 1;
         self.at()
@@ -426,7 +426,7 @@ impl World {
         self.queue.push(self.now + after, act);
     }
 
-    /// True if that fault happens now.
+    /// Returns true if that fault happens now.
     fn fault(&mut self, dice: &mut Dice<'_>, fault: Fault) -> bool {
         let happens = dice.chance(self.faults.chance(fault));
         if happens {
@@ -471,7 +471,7 @@ fn profile(dice: &mut Dice<'_>) -> (Profile, &'static str) {
     }
 }
 
-/// Everything that decides about the future. Two worlds with one hash go on in the same way.
+/// Hashes all that decides the future: two worlds with the same hash continue in the same way.
 impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.queue.hash(state);

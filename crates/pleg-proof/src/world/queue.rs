@@ -63,7 +63,7 @@ pub(crate) enum Act {
     Done(usize),
 }
 
-/// The actions that will happen. Those of one instant happen in the order in which they were added.
+/// The actions that will happen. Actions at the same instant happen in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     acts: BTreeMap<(u64, u64), Act>,
@@ -89,19 +89,19 @@ impl Queue {
         self.acts.retain(|_, act| stays(act));
     }
 
-    /// The actions that could happen by then, each with its place and its time.
+    /// The actions that could happen by `now`, each with its place and its time.
     pub(crate) fn by(&self, now: u64) -> impl Iterator<Item = (u64, &Act)> {
         let range = self.acts.range(..=(now, u64::MAX));
         range.map(|(&(at, _), act)| (at, act))
     }
 
-    /// The instant of the first action after that one.
+    /// The instant of the first action after `now`.
     pub(crate) fn after(&self, now: u64) -> Option<u64> {
         let mut later = self.acts.range((now, u64::MAX)..);
         later.next().map(|(&(at, _), _)| at)
     }
 
-    /// Removes the first action after that instant.
+    /// Removes the first action after `now`.
     pub(crate) fn pop_after(&mut self, now: u64) -> Option<Act> {
         let key = *self.acts.range((now, u64::MAX)..).next()?.0;
         self.acts.remove(&key)

@@ -1,4 +1,4 @@
-//! Restarts of the runtime: what ends, what is lost, and what is not loaded.
+//! Restarts of the runtime: objects end, are lost, or are not loaded.
 
 use pleg_node_model::{Id, Kind, Object, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// The runtime is killed. Containers go on without it.
+    /// Kills the runtime. Containers go on without it.
     pub(super) fn restart(&mut self, dice: &mut Dice<'_>) {
         if self.is_down {
             return;
@@ -15,7 +15,7 @@ impl World {
         self.log(|| "RUNTIME DOWN".to_owned());
         self.is_down = true;
         self.sick.frozen = 0;
-        self.stream.forget_kept();
+        self.stream.forget_stored();
         self.cut(dice);
         self.checker.failed(self.now, None);
         let ids: Vec<Id> = self.node.objects().map(|o| o.id.clone()).collect();
@@ -34,7 +34,7 @@ impl World {
         self.later(after, Act::Restarted);
     }
 
-    /// The runtime is there again. It may fail to load some objects.
+    /// Starts the runtime again. It may fail to load some objects.
     pub(super) fn restarted(&mut self, dice: &mut Dice<'_>) {
         self.log(|| "RUNTIME UP".to_owned());
         self.is_down = false;
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// A container or sandbox ends while the runtime is down.
+    /// Ends a container or sandbox while the runtime is down.
     fn end_silently(&mut self, dice: &mut Dice<'_>, id: &Id) {
         if self.node.state(id) != Some(State::Running) {
             return;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The restarted runtime does not have an object any more: a container, or a sandbox with its containers.
+    /// Loses an object in a restart: a container, or a sandbox with its containers.
     fn lose(&mut self, dice: &mut Dice<'_>, id: &Id) {
         let is_sandbox = self
             .node

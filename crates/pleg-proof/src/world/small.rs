@@ -9,7 +9,7 @@ use crate::faults::Faults;
 use crate::worker::Policy;
 use crate::world::workers::PodWorker;
 
-/// How long the actions of a small world are tried in every order, at least.
+/// The least time for which the actions of a small world are tried in every order.
 const HORIZON: u64 = 100 * MS;
 
 impl World {
@@ -64,7 +64,7 @@ impl World {
         self.now = self.now.max(at);
     }
 
-    /// True if no order is left to choose: nothing is in flight, and everything has happened.
+    /// Returns true if no order is left to choose: nothing is in flight, and everything has happened.
     pub(crate) fn is_over(&self) -> bool {
         let soon = self.now + 2 * self.patience;
         let mut acts = self.queue.by(soon);
@@ -84,19 +84,19 @@ impl World {
         Ok(())
     }
 
-    /// No action is put off for longer than this.
+    /// Limits the time for which an action is put off.
     pub(crate) const fn with_patience(mut self, patience: u64) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Things happen between the two lists of a read.
+    /// Lets things happen between the two lists of a read.
     pub(crate) const fn with_spans(mut self) -> Self {
         self.has_spans = true;
         self
     }
 
-    /// A worker keeps the container `k2` running.
+    /// Adds a worker that keeps the container `k2` running.
     pub(crate) fn with_worker(mut self, policy: Policy) -> Self {
         self.has_worker = true;
         let spec = &mut self.pods[0].spec;
@@ -105,7 +105,7 @@ impl World {
         self
     }
 
-    /// The worker removes everything of its pod.
+    /// Lets the worker remove everything of its pod.
     pub(crate) fn with_deletion(mut self) -> Self {
         self.pods[0].spec.deleted = true;
         self
@@ -115,7 +115,7 @@ impl World {
         self.trace = Some(Vec::new());
     }
 
-    /// A third party creates and starts a container. Its CREATED is lost, or there would be too many orders.
+    /// A third party creates and starts a container. Its CREATED is lost: otherwise there would be too many orders.
     pub(super) fn birth(&mut self, dice: &mut Dice<'_>, sandbox: &Id) {
         let id = self.new_id("k");
         let mut new = NewContainer::new(&id, sandbox, "c");

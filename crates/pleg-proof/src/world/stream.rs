@@ -1,4 +1,4 @@
-//! The event stream: how events are made, kept, lost, delayed and delivered.
+//! The event stream: how events are made, stored, lost, delayed and delivered.
 
 use pleg_core::{
     Arrival, EventProfile, EventType, HintMap, Instant, RuntimeEvent, StreamChange, StreamEnd,
@@ -13,10 +13,10 @@ use crate::choose::Dice;
 use crate::convert;
 use crate::faults::Fault;
 
-/// How long containerd 2 keeps events without a subscriber.
-const KEPT_FOR: u64 = 300 * SECOND;
+/// How long containerd 2 stores events without a subscriber.
+const STORED_FOR: u64 = 300 * SECOND;
 
-/// How long an event is expected after the change that it reports, less what it may take to be handed over.
+/// How long an event is expected after the change that it reports, without the time that its delivery may take.
 const EXPECTED_FOR: u64 = 10 * SECOND - 100 * MS;
 
 /// The event stream.
@@ -26,10 +26,10 @@ pub(super) struct EventStream {
     /// The number of the open stream.
     open: Option<u64>,
     number: u64,
-    /// What is sent before this instant is lost: the runtime registers the subscriber later.
+    /// Events that are sent before this instant are lost: the runtime registers the subscriber later.
     registered_at: u64,
     /// Events without a subscriber, and when they were sent.
-    kept: Vec<(u64, RuntimeEvent)>,
+    stored: Vec<(u64, RuntimeEvent)>,
     past: Vec<RuntimeEvent>,
     /// Another subscriber takes half of the events until then.
     pub(super) shared_until: u64,
@@ -47,7 +47,7 @@ impl EventStream {
             open: None,
             number: 0,
             registered_at: 0,
-            kept: Vec::new(),
+            stored: Vec::new(),
             past: Vec::new(),
             shared_until: 0,
             is_mute: false,
@@ -57,20 +57,20 @@ impl EventStream {
         }
     }
 
-    pub(super) fn forget_kept(&mut self) {
-        self.kept.clear();
+    pub(super) fn forget_stored(&mut self) {
+        self.stored.clear();
     }
 }
 
-/// Small worlds do not use the map.
+/// Without the map of hints, which small worlds do not use.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.open, &self.kept, self.is_mute).hash(state);
+        (self.open, &self.stored, self.is_mute).hash(state);
     }
 }
 
 impl World {
-    /// The runtime sends these events.
+    /// Sends these events of the runtime.
     pub(super) fn emit(&mut self, dice: &mut Dice<'_>, events: Vec<Due>) {
         for due in events {
             if self.is_down {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// The runtime reads the statuses of an event late.
+    /// Makes an event with statuses that the runtime reads now, which is late.
     pub(super) fn generate(&mut self, dice: &mut Dice<'_>, due: &Due) {
         if self.is_down {
             return self.fate(due, Fate::Lost);
@@ -131,11 +131,11 @@ impl World {
                 self.coverage.point("event without a subscriber");
                 return self.fate(due, Fate::Lost);
             }
-            self.coverage.point("event kept for a subscriber");
-            return self.stream.kept.push((self.now, event));
+            self.coverage.point("event stored for a subscriber");
+            return self.stream.stored.push((self.now, event));
         };
         let after = old + self.delay(dice);
-        // The states of small worlds do not differ by when they were reached.
+        // The states of small worlds do not depend on the time at which they were reached.
         let since = if self.is_small { u64::MAX } else { due.at };
         if self.fault(dice, Fault::EventTwice) {
             let after = after + self.delay(dice);
@@ -155,7 +155,7 @@ impl World {
         self.checker.fate(self.now, &due.subject, due.what, fate);
     }
 
-    /// The driver subscribes.
+    /// Subscribes, as the driver does.
     pub(super) fn open(&mut self, dice: &mut Dice<'_>) {
         if self.stream.open.is_some() {
             return;
@@ -195,15 +195,15 @@ impl World {
         if self.fault(dice, Fault::LateSubscriber) {
             self.stream.registered_at = self.now + dice.ms(0, 300);
         }
-        self.deliver_kept(dice);
+        self.deliver_stored(dice);
     }
 
-    /// Events that were kept for the next subscriber, and some that are replayed.
-    fn deliver_kept(&mut self, dice: &mut Dice<'_>) {
+    /// Delivers events that were stored for the next subscriber, and some that are replayed.
+    fn deliver_stored(&mut self, dice: &mut Dice<'_>) {
         let now = self.now;
-        let is_fresh = |at: u64| at + KEPT_FOR > now;
-        let kept = std::mem::take(&mut self.stream.kept).into_iter();
-        let mut events: Vec<_> = kept
+        let is_fresh = |at: u64| at + STORED_FOR > now;
+        let stored = std::mem::take(&mut self.stream.stored).into_iter();
+        let mut events: Vec<_> = stored
             .filter(|&(at, _)| is_fresh(at))
             .map(|(_, e)| e)
             .collect();
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// The stream ends, and the driver subscribes again.
+    /// Ends the stream, and lets the driver subscribe again.
     pub(super) fn cut(&mut self, dice: &mut Dice<'_>) {
         if self.stream.open.take().is_none() {
             return;
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The driver hands all hints to the core.
+    /// Hands all hints to the core, as the driver does.
     pub(super) fn drain(&mut self) {
         self.stream.drain_is_due = false;
         let (hints, lost) = self.stream.map.take();
@@ -287,7 +287,7 @@ impl World {
         self.core.handle_hints(at, hints, lost);
     }
 
-    /// Chooses something that happens to the stream.
+    /// Chooses faults of the stream.
     pub(super) fn disturb_stream(&mut self, dice: &mut Dice<'_>) {
         if self.fault(dice, Fault::Cut) {
             self.cut(dice);
@@ -303,7 +303,7 @@ impl World {
     }
 }
 
-/// The event, perhaps without its container statuses.
+/// Returns the event, perhaps without its container statuses.
 fn event_or_nil(world: &mut World, dice: &mut Dice<'_>, mut event: Event) -> Event {
     if world.fault(dice, Fault::EventNil) {
         event.containers.clear();

@@ -1,4 +1,4 @@
-//! Changes of the node, and what follows from them.
+//! Changes of the node, and their consequences.
 
 use pleg_node_model::{Due, Id, Kind, Label, NewContainer, Node, Skew, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Two containers that ran before the start, with events that nobody has read.
+    /// Runs containers before the start, with events that no client has read.
     pub(super) fn before_start(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let Some(sandbox) = self.run_sandbox(dice, pod, 0, Label::Right, false) else {
             return;
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Chooses what is peculiar about a new object.
+    /// Chooses the faults of a new object.
     fn born(&mut self, dice: &mut Dice<'_>, id: &Id) {
         if self.fault(dice, Fault::Skew) {
             let until = u64::MAX;
@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container, if it runs. Its code may be late, and somebody may remove it.
+    /// Ends a container, if it runs. Its code may be late, and a third party may remove it.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);
@@ -220,7 +220,7 @@ impl World {
         self.end(dice, id, |node, now| node.exit(id, 137, "Error", now));
     }
 
-    /// `RemovePodSandbox`. The runtime may be killed in between.
+    /// `RemovePodSandbox`. The runtime may be killed between its steps.
     pub(super) fn remove_sandbox(&mut self, dice: &mut Dice<'_>, id: &Id) {
         for step in self.node.removal(id) {
             if self.fault(dice, Fault::RemovalCut) {
@@ -249,7 +249,7 @@ impl World {
         self.emit(dice, events);
     }
 
-    /// Follows a change: the clock goes on, and reads may show it late.
+    /// Advances the clock past a change, and chooses how late reads show it.
     pub(super) fn changed(&mut self, dice: &mut Dice<'_>, id: &Id) {
         self.now = self.now.max(self.node.latest());
         let Some(object) = self.node.object(id) else {

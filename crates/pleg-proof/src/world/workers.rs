@@ -13,9 +13,9 @@ use crate::worker::{Op, Policy, Spec, decide};
 #[derive(Clone, Debug, Hash)]
 pub(super) struct PodWorker {
     pub(super) spec: Spec,
-    /// When its last call ended: it needs a newer view.
+    /// When its last call ended: the worker needs a newer view.
     changed: u64,
-    /// The view that it waits for, and the instant that it named.
+    /// The wait for a view, and the instant that the worker named.
     waiting: Option<(WaiterId, u64)>,
     is_busy: bool,
     waiters: u64,
@@ -44,7 +44,7 @@ pub(crate) fn pod_uid(pod: usize) -> String {
 }
 
 impl World {
-    /// A worker waits for a view that is newer than its last call.
+    /// Lets a worker wait for a view that is newer than its last call.
     pub(super) fn wait(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let worker = &self.pods[pod];
         if worker.waiting.is_some() || worker.is_busy {
@@ -115,7 +115,7 @@ impl World {
         self.later(begins, Act::Perform(pod, op));
     }
 
-    /// A worker's call begins. One that times out may take effect later.
+    /// Starts a call of a worker. A call that times out may take effect later.
     pub(super) fn perform(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
         if self.is_down {
             let after = dice.ms(100, 1_000);
@@ -134,7 +134,7 @@ impl World {
         self.later(after, Act::Done(pod));
     }
 
-    /// A call takes effect after its time-out.
+    /// Lets a call take effect after its time-out.
     pub(super) fn take_effect(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
         if !self.is_down {
             self.log(|| format!("WORKER p{pod} {op:?} takes effect late"));
@@ -203,7 +203,7 @@ impl World {
         self.later(after, Act::Wake(pod));
     }
 
-    /// A worker is cancelled and starts anew.
+    /// Cancels a worker and starts it anew.
     pub(super) fn restart_worker(&mut self, dice: &mut Dice<'_>, pod: usize) {
         if let Some((waiter, _)) = self.pods[pod].waiting.take() {
             self.core.cancel(waiter);

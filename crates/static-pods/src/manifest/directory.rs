@@ -1,4 +1,4 @@
-//! The manifests in a directory, and what changed in it.
+//! The manifests in a directory, and their changes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,10 @@ use crate::host_ports::host_port_conflict;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
 
-/// What was read: of each file its manifests, or what is wrong with them.
+/// The result of a read: for each file its manifests, or their errors.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
-/// A directory that cannot be read. It says nothing about any pod, so all stay as they are.
+/// The directory cannot be read. All pods keep running unchanged.
 ///
 /// (Upstream removes all static pods if the directory is gone.)
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub struct DirectoryError {
 /// name of the node.
 ///
 /// # Errors
-/// The directory cannot be read, or does not exist. One that exists and is empty is not an error.
+/// The directory cannot be read, or does not exist. An empty directory is no error.
 pub fn read_directory(
     directory: &Path,
     options: impl Into<ParseOptions>,
@@ -66,7 +66,7 @@ pub fn read_directory(
         .collect())
 }
 
-/// Returns nothing if it is not a file, or is gone.
+/// Reads a file. Returns nothing if it is no regular file, or is gone.
 fn read_file(file: &Path, metadata: io::Result<Metadata>, options: &ParseOptions) -> ReadManifests {
     let failed = |problem: String| vec![Err(ManifestError::of_file(file, problem))];
     let size = match metadata {
@@ -89,22 +89,22 @@ fn read_file(file: &Path, metadata: io::Result<Metadata>, options: &ParseOptions
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
-    /// Pods that run although no manifest is in force yet.
+    /// Pods that ran before the first update.
     running: BTreeSet<PodUid>,
 }
 
-/// What changed.
+/// The changes of an update.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Changes {
     /// Pods to start.
     pub added: Vec<Manifest>,
-    /// Pods whose manifest changed. If its uid changed, too, the pod is replaced; otherwise its
-    /// resources are changed in place.
+    /// Pods whose manifest changed. If its uid changed as well, the pod is replaced; otherwise its resources are
+    /// changed in place.
     pub changed: Vec<(Manifest, Manifest)>,
     /// Pods to remove.
     pub removed: Vec<Manifest>,
-    /// Files that cannot be used. A pod that such a file gave before stays as it was. (Upstream
+    /// Files that cannot be used. A pod from an earlier version of such a file keeps running unchanged. (Upstream
     /// removes it.)
     pub broken: Vec<ManifestError>,
 }
@@ -121,11 +121,11 @@ impl Manifests {
         self.running = uids;
     }
 
-    /// Replaces the manifests by those that were found.
+    /// Replaces the manifests by `found`.
     ///
-    /// If several manifests have one pod name, one uid or one port of the node, the one that is in
-    /// force stays. If none is, the one whose pod is [running](Self::set_running) is taken, else the first:
-    /// the most recently modified file in what [`read_directory`] returns. The others are broken.
+    /// If several manifests have one pod name, one uid or one port of the node, the manifest in force stays. If none is
+    /// in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most recently
+    /// modified file in the result of [`read_directory`]. The others are broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
@@ -150,7 +150,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Unchanged ones come first, then those of files in force.
+        // Unchanged manifests come first, then those from files in force.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,
@@ -186,7 +186,7 @@ impl Manifests {
     }
 }
 
-/// Another manifest has the name, the uid, or a port of the node.
+/// The error if another manifest has the same name, uid, or port of the node.
 fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
     let error = |field: &str, problem| {
         Some(ManifestError {

@@ -1,11 +1,11 @@
-//! Fields that are not known, and fields that need an API server.
+//! Finds unknown fields, and fields that need an API server.
 
 use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Quantities may be written as numbers.
+/// Converts quantities to texts: manifests may have them as numbers.
 pub(super) fn quantities_as_text(given: &mut Value) {
     for list in ["initContainers", "containers"] {
         let containers = given.get_mut("spec").and_then(|spec| spec.get_mut(list));
@@ -27,8 +27,7 @@ pub(super) fn quantities_as_text(given: &mut Value) {
     }
 }
 
-/// Returns the paths of given fields that the API does not have: the pod that was understood, written
-/// again, lacks them.
+/// The paths of fields in `given` that the API does not have. `understood`, the parsed pod, lacks them.
 pub(super) fn unknown(given: &Value, understood: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     compare(given, understood, "", &mut unknown);
@@ -59,7 +58,7 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
 /// Checks that the pod refers to no object of an API server.
 ///
 /// # Errors
-/// The field that does.
+/// The field with the reference.
 pub(super) fn no_references(pod: &Value) -> Result<(), FieldError> {
     let account = "static pods have no service account: remove it";
     let gates = "nobody sets their conditions: remove them";

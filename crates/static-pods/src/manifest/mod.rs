@@ -43,8 +43,8 @@ pub struct Manifest {
 pub struct ParseOptions {
     /// The name of the node.
     pub node: String,
-    /// Fields that the API does not have, for example because they are misspelt, have no effect, as in upstream's kubelet, and
-    /// are in [`Manifest::ignored`]. By default they are an error.
+    /// Fields that the API does not have, such as misspelt ones, have no effect, as in upstream's kubelet, and are
+    /// listed in [`Manifest::ignored`]. By default they are an error.
     pub ignores_unknown_fields: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct ManifestError {
     pub file: PathBuf,
     /// The field; `None` if the file as a whole is wrong.
     pub field: Option<String>,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub problem: String,
 }
 
@@ -91,13 +91,14 @@ impl ManifestError {
 impl Manifest {
     /// Reads the contents of a file with one document. `options` are [`ParseOptions`] or the name of the node.
     ///
-    /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a
-    /// hash of the node's name, the file's name and the contents; so a changed manifest is another
-    /// pod. In contrast to upstream, the resources of containers do not count, only the class of the
-    /// pod that follows from them: they can be changed while the pod runs.
+    /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a hash of the node's
+    /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
+    /// leaves out the resources of containers, which can be changed while the pod runs, but not the class that follows
+    /// from them.
     ///
     /// # Errors
-    /// The first thing that is wrong with it: it is not YAML or not a pod, a field is unknown, [`validate`] rejects a value, or the pod needs what is [`unsupported`].
+    /// The first error: the file is not YAML or not a pod, a field is unknown, [`validate`] rejects a value, or a field
+    /// is [`unsupported`].
     pub fn parse(
         file: &Path,
         contents: &str,
@@ -113,8 +114,8 @@ impl Manifest {
         }
     }
 
-    /// Reads the contents of a file: one pod or several, with `---` between them. Each is read as by
-    /// [`parse`](Self::parse). (Upstream reads one.)
+    /// Reads the contents of a file: one pod or several, with `---` between them, each by [`parse`](Self::parse).
+    /// (Upstream reads one.)
     pub fn parse_all(
         file: &Path,
         contents: &str,
@@ -180,7 +181,7 @@ impl Manifest {
     }
 }
 
-/// Sets what upstream sets in a static pod.
+/// Sets the fields that upstream sets in a static pod.
 fn complete(pod: &mut Pod, file: &Path, node: &str) {
     let uid = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
     let uid = uid.unwrap_or_else(|| uid_of(pod, file, node));
@@ -199,7 +200,7 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
     pod.status = None;
 }
 
-/// Checks the name that the pod has with the name of its node.
+/// Checks the length of the pod's name, which includes the name of its node.
 fn full_name_fits(pod: &Pod) -> Result<(), FieldError> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     if name.len() <= 253 {

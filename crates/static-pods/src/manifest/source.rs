@@ -18,7 +18,7 @@ use pleg_kubelet::worker::PodWorkers;
 /// How long a read of the directory may take until it is reported.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The manifests of a directory as a source of pods. What is wrong is logged once, until it changes.
+/// The manifests of a directory as a source of pods. Errors are logged once, and again when they change.
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
@@ -26,7 +26,7 @@ pub struct ManifestSource {
     period: Duration,
     clock: Clock,
     manifests: Manifests,
-    /// What was logged, so that it is not logged again every second.
+    /// Errors that were logged, so that they are not logged again every second.
     broken: Vec<ManifestError>,
     error: Option<String>,
     /// A read that has not ended in time.
@@ -94,7 +94,7 @@ impl ManifestSource {
         self.clock.sleep_until(next).await;
     }
 
-    /// `None` if the directory cannot be read: all stays as it is.
+    /// Reads the changes. `None` if the directory cannot be read: all pods stay.
     async fn read(&mut self) -> Option<Changes> {
         let found = match self.read_directory().await {
             Ok(found) => found,
@@ -118,7 +118,7 @@ impl ManifestSource {
         Some(changes)
     }
 
-    /// A read that hangs cannot be cancelled. It is awaited again, because another one would hang, too.
+    /// Reads the directory. A hung read cannot be cancelled, and a second one would hang: the next call waits for it.
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
             let (directory, options) = (self.directory.clone(), self.options.clone());

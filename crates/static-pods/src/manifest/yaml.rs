@@ -1,4 +1,4 @@
-//! From the text of a manifest to a typed pod, with messages for authors of manifests.
+//! Parses the text of a manifest to a typed pod, with messages for authors of manifests.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde_json::Value;
@@ -8,7 +8,7 @@ use pleg_kubelet::cri_config::FieldError;
 /// Reads the documents of a file. Each is a mapping.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem of the file.
 pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
     if contents.trim().is_empty() {
         return Err("it is empty: write the manifest of a pod".to_owned());

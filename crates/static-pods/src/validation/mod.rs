@@ -25,8 +25,7 @@ use pleg_kubelet::fields_at;
 /// Each error has the path of the field, its value, what is allowed and what to do. Errors are in the
 /// order of their paths; elements of lists are in the order of the list.
 ///
-/// A field that is not set is judged as its default. Fields that a kubelet cannot provide, although
-/// they are valid, are not errors.
+/// Fields that are not set count as their defaults. Valid fields that a kubelet cannot provide are no errors.
 #[must_use]
 pub fn validate(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
@@ -52,7 +51,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// In a path of the table, `spec~` is the pod and each of its containers.
+/// Expands `spec~` in a path of the table to the pod and each of its containers.
 fn with_containers(path: &str) -> Vec<String> {
     match path.contains('~') {
         true => vec![path.replace('~', ""), path.replace('~', ".@")],
@@ -67,7 +66,7 @@ fn order(path: &str) -> Vec<(Option<u64>, String)> {
     parts.map(key).collect()
 }
 
-/// The objects at a path; of lists, their elements.
+/// The objects at a path. Lists are replaced by their elements.
 fn each<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let found = fields_at(value, path).into_iter();
     let elements = found.flat_map(|(at, found)| match found {
@@ -101,7 +100,7 @@ fn rule(pod: &Value, path: &str, check: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// The problem of a rule `CONDITION CONDITION: PROBLEM` if all conditions hold. `{NAME}` in the problem is the value of
-/// that field, and `{}` that of the field which the rule is about.
+/// that field, and `{}` the value of the rule's own field.
 fn conditional(pod: &Value, parent: &Value, field: &str, rule: &str) -> Option<String> {
     let (conditions, problem) = rule.split_once(": ")?;
     if !conditions.split(' ').all(|c| holds(pod, parent, c)) {
@@ -150,7 +149,7 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Adds an error for each value at a path `WITHIN PATH` that an earlier one has as well.
+/// Adds an error for each value at a path `WITHIN PATH` that occurred before.
 fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
     let (within, path) = path.split_once(' ').unwrap_or(("", path));
     for (at, within) in each(pod, within) {

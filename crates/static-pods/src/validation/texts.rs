@@ -1,4 +1,4 @@
-//! What is allowed in one field: a choice, a range, or a kind of text such as a name, a key or a path.
+//! The values that are allowed in one field: a choice, a range, or a kind of text such as a name, a key or a path.
 
 use std::net::IpAddr;
 
@@ -67,7 +67,7 @@ fn is(kind: &str, text: &str) -> bool {
     }
 }
 
-/// What is wrong with a value, and what to do. `check` is one of these, or a kind of text:
+/// The problems of a value, with advice. `check` is one of these, or a kind of text:
 ///
 /// * `keys KIND`: all keys of an object are of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
@@ -132,7 +132,7 @@ fn problem(value: &Value, check: &str) -> Option<String> {
     }
 }
 
-/// The problem of an object that has several of the fields which are counted.
+/// The problem of an object that has more than one of the counted fields.
 fn several(object: &Value, is_counted: impl Fn(&str) -> bool) -> Option<String> {
     let names = object.as_object()?.keys().map(|name| &**name);
     let given: Vec<&str> = names.filter(|name| is_counted(name)).collect();
@@ -160,7 +160,7 @@ fn is_basic(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory" | "ephemeral-storage")
 }
 
-/// A field of the pod that a variable can have.
+/// Returns true for a field of the pod that a variable can have.
 fn is_field(text: &str) -> bool {
     let maps = ["metadata.labels['", "metadata.annotations['"];
     let key = maps.iter().find_map(|map| text.strip_prefix(map));
@@ -174,7 +174,7 @@ fn is_field(text: &str) -> bool {
     is_plain || key.is_some_and(is_key)
 }
 
-/// Lower-case letters, digits and `-`, with a letter or digit at both ends: a DNS label, of any length.
+/// Returns true for a DNS label of any length: lower-case letters, digits and `-`, with a letter or digit at both ends.
 fn is_label(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_outer = !text.is_empty() && !text.starts_with('-') && !text.ends_with('-');
@@ -185,7 +185,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// The key of a label and of other things: a name, or a domain, `/` and a name.
+/// Returns true for a key, such as that of a label: a name, or a domain, `/` and a name.
 pub(super) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_key_name(name),

@@ -1,7 +1,7 @@
 //! Values of pods that upstream's API server rejects.
 //!
-//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and the fields there that make a valid pod invalid; the
-//! field of the only error below that path; the value or what is wrong; a part of what is allowed.
+//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and the fields there that make a valid pod invalid;
+//! the field of the only error below that path; the value or the problem; a part of the allowed values.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn errors(pod: &Value) -> Vec<FieldError> {
     validate(&pod.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The problem with a row of the table, whose manifest must not be run.
+/// Checks a row of the table, whose manifest must be refused.
 fn check(row: &str) -> Result<(), String> {
     let cells: Vec<_> = row.split(" | ").collect();
     let [change, field, value, rule] = *cells else {

@@ -5,7 +5,7 @@ use crate::probe::ProbeKind::Liveness;
 use super::support::*;
 
 #[test]
-fn attempts_and_exit_codes() {
+fn attempts_are_not_reused_and_exit_codes_are_not_lost() {
     timelines(
         "
         The attempt of a create without effect is not used again: Always a
@@ -27,7 +27,7 @@ fn attempts_and_exit_codes() {
         14 | sandbox-0 ended, a exited 1 | | 23
         15 | sandbox-2 ready, sandbox-0 ended, a exited 1 | start a-1
 
-        A known exit code is kept when a later status lacks it: OnFailure a b
+        A known exit code stays when a later status lacks it: OnFailure a b
         5 | a exited 0, b running |
         6 | a exited, b running   |
         7 | b running             |
@@ -62,7 +62,7 @@ fn exit_records_count_whenever_they_were_detected() {
     worker.observe_exit(0, Some(1), 7);
     worker.runs("9 | | stop sandbox-0, terminating, Succeeded");
 
-    // It never ran, so it has not ended.
+    // The container never ran, so it has not ended.
     let mut worker = Worker::new("Never a");
     worker.runs("5 read 4 | a created | start existing a-0");
     worker.runs("15 | a created | remove a-0");
@@ -110,7 +110,7 @@ fn changed_resources_are_set_and_read_back() {
         8        | a running memory=32 |
         ",
     );
-    // The call failed, or the runtime rounds what it is given. In the end, it reports none.
+    // The call failed, or the runtime rounded the values. At last it reports no limit.
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs(
@@ -191,7 +191,7 @@ fn stuck_container_that_is_started_after_all_is_not_replaced() {
         240 | a created hash=g | remove a-0
         ",
     );
-    // The specification is the earlier one again.
+    // The specification is changed back.
     worker.spec.containers[0].hash = "g".to_owned();
     worker.runs("260 | a created hash=g | start existing a-0");
 }
@@ -211,7 +211,7 @@ fn grace_period_is_that_of_the_pod() {
         52 | a exited 0, s running             | stop s-0 within 28, terminating
         ",
     );
-    // The container ended by a stop whose call failed, because the runtime went down.
+    // The stop call failed because the runtime went down, but the container ended.
     let mut worker = Worker::new("terminating Always s a");
     worker.runs("5 | a running, s running | stop a-0, terminating");
     worker.history.stops_have_failed();
@@ -223,9 +223,9 @@ fn grace_period_is_that_of_the_pod() {
     worker.runs("6 | a running | stop a-0, terminating");
 }
 
-/// What is stopped to be replaced has not ended by itself, so its exit code does not count.
+/// A container that is stopped to be replaced has not ended by itself: its exit code does not count.
 #[test]
-fn stopped_container_is_replaced_whatever_it_exits_with() {
+fn stopped_container_is_replaced_for_every_exit_code() {
     timelines(
         "
         It has another hash: Always a
@@ -263,7 +263,7 @@ fn container_that_failed_a_probe_is_replaced_unless_it_recovered() {
     for (policy, healthy_at, then) in [
         ("OnFailure a", None, "start a-1"),
         ("Never a", None, ended),
-        // Its stop may still take effect for 10 s.
+        // The stop may still take effect for 10 s.
         ("OnFailure a", Some(14), "start a-1"),
         ("OnFailure a", Some(15), ended),
     ] {
@@ -274,7 +274,7 @@ fn container_that_failed_a_probe_is_replaced_unless_it_recovered() {
         if let Some(at) = healthy_at {
             worker.runs(&format!("{at} | a running |"));
         }
-        // It handles SIGTERM.
+        // The container handles SIGTERM.
         worker.runs(&format!("60 | a exited 0 | {then}"));
     }
 }

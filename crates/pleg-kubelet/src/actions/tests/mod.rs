@@ -1,4 +1,4 @@
-//! Each rule of the decision. A row has the restart policy and the containers of the specification, the pod, and what is done.
+//! Each rule of the decision. A row: the restart policy and the specification's containers, the pod, the actions.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -14,7 +14,7 @@ use crate::spec::RestartPolicy::{Always, Never, OnFailure};
 use support::{Worker, check, view};
 
 #[test]
-fn own_restart_policy_and_exit_codes_of_a_container_decide() {
+fn restart_policy_and_rules_of_a_container_override_the_pods() {
     let [in_42, not_in_42] = ["In", "NotIn"].map(|operator| ContainerRestartRuleOnExitCodes {
         operator: operator.to_owned(),
         values: Some(vec![42]),
@@ -46,7 +46,7 @@ fn own_restart_policy_and_exit_codes_of_a_container_decide() {
 }
 
 #[test]
-fn sandboxes() {
+fn sandbox_is_created_used_or_replaced_by_its_state() {
     check(
         "
         Always a b   | no sandbox                                | create sandbox-0
@@ -79,7 +79,7 @@ fn sandboxes() {
 }
 
 #[test]
-fn regular_containers() {
+fn regular_container_is_started_stopped_or_restarted_by_its_state() {
     check(
         "
         Always a b    | a running                   | start b-0
@@ -115,7 +115,7 @@ fn regular_containers() {
 }
 
 #[test]
-fn init_containers_and_sidecars() {
+fn init_containers_run_in_order_and_sidecars_keep_running() {
     check(
         "
         Always i j a       |                          | start i-0
@@ -147,7 +147,7 @@ fn init_containers_and_sidecars() {
 }
 
 #[test]
-fn sidecar_that_has_not_started_withholds_the_next_container() {
+fn unstarted_sidecar_blocks_the_next_container() {
     let mut worker = Worker::new("Always s a");
     worker.probes = Some(ProbeResults::default());
     worker.runs("9 | s running |");
@@ -157,7 +157,7 @@ fn sidecar_that_has_not_started_withholds_the_next_container() {
 }
 
 #[test]
-fn termination() {
+fn termination_stops_regular_containers_then_sidecars_then_sandboxes() {
     check(
         "
         terminating Always s1 s2 a b | b running, a running, s2 running, s1 running   | stop b-0, stop a-0, terminating
@@ -174,7 +174,7 @@ fn termination() {
         terminating Always a | no sandbox                      | terminating, terminated, Failed
         ",
     );
-    // Without a specification, all are stopped together, within the grace periods that were noted.
+    // Without a specification, all are stopped together, within the grace periods of their annotations.
     let mut worker = Worker::new("terminating Always");
     worker.is_unknown = true;
     worker.runs(

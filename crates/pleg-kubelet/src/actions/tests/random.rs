@@ -1,4 +1,4 @@
-//! Random pods and histories: what must hold for every decision.
+//! Invariants of every decision, on random pods and histories.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::actions::Actions;
 use super::support::*;
 
 const NAMES: [&str; 5] = ["i1", "s1", "i2", "a", "b"];
-/// Of sandboxes and containers. Those that matter more are there more often.
+/// States of sandboxes and containers. Repeated ones are drawn more often.
 const SANDBOX: &str = "ready,ready,ready,ended,ended,unknown,ready missing";
 const STATE: &str = "created,running,running,exited,exited 0,exited 1,unknown";
 const REST: &str = ",, failing, missing, hash=h, hash=g failing";
@@ -24,7 +24,7 @@ fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
     select(words.split(',').collect::<Vec<_>>())
 }
 
-/// A container in words, by its attempt and name, so that none is twice in a pod.
+/// A container in words, with its attempt and name as key, so that a pod has no duplicates.
 fn a_container() -> impl Strategy<Value = ((Reverse<u32>, &'static str), String)> {
     let parts = (one_of(STATE), 0..3, one_of(REST), 0..3u32, select(&NAMES));
     parts.prop_map(|(state, sandbox, rest, attempt, name)| {
@@ -52,7 +52,7 @@ fn a_spec() -> impl Strategy<Value = String> {
     parts.prop_map(|(policy, names)| format!("{policy} {}", names.join(" ")))
 }
 
-/// Nothing is started beside a container of its name that may run, and no sandbox is created while anything of the pod may run.
+/// No container is started while one of its name may run, and no sandbox is created while a container may run.
 fn check(actions: &Actions, pod: &PodStatus) -> Result<(), TestCaseError> {
     for start in &actions.start {
         for c in pod.containers.iter().filter(|c| *c.name == *start.name) {
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn nothing_is_started_beside_what_may_run(
+    fn no_container_starts_while_one_of_its_name_may_run(
         spec in a_spec(),
         runs in vec((a_pod(), 0..40u32, 0..20u32, prop::bool::weighted(0.1)), 1..5),
     ) {

@@ -1,4 +1,4 @@
-//! The worker of one pod, whose runs are the rows of a table.
+//! The worker of one pod. Each row of a table is one of its runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,12 +63,12 @@ pub(super) struct Worker {
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
     pub(super) probes: Option<ProbeResults>,
-    /// What was decided in the last run.
+    /// The actions of the last run.
     pub(super) last: Actions,
 }
 
 impl Worker {
-    /// One of this specification, which is `terminating` or runs.
+    /// A worker of a pod with this specification. After the prefix `terminating `, the pod is being terminated.
     pub(super) fn new(words: &str) -> Self {
         let terminating = words.strip_prefix("terminating ");
         Self {
@@ -97,8 +97,8 @@ impl Worker {
         self.last = actions;
     }
 
-    /// Runs it once per row: the second (and that at which the pod was read, if it is another one), the pod, the actions, and
-    /// when the next run is due.
+    /// Makes one run per row: the second (and `read` with the second of the pod's read, if it is another one), the pod,
+    /// the actions, and the second of the next run.
     pub(super) fn runs(&mut self, table: &str) {
         for row in rows(table) {
             let (now, read) = row[0].split_once(" read ").unwrap_or((row[0], row[0]));
@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// The container has ended, as a record says.
+    /// Observes an exit record of the container.
     pub(super) fn observe_exit(&mut self, attempt: u32, code: Option<i32>, detected: u32) {
         let mut exit = Exit::new(format!("a-{attempt}"), "a", at(detected));
         (exit.attempt, exit.exit_code) = (attempt, code);
@@ -124,7 +124,7 @@ impl Worker {
     }
 }
 
-/// Checks the runs of a worker per block: a line with a rule and the specification, then its runs.
+/// Checks one worker per block: a line with a rule and the specification, then its runs.
 pub(super) fn timelines(blocks: &str) {
     for block in blocks.trim().split("\n\n") {
         let (rule, runs) = block.split_once('\n').unwrap();

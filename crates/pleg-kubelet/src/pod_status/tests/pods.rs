@@ -45,8 +45,8 @@ fn container_that_is_replaced_does_not_end_its_pod() {
     assert_eq!(node.phase(), "Pending");
 }
 
-/// A row: the restart policy and the specification's containers, the pod's containers, the phase. The lives of pods in
-/// `static_pods` show the others.
+/// A row: the restart policy and the specification's containers, the pod's containers, the phase. Tests of
+/// `static_pods` cover the other phases.
 #[test]
 fn phase_follows_the_containers_and_the_restart_policy() {
     let table = "
@@ -138,7 +138,7 @@ fn conditions(status: &Value) -> Vec<String> {
 }
 
 #[test]
-fn readiness_gates_hold_back_ready_only() {
+fn readiness_gates_affect_only_the_ready_condition() {
     let mut node = Node::of("Always", "app running");
     node.pod["spec"]["readinessGates"] =
         json!([{"conditionType": "a/b"}, {"conditionType": "c/d"}]);
@@ -186,7 +186,7 @@ fn transition_times_change_with_the_status_only() {
 }
 
 #[test]
-fn addresses_are_those_of_the_preferred_family_first() {
+fn addresses_of_the_preferred_family_come_first() {
     let mut node = Node::of("Always", "");
     node.ips = vec!["fd00::7", "10.0.0.7", "10.0.0.8", "nonsense"];
     let ips = |node: &Node| {

@@ -1,4 +1,4 @@
-//! What a status is made from.
+//! Inputs of statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

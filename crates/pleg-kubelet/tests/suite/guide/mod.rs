@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 const GUIDE: &str = include_str!("../../../../../docs/kubelet.md");
 
-/// A pod `web`. Another image is another pod of that name.
+/// A pod `web`. A different image makes it a different pod of that name.
 fn web(image: &str) -> (PodUid, Pod) {
     let uid = image.replace(':', "-");
     let pod = json!({
@@ -92,7 +92,7 @@ async fn loop_starts_restarts_replaces_and_removes_a_pod() {
     node.sim.kill_container(first.as_str(), 1);
     let second = running(&mut pod, 1).await;
 
-    // It is edited: the new pod starts when its predecessor has ended.
+    // The manifest is edited: the new pod starts when its predecessor has ended.
     node.sim.set_knob("stop_container.hang=1s").unwrap();
     workers.delete(&old_uid);
     workers.set(&new_uid, new);

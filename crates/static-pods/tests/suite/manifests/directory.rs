@@ -1,4 +1,4 @@
-//! Directories of manifests: which file gives a pod, and what changes.
+//! Directories of manifests: the file in force for each pod, and the changes.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ impl Directory {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// One with two files of one pod: a backup that sorts first, and the newer one.
+    /// A directory with two files of one pod: a backup that sorts first, and the newer file.
     fn twice() -> Self {
         let twice = Self::new();
         twice.write_at(BACKUP, &WEB.replace("shop:1", "shop:0"), 1_000);
@@ -29,7 +29,7 @@ impl Directory {
         fs::write(self.0.path().join(file), contents).unwrap();
     }
 
-    /// Writes a file that was modified so many seconds after 1970.
+    /// Writes a file that was modified `seconds` after 1970.
     fn write_at(&self, file: &str, contents: &str, seconds: u64) {
         self.write(file, contents);
         let opened = fs::File::options()
@@ -85,7 +85,7 @@ fn after_a_restart_the_newer_file_of_a_pod_wins() {
           or remove one of the files"
         ]
     );
-    // Of files of one time, the first name wins.
+    // Of files with the same time, the first name wins.
     twice.write_at(BACKUP, WEB, 2_000);
     let (file, _) = twice.update(&mut Manifests::default());
     assert_eq!(file, BACKUP);
@@ -147,25 +147,25 @@ fn changes_of_a_directory_are_found() {
     write(".hidden", "nonsense");
     assert_eq!(read(), ["b-n1_default c-n1_default", "", "", ""]);
     assert_eq!(read(), ["", "", "", ""]);
-    // One that is broken stays as it was, and the others are unharmed.
+    // A pod whose file is broken stays unchanged, and so do the others.
     write("b.yaml", "nonsense");
     write("c.yaml", &pod("c", 3));
     assert_eq!(read(), ["", "c-n1_default", "", "b.yaml: -"]);
     write("b.yaml", &pod("b", 1));
     assert_eq!(read(), ["", "", "", ""]);
-    // Two of one name: that which is in force stays.
+    // Two pods with one name: the pod in force stays.
     write("a.yaml", &pod("b", 9));
     assert_eq!(read(), ["", "", "", "a.yaml: metadata.name"]);
-    // Two with one port of the node.
+    // Two pods with one port of the node.
     write("a.yaml", &pod("a", 3));
     assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
-    // One that is changed so that it conflicts stays as it was, and so does the other.
+    // A change that makes two pods conflict leaves both unchanged.
     write("b.yaml", &pod("b", 3));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("c", 1));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("b", 1));
-    // Two of one uid.
+    // Two pods with one uid.
     let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
     write("c.yaml", &uid("c", 3));
     write("a.yaml", &uid("a", 4));
@@ -209,7 +209,7 @@ fn host_ports_of_different_addresses_do_not_conflict() {
 }
 
 #[test]
-fn documents_of_one_file_are_pods_of_their_own() {
+fn each_document_of_a_file_is_a_pod() {
     let directory = Directory::new();
     let other = WEB.replace("name: web", "name: other");
     let other = other.replace("hostPort: 8080", "hostPort: 80");
@@ -221,7 +221,7 @@ fn documents_of_one_file_are_pods_of_their_own() {
     let (web_name, other_name) = ("web-n1_default", "other-n1_default");
     let added = format!("{other_name} {web_name}");
     assert_eq!(shown(&update(&[WEB, &other])), [&*added, "", "", ""]);
-    // One is edited, and the other one is broken.
+    // One document is edited, and the other one is broken.
     let edited = WEB.replace("shop:1", "shop:2");
     let changes = update(&[&edited, &other.replace("shop:1", "''")]);
     let broken = "all.yaml: document 2: spec.containers[0].image";

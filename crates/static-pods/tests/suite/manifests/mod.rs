@@ -49,7 +49,7 @@ fn pod_gets_the_name_of_the_node_and_a_uid() {
 }
 
 #[test]
-fn uid_depends_on_contents_source_and_node_without_resources() {
+fn uid_depends_on_contents_file_and_node_but_not_resources() {
     let uid = |contents: &str| good(contents).uid().to_owned();
     let web = uid(WEB);
     let of = |file: &str, node| {
@@ -64,7 +64,7 @@ fn uid_depends_on_contents_source_and_node_without_resources() {
     }
     for other in [
         uid(&WEB.replace("shop:1", "shop:2")),
-        // Another class.
+        // Another quality-of-service class.
         uid(&WEB.replace("requests: {cpu: 1, memory: 64Mi}", "claims: []")),
         of("other.yaml", "Node1"),
         of("web.yaml", "node2"),
@@ -116,7 +116,7 @@ fn each_wrong_manifest_has_a_clear_message() {
 }
 
 #[test]
-fn what_is_not_yaml_is_an_error_with_its_place() {
+fn invalid_yaml_is_an_error_with_its_position() {
     let message = |contents: &str| parse(contents).err().unwrap_or_default();
     for (contents, expected) in [
         (" \n", "it is empty: write the manifest of a pod"),

@@ -1,11 +1,11 @@
-//! Manifests that follow those of real projects: which of them this kubelet takes, and the first field that keeps it
-//! from the others. Each file names the project's file that it follows.
+//! Manifests that follow those of real projects: this kubelet runs them, or refuses them by a field. Each file names
+//! the project's file that it follows.
 
 use std::path::Path;
 
 use static_pods::manifest::{Manifest, ParseOptions};
 
-/// The files, and the field that is refused after `=`.
+/// The files; after `=` the field for which a file is refused.
 const FILES: &str = "deckhouse-kubernetes-api-proxy gce-konnectivity-server gce-kube-addon-manager \
     kops-etcd-manager-main=spec.volumes[4].image kops-kube-apiserver kube-vip kubeadm-etcd kubeadm-ha-haproxy \
     kubeadm-kube-apiserver kubeadm-kube-controller-manager kubeadm-kube-scheduler kubespray-nginx-proxy \
@@ -13,7 +13,7 @@ const FILES: &str = "deckhouse-kubernetes-api-proxy gce-konnectivity-server gce-
     openshift-kube-rbac-proxy-crio openshift-kube-scheduler rke2-etcd rke2-kube-apiserver talos-kube-apiserver";
 
 #[test]
-fn real_manifests_are_taken_or_refused_by_field() {
+fn real_manifests_run_or_are_refused_by_field() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
     let files = std::fs::read_dir(&directory).map(Iterator::count);
     assert_eq!(files.unwrap_or_default(), FILES.split(' ').count());

@@ -1,4 +1,4 @@
-//! The source of manifests: its warnings.
+//! Warnings of the source of manifests.
 
 use std::fs;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ async fn ignored_fields_are_logged_once_for_a_file() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // With one subscriber only, tracing keeps the answer of whichever thread reaches a line first.
+    // With one subscriber only, the first thread that reaches a log line decides for all whether it is enabled.
     let _second = Dispatch::new(NoSubscriber::new());
     let _default = tracing::subscriber::set_default(subscriber);
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Fields of a pod that need the worker: hooks, the deadline, and what keeps a pod from the node.
+//! Fields of a pod that need the worker: hooks, the deadline, and unsupported fields.
 
 use pleg::PodUid;
 use pleg_cri::v1::{ContainerState, ListContainersRequest};
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::node::{Node, one};
 
-/// The next request, and the connection on which it waits for its response.
+/// The next request, and the connection that waits for its response.
 async fn request(server: &TcpListener) -> (String, TcpStream) {
     let (mut stream, _) = server.accept().await.unwrap();
     let mut read = Vec::new();
@@ -51,7 +51,7 @@ async fn hooks_run_after_the_start_and_before_the_stop() {
 }
 
 #[tokio::test]
-async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
+async fn hung_post_start_hook_does_not_delay_a_deletion() {
     let node = Node::up(Mode::Containerd2).await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
@@ -62,7 +62,7 @@ async fn hung_post_start_hook_does_not_keep_a_deleted_pod() {
     node.until_gone(&uid).await;
 }
 
-/// A manifest with such a field is refused before.
+/// Sets the field after parsing, which refuses such a field.
 #[tokio::test]
 async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;

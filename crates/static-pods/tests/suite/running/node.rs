@@ -1,4 +1,4 @@
-//! A node of a simulated runtime and the worker.
+//! A node with a simulated runtime and the workers.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) fn one(fields: &str) -> String {
     )
 }
 
-/// For what happens at once when all is well.
+/// Time limit of steps that take no time when all is well.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -50,7 +50,7 @@ impl Node {
         Self::with_back_off(mode, back_off).await
     }
 
-    /// One with these delays of restarts and pulls.
+    /// A node with these delays of restarts and pulls.
     pub(crate) async fn with_back_off(mode: Mode, back_off: BackOffSettings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");
@@ -70,7 +70,7 @@ impl Node {
         let of = pleg.clone();
         let kubelet = Kubelet::new(of, client, status, consumer, config, facts, back_off);
         let kubelet = Arc::new(kubelet.unwrap());
-        // Without it, the runtime counts as down after 30 s.
+        // Without this task, the runtime counts as down after 30 s.
         let watched = kubelet.clone();
         tokio::spawn(async move { watched.node.watch().await });
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), []);
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// Another connection to it.
+    /// Another connection to the runtime.
     pub(crate) fn runtime(&self) -> CriRuntime {
         let socket = self.dir.path().join("cri.sock");
         let endpoint = format!("unix://{}", socket.display());
@@ -113,7 +113,7 @@ impl Node {
         serde_json::to_value(status).unwrap()
     }
 
-    /// The status of its first container.
+    /// The status of the pod's first container.
     pub(crate) fn container(&self, uid: &PodUid) -> Value {
         self.status(uid)["containerStatuses"][0].clone()
     }
@@ -124,7 +124,7 @@ impl Node {
         assert!(is_soon, "not {what}: {:#}", self.status(uid));
     }
 
-    /// Waits until `so`. False: it never was.
+    /// Waits until `so` is true. Returns false if it takes too long.
     pub(crate) async fn is_soon(&self, so: impl Fn() -> bool) -> bool {
         let clock = self.kubelet.pleg.clock();
         let deadline = clock.now().after(SOON);
@@ -138,12 +138,12 @@ impl Node {
         true
     }
 
-    /// Its directory of logs.
+    /// The pod's directory of logs.
     pub(crate) fn logs(&self, uid: &PodUid) -> PathBuf {
         self.dir.path().join(format!("logs/default_web-n_{uid}"))
     }
 
-    /// What the runtime shows of the pod.
+    /// The status of the pod in the runtime.
     pub(crate) fn seen(&self, uid: &PodUid) -> Arc<PodStatus> {
         self.kubelet.pleg.get(uid).status
     }
@@ -164,23 +164,23 @@ impl Node {
         self.until(uid, "gone", gone).await;
     }
 
-    /// Waits until its first container was restarted so many times.
+    /// Waits until the pod's first container was restarted `times` times.
     pub(crate) async fn until_restarted(&self, uid: &PodUid, times: u64) {
         let count = |node: &Self| node.container(uid)["restartCount"].as_u64();
-        // Each restart has its own time: a busy machine makes ten slow.
+        // Each restart has its own time limit: on a busy machine, ten take long.
         for restart in 1..=times {
             self.until(uid, "restarted", |node| count(node) >= Some(restart))
                 .await;
         }
     }
 
-    /// Waits until the first container of the pod has this reason for its waiting.
+    /// Waits until the first container of the pod waits for this reason.
     pub(crate) async fn until_waiting(&self, uid: &PodUid, reason: &str) {
         let waits = |node: &Self| node.container(uid)["state"]["waiting"]["reason"] == reason;
         self.until(uid, reason, waits).await;
     }
 
-    /// Waits until the first container of the pod runs and is another one than before.
+    /// Waits until a first container of the pod other than `before` runs.
     pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
         let runs = |node: &Self| {
             let container = node.container(uid);

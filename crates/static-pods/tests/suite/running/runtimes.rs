@@ -1,5 +1,5 @@
-//! Restarts with the event sequences of each runtime: containers crash again and again, and never do two
-//! of one name run.
+//! Restarts with the event sequences of each runtime: containers crash again and again, and two of one name never run
+//! at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! The status of each pod as `/pods` shows it, over the pod's life, beside what upstream's kubelet reports.
+//! The status of each pod as `/pods` shows it, over the pod's life, compared with upstream's kubelet.
 //!
-//! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` is an action. The lines between
-//! are what the status has, all at the same time, when that has happened: fields with their values, and where upstream has
-//! them from, if that is not the usual place. `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
-//! `-` none, `~` begins a part of the value. Times and addresses of the simulated runtime are not compared.
+//! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` begins an action. The lines
+//! between are the fields that the status must have, all at the same time, after the last action: with their values,
+//! and the function of upstream that sets them, if it is not the usual one. `c.state` is a field of the container c,
+//! `Ready` a condition with its status, reason and message. `*` is any value, `-` none, `~` begins a part of the value.
+//! Times and addresses of the simulated runtime are not compared.
 
 use futures::StreamExt as _;
 use pleg::PodUid;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::node::Node;
 use super::statuses_table::{FILES, OF_CONTAINERS, SOURCES, TABLE};
 
-/// How many lives go on at a time.
+/// How many lives run at a time.
 const AT_ONCE: usize = 8;
 
 /// A field with its value, and the file and function of upstream.
@@ -24,7 +25,7 @@ type Expected = [&'static str; 3];
 struct Life {
     name: &'static str,
     spec: String,
-    /// An action, and what follows.
+    /// An action, and the fields expected after it.
     steps: Vec<(&'static str, Vec<Expected>)>,
 }
 
@@ -57,7 +58,7 @@ fn lives() -> Vec<Life> {
     lives
 }
 
-/// Where upstream has a field from, in most lives.
+/// The function of upstream that sets a field, in most lives.
 fn source_of(field: &str) -> &'static str {
     let name = field.split_once('.').map_or(field, |(_, field)| field);
     let name = name.split('/').next().unwrap_or_default();
@@ -126,7 +127,7 @@ async fn act(node: &Node, uid: Option<&PodUid>, action: &str) {
     }
 }
 
-/// Lives one life. Returns the rows that are not so.
+/// Runs one life. Returns the rows that do not match.
 async fn live(life: Life) -> Vec<String> {
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     let mut uid = None;
@@ -155,7 +156,7 @@ async fn live(life: Life) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn statuses_are_upstreams_over_the_lives_of_pods() {
+async fn pod_statuses_match_upstream_over_the_lives_of_pods() {
     let all = lives();
     assert!(all.len() >= 40, "{}", all.len());
     let lives = futures::stream::iter(all).map(live);

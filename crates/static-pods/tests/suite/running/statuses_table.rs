@@ -8,7 +8,7 @@ pub(super) const FILES: &str = "pkg/kubelet/active_deadline.go pkg/kubelet/conta
     pkg/kubelet/lifecycle/predicate.go pkg/kubelet/prober/prober_manager.go pkg/kubelet/status/generate.go \
     pkg/kubelet/sysctl/allowlist.go pkg/apis/core/v1/helper/qos/qos.go";
 
-/// Where upstream has the fields. Other fields of containers are from [`OF_CONTAINERS`].
+/// The functions of upstream that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
 pub(super) const SOURCES: &str = "\
 kubelet_pods.go getPhase: phase
 qos.go ComputePodQOS: qosClass

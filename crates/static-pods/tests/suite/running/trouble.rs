@@ -12,8 +12,8 @@ use static_pods::manifest::Manifest;
 use super::node::{Node, ONE, one};
 
 #[tokio::test]
-async fn image_that_somebody_else_pulls_ends_the_back_off() {
-    // 10 s and more.
+async fn image_pulled_by_another_client_ends_the_back_off() {
+    // Delays of 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
@@ -37,7 +37,7 @@ async fn image_that_somebody_else_pulls_ends_the_back_off() {
 }
 
 #[tokio::test]
-async fn image_that_must_not_be_pulled_is_waited_for() {
+async fn container_waits_for_an_image_with_pull_policy_never() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", &one("imagePullPolicy: Never"));
     node.until_waiting(&uid, "ErrImageNeverPull").await;
@@ -53,7 +53,7 @@ async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
     node.knob("create_container.latency=300ms");
     let uid = node.set("web", ONE);
     node.until_waiting(&uid, "CreateContainerError").await;
-    // The next attempt makes it again before it creates the container.
+    // The next attempt makes the directory of logs again before it creates the container.
     let logs = node.logs(&uid);
     std::fs::remove_dir_all(&logs).unwrap();
     node.until(&uid, "begun", |_| logs.exists()).await;
@@ -110,7 +110,7 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
-async fn files_of_pods_removed_without_a_kubelet_are_removed() {
+async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", ONE);
     node.until_running(&uid).await;
@@ -148,7 +148,7 @@ async fn changed_resources_are_in_the_status_of_the_same_container() {
 }
 
 #[tokio::test]
-async fn manifest_that_is_put_back_starts_the_pod_anew() {
+async fn restored_manifest_starts_the_pod_again() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -162,7 +162,7 @@ async fn manifest_that_is_put_back_starts_the_pod_anew() {
     node.until(&uid, "stopped", stops).await;
     assert_eq!(node.set("web", &spec), uid);
     node.until_another_runs(&uid, &before).await;
-    // And after the pod is gone.
+    // The same after the pod is gone.
     node.workers.delete(&uid);
     node.until_gone(&uid).await;
     node.set("web", &spec);
@@ -191,13 +191,13 @@ async fn returning_pod_does_not_wait_for_a_failing_removal() {
     assert_eq!(node.status(&uid)["phase"], "Running");
     let containers = node.seen(&uid).containers.len();
     assert_eq!(containers, 2, "the one that cannot be removed stays");
-    // What the earlier pod has left is acknowledged, so it can be removed now.
+    // The exits of the earlier pod are acknowledged, so its containers can be removed now.
     node.sim.control("reset").await.unwrap();
     node.workers.delete(&uid);
     node.until_gone(&uid).await;
 }
 
-/// Waits until the first container of a pod runs that is another one than `before`. The other pod never has a sandbox meanwhile.
+/// Waits until a first container of the pod other than `before` runs. Fails if both pods have ready sandboxes.
 async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
     let runs = |node: &Node| {
         assert!(
@@ -210,9 +210,9 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
     node.until(uid, "running", runs).await;
 }
 
-/// It runs beside what is left of its own earlier pod, but not beside another pod of its name.
+/// A returning pod does not wait for the removal of its earlier containers, but for another pod of its name.
 #[tokio::test]
-async fn returning_pod_waits_for_the_one_that_replaced_it() {
+async fn returning_pod_waits_for_the_pod_that_replaced_it() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));

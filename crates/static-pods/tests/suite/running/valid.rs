@@ -86,7 +86,7 @@ async fn valid_manifests_run() {
     assert_eq!(running, uids.into_iter().map(|(_, uid)| uid).collect());
 }
 
-/// After its name has that of the node, the pod is still valid.
+/// The pod is still valid after its name has got the name of the node.
 #[test]
 fn valid_manifest_is_valid_after_it_was_completed() {
     let contents = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ''},
