@@ -189,7 +189,7 @@ impl Container {
     }
 }
 
-/// Keeps the items that match. Returns how many were visited, too.
+/// Keeps the items that match. Also returns the number of items visited.
 ///
 /// containerd does the same: it converts everything on the node and filters afterwards. So a list
 /// costs the same with and without a filter, and no index may make it cheaper: a client that sends

@@ -142,7 +142,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
         let pod = retry(|| kubelet.run_pod(&name)).await?;
         let attempt = AtomicU32::new(0);
         let job = retry(|| {
-            // An interrupted CreateContainer leaves its name reserved, too.
+            // An interrupted CreateContainer also leaves its name reserved.
             let attempt = attempt.fetch_add(1, Ordering::Relaxed);
             kubelet.create(
                 &pod,

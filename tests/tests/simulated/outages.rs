@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::{Accepting, Break};
 
-/// Invariant 12: after so long without a complete list the node is not ready.
+/// Invariant 12: after two minutes without a complete list the node is not ready.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
 /// Health reports a fault this soon after its first sign. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);

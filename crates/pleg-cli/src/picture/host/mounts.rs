@@ -98,7 +98,7 @@ impl Mounts {
     }
 }
 
-/// How long the mount took to answer, if it did in time. An error is an answer, too.
+/// The time until the mount answered, if it did in time. An error is also an answer.
 async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option<Duration>> {
     let mut child = command(&target.ask_mount)
         .arg(on_host(&target.root, path))

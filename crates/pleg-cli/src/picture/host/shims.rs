@@ -151,7 +151,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     }
     let arguments = proc.arguments(pid)?;
     let (ours, id) = if process.name == CONMON {
-        // Other programs than CRI-O use it, too.
+        // Programs other than CRI-O also use it.
         let of_crio = arguments.iter().any(|argument| argument.contains("/crio"));
         (of_crio, value(&arguments, &["-c", "--cid"]))
     } else {

@@ -182,8 +182,8 @@ async fn scrapes_are_answered_within_50_ms() {
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }
 
-/// The kubelet has the same address as an unprivileged user of the node. The listener for probes is another one, which a
-/// flood reaches, too.
+/// The kubelet has the same address as an unprivileged user of the node. A flood also reaches the separate listener
+/// for probes.
 #[tokio::test]
 async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
