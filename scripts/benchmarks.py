@@ -258,7 +258,7 @@ shows that.
 {storm}
 ![Time until the cache shows all pods](images/benchmarks/storm.svg)
 
-pleg needs no calls to show deaths. Where it is worse: with fast calls, its start takes {start_ratio} as long as that of the
+pleg needs no calls to show deaths. With fast calls, its start takes {start_ratio} as long as that of the
 generic PLEG.
 
 ## 6. How much memory does it hold?
@@ -372,15 +372,13 @@ def page(results: Results) -> tuple[str, dict[str, str], str]:
     large = {"workload": "idle", "pods": results.all("pods", "idle")[-1]}
     many = max(keys, key=lambda k: (k == (5, 10), k))
     rows = [
-        ("idle for an hour: CPU", hourly("cpu"), time, large),
-        ("idle for an hour: calls to the runtime", hourly("calls"), number, large),
-        ("a container dies: until an observer sees it", "death_p50", time, first),
-        ("a container starts: until an observer sees it", "start_p50", time, first),
-        (f"read after an own change: {many[1]} workers, {many[0]} ms per call", "read_p50", time,
+        ("an idle hour: CPU", hourly("cpu"), time, large),
+        ("its calls", hourly("calls"), number, large),
+        ("a death until seen", "death_p50", time, first),
+        ("a start until seen", "start_p50", time, first),
+        (f"a read by each of {many[1]} workers", "read_p50", time,
          {"workload": "own-writes", "call_ms": many[0], "workers": many[1]}),
-        ("start: until the cache shows all", "synced", time, calls),
-        ("all pods die at once: until the cache shows all", "shown", time, calls),
-        ("memory of each further pod", "held_per_pod", size, {"workload": "memory"}),
+        ("memory per pod", "held_per_pod", size, {"workload": "memory"}),
     ]
     readme = ["| | generic PLEG (1.36) | hint PLEG (1.37) | this project |", "| --- | --- | --- | --- |"]
     for title, figure, unit, where in rows:
