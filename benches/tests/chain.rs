@@ -93,7 +93,7 @@ fn smoke_measurement_answers_every_question() -> Result<()> {
         std::fs::read_dir(docs.join("images/benchmarks"))?.count(),
         6
     );
-    assert!(std::fs::read_to_string(&readme)?.contains("| idle"));
+    assert!(std::fs::read_to_string(&readme)?.contains("| an idle hour"));
     Ok(())
 }
 

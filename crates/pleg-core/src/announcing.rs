@@ -26,7 +26,7 @@ impl Reconciler {
             return true;
         }
         let pod = self.pods.get(uid);
-        let mut records: Vec<_> = pod.into_iter().flat_map(|pod| &pod.records).collect();
+        let mut records: Vec<_> = pod.into_iter().flat_map(|pod| pod.records()).collect();
         records.sort_by_key(|(_, record)| record.kind());
         let mut waits = false;
         let mut events = Vec::new();

@@ -80,7 +80,7 @@ impl Sorted {
                 })
             };
             let is_known = !new.contains_key(uid) && !pod.records.is_empty();
-            if is_known && pod.error.is_none() && !is_read(uid) && pod.records.iter().all(is_same) {
+            if is_known && pod.error.is_none() && !is_read(uid) && pod.records().all(is_same) {
                 sorted.same.push(uid.clone());
                 continue;
             }
