@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::announcements::Published;
 use crate::output::Output;
-use crate::pods::{Applied, Left, Record};
+use crate::pods::{Applied, Left, Pod, Record};
 use crate::reconciler::Reconciler;
 use crate::types::{
     Hint, Id, Instant, Kind, LifecycleType, PodLifecycleEvent, PodStatus, PodUid, ReportedState,
@@ -26,7 +26,7 @@ impl Reconciler {
             return true;
         }
         let pod = self.pods.get(uid);
-        let mut records: Vec<_> = pod.into_iter().flat_map(|pod| pod.records()).collect();
+        let mut records: Vec<_> = pod.into_iter().flat_map(Pod::records).collect();
         records.sort_by_key(|(_, record)| record.kind());
         let mut waits = false;
         let mut events = Vec::new();
