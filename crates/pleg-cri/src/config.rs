@@ -26,8 +26,7 @@ pub struct CriConfig {
     /// Makes each list in one call, as the kubelet does, even if the runtime has streaming lists. Default: false.
     pub unary_lists: bool,
     /// Every status in an event is decoded in full. Otherwise an event has the status of its subject alone, without
-    /// labels, annotations and image, and the identity of the pod: lists bring the rest, and to decode it is most of
-    /// the work. Default: false.
+    /// annotations, and the identity of the pod: lists bring the rest. Default: false.
     pub whole_events: bool,
 }
 

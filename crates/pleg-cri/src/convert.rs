@@ -82,7 +82,16 @@ pub fn container_row(row: v1::Container) -> Option<Report> {
 /// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
 /// has no such field in a container status.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    let labels = labels(&status.labels);
+    let (labels, annotations) = (labels(&status.labels), labels(&status.annotations));
+    container_report(status, labels, annotations)
+}
+
+/// Converts the status of a container, apart from the labels and annotations in it.
+fn container_report(
+    status: v1::ContainerStatus,
+    labels: Labels,
+    annotations: Labels,
+) -> Option<Report> {
     let shown = container_state_or_unknown(status.state);
     let id = id(status.id)?;
     let identity = container_identity(status.metadata, &labels, status.created_at);
@@ -99,7 +108,7 @@ pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
     details.log_path = text(status.log_path);
     details.resources = linux.map(resources);
     details.labels = labels;
-    details.annotations = self::labels(&status.annotations);
+    details.annotations = annotations;
     Some(Report::new(id, shown, identity, details))
 }
 

@@ -309,7 +309,7 @@ impl Script {
         self.on_hold.insert(call);
     }
 
-    /// Answers held calls, and later calls at once again.
+    /// Answers unanswered calls, and later calls at once again.
     pub(crate) fn release(&mut self) {
         self.on_hold.clear();
         while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
@@ -318,14 +318,14 @@ impl Script {
         }
     }
 
-    /// Evaluates the oldest held call of this kind that was not evaluated: it shows the node's present state.
+    /// Evaluates the oldest unanswered call of this kind that was not evaluated: it shows the node's present state.
     pub(crate) fn evaluate(&mut self, call: Call) {
         let is_next = |c: &InFlight| c.call == call && c.answer.is_none();
         let index = self.in_flight.iter().position(is_next).unwrap();
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
-    /// A worker waits for a view of the pod "p". Calls of this kind show the node's present state, and are held.
+    /// A worker waits for a view of the pod "p". Calls of this kind show the node's present state, and stay unanswered.
     pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
         self.hold(call);
         let waiter = self.read();
@@ -340,7 +340,7 @@ impl Script {
         self.evaluate(Call::Relist);
     }
 
-    /// The next probe of this id shows the node's present state, and its answer is held.
+    /// The next probe of this id shows the node's present state, and stays unanswered.
     pub(crate) fn slow_probe(&mut self, id: &str) {
         self.hold(Call::Statuses);
         self.await_call(&format!("status {id}"));
@@ -352,20 +352,20 @@ impl Script {
         oldest.expect("no such call is in flight")
     }
 
-    /// Answers the oldest held call of this kind, and evaluates it if necessary.
+    /// Answers the oldest unanswered call of this kind, and evaluates it if necessary.
     pub(crate) fn answer(&mut self, call: Call) {
         self.end(self.oldest(call));
         self.settle();
     }
 
-    /// Answers the newest held call of this kind.
+    /// Answers the newest unanswered call of this kind.
     pub(crate) fn answer_newest(&mut self, call: Call) {
         let newest = self.in_flight.iter().rposition(|c| c.call == call);
         self.end(newest.unwrap());
         self.settle();
     }
 
-    /// The oldest held call of this kind fails.
+    /// The oldest unanswered call of this kind fails.
     pub(crate) fn fail(&mut self, call: Call) {
         self.fail_call(self.oldest(call), CallErrorKind::Failed);
         self.settle();

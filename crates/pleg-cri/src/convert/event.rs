@@ -3,16 +3,12 @@
 use std::str::{Utf8Error, from_utf8};
 
 use pleg_runtime::core::{
-    ContainerDetails, EventType, Identity, Kind, Report, ReportedState, RuntimeEvent,
-    SandboxDetails,
+    EventType, Identity, Kind, Labels, Report, ReportedState, RuntimeEvent, SandboxDetails,
 };
 use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::{
-    POD_NAME, POD_NAMESPACE, POD_UID, bounded, container_identity, container_state_or_unknown,
-    container_status, exit_code, id, non_empty, resources, sandbox_status, text, time_unless_zero,
-};
+use super::{bounded, container_report, container_status, id, non_empty, sandbox_status};
 use crate::metrics::Irregular;
 use crate::v1;
 
@@ -53,7 +49,10 @@ struct BriefStatus {
     metadata: Bytes,
 }
 
-/// The fields of [`v1::ContainerStatus`] in an event that the generator uses.
+/// The status of a container in an event: [`v1::ContainerStatus`] without mounts and annotations.
+///
+/// A pod read uses it instead of a status call, so it needs everything that lists lack or show otherwise: containerd
+/// lists an image by its id, and its status has the digest in the repository.
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]
@@ -70,6 +69,10 @@ struct EventStatus {
     finished_at: i64,
     #[prost(int32, tag = "7")]
     exit_code: i32,
+    #[prost(message, optional, tag = "8")]
+    image: Option<v1::ImageSpec>,
+    #[prost(string, tag = "9")]
+    image_ref: String,
     #[prost(string, tag = "10")]
     reason: String,
     #[prost(string, tag = "11")]
@@ -80,6 +83,8 @@ struct EventStatus {
     log_path: String,
     #[prost(message, optional, tag = "16")]
     resources: Option<v1::ContainerResources>,
+    #[prost(string, tag = "17")]
+    image_id: String,
 }
 
 /// A label. Its texts are slices of the message: copying them would take a third of the decoding time.
@@ -94,7 +99,7 @@ struct Label {
 /// Converts a message of the event stream. `None` if it has no id.
 ///
 /// Unless `whole`, the result has only the status of that id, and the identity of its pod. A container status then lacks
-/// labels, annotations and image, which lists bring.
+/// annotations, which lists bring.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
@@ -135,23 +140,27 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
 }
 
 fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
-    let pod = [POD_UID, POD_NAME, POD_NAMESPACE];
-    let pod = |label: &&Label| pod.iter().any(|key| *label.key == *key.as_bytes());
-    let labels = status.labels.iter().filter(pod);
+    let labels = status.labels.iter();
     let labels = labels.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
     let labels = bounded(labels.collect::<Result<Vec<_>, Utf8Error>>()?.into_iter());
-    let identity = container_identity(status.metadata, &labels, status.created_at);
-    let shown = container_state_or_unknown(status.state);
-    let mut details = ContainerDetails::default();
-    details.started_at = time_unless_zero(status.started_at);
-    details.finished_at = time_unless_zero(status.finished_at);
-    details.exit_code = exit_code(shown, status.exit_code);
-    details.reason = text(status.reason);
-    details.message = text(status.message);
-    details.log_path = text(status.log_path);
-    let linux = status.resources.and_then(|resources| resources.linux);
-    details.resources = linux.map(resources);
-    Ok(id(status.id).map(|id| Report::new(id, shown, identity, details)))
+    let status = v1::ContainerStatus {
+        id: status.id,
+        metadata: status.metadata,
+        state: status.state,
+        created_at: status.created_at,
+        started_at: status.started_at,
+        finished_at: status.finished_at,
+        exit_code: status.exit_code,
+        image: status.image,
+        image_ref: status.image_ref,
+        reason: status.reason,
+        message: status.message,
+        log_path: status.log_path,
+        resources: status.resources,
+        image_id: status.image_id,
+        ..v1::ContainerStatus::default()
+    };
+    Ok(container_report(status, labels, Labels::default()))
 }
 
 /// The pod of a container whose status an event contains.

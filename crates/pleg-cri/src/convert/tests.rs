@@ -415,16 +415,7 @@ fn leave_out(container: &mut Report) {
     let Details::Container(details) = &mut container.details else {
         panic!("{container:?}");
     };
-    let all = details.as_ref();
-    let mut details_of_life = ContainerDetails::default();
-    details_of_life.started_at = all.started_at;
-    details_of_life.finished_at = all.finished_at;
-    details_of_life.exit_code = all.exit_code;
-    details_of_life.reason = all.reason.clone();
-    details_of_life.message = all.message.clone();
-    details_of_life.log_path = all.log_path.clone();
-    details_of_life.resources = all.resources.clone();
-    *details = details_of_life.into();
+    Arc::make_mut(details).annotations = Labels::default();
 }
 
 /// A brief and a full decoding of an event give the same hint.
