@@ -51,7 +51,16 @@ pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
 
 /// Converts the status of a sandbox. `None` if it has no id.
 pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
-    let labels = labels(&status.labels);
+    let (labels, annotations) = (labels(&status.labels), labels(&status.annotations));
+    sandbox_report(status, labels, annotations)
+}
+
+/// Converts the status of a sandbox, apart from the labels and annotations in it.
+fn sandbox_report(
+    status: v1::PodSandboxStatus,
+    labels: Labels,
+    annotations: Labels,
+) -> Option<Report> {
     let id = id(status.id)?;
     let shown = sandbox_state_or_unknown(status.state);
     let identity = sandbox_identity(status.metadata, &labels, status.created_at);
@@ -59,7 +68,7 @@ pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
     details.ips = status.network.map(addresses).unwrap_or_default();
     details.runtime_handler = text(status.runtime_handler);
     details.labels = labels;
-    details.annotations = self::labels(&status.annotations);
+    details.annotations = annotations;
     Some(Report::new(id, shown, identity, details))
 }
 

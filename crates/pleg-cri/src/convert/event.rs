@@ -8,7 +8,9 @@ use pleg_runtime::core::{
 use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::{bounded, container_report, container_status, id, non_empty, sandbox_status};
+use super::{
+    bounded, container_report, container_status, id, non_empty, sandbox_report, sandbox_status,
+};
 use crate::metrics::Irregular;
 use crate::v1;
 
@@ -19,9 +21,9 @@ pub enum EventError {
     /// The status is not a valid message.
     #[error("a status in an event is malformed: {0}")]
     Message(#[from] DecodeError),
-    /// A label that names the pod is not a text.
-    #[error("a label in an event is malformed: {0}")]
-    Label(#[from] Utf8Error),
+    /// An id or a label is not a text.
+    #[error("an id or a label in an event is malformed: {0}")]
+    Text(#[from] Utf8Error),
 }
 
 /// A message of the event stream. Its statuses are parts of the message and are not decoded.
@@ -42,8 +44,8 @@ pub struct EncodedEvent {
 /// The fields that identify a status and its pod.
 #[derive(Clone, PartialEq, Message)]
 struct BriefStatus {
-    #[prost(string, tag = "1")]
-    id: String,
+    #[prost(bytes = "bytes", tag = "1")]
+    id: Bytes,
     /// The metadata of a sandbox; a container's metadata has other fields.
     #[prost(bytes = "bytes", tag = "2")]
     metadata: Bytes,
@@ -87,6 +89,25 @@ struct EventStatus {
     image_id: String,
 }
 
+/// The status of a sandbox in an event: [`v1::PodSandboxStatus`] without annotations and namespaces.
+#[derive(Clone, PartialEq, Message)]
+struct EventSandbox {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "2")]
+    metadata: Option<v1::PodSandboxMetadata>,
+    #[prost(int32, tag = "3")]
+    state: i32,
+    #[prost(int64, tag = "4")]
+    created_at: i64,
+    #[prost(message, optional, tag = "5")]
+    network: Option<v1::PodSandboxNetworkStatus>,
+    #[prost(message, repeated, tag = "7")]
+    labels: Vec<Label>,
+    #[prost(string, tag = "9")]
+    runtime_handler: String,
+}
+
 /// A label. Its texts are slices of the message: copying them would take a third of the decoding time.
 #[derive(Clone, PartialEq, Message)]
 struct Label {
@@ -98,8 +119,8 @@ struct Label {
 
 /// Converts a message of the event stream. `None` if it has no id.
 ///
-/// Unless `whole`, the result has only the status of that id, and the identity of its pod. A container status then lacks
-/// annotations, which lists bring.
+/// Unless `whole`, the result has only the status of that id, without annotations, which lists bring, and the identity of
+/// its pod.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
@@ -113,14 +134,13 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
         // Quirk `empty container statuses`: elements without an id (cri-o#9663).
         if whole {
             containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
-        } else if BriefStatus::decode(&*encoded)?.id == id.as_str() {
+        } else if BriefStatus::decode(encoded.clone())?.id == id.as_str() {
             containers.extend(brief_status(EventStatus::decode(encoded)?)?);
         }
     }
     let sandbox = match event.sandbox {
-        Some(encoded) if whole || containers.is_empty() => {
-            sandbox_status(v1::PodSandboxStatus::decode(encoded)?)
-        }
+        Some(encoded) if whole => sandbox_status(v1::PodSandboxStatus::decode(encoded)?),
+        Some(encoded) if containers.is_empty() => brief_sandbox(EventSandbox::decode(encoded)?)?,
         Some(encoded) => sandbox_of(BriefStatus::decode(encoded)?)?,
         None => None,
     };
@@ -139,10 +159,28 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     Ok(Some(converted))
 }
 
+fn labels(labels: &[Label]) -> Result<Labels, Utf8Error> {
+    let texts = labels.iter();
+    let texts = texts.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
+    Ok(bounded(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
+}
+
+fn brief_sandbox(status: EventSandbox) -> Result<Option<Report>, EventError> {
+    let labels = labels(&status.labels)?;
+    let status = v1::PodSandboxStatus {
+        id: status.id,
+        metadata: status.metadata,
+        state: status.state,
+        created_at: status.created_at,
+        network: status.network,
+        runtime_handler: status.runtime_handler,
+        ..v1::PodSandboxStatus::default()
+    };
+    Ok(sandbox_report(status, labels, Labels::default()))
+}
+
 fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
-    let labels = status.labels.iter();
-    let labels = labels.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
-    let labels = bounded(labels.collect::<Result<Vec<_>, Utf8Error>>()?.into_iter());
+    let labels = labels(&status.labels)?;
     let status = v1::ContainerStatus {
         id: status.id,
         metadata: status.metadata,
@@ -166,7 +204,7 @@ fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
 /// The pod of a container whose status an event contains.
 fn sandbox_of(brief: BriefStatus) -> Result<Option<Report>, EventError> {
     let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
-    let Some(id) = id(brief.id) else {
+    let Some(id) = id(from_utf8(&brief.id)?.to_owned()) else {
         return Ok(None);
     };
     let mut identity = Identity::new(Kind::Sandbox);

@@ -384,7 +384,7 @@ fn label_of_an_event_that_is_no_text_fails() {
     let at = bytes.windows(4).rposition(|text| text == b"prod").unwrap();
     bytes[at] = 0xff;
     let event = super::event(EncodedEvent::decode(&*bytes).unwrap(), false);
-    assert!(matches!(event, Err(EventError::Label(_))), "{event:?}");
+    assert!(matches!(event, Err(EventError::Text(_))), "{event:?}");
 }
 
 #[test]
@@ -411,11 +411,12 @@ fn long_values_of_too_large_labels_are_left_out() {
 }
 
 /// Leaves out what lists bring.
-fn leave_out(container: &mut Report) {
-    let Details::Container(details) = &mut container.details else {
-        panic!("{container:?}");
-    };
-    Arc::make_mut(details).annotations = Labels::default();
+fn leave_out(status: &mut Report) {
+    match &mut status.details {
+        Details::Container(details) => Arc::make_mut(details).annotations = Labels::default(),
+        Details::Sandbox(details) => Arc::make_mut(details).annotations = Labels::default(),
+        details => panic!("{details:?}"),
+    }
 }
 
 /// A brief and a full decoding of an event give the same hint.
@@ -447,7 +448,11 @@ fn brief_decoding_gives_the_same_hint() {
                 let hint = |whole| {
                     let encoded = EncodedEvent::decode(&*sent.encode_to_vec()).unwrap();
                     let mut event = super::event(encoded, whole).unwrap().unwrap();
-                    event.containers.iter_mut().for_each(leave_out);
+                    event
+                        .sandbox
+                        .iter_mut()
+                        .chain(&mut event.containers)
+                        .for_each(leave_out);
                     let arrival = Arrival {
                         event,
                         arrived: Instant::from_nanos(1),
