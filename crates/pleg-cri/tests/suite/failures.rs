@@ -184,11 +184,6 @@ async fn unknown_enum_value_is_unknown_state_or_other_event() {
     };
     let fake = Fake::new(FakeState {
         containers: vec![unknown, known],
-        sandboxes: vec![v1::PodSandbox {
-            state: -1,
-            ..sandbox("s")
-        }],
-        container_statuses: [("c1".into(), Some(status(i32::MAX)))].into(),
         events: Some(receiver),
         ..FakeState::default()
     });
@@ -197,13 +192,6 @@ async fn unknown_enum_value_is_unknown_state_or_other_event() {
     let rows = containers(&runtime, &Scope::Node).await.unwrap();
     let shown: Vec<_> = rows.iter().map(|row| row.shown).collect();
     assert_eq!(shown, [ReportedState::Unknown, ReportedState::Exited]);
-    let report = runtime.container_status(&"c1".into()).await.unwrap();
-    assert_eq!(report.shown, ReportedState::Unknown);
-    let mut sandboxes = Vec::new();
-    let mut take = |row: Row<'_>| sandboxes.push(row.shown());
-    let listed = runtime.list_sandboxes(&Scope::Node, &mut take).await;
-    listed.unwrap();
-    assert_eq!(sandboxes, [ReportedState::Unknown]);
 
     let mut events = runtime.subscribe().await.unwrap();
     let unknown = v1::ContainerEventResponse {
