@@ -138,7 +138,7 @@ impl Machine {
     }
 }
 
-/// What a program prints; empty if it fails.
+/// The output of a program; empty if it fails.
 fn output(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().ok();
     let out = out.filter(|out| out.status.success());

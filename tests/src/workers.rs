@@ -3,7 +3,7 @@
 //! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
 //! than its own last action, and acts only on that state: it starts missing containers, restarts exited
 //! ones, removes old ones, and removes its pod when the job is done. After each start the
-//! runtime itself is asked how many containers of that name run.
+//! runtime itself is began how many containers of that name run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ use crate::kubelet::{Kubelet, Life, Pod};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A worker reads its pod this often even if nothing is announced.
 const RESYNC: Duration = Duration::from_secs(10);
-/// How long the whole pod may take beyond what its job runs and its containers are kept.
+/// How long the whole pod may take beyond what its job runs and its containers are ended_for.
 const SLACK: Duration = Duration::from_secs(60);
 
 const APP: &str = "app";
@@ -158,12 +158,12 @@ impl<'a> Worker<'a> {
         self.terminate(&pod, &mut events).await
     }
 
-    /// A state of the pod that is newer than that. None if it cannot be read.
+    /// A state of the pod that is newer than `after`; `None` if it cannot be read.
     async fn newer_than(&self, pod: &Pod, after: Instant) -> anyhow::Result<Option<PodView>> {
         let pleg = &self.all.pleg;
-        let asked = pleg.now();
+        let began = pleg.now();
         let answer = pleg.newer_than(&pod.uid, after, DEADLINE).await;
-        let took = pleg.now().since(asked);
+        let took = pleg.now().since(began);
         let unanswered = matches!(answer, Err(WaitError::DeadlineExceeded { .. }))
             || took > DEADLINE + Duration::from_secs(1);
         if unanswered {
@@ -205,8 +205,8 @@ impl<'a> Worker<'a> {
             }
             for old in ended {
                 let now = self.all.pleg.now();
-                let kept = now.since(*self.ended.entry(old.id.clone()).or_insert(now));
-                match self.all.plan.keep.checked_sub(kept) {
+                let ended_for = now.since(*self.ended.entry(old.id.clone()).or_insert(now));
+                match self.all.plan.keep.checked_sub(ended_for) {
                     Some(left) if !left.is_zero() => next = next.min(left),
                     _ => self.all.kubelet.remove(&old.id).await?,
                 }

@@ -208,7 +208,7 @@ impl Run {
     }
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
-        let mut held = Vec::new();
+        let mut live = Vec::new();
         // A connection keeps buffers of its peak load, which belong to no pod. Therefore two node sizes are compared.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
@@ -216,18 +216,18 @@ impl Run {
                 ..point.clone()
             };
             let mut pair = self.start(&point, 0).await?;
-            // The least of some values, because a list that is being read is held as well.
+            // The least of some values, because a list that is being read counts as well.
             let mut least = u64::MAX;
             for _ in 0..10 {
                 pause(0.2).await;
                 let answer = pair.subject.request(&Order::Use).await?;
                 least = least.min(answer.live_bytes.context("allocations are not counted")?);
             }
-            held.push(least as f64);
+            live.push(least as f64);
         }
         let mut metrics = Metrics::default();
-        metrics.put("held", held[0]);
-        metrics.put("held_per_pod", (held[1] - held[0]) / point.pods as f64);
+        metrics.put("held", live[0]);
+        metrics.put("held_per_pod", (live[1] - live[0]) / point.pods as f64);
         Ok(metrics)
     }
 }

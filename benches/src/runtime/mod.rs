@@ -112,7 +112,7 @@ impl Runtime {
         current.store(call_ms, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// What the cache must show, now or after the deaths of all pods.
+    /// The expected content of the cache, now or after the deaths of all pods.
     pub(crate) fn expected(&self, after_deaths: bool) -> Vec<ExpectedPod> {
         lock(&self.shared.node).expected(after_deaths)
     }

@@ -44,7 +44,7 @@ async fn relist(generic: &Port<FakeRuntime>, fifo: &mut Fifo) -> Vec<String> {
     drain(fifo)
 }
 
-/// How long a wait for a status newer than `after` takes.
+/// The time until a status newer than `after` arrives.
 async fn waited(subject: &impl Subject, uid: &str, after: pleg_core::Instant) -> Duration {
     let began = subject.clock().now();
     let uid = pod(uid);

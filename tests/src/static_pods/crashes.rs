@@ -30,10 +30,10 @@ use super::process::{Event, StaticPods};
 const AWAY: Duration = Duration::from_millis(1500);
 /// The limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// For how long the runtime holds the task of a container that it lists as ended, before it counts as
-/// held permanently. Otherwise the runtime releases a task within milliseconds.
-const HELD_FOR: Duration = Duration::from_secs(20);
-/// Until garbage is collected; upstream does so every minute.
+/// A container that the runtime lists as ended although its task exists counts as unremovable after this time. Usually
+/// the runtime deletes a task within milliseconds.
+const UNREMOVABLE_AFTER: Duration = Duration::from_secs(20);
+/// The longest time until garbage is collected; upstream does so every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
 /// What happens to the event stream.
@@ -99,9 +99,9 @@ pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Res
         // The daemon's directory is removed with it.
         let log =
             std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
-        let kept = run.kubelet.copy_log(&log);
+        let copied = run.kubelet.copy_log(&log);
         error.context(format!(
-            "{variant:?} on {:?}; log in {log:?}: {kept:?}",
+            "{variant:?} on {:?}; log in {log:?}: {copied:?}",
             daemon.version
         ))
     })
@@ -117,7 +117,7 @@ struct Run<'a> {
     clock: Clock,
     _second: JoinSet<()>,
     /// Containers that do not run and whose task the runtime holds, since when. It cannot remove them.
-    held: Mutex<BTreeMap<String, Instant>>,
+    unremovable: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl<'a> Run<'a> {
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
             kubelet: StaticPods::new(daemon, mode)?,
             clock: Clock::start(),
             _second: second,
-            held: Mutex::default(),
+            unremovable: Mutex::default(),
         };
         run.write(Kind::Crashing)?;
         run.kubelet.start().await?;
@@ -302,18 +302,17 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The first thing that is there beside one sandbox per pod, one running container per name and `dead` that have
-    /// ended.
+    /// The first object in addition to one sandbox per pod, and one running and `dead` ended containers per name.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
         let mut listed = self.client.containers(ContainerFilter::default()).await?;
-        let held = self.held_permanently(&listed)?;
-        let of_held = |s: &PodSandbox| {
-            let mut all = listed.iter().filter(|c| held.contains(&c.id));
+        let unremovable = self.unremovable_now(&listed)?;
+        let is_unremovable = |s: &PodSandbox| {
+            let mut all = listed.iter().filter(|c| unremovable.contains(&c.id));
             s.state() != PodSandboxState::SandboxReady && all.any(|c| c.pod_sandbox_id == s.id)
         };
-        sandboxes.retain(|s| !of_held(s));
-        listed.retain(|c| !held.contains(&c.id));
+        sandboxes.retain(|s| !is_unremovable(s));
+        listed.retain(|c| !unremovable.contains(&c.id));
         let ready = |s: &&PodSandbox| s.state() == PodSandboxState::SandboxReady;
         let (all, ready) = (sandboxes.len(), sandboxes.iter().filter(ready).count());
         if all != self.pods as usize || ready != all {
@@ -336,26 +335,31 @@ impl<'a> Run<'a> {
         Ok(unknown.map(|c| format!("{c:?} is left")))
     }
 
-    /// Containers that the runtime lists as created or ended although it holds their task. No client of
+    /// Containers that the runtime lists as created or ended although their task exists. No client of
     /// CRI can remove them, nor their sandboxes: containerd 1.7 returns "cannot delete running task" if it
     /// was killed while it started the container.
-    fn held_permanently(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
+    fn unremovable_now(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
         let tasks = self.daemon.tasks()?;
         let now = self.clock.now();
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_held = |id: &str| {
+        let mut unremovable = self
+            .unremovable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let has_task = |id: &str| {
             let mut rows = listed.iter().filter(|c| !is_running(c));
             rows.any(|c| c.id == id) && tasks.contains(id)
         };
-        held.retain(|id, _| is_held(id));
-        for container in listed.iter().filter(|c| is_held(&c.id)) {
-            held.entry(container.id.clone()).or_insert(now);
+        unremovable.retain(|id, _| has_task(id));
+        for container in listed.iter().filter(|c| has_task(&c.id)) {
+            unremovable.entry(container.id.clone()).or_insert(now);
         }
-        let permanent = held.iter().filter(|(_, at)| now.since(**at) >= HELD_FOR);
+        let permanent = unremovable
+            .iter()
+            .filter(|(_, at)| now.since(**at) >= UNREMOVABLE_AFTER);
         Ok(permanent.map(|(id, _)| id.clone()).collect())
     }
 
-    /// Ends the app of some pods three times each, and waits until one that has ended is left of each.
+    /// Ends the app of some pods three times each, and waits until one ended container of each is left.
     async fn garbage_is_collected(&self) -> anyhow::Result<Duration> {
         for _ in 0..3 {
             let listed = self.client.containers(ContainerFilter::default()).await?;
@@ -396,16 +400,19 @@ impl<'a> Run<'a> {
     /// Checks what was observed.
     fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
         let observed = self.poller.observed();
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let unremovable = self
+            .unremovable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         println!(
             "{} restarts; the runtime cannot remove {} containers, and lists {} as running that are not",
             observed.restarts(JOB),
-            held.len(),
+            unremovable.len(),
             stuck.len(),
         );
         ensure!(
-            held.len() <= plan.daemon_kills as usize,
-            "more than one for each time the daemon was killed: {held:?}"
+            unremovable.len() <= plan.daemon_kills as usize,
+            "more than one for each time the daemon was killed: {unremovable:?}"
         );
         ensure!(observed.doubles.is_empty(), "{:#?}", observed.doubles);
         let overlaps = observed.overlaps();

@@ -175,10 +175,10 @@ impl Answers {
         expected: &[ReportedState],
     ) -> anyhow::Result<()> {
         let pleg = &generator.pleg;
-        let asked = pleg.now();
-        let view = pleg.newer_than(&pod.uid, asked, SOON).await?;
-        self.took.push(pleg.now().since(asked));
-        anyhow::ensure!(view.as_of >= Some(asked), "{view:?}, asked {asked:?}");
+        let began = pleg.now();
+        let view = pleg.newer_than(&pod.uid, began, SOON).await?;
+        self.took.push(pleg.now().since(began));
+        anyhow::ensure!(view.as_of >= Some(began), "{view:?}, began {began:?}");
         let states = states(&view).into_iter();
         let shown: Vec<_> = states.filter(|(i, _)| i == id).map(|(_, s)| s).collect();
         if shown != expected {

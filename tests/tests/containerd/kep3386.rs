@@ -353,7 +353,7 @@ fn by_kind(generator: &Generator) -> String {
     format!("{:?}", generator.pleg.counters().missed)
 }
 
-/// What the metrics show: missed events of all kinds, and the period of the full list.
+/// From the metrics: the missed events of all kinds, and the relist period.
 fn shown(metrics: &PrometheusHandle) -> (f64, f64) {
     let text = metrics.render();
     let sum = |name: &str| -> f64 {

@@ -20,11 +20,11 @@ async fn are_served(
 ) -> anyhow::Result<()> {
     let mut took = Vec::new();
     for _ in 0..rounds {
-        let asked = node.clock.now();
+        let began = node.clock.now();
         let answers = join_all(pods.iter().map(|(pod, _)| async move {
-            let view = generator.pleg.newer_than(&pod.uid, asked, MINUTE).await?;
-            anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
-            Ok(node.clock.now().since(asked))
+            let view = generator.pleg.newer_than(&pod.uid, began, MINUTE).await?;
+            anyhow::ensure!(view.as_of >= Some(began), "stale: {view:?}");
+            Ok(node.clock.now().since(began))
         }));
         for answer in answers.await {
             took.push(answer?);
@@ -49,11 +49,11 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
     for (pod, _) in bad {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
-    let asked = node.clock.now();
+    let began = node.clock.now();
     // The first sign is the late status call. A waiter for a state alone causes none.
     let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
-        pleg.details_newer_than(&pod.uid, asked, MINUTE)
+        pleg.details_newer_than(&pod.uid, began, MINUTE)
     });
     let reported = node.until(Duration::from_millis(3001), "it is reported", || {
         generator.is_degraded("pods_hung")

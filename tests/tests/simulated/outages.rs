@@ -26,8 +26,8 @@ use crate::pipe::{Accepting, Break};
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
 /// Health reports a fault this soon after its first sign. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
-/// How often each pod worker asks.
-const ASKED_EVERY: Duration = Duration::from_secs(10);
+/// The time between two reads of a pod worker.
+const READ_EVERY: Duration = Duration::from_secs(10);
 const PODS: i32 = 6;
 
 /// Subscribes within a minute.
@@ -179,7 +179,7 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
-        // A runtime whose events are turned off does the same. It is asked once a minute.
+        // A runtime whose events are turned off does the same. It is began once a minute.
         subscribes: 1..=2,
         ..STREAM
     },
@@ -255,7 +255,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
         let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
         let life = Life::UntilTerminated { code: 10 + n };
         containers.push(kubelet.run(&pod, "app", 0, life).await?);
-        let offset = ASKED_EVERY * n.unsigned_abs() / PODS.unsigned_abs();
+        let offset = READ_EVERY * n.unsigned_abs() / PODS.unsigned_abs();
         workers.spawn(ask(generator.pleg.clone(), pod.uid.clone(), offset));
         uids.push(pod.uid);
     }
@@ -358,8 +358,8 @@ async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
     let mut at = pleg.now().after(offset);
     loop {
         pleg.clock().sleep_until(at).await;
-        let _ = pleg.newer_than(&uid, pleg.now(), ASKED_EVERY).await;
-        at = at.after(ASKED_EVERY);
+        let _ = pleg.newer_than(&uid, pleg.now(), READ_EVERY).await;
+        at = at.after(READ_EVERY);
     }
 }
 
@@ -369,13 +369,13 @@ async fn all_are_answered(
     generator: &Generator,
     uids: &[PodUid],
 ) -> anyhow::Result<()> {
-    let asked = node.clock.now();
+    let began = node.clock.now();
     let answers = uids
         .iter()
-        .map(|uid| generator.pleg.newer_than(uid, asked, 5 * SECOND));
+        .map(|uid| generator.pleg.newer_than(uid, began, 5 * SECOND));
     for answer in join_all(answers).await {
         let view = answer?;
-        anyhow::ensure!(view.as_of >= Some(asked), "stale: {view:?}");
+        anyhow::ensure!(view.as_of >= Some(began), "stale: {view:?}");
     }
     Ok(())
 }
