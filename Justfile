@@ -220,6 +220,7 @@ lint:
     scripts/check-layers.sh
     scripts/check-core.py crates/pleg-core/src
     typos
+    scripts/check-words.py
     command -v cargo-deny >/dev/null || cargo install --quiet --locked --debug cargo-deny
     cargo deny --log-level error check bans licenses sources
 
