@@ -12,11 +12,11 @@ use pleg_node_model::{Due, EventType};
 use crate::{
     delivery::Event,
     engine::{Engine, lock},
-    fault_profile::{Publish, Value},
+    knobs::Value,
     process::{Phase, Process},
 };
 
-/// How long an event waits for the next one, with which it is swapped.
+/// The maximum time for which an event waits for the next one, with which it is swapped.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// An event that waits for the next one, and the process that publishes it.
@@ -54,15 +54,15 @@ impl Engine {
             containers_statuses: statuses.1,
         };
         self.injector.alter_event(&sandbox, &mut event);
-        self.faults.event(&mut event);
-        let event = Arc::new(event);
-        let mode = self.injector.publish_mode();
-        if mode == Publish::Never {
+        let (event, injector) = (Arc::new(event), &self.injector);
+        if injector.fires("drop") {
             return;
         }
+        let twice = injector.fires("duplicate");
+        let swaps = !twice && injector.decide("swap");
         let held = {
             let mut slot = lock(&self.held_event);
-            if slot.is_none() && mode == Publish::AfterNext {
+            if slot.is_none() && swaps {
                 *slot = Some((process, Arc::clone(&event)));
                 drop(slot);
                 self.release_after_timeout(event);
@@ -70,7 +70,7 @@ impl Engine {
             }
             slot.take()
         };
-        if mode == Publish::Twice {
+        if twice {
             publish(&process, Arc::clone(&event)).await;
         }
         publish(&process, event).await;

@@ -39,8 +39,7 @@
 //! Faults are knobs, which are set from text: `drop=5%`, `list_containers.hang=30s`
 //! ([`Sim::set_knob`], `pleg sim --chaos`, and at run time `pleg sim ctl`). [`knob_help`] describes all of
 //! them. A rate is `5%`, `on`, or `#3` for the third case from now. Random decisions follow from the
-//! seed. [`Sim::fired`] returns how often each knob fired. For faults that depend on more than that,
-//! implement [`Faults`].
+//! seed. [`Sim::fired`] returns how often each knob fired.
 //!
 //! [`Sim::control`] and [`Sim::serve_control`] execute [`CONTROL_COMMANDS`]: they restart the runtime, cut
 //! connections and make containers exit.
@@ -76,9 +75,9 @@ mod delivery;
 mod engine;
 mod error;
 mod events;
-mod fault_profile;
-mod faults;
 mod id;
+mod injector;
+mod knobs;
 mod lists;
 mod mode;
 mod pings;
@@ -96,12 +95,11 @@ mod views;
 mod workload;
 mod world;
 
-pub use control::{CONTROL_COMMANDS, ControlError};
+pub use control::CONTROL_COMMANDS;
 pub use delivery::Counts;
 pub use engine::WallClock;
 pub use error::SimError;
-pub use fault_profile::{FaultProfile, KnobError, KnobHelp, knob_help};
-pub use faults::{Call, CallFault, Faults};
+pub use knobs::{check_knob, knob_help};
 pub use mode::Mode;
 pub use process::Phase;
 pub use server::Serving;

@@ -6,14 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use pleg_cri::v1;
+use tonic::Status;
 
-use crate::error::CallError;
+use crate::error::missing;
 
 /// The lowest limit of a container's memory with runc.
 const MIN_MEMORY: i64 = 12 << 20;
 
 /// Checks the configuration of a sandbox.
-pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), CallError> {
+pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), Status> {
     let logs = &config.log_directory;
     if !logs.is_empty() && Path::new(logs).is_relative() {
         return refused(format!("requested logDir is a relative path: {logs}"));
@@ -32,9 +33,9 @@ pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), CallErr
 pub(crate) fn check_container(
     sandbox: Option<&v1::PodSandboxConfig>,
     config: &v1::ContainerConfig,
-) -> Result<(), CallError> {
+) -> Result<(), Status> {
     let Some(sandbox) = sandbox else {
-        return Err(CallError::Missing("sandbox config"));
+        return Err(missing("sandbox config"));
     };
     let linux = config.linux.as_ref();
     let resources = linux.and_then(|linux| linux.resources.as_ref());
@@ -56,7 +57,7 @@ pub(crate) fn check_container(
 }
 
 /// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
-fn check_log(of_pod: &str, path: &str) -> Result<(), CallError> {
+fn check_log(of_pod: &str, path: &str) -> Result<(), Status> {
     if of_pod.is_empty() || path.is_empty() {
         return Ok(());
     }
@@ -76,8 +77,8 @@ fn check_log(of_pod: &str, path: &str) -> Result<(), CallError> {
     }
 }
 
-fn refused(why: String) -> Result<(), CallError> {
-    Err(CallError::Refused(why))
+fn refused(why: String) -> Result<(), Status> {
+    Err(Status::unknown(why))
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
 use pleg_cri::v1::ContainerEventResponse;
-use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::{
-    delivery::Event, engine::Engine, error::CallError, fault_profile::Value, lists::too_large,
+    delivery::Event, engine::Engine, error::shutting_down, knobs::Value, lists::check_size,
 };
 
 /// One subscription. The runtime notices that it was dropped when it sends the next event.
@@ -46,10 +45,11 @@ pub(crate) async fn subscribe(
         Some((next, subscription))
     });
     let limit = engine.profile.message_limit;
-    let all = stream::iter([first]).chain(rest);
-    Ok(Response::new(
-        all.map(move |event| send(&event, limit)).boxed(),
-    ))
+    let all = stream::iter([first]).chain(rest).map(move |event| {
+        check_size(&*event, limit)?;
+        Ok(ContainerEventResponse::clone(&event))
+    });
+    Ok(Response::new(all.boxed()))
 }
 
 /// A stream that ends immediately with OK.
@@ -59,7 +59,7 @@ pub(crate) fn empty_stream<T: Send + 'static>() -> Response<BoxStream<T>> {
 
 impl Subscription {
     /// The next event. `None` if the stream ends with OK: with CRI-O's process, or due to a fault.
-    async fn next(&mut self) -> Result<Option<Event>, CallError> {
+    async fn next(&mut self) -> Result<Option<Event>, Status> {
         let injector = &self.engine.injector;
         loop {
             let ends = |value: Value| value.number().filter(|n| self.delivered >= *n);
@@ -68,7 +68,7 @@ impl Subscription {
             }
             let event = self.events.recv().await;
             if event.is_none() && !self.engine.profile.is_crio {
-                return Err(CallError::ShuttingDown);
+                return Err(shutting_down());
             }
             self.mute = self.mute || (event.is_some() && injector.is_on("stream.mute"));
             if event.is_none() || !self.mute {
@@ -76,13 +76,5 @@ impl Subscription {
                 return Ok(event);
             }
         }
-    }
-}
-
-/// Enforces the runtime's message limit.
-fn send(event: &Event, limit: usize) -> Result<ContainerEventResponse, Status> {
-    match event.encoded_len() {
-        size if size > limit => Err(too_large(size, limit)),
-        _ => Ok(ContainerEventResponse::clone(event)),
     }
 }

@@ -10,19 +10,20 @@ use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 use pleg_node_model::{
     Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, State, Step,
 };
+use tonic::Status;
 
 use crate::{
-    error::CallError,
+    error::{missing, name_taken, no_container, no_sandbox, sandbox_not_ready, wrong_state},
     id::{Rng, image_id},
     programs::ExitStatus,
     script::Script,
+    views::is_image,
 };
 
 /// The label by which CRI-O finds the containers of a pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// Everything on the node.
-#[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) node: Node,
     /// The sandboxes and containers that exist.
@@ -37,7 +38,6 @@ pub(crate) struct World {
     addresses: u32,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
     pub(crate) config: v1::PodSandboxConfig,
     pub(crate) handler: String,
@@ -47,7 +47,6 @@ pub(crate) struct Sandbox {
     pub(crate) removing: bool,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) config: v1::ContainerConfig,
     pub(crate) message: String,
@@ -82,24 +81,15 @@ impl World {
         &mut self,
         config: v1::PodSandboxConfig,
         handler: String,
-    ) -> Result<(String, Vec<Due>), CallError> {
-        let metadata = config.metadata.clone();
-        let metadata = metadata.ok_or(CallError::Missing("sandbox metadata"))?;
-        let v1::PodSandboxMetadata {
-            name,
-            namespace,
-            uid,
-            attempt,
-        } = metadata;
-        let pod = Pod::new(&uid, &namespace, &name);
+    ) -> Result<(String, Vec<Due>), Status> {
+        let metadata = config.metadata.as_ref();
+        let metadata = metadata.ok_or_else(|| missing("sandbox metadata"))?;
+        let pod = Pod::new(&metadata.uid, &metadata.namespace, &metadata.name);
         let (id, at) = (self.rng.id(), self.next());
-        let events = self.node.run_sandbox(&id, &pod, attempt, at);
+        let events = self.node.run_sandbox(&id, &pod, metadata.attempt, at);
         let events = events.map_err(|refused| match refused {
-            Refused::NameTaken(by) => CallError::SandboxNameTaken {
-                name: format!("{name}_{namespace}_{uid}_{attempt}"),
-                by: by.to_string(),
-            },
-            other => CallError::Refused(other.to_string()),
+            Refused::NameTaken(by) => name_taken("sandbox", &reserved(metadata), &by),
+            other => Status::unknown(other.to_string()),
         })?;
         let namespaces = namespaces(&config);
         if let Some(sandbox) = self.node.object_mut(&id) {
@@ -152,9 +142,9 @@ impl World {
         self.node.step(&Step::RemoveSandbox(id.into()), at)
     }
 
-    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, CallError> {
+    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Status> {
         let sandbox = self.sandboxes.get(id);
-        sandbox.ok_or_else(|| CallError::NoSandbox(id.to_owned()))
+        sandbox.ok_or_else(|| no_sandbox(id))
     }
 
     pub(crate) fn is_ready(&self, sandbox: &str) -> bool {
@@ -177,15 +167,11 @@ impl World {
         &mut self,
         sandbox: &str,
         config: v1::ContainerConfig,
-    ) -> Result<(String, Vec<Due>), CallError> {
-        let pod = self
-            .sandbox(sandbox)?
-            .config
-            .metadata
-            .clone()
-            .unwrap_or_default();
+    ) -> Result<(String, Vec<Due>), Status> {
+        let pod = self.sandbox(sandbox)?.config.metadata.clone();
+        let pod = pod.unwrap_or_default();
         let metadata = config.metadata.as_ref();
-        let metadata = metadata.ok_or(CallError::Missing("container metadata"))?;
+        let metadata = metadata.ok_or_else(|| missing("container metadata"))?;
         let (name, attempt) = (&metadata.name, metadata.attempt);
         let (id, at) = (self.rng.id(), self.next());
         let new = NewContainer {
@@ -199,14 +185,11 @@ impl World {
         };
         let events = self.node.create_container(new, at);
         let events = events.map_err(|refused| match refused {
-            Refused::NameTaken(by) => CallError::ContainerNameTaken {
-                name: format!(
-                    "{name}_{}_{}_{}_{attempt}",
-                    pod.name, pod.namespace, pod.uid
-                ),
-                by: by.to_string(),
-            },
-            _ => CallError::SandboxNotReady(sandbox.to_owned()),
+            Refused::NameTaken(by) => {
+                let pod = v1::PodSandboxMetadata { attempt, ..pod };
+                name_taken("container", &format!("{name}_{}", reserved(&pod)), &by)
+            }
+            _ => sandbox_not_ready(sandbox),
         })?;
         let container = Container {
             resources: config.linux.as_ref().and_then(|l| l.resources.clone()),
@@ -219,7 +202,7 @@ impl World {
 
     /// Starts a container and returns what its program does. A container that failed to start is left
     /// exited, or removed.
-    pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), CallError> {
+    pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), Status> {
         let script = Script::parse(&self.container(id)?.config);
         let state = self.container_state(id)?;
         let (of, at) = (Id::from(id), self.next());
@@ -228,20 +211,22 @@ impl World {
             _ => self.node.start(&of, at),
         };
         let events = started.map_err(|_| match state {
-            ContainerState::ContainerCreated => CallError::SandboxNotReady(self.sandbox_of(id)),
-            state => CallError::WrongState(state.as_str_name()),
+            ContainerState::ContainerCreated => sandbox_not_ready(&self.sandbox_of(id)),
+            state => wrong_state(state),
         })?;
         if script != Script::FailStart {
             return Ok((script, events));
         }
-        let error = CallError::StartFailed(id.to_owned());
+        let error = format!(
+            "failed to start container {id:?}: failed to create containerd task: no such program"
+        );
         if self.node.state(&of) == Some(State::Removed) {
             self.containers.remove(id);
             self.node.forget(&of);
         } else if let Some(container) = self.containers.get_mut(id) {
-            container.message = error.to_string();
+            container.message.clone_from(&error);
         }
-        Err(error)
+        Err(Status::unknown(error))
     }
 
     /// The program has exited. No events if the exit is known.
@@ -280,12 +265,12 @@ impl World {
         })
     }
 
-    pub(crate) fn container(&self, id: &str) -> Result<&Container, CallError> {
+    pub(crate) fn container(&self, id: &str) -> Result<&Container, Status> {
         let container = self.containers.get(id);
-        container.ok_or_else(|| CallError::NoContainer(id.to_owned()))
+        container.ok_or_else(|| no_container(id))
     }
 
-    pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, CallError> {
+    pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, Status> {
         self.container(id)?;
         Ok(match self.node.object(id).map(Object::state) {
             Some(State::Created) => ContainerState::ContainerCreated,
@@ -307,9 +292,9 @@ impl World {
     // === images ===
 
     /// Pulls an image and returns its id.
-    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, CallError> {
+    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Status> {
         if spec.image.is_empty() {
-            return Err(CallError::Missing("image"));
+            return Err(missing("image"));
         }
         let id = image_id(&spec.image);
         let image = v1::Image {
@@ -325,15 +310,12 @@ impl World {
 
     /// By name or id.
     pub(crate) fn image(&self, name: &str) -> Option<&v1::Image> {
-        self.images
-            .get(name)
-            .or_else(|| self.images.values().find(|i| i.id == name))
+        self.images.values().find(|image| is_image(image, name))
     }
 
     /// By name or id.
     pub(crate) fn remove_image(&mut self, name: &str) {
-        self.images
-            .retain(|tag, image| tag != name && image.id != name);
+        self.images.retain(|_, image| !is_image(image, name));
     }
 
     fn address(&mut self) -> String {
@@ -343,14 +325,20 @@ impl World {
     }
 }
 
+/// The name that containerd reserves for a sandbox.
+fn reserved(pod: &v1::PodSandboxMetadata) -> String {
+    let v1::PodSandboxMetadata {
+        name,
+        namespace,
+        uid,
+        attempt,
+    } = pod;
+    format!("{name}_{namespace}_{uid}_{attempt}")
+}
+
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
-    config
-        .linux
-        .as_ref()?
-        .security_context
-        .as_ref()?
-        .namespace_options
-        .as_ref()
+    let security = config.linux.as_ref()?.security_context.as_ref()?;
+    security.namespace_options.as_ref()
 }
 
 #[cfg(test)]

@@ -13,22 +13,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, Delivery, Event};
+use super::{Context, Event};
 use crate::id::Rng;
 
-/// How many events a subscriber may leave unread before it blocks the runtime.
+/// The number of events that a subscriber may leave unread before it blocks the runtime.
 const BUFFER: usize = 100;
-/// How long an event is kept while there is no subscriber.
+/// The time for which an event is kept while there is no subscriber.
 const RETENTION: Duration = Duration::from_secs(5 * 60);
 
-#[derive(Debug)]
-pub(super) struct Broadcast {
-    /// The lock serializes publishing and subscribing, in order of arrival.
-    queue: Mutex<Queue>,
-    context: Context,
-}
+/// The lock serializes publishing and subscribing, in order of arrival.
+pub(super) struct Broadcast(Mutex<Queue>);
 
-#[derive(Debug)]
 struct Queue {
     subscribers: Vec<Subscriber>,
     /// With the time of arrival.
@@ -36,7 +31,6 @@ struct Queue {
     rng: Rng,
 }
 
-#[derive(Debug)]
 struct Subscriber {
     channel: mpsc::Sender<Event>,
     /// The stream has failed, which the subscriber's task has noticed.
@@ -46,39 +40,77 @@ struct Subscriber {
 }
 
 impl Broadcast {
-    pub(super) fn new(context: Context) -> Self {
-        let queue = Queue {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(Mutex::new(Queue {
             subscribers: Vec::new(),
             held: VecDeque::new(),
-            rng: Rng::new(!context.seed),
-        };
-        Self {
-            queue: Mutex::new(queue),
-            context,
-        }
+            rng: Rng::new(!seed),
+        }))
     }
 
-    /// Delivers the kept events to a new subscriber and registers it.
-    async fn add(&self, subscriber: Subscriber) {
-        let mut queue = self.queue.lock().await;
-        self.discard_old(&mut queue);
+    /// Sends the event to every subscriber and waits for each. Keeps it if there is no subscriber.
+    pub(super) async fn publish(&self, event: Event, context: &Context) {
+        let mut queue = self.0.lock().await;
+        let mut at = 0;
+        while at < queue.subscribers.len() {
+            if queue.send(at, &event).await {
+                at += 1;
+            } else {
+                queue.subscribers.remove(at);
+            }
+        }
+        if queue.subscribers.is_empty() {
+            let now = queue.discard_old(context);
+            queue.held.push_back((now, event));
+        }
+        queue.count(context);
+    }
+
+    pub(super) async fn serve(&self, out: mpsc::Sender<Event>, context: &Context) {
+        let (channel, mut events) = mpsc::channel(BUFFER);
+        let disconnected = CancellationToken::new();
+        let add = self.add(
+            Subscriber {
+                channel,
+                disconnected: disconnected.clone(),
+                sent_after_failure: 0,
+            },
+            context,
+        );
+        let forward = async move {
+            while let Some(event) = events.recv().await {
+                if out.send(event).await.is_err() {
+                    break;
+                }
+            }
+            disconnected.cancel();
+        };
+        futures::future::join(add, forward).await;
+    }
+
+    /// Registers a new subscriber and delivers the kept events to it.
+    async fn add(&self, subscriber: Subscriber, context: &Context) {
+        let mut queue = self.0.lock().await;
+        queue.discard_old(context);
         // Any registered subscriber, even a dead one, prevents events from being kept.
         queue.subscribers.push(subscriber);
         let newest = queue.subscribers.len() - 1;
         while let Some((since, event)) = queue.held.pop_front() {
-            if !self.send(&mut queue, newest, &event).await {
+            if !queue.send(newest, &event).await {
                 queue.subscribers.remove(newest);
                 queue.held.push_front((since, event));
                 break;
             }
         }
-        self.count(&queue);
+        queue.count(context);
     }
+}
 
+impl Queue {
     /// Sends an event to one subscriber. Returns false if the subscriber is disconnected.
-    async fn send(&self, queue: &mut Queue, at: usize, event: &Event) -> bool {
-        let sends = queue.rng.below(2) == 0;
-        let Some(subscriber) = queue.subscribers.get_mut(at) else {
+    async fn send(&mut self, at: usize, event: &Event) -> bool {
+        let sends = self.rng.below(2) == 0;
+        let Some(subscriber) = self.subscribers.get_mut(at) else {
             return false;
         };
         if subscriber.disconnected.is_cancelled() {
@@ -89,71 +121,26 @@ impl Broadcast {
         }
         tokio::select! {
             biased;
-            () = self.context.stop.cancelled() => true,
             sent = subscriber.channel.send(Arc::clone(event)) => sent.is_ok(),
             () = subscriber.disconnected.cancelled() => false,
         }
     }
 
-    fn discard_old(&self, queue: &mut Queue) {
-        let now = self.context.now();
+    /// Discards the events that were kept for too long. Returns the present time.
+    fn discard_old(&mut self, context: &Context) -> Instant {
+        let now = context.clock.tokio(context.clock.now());
         let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= RETENTION;
-        while queue.held.front().is_some_and(old) {
-            queue.held.pop_front();
-            self.context.count(|counts| counts.discarded += 1);
+        while self.held.front().is_some_and(old) {
+            self.held.pop_front();
+            context.count(|counts| counts.discarded += 1);
         }
+        now
     }
 
-    fn count(&self, queue: &Queue) {
-        self.context.count(|counts| {
-            counts.subscribers = queue.subscribers.len();
-            counts.held = queue.held.len();
+    fn count(&self, context: &Context) {
+        context.count(|counts| {
+            counts.subscribers = self.subscribers.len();
+            counts.held = self.held.len();
         });
-    }
-}
-
-#[tonic::async_trait]
-impl Delivery for Broadcast {
-    /// Sends the event to every subscriber and waits for each. Keeps it if there is no subscriber.
-    async fn publish(&self, event: Event) {
-        let mut queue = self.queue.lock().await;
-        let mut at = 0;
-        while at < queue.subscribers.len() {
-            if self.send(&mut queue, at, &event).await {
-                at += 1;
-            } else {
-                queue.subscribers.remove(at);
-            }
-        }
-        if self.context.stop.is_cancelled() {
-            return;
-        }
-        if queue.subscribers.is_empty() {
-            self.discard_old(&mut queue);
-            queue.held.push_back((self.context.now(), event));
-        }
-        self.count(&queue);
-    }
-
-    async fn serve(&self, out: mpsc::Sender<Event>) {
-        let (channel, mut events) = mpsc::channel(BUFFER);
-        let disconnected = CancellationToken::new();
-        let add = self.add(Subscriber {
-            channel,
-            disconnected: disconnected.clone(),
-            sent_after_failure: 0,
-        });
-        let forward = async move {
-            while let Some(event) = events.recv().await {
-                if out.send(event).await.is_err() {
-                    break;
-                }
-            }
-            disconnected.cancel();
-        };
-        tokio::select! {
-            () = self.context.stop.cancelled() => {}
-            _ = futures::future::join(add, forward) => {}
-        }
     }
 }

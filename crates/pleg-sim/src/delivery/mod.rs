@@ -1,4 +1,4 @@
-//! Event delivery: one trait, and one implementation for each kind of runtime.
+//! Event delivery, as each kind of runtime does it.
 //!
 //! [`Delivery::publish`] takes an event and waits only where the runtime would. Each call of
 //! `GetContainerEvents` is one [`Delivery::serve`]. The channel `out` represents the client's
@@ -6,36 +6,30 @@
 //! disconnected. So a disconnect is noticed only when there is an event to send.
 
 mod broadcast;
-mod competing;
-mod draining;
+mod queue;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use pleg_cri::v1::ContainerEventResponse;
 use pleg_node_model::Delivery as Kind;
 use pleg_runtime::clock::Clock;
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-use self::{broadcast::Broadcast, competing::Competing, draining::Draining};
-use crate::fault_profile::Injector;
-
-/// The queue capacity of containerd 1.7 and CRI-O.
-const QUEUE_CAPACITY: usize = 1000;
+use self::{broadcast::Broadcast, queue::Queue};
+use crate::injector::Injector;
 
 pub(crate) type Event = Arc<ContainerEventResponse>;
 
 /// Event delivery for one process of the runtime.
-#[tonic::async_trait]
-pub(crate) trait Delivery: fmt::Debug + Send + Sync + 'static {
-    /// Takes an event from the runtime.
-    async fn publish(&self, event: Event);
+pub(crate) struct Delivery {
+    context: Context,
+    how: How,
+}
 
-    /// Sends events to `out` until that fails or the process ends.
-    async fn serve(&self, out: mpsc::Sender<Event>);
+enum How {
+    Queue(Queue),
+    Broadcast(Broadcast),
 }
 
 /// The numbers of subscribers and of undelivered events.
@@ -52,23 +46,18 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// What a delivery needs from the simulator.
-#[derive(Clone, Debug)]
+/// The parts of the simulator that a delivery uses.
+#[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) injector: Arc<Injector>,
     pub(crate) counts: watch::Sender<Counts>,
     pub(crate) clock: Clock,
-    pub(crate) tasks: TaskTracker,
     pub(crate) seed: u64,
     /// Cancelled when the process ends.
     pub(crate) stop: CancellationToken,
 }
 
 impl Context {
-    fn now(&self) -> Instant {
-        self.clock.tokio(self.clock.now())
-    }
-
     /// Updates the counters, unless the process has ended: the next process uses the same counters.
     fn count(&self, update: impl FnOnce(&mut Counts)) {
         self.counts.send_if_modified(|counts| {
@@ -81,28 +70,45 @@ impl Context {
     }
 }
 
-/// Creates the delivery of that kind.
-pub(crate) fn start(kind: Kind, context: Context) -> Arc<dyn Delivery> {
-    // The subscribers and the queue of the previous process are gone. Its losses remain counted.
-    context.counts.send_modify(|counts| {
-        counts.subscribers = 0;
-        counts.held = 0;
-    });
-    match kind {
-        Kind::OneSubscriber => Arc::new(Competing::new(context)),
-        Kind::AllAndKept => Arc::new(Broadcast::new(context)),
-        Kind::AllOrLost => Arc::new(Draining::new(context)),
-        Kind::Disabled | Kind::Unimplemented => Arc::new(Discard),
+impl Delivery {
+    pub(crate) fn new(kind: Kind, context: Context) -> Self {
+        // The subscribers and the queue of the previous process are gone. Its losses remain counted.
+        context.count(|counts| (counts.subscribers, counts.held) = (0, 0));
+        let how = match kind {
+            Kind::AllAndKept => How::Broadcast(Broadcast::new(context.seed)),
+            Kind::AllOrLost => How::Queue(Queue::new(true)),
+            // Without events, nothing is published.
+            Kind::OneSubscriber | Kind::Disabled | Kind::Unimplemented => {
+                How::Queue(Queue::new(false))
+            }
+        };
+        Self { context, how }
     }
-}
 
-/// For runtimes without events.
-#[derive(Debug)]
-struct Discard;
+    /// Takes an event from the runtime.
+    pub(crate) async fn publish(&self, event: Event) {
+        let publishing = async {
+            match &self.how {
+                How::Queue(queue) => queue.publish(event, &self.context),
+                How::Broadcast(broadcast) => broadcast.publish(event, &self.context).await,
+            }
+        };
+        let stop = &self.context.stop;
+        stop.run_until_cancelled(publishing).await;
+    }
 
-#[tonic::async_trait]
-impl Delivery for Discard {
-    async fn publish(&self, _: Event) {}
-
-    async fn serve(&self, _: mpsc::Sender<Event>) {}
+    /// Sends events to `out` until that fails or the process ends.
+    pub(crate) async fn serve(&self, out: mpsc::Sender<Event>) {
+        let serving = async {
+            match &self.how {
+                How::Queue(queue) => queue.serve(out, &self.context).await,
+                How::Broadcast(broadcast) => broadcast.serve(out, &self.context).await,
+            }
+        };
+        let stop = &self.context.stop;
+        stop.run_until_cancelled(serving).await;
+        if let (How::Queue(queue), true) = (&self.how, stop.is_cancelled()) {
+            queue.end_streams();
+        }
+    }
 }

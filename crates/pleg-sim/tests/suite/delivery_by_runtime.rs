@@ -31,7 +31,11 @@ async fn each_event_goes_to_one_of_two_subscribers() {
         let mut two = Events::subscribe(&sim).await;
         let mut cri = Client::connect(&sim).await;
         let ids = run_pods(&mut cri, 4).await;
-        let per_pod = if sim.mode() == Mode::Crio { 1 } else { 2 };
+        let per_pod = if sim.control("show").await.unwrap().contains("cri-o") {
+            1
+        } else {
+            2
+        };
         let mut subjects = Vec::new();
         for events in [&mut one, &mut two] {
             for _ in 0..2 * per_pod {

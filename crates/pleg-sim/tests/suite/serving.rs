@@ -1,12 +1,11 @@
 //! Unix sockets, faults in code, and the workload.
 
-use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, os::unix::net::UnixListener, time::Duration};
 
 use crate::common::{Client, Events, connect, connect_unix, sim, with_timeout};
 use pleg_cri::v1::{self, runtime_service_client::RuntimeServiceClient};
-use pleg_sim::{Call, CallFault, Faults, Sim, SimError, WorkloadConfig};
+use pleg_sim::{Sim, WorkloadConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tonic::{Code, Status};
 
 #[tokio::test]
 async fn socket_is_served_again_after_stop() {
@@ -16,7 +15,7 @@ async fn socket_is_served_again_after_stop() {
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
     let s = connect_unix(&path).await.run("p").await;
     let again = sim.serve_unix(&path, std::future::pending());
-    assert!(matches!(again, Err(SimError::InUse { .. })));
+    assert!(again.unwrap_err().to_string().contains("is in use"));
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
@@ -41,50 +40,13 @@ async fn file_that_is_not_a_socket_is_not_replaced() {
     std::fs::write(&path, "mine").unwrap();
     let sim = sim().build();
     let rejected = sim.serve_unix(&path, std::future::pending());
-    assert!(matches!(rejected, Err(SimError::NotASocket { .. })));
+    let reason = rejected.unwrap_err().to_string();
+    assert!(reason.contains("exists and is not a socket"), "{reason}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     let missing = dir.path().join("missing/socket");
     let rejected = sim.serve_unix(&missing, std::future::pending());
-    assert!(matches!(rejected, Err(SimError::Io { what: "bind", .. })));
-}
-
-/// Each kind of fault once.
-#[derive(Debug)]
-struct EveryFault;
-
-impl Faults for EveryFault {
-    fn before(&self, call: Call<'_>) -> CallFault {
-        match call.method {
-            "Version" => CallFault::Fail(Status::unavailable("server is not initialized yet")),
-            "ListContainers" => CallFault::Hang,
-            "ListPodSandbox" => CallFault::Delay(Duration::from_secs(30)),
-            _ => CallFault::None,
-        }
-    }
-
-    fn event(&self, event: &mut v1::ContainerEventResponse) {
-        event.pod_sandbox_status = None;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn faults_in_code_apply_to_calls_and_events() {
-    let sim = sim().faults(Arc::new(EveryFault)).build();
-    let mut cri = Client::connect(&sim).await;
-    let rejected = cri.version().await.unwrap_err();
-    assert_eq!(rejected.code(), Code::Unavailable);
-    let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
-    let result = tokio::time::timeout(Duration::from_secs(29), list).await;
-    assert!(result.is_err(), "the call takes 30 s");
-    let list = cri.0.list_containers(v1::ListContainersRequest::default());
-    let hour = tokio::time::timeout(Duration::from_secs(3600), list);
-    assert!(hour.await.is_err());
-
-    let mut events = Events::subscribe(&sim).await;
-    let s = cri.run("p").await;
-    let created = events.next_as_text(1, &[(&s, "S")]).await;
-    assert_eq!(created, ["CREATED(S) nil []"]);
-    with_timeout(sim.shutdown()).await;
+    let reason = rejected.unwrap_err().to_string();
+    assert!(reason.starts_with("cannot bind"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]

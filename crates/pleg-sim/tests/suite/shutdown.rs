@@ -1,13 +1,12 @@
 //! Shutdown while calls hang: everything ends within a bounded time.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use pleg_cri::v1;
-use pleg_sim::{Call, CallFault, Faults, Mode, Sim, WorkloadConfig, WorkloadHandle};
+use pleg_sim::{Mode, Serving, Sim, WorkloadConfig, WorkloadHandle};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
-    sync::watch,
     task::JoinHandle,
 };
 use tonic::Status;
@@ -25,50 +24,28 @@ async fn bounded<T>(future: impl Future<Output = T>) -> T {
         .expect("in time")
 }
 
-/// Makes every `ListContainers` hang, and counts them.
-#[derive(Debug, Default)]
-struct HangingLists {
-    hung: watch::Sender<usize>,
-}
-
-impl HangingLists {
-    async fn wait_for(&self, count: usize) {
-        let mut hung = self.hung.subscribe();
-        with_timeout(hung.wait_for(|now| *now >= count))
-            .await
-            .unwrap();
-    }
-}
-
-impl Faults for HangingLists {
-    fn before(&self, call: Call<'_>) -> CallFault {
-        if call.method == "ListContainers" {
-            self.hung.send_modify(|count| *count += 1);
-            return CallFault::Hang;
+/// A call that hangs, and has arrived.
+async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>> {
+    sim.set_knob("list_containers.hang").unwrap();
+    let call = tokio::spawn(async move {
+        let request = v1::ListContainersRequest::default();
+        cri.0.list_containers(request).await.map(drop)
+    });
+    let arrived = async {
+        while sim.fired().is_empty() {
+            tokio::task::yield_now().await;
         }
-        CallFault::None
-    }
+    };
+    with_timeout(arrived).await;
+    call
 }
 
 /// A simulator and a call over the socket that hangs.
-async fn with_hung_call(
-    path: &Path,
-) -> (
-    Sim,
-    pleg_sim::Serving,
-    JoinHandle<Result<(), Status>>,
-    Client,
-) {
-    let faults = Arc::new(HangingLists::default());
-    let sim = sim().faults(faults.clone()).build();
+async fn with_hung_call(path: &Path) -> (Sim, Serving, JoinHandle<Result<(), Status>>, Client) {
+    let sim = sim().build();
     let serving = sim.serve_unix(path, std::future::pending()).unwrap();
     let cri = connect_unix(path).await;
-    let mut client = cri.clone();
-    let call = tokio::spawn(async move {
-        let request = v1::ListContainersRequest::default();
-        client.0.list_containers(request).await.map(drop)
-    });
-    faults.wait_for(1).await;
+    let call = hung_call(&sim, cri.clone()).await;
     (sim, serving, call, cri)
 }
 
@@ -113,14 +90,9 @@ async fn shutdown_ends_hung_calls_and_removes_sockets() {
 /// CRI-O waits for its clients, with a timeout.
 #[tokio::test(start_paused = true)]
 async fn graceful_stop_is_bounded_while_a_call_hangs() {
-    let faults = Arc::new(HangingLists::default());
-    let sim = sim().mode(Mode::Crio).faults(faults.clone()).build();
-    let mut cri = Client::connect(&sim).await;
-    let call = tokio::spawn(async move {
-        let request = v1::ListContainersRequest::default();
-        cri.0.list_containers(request).await.map(drop)
-    });
-    faults.wait_for(1).await;
+    let sim = sim().mode(Mode::Crio).build();
+    let cri = Client::connect(&sim).await;
+    let call = hung_call(&sim, cri).await;
     bounded(sim.control("down")).await.unwrap();
     assert!(bounded(call).await.unwrap().is_err());
     bounded(sim.shutdown()).await;

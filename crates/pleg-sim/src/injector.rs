@@ -1,22 +1,27 @@
-//! Applies [`FaultProfile`]: makes the random decisions, counts the faults that fired, and measures how
-//! long calls hang.
+//! Applies the knobs: makes the random decisions, counts the faults that fired, and measures how long
+//! calls hang.
 //!
 //! All decisions use one random number generator, seeded from the simulator's seed.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard},
-    time::Duration,
 };
 
 use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
 use pleg_node_model::GO_ZERO_TIME;
 use pleg_runtime::clock::Clock;
 use tokio::{sync::watch, time::Instant};
-use tonic::{Code, Status};
+use tonic::Status;
 
-use super::{FaultProfile, KnobError, Rate, Value, snake};
-use crate::{engine::lock, id::Rng, profile::RuntimeProfile, views::Snapshot};
+use crate::{
+    engine::lock,
+    error::SimError,
+    id::Rng,
+    knobs::{Rate, Value, parse, snake},
+    profile::RuntimeProfile,
+    views::Snapshot,
+};
 
 /// The additional size of an event if `oversize.bytes` is not set.
 const DEFAULT_OVERSIZE: usize = 5_000_000;
@@ -38,7 +43,6 @@ const ALTERATIONS: [(&str, Alteration); 7] = [
     ("stamp.future", |e| e.created_at += HOUR),
 ];
 
-#[derive(Debug)]
 pub(crate) struct Injector {
     state: Mutex<State>,
     /// The simulated runtime, if a second subscriber takes no events from others there.
@@ -48,32 +52,28 @@ pub(crate) struct Injector {
     clock: Clock,
 }
 
-#[derive(Debug)]
 struct State {
-    profile: FaultProfile,
-    /// When each knob was set, and the number of cases that it has decided since.
-    uses: HashMap<String, (Instant, u64)>,
+    /// The knobs that are on, by name.
+    knobs: BTreeMap<String, Knob>,
     rng: Rng,
     fired: BTreeMap<String, u64>,
     /// The statuses of the last event of each sandbox.
     last_statuses: HashMap<String, Snapshot>,
 }
 
-/// How an event is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Publish {
-    Once,
-    Never,
-    Twice,
-    AfterNext,
+struct Knob {
+    value: Value,
+    /// When it was set.
+    since: Instant,
+    /// The number of cases that it has decided since.
+    cases: u64,
 }
 
 impl Injector {
     pub(crate) fn new(profile: &RuntimeProfile, seed: u64, clock: Clock) -> Self {
         Self {
             state: Mutex::new(State {
-                profile: FaultProfile::default(),
-                uses: HashMap::new(),
+                knobs: BTreeMap::new(),
                 rng: Rng::new(seed.rotate_left(32)),
                 fired: BTreeMap::new(),
                 last_statuses: HashMap::new(),
@@ -92,58 +92,68 @@ impl Injector {
         self.clock.tokio(self.clock.now())
     }
 
-    // === configuration ===
-
-    pub(crate) fn fault_profile(&self) -> FaultProfile {
-        self.state().profile.clone()
+    /// The knobs that are on, as their users type them.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let state = self.state();
+        let knobs = state.knobs.iter();
+        knobs
+            .map(|(name, knob)| format!("{name}={}", knob.value))
+            .collect()
     }
 
     /// Turns all knobs off. Hanging calls proceed.
     pub(crate) fn reset(&self) {
         let mut state = self.state();
         state.last_statuses.clear();
-        state.profile = FaultProfile::default();
+        state.knobs.clear();
         drop(state);
         self.changes.send_replace(());
     }
 
     /// Sets several knobs and leaves the others unchanged. Sets none if one of them is not valid, or has
     /// no effect in the simulated runtime.
-    pub(crate) fn set(&self, knobs: &[&str]) -> Result<(), KnobError> {
-        let now = self.now();
-        let mut state = self.state();
-        let mut profile = state.profile.clone();
-        let mut names = Vec::new();
-        for knob in knobs {
-            let name = profile.set(knob)?;
-            if let Some(runtime) = &self.no_second_subscriber
-                && name == SECOND_SUBSCRIBER
-                && profile.get(&name).is_some()
-            {
-                let (knob, runtime) = (name, runtime.clone());
-                return Err(KnobError::Mode { knob, runtime });
-            }
-            names.push(name);
+    pub(crate) fn set(&self, knobs: &[&str]) -> Result<(), SimError> {
+        let parsed = knobs.iter().map(|knob| parse(knob));
+        let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+        let mut on = parsed.iter().filter(|(_, value)| value.is_some());
+        if let Some(runtime) = &self.no_second_subscriber
+            && on.any(|(name, _)| name == SECOND_SUBSCRIBER)
+        {
+            return Err(SimError(format!(
+                "{SECOND_SUBSCRIBER} has no effect in {runtime}; use mode containerd-1.7, or mode crio \
+                 with version 1.27 or older"
+            )));
         }
-        state.profile = profile;
-        state.uses.extend(names.into_iter().map(|n| (n, (now, 0))));
+        let (since, cases) = (self.now(), 0);
+        let mut state = self.state();
+        for (name, value) in parsed {
+            match value {
+                Some(value) => state.knobs.insert(
+                    name,
+                    Knob {
+                        value,
+                        since,
+                        cases,
+                    },
+                ),
+                None => state.knobs.remove(&name),
+            };
+        }
         drop(state);
         self.changes.send_replace(());
         Ok(())
     }
 
-    /// How often each knob has fired.
+    /// The number of times that each knob has fired.
     pub(crate) fn fired(&self) -> BTreeMap<String, u64> {
         self.state().fired.clone()
     }
-
-    // === calls ===
 
     /// Delays a call or makes it fail. `pod` is the uid of the pod whose sandbox or container the
     /// call names.
     pub(crate) async fn intercept_call(
         &self,
-        method: &'static str,
+        method: &str,
         pod: Option<&str>,
     ) -> Result<(), Status> {
         let mut groups = vec!["all".to_owned(), snake(method)];
@@ -173,22 +183,28 @@ impl Injector {
                 _ = changes.changed() => {}
             }
         }
-        let (latency, failure) = self.state().latency_and_failure(&groups);
-        if !latency.is_zero() {
-            let until = self.clock.now().after(latency);
-            self.clock.sleep_until(until).await;
+        let mut failure = Ok(());
+        for group in groups {
+            let name = format!("{group}.latency");
+            if let Some(latency) = self.value(&name, Value::span) {
+                let until = self.clock.now().after(latency);
+                self.clock.sleep_until(until).await;
+            }
+            let name = format!("{group}.fail");
+            let mut state = self.state();
+            if let Some(Value::Failure(code, _)) = state.value(&name)
+                && state.fires(&name)
+            {
+                failure = Err(Status::new(code, "injected fault: this call fails"));
+            }
         }
-        failure.map_or(Ok(()), |code| {
-            Err(Status::new(code, "injected fault: this call fails"))
-        })
+        failure
     }
-
-    // === events ===
 
     /// Changes an event of a sandbox before it is published.
     pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) {
         let mut state = self.state();
-        if state.profile.get("freeze").is_some() {
+        if state.knobs.contains_key("freeze") {
             let now = (
                 event.pod_sandbox_status.clone(),
                 event.containers_statuses.clone(),
@@ -207,7 +223,7 @@ impl Injector {
             }
         }
         if state.fires("oversize") {
-            let bytes = state.profile.get("oversize.bytes").and_then(Value::number);
+            let bytes = state.value("oversize.bytes").and_then(Value::number);
             let pad = "x".repeat(bytes.unwrap_or(DEFAULT_OVERSIZE));
             let status = event.pod_sandbox_status.get_or_insert_default();
             let annotations = &mut status.annotations;
@@ -215,27 +231,16 @@ impl Injector {
         }
     }
 
-    /// How the next event is published. `swap` is counted later: it depends on the next event.
-    pub(crate) fn publish_mode(&self) -> Publish {
-        let mut state = self.state();
-        if state.fires("drop") {
-            Publish::Never
-        } else if state.fires("duplicate") {
-            Publish::Twice
-        } else if state.decide("swap") {
-            Publish::AfterNext
-        } else {
-            Publish::Once
-        }
-    }
-
-    // === every fault ===
-
     pub(crate) fn count(&self, name: &str) {
         self.state().count(name);
     }
 
-    /// Decides whether the knob fires in this case, and counts it if so.
+    /// Returns true if the knob fires in this case. The caller counts it.
+    pub(crate) fn decide(&self, name: &str) -> bool {
+        self.state().decide(name)
+    }
+
+    /// Returns true if the knob fires in this case, and counts it.
     pub(crate) fn fires(&self, name: &str) -> bool {
         self.state().fires(name)
     }
@@ -243,7 +248,7 @@ impl Injector {
     /// The part of a knob's value that matters. Counts the knob as fired if there is one.
     pub(crate) fn value<T>(&self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
         let mut state = self.state();
-        let value = state.profile.get(name).and_then(of);
+        let value = state.value(name).and_then(of);
         if value.is_some() {
             state.count(name);
         }
@@ -251,7 +256,7 @@ impl Injector {
     }
 
     pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.state().profile.get(name).is_some()
+        self.state().knobs.contains_key(name)
     }
 
     /// Returns true if the knob is on, and counts it as fired.
@@ -260,23 +265,11 @@ impl Injector {
     }
 }
 
-impl Value {
-    pub(crate) fn number(self) -> Option<usize> {
-        match self {
-            Self::Number(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn span(self) -> Option<Duration> {
-        match self {
-            Self::Span(span) => Some(span),
-            _ => None,
-        }
-    }
-}
-
 impl State {
+    fn value(&self, name: &str) -> Option<Value> {
+        self.knobs.get(name).map(|knob| knob.value)
+    }
+
     fn count(&mut self, name: &str) {
         *self.fired.entry(name.to_owned()).or_default() += 1;
     }
@@ -289,15 +282,17 @@ impl State {
         fires
     }
 
-    /// Decides whether the knob fires in this case.
     fn decide(&mut self, name: &str) -> bool {
-        match self.profile.get(name) {
-            Some(Value::Rate(rate) | Value::Failure(_, rate)) => match rate {
+        let Some(knob) = self.knobs.get_mut(name) else {
+            return false;
+        };
+        match knob.value {
+            Value::Rate(rate) | Value::Failure(_, rate) => match rate {
                 Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
-                Rate::Nth(n) => self.uses.get_mut(name).is_some_and(|(_, cases)| {
-                    *cases += 1;
-                    *cases == n
-                }),
+                Rate::Nth(n) => {
+                    knob.cases += 1;
+                    knob.cases == n
+                }
             },
             _ => false,
         }
@@ -307,29 +302,11 @@ impl State {
     fn hang(&self, groups: &[String], now: Instant) -> Option<(String, Option<Instant>)> {
         groups.iter().find_map(|group| {
             let name = format!("{group}.hang");
-            let span = self.profile.get(&name)?.span();
-            let (since, _) = self.uses.get(&name)?;
-            let until = span.and_then(|span| since.checked_add(span));
+            let knob = self.knobs.get(&name)?;
+            let span = knob.value.span();
+            let until = span.and_then(|span| knob.since.checked_add(span));
             let is_over = until.is_some_and(|until| until <= now);
             (!is_over).then_some((name, until))
         })
-    }
-
-    /// The additional latency of a call of these groups, and the code it fails with.
-    fn latency_and_failure(&mut self, groups: &[String]) -> (Duration, Option<Code>) {
-        let (mut latency, mut failure) = (Duration::ZERO, None);
-        for group in groups {
-            let (slow, fail) = (format!("{group}.latency"), format!("{group}.fail"));
-            if let Some(Value::Span(span)) = self.profile.get(&slow) {
-                self.count(&slow);
-                latency = latency.saturating_add(span);
-            }
-            if let Some(Value::Failure(code, _)) = self.profile.get(&fail)
-                && self.fires(&fail)
-            {
-                failure = Some(code);
-            }
-        }
-        (latency, failure)
     }
 }
