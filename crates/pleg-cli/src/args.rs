@@ -452,7 +452,7 @@ Examples:
 }
 
 fn ctl_help() -> String {
-    let commands = pleg_sim::CONTROL_COMMANDS.iter();
+    let commands = pleg_sim::control_commands();
     let commands: String = commands.map(|(name, about)| entry(name, about)).collect();
     format!(
         "\

@@ -25,48 +25,29 @@ const MAX_LINE: u64 = 64 << 10;
 /// The maximum number of concurrent connections. Others wait.
 const MAX_CONNECTIONS: usize = 8;
 
-/// The commands and their descriptions.
-pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
-    (
-        "show",
-        "show the mode, the number of objects, the knobs that are on and what fired",
-    ),
-    (
-        "KNOB=VALUE …",
-        "set knobs (all, or none if one is not valid); KNOB=off unsets",
-    ),
-    ("reset", "turn all knobs off; hanging calls proceed"),
-    ("cut", "cut all connections"),
-    (
-        "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]",
-        "restart the runtime with SIGTERM (kill: with SIGKILL). down and starting are how long it is \
-         down and how long it then starts, 0 s by default. Meanwhile the containers keep running \
-         (containers=run, the default), exit with CODE (end:CODE) or with 255 and the reason \
-         Unknown (lost). Queued events and those of the downtime are lost",
-    ),
-    (
-        "down [kill]",
-        "stop the runtime with SIGTERM (kill: with SIGKILL)",
-    ),
-    (
-        "up",
-        "start a runtime that is down; it does not answer calls yet",
-    ),
-    ("ready", "let a runtime that is starting answer calls"),
-    (
-        "exit CONTAINER [CODE]",
-        "make a container exit with CODE, 1 by default; CONTAINER is the beginning of its id",
-    ),
-    (
-        "oom CONTAINER",
-        "kill a container because it is out of memory",
-    ),
-    (
-        "kill-sandbox SANDBOX",
-        "kill the pause process of a sandbox",
-    ),
-    ("help", "show the commands and the knobs"),
-];
+/// One command per line, and its description.
+const COMMANDS: &str = "\
+show: show the mode, the number of objects, the knobs that are on and what fired
+KNOB=VALUE …: set knobs (all, or none if one is not valid); KNOB=off unsets
+reset: turn all knobs off; hanging calls proceed
+cut: cut all connections
+restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]: restart the runtime with \
+SIGTERM (kill: with SIGKILL). down and starting are how long it is down and how long it then starts, \
+0 s by default. Meanwhile the containers keep running (containers=run, the default), exit with CODE \
+(end:CODE) or with 255 and the reason Unknown (lost). Queued events and those of the downtime are lost
+down [kill]: stop the runtime with SIGTERM (kill: with SIGKILL)
+up: start a runtime that is down; it does not answer calls yet
+ready: let a runtime that is starting answer calls
+exit CONTAINER [CODE]: make a container exit with CODE, 1 by default; CONTAINER is the beginning of \
+its id
+oom CONTAINER: kill a container because it is out of memory
+kill-sandbox SANDBOX: kill the pause process of a sandbox
+help: show the commands and the knobs";
+
+/// The control commands and their descriptions.
+pub fn control_commands() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS.lines().filter_map(|line| line.split_once(": "))
+}
 
 /// Executes a command and returns the lines of the response.
 async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, SimError> {
@@ -74,11 +55,11 @@ async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, SimError> {
     let Some((&command, args)) = words.split_first() else {
         return Ok(String::new());
     };
-    let mut usages = CONTROL_COMMANDS.iter().map(|(usage, _)| *usage);
+    let mut usages = control_commands().map(|(usage, _)| usage);
     let Some(usage) = usages.find(|usage| usage.split(' ').next() == Some(command)) else {
         let is_knob = |word: &&str| check_knob(word).is_ok();
         if command.contains(['=', '.']) || words.iter().all(is_knob) {
-            return engine.injector.set(&words).map(|()| String::new());
+            return engine.set_knobs(&words).map(|()| String::new());
         }
         return Err(SimError(format!(
             "no command {command:?}; the commands are show, reset, cut, restart, down, up, ready, exit, \
@@ -89,7 +70,7 @@ async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, SimError> {
     match (command, args) {
         ("show", []) => return Ok(show(engine)),
         ("help", []) => return Ok(help()),
-        ("reset", []) => engine.injector.reset(),
+        ("reset", []) => engine.reset_knobs(),
         ("cut", []) => engine.sever_connections(),
         ("up", []) => engine.come_up().await,
         ("ready", []) => engine.ready(),
@@ -196,12 +177,10 @@ fn show(engine: &Engine) -> String {
         (world.sandboxes.len(), world.containers.len())
     };
     let phase = format!("{:?}", engine.phase()).to_lowercase();
-    let faults = engine.injector.shown();
     let mut text = format!(
         "mode {}: {} {}, {phase}\n\
          {sandboxes} sandboxes, {containers} containers\n\
-         {} subscribers; events: {} held, {} discarded, {} dropped\n\
-         {}faults{}\n",
+         {} subscribers; events: {} held, {} discarded, {} dropped\n",
         profile.mode,
         profile.node.name,
         profile.version,
@@ -209,36 +188,37 @@ fn show(engine: &Engine) -> String {
         counts.held,
         counts.discarded,
         counts.dropped,
-        if faults.is_empty() { "no " } else { "" },
-        if faults.is_empty() { "" } else { ":" },
     );
-    for knob in faults {
+    let faults = engine.faults();
+    let knobs = faults.shown();
+    text.push_str(if knobs.is_empty() {
+        "no faults\n"
+    } else {
+        "faults:\n"
+    });
+    for knob in knobs {
         let _ = writeln!(text, "  {knob}");
     }
-    let fired = engine.injector.fired();
-    if !fired.is_empty() {
+    if !faults.fired.is_empty() {
         text.push_str("fired:\n");
     }
-    for (knob, times) in fired {
+    for (knob, times) in &faults.fired {
         let _ = writeln!(text, "  {knob} {times}");
     }
     text
 }
 
 fn help() -> String {
-    let mut text = String::from("commands:\n");
-    for (command, about) in CONTROL_COMMANDS {
-        let _ = writeln!(text, "  {command}: {about}");
-    }
-    text.push_str("knobs:\n");
-    for (usage, about) in knob_help() {
-        let _ = writeln!(text, "  {usage}: {about}");
-    }
-    text
+    let knobs = knob_help().into_iter();
+    let knobs: String = knobs
+        .map(|(knob, about)| format!("  {knob}: {about}\n"))
+        .collect();
+    let commands = COMMANDS.replace('\n', "\n  ");
+    format!("commands:\n  {commands}\nknobs:\n{knobs}")
 }
 
 impl Sim {
-    /// Executes one command of [`CONTROL_COMMANDS`] and returns the lines of the response.
+    /// Executes one command of [`control_commands`] and returns the lines of the response.
     ///
     /// # Errors
     ///

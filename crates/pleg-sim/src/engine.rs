@@ -12,15 +12,15 @@ use std::{
 };
 
 use pleg_runtime::clock::Clock;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    delivery::{Context, Counts},
+    delivery::Counts,
     error::shutting_down,
-    events::HeldEvent,
-    injector::Injector,
+    events::DelayedEvent,
+    faults::Faults,
     process::{Phase, Process},
     profile::RuntimeProfile,
     programs::Program,
@@ -29,11 +29,12 @@ use crate::{
 
 pub(crate) struct Engine {
     pub(crate) profile: RuntimeProfile,
-    pub(crate) injector: Arc<Injector>,
-    /// For the event delivery of each process.
-    pub(crate) context: Context,
+    pub(crate) seed: u64,
+    faults: Mutex<Faults>,
+    /// Changes whenever a knob is set.
+    pub(crate) knob_changes: watch::Sender<()>,
     /// An event that is published after the next one (fault `swap`).
-    pub(crate) held_event: Mutex<Option<HeldEvent>>,
+    pub(crate) delayed_event: Mutex<Option<DelayedEvent>>,
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
@@ -63,28 +64,22 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     pub(crate) fn new(profile: RuntimeProfile, phase: Phase, seed: u64, wall: WallClock) -> Self {
-        let (clock, stop) = (Clock::start(), CancellationToken::new());
-        let context = Context {
-            injector: Arc::new(Injector::new(&profile, seed, clock)),
-            counts: watch::Sender::default(),
-            clock,
-            seed,
-            stop: stop.clone(),
-        };
-        let process = Process::start(profile.node.delivery, &context);
+        let stop = CancellationToken::new();
+        let process = Process::start(profile.node.delivery, seed, &stop);
         Self {
-            injector: Arc::clone(&context.injector),
-            held_event: Mutex::default(),
+            seed,
+            faults: Mutex::new(Faults::new(seed)),
+            knob_changes: watch::Sender::default(),
+            delayed_event: Mutex::default(),
             world: Mutex::new(World::new(seed, profile.node.clone())),
             programs: Mutex::default(),
             exit_events: Mutex::default(),
             process: Mutex::new(Arc::new(process)),
             phase: watch::Sender::new(phase),
             unbound: watch::Sender::default(),
-            counts: context.counts.clone(),
-            context,
+            counts: watch::Sender::default(),
             wall,
-            clock,
+            clock: Clock::start(),
             tasks: TaskTracker::new(),
             stop,
             profile,
@@ -96,6 +91,16 @@ impl Engine {
         let mut world = lock(&self.world);
         world.now = self.now();
         world
+    }
+
+    /// Never hold this across an await.
+    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+        lock(&self.faults)
+    }
+
+    /// The present instant, for timers.
+    pub(crate) fn instant(&self) -> Instant {
+        self.clock.tokio(self.clock.now())
     }
 
     /// The wall clock, in nanoseconds.
@@ -126,7 +131,7 @@ impl Engine {
             Phase::Down => return Err(shutting_down()),
         }
         let pod = self.world().pod_of(id);
-        let admitted = self.injector.intercept_call(method, pod.as_deref());
+        let admitted = self.intercept_call(method, pod.as_deref());
         let admitted = self.stop.run_until_cancelled(admitted).await;
         admitted.unwrap_or_else(|| Err(shutting_down()))
     }

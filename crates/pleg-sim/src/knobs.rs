@@ -1,6 +1,6 @@
 //! Knobs: faults that are set from text, for flags and for control at run time. Pure.
 //!
-//! `injector` makes the random decisions and counts the faults that fired. The faults take effect in
+//! `faults` makes the random decisions and counts the faults that fired. The faults take effect in
 //! `events` (events), `stream` (what a subscriber receives), `lists` (list responses) and
 //! `Engine::admit` (every call).
 

@@ -28,10 +28,11 @@ impl Engine {
         mut rows: Vec<R>,
         annotations: fn(&mut R) -> &mut BTreeMap<String, String>,
     ) -> Vec<R> {
-        if self.injector.fires("list.empty") {
+        if self.faults().fires("list.empty") {
             rows.clear();
         }
-        if let Some(bytes) = self.injector.value("list.pad", Value::number) {
+        let pad = self.faults().value("list.pad", Value::number);
+        if let Some(bytes) = pad {
             let pad = "x".repeat(bytes);
             for row in &mut rows {
                 annotations(row).insert("pleg-sim/pad".to_owned(), pad.clone());
@@ -50,12 +51,12 @@ impl Engine {
     /// lists; call this before the list is read, as the runtime reads nothing then.
     pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
         let size = self.profile.list_page_size;
-        let size = size.filter(|_| !self.injector.is_on("list.unimplemented"));
+        let size = size.filter(|_| !self.faults().is_on("list.unimplemented"));
         let size = size.ok_or_else(|| {
             let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
             Status::unimplemented(message)
         })?;
-        let page = self.injector.value("list.page", Value::number);
+        let page = self.faults().value("list.page", Value::number);
         Ok(page.unwrap_or(size))
     }
 
@@ -69,17 +70,17 @@ impl Engine {
     where
         P: Message + 'static,
     {
-        let injector = &self.injector;
         let pages = rows.chunks(size.max(1)).map(|rows| {
             let page = page(rows.to_vec());
             self.check_limit(&page).map(|()| page)
         });
         let mut pages: Vec<_> = pages.collect();
-        if injector.fires("list.empty_page") {
+        let mut faults = self.faults();
+        if faults.fires("list.empty_page") {
             pages.insert(0, Ok(page(Vec::new())));
         }
         let breaks = |value: Value| value.number().filter(|n| *n <= pages.len());
-        if let Some(count) = injector.value("list.break_after", breaks) {
+        if let Some(count) = faults.value("list.break_after", breaks) {
             pages.truncate(count);
             pages.push(Err(Status::internal("injected fault: this list fails")));
         }
@@ -92,8 +93,9 @@ impl Engine {
     fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
         let is_over = |value: Value| value.number().filter(|limit| size > *limit);
-        match self.injector.value("list.limit", is_over) {
-            None if self.injector.is_set("list.limit") => Ok(()),
+        let mut faults = self.faults();
+        match faults.value("list.limit", is_over) {
+            None if faults.is_set("list.limit") => Ok(()),
             limit => check_size(message, limit.unwrap_or(self.profile.message_limit)),
         }
     }

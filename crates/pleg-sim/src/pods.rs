@@ -15,13 +15,15 @@ impl Engine {
         for container in containers {
             self.stop_program(&container, Duration::ZERO).await;
         }
-        if self.profile.is_crio && !self.has_pause_process(id) {
+        if self.profile.is_crio && !self.world().has_pause_process(id) {
             let events = self.world().sandbox_exited(id);
             self.emit(events).await;
         } else {
             self.end_sandbox(id);
         }
-        self.world().release_address(id);
+        if let Some(sandbox) = self.world().sandboxes.get_mut(id) {
+            sandbox.ip = None;
+        }
     }
 
     /// The pause process exits, for whatever reason. A separate task sends the event.
@@ -39,21 +41,18 @@ impl Engine {
     /// Kills the pause process, and with it everything in its process namespace. Returns false if
     /// there is no such process.
     pub(crate) fn kill_sandbox(self: &Arc<Self>, id: &str) -> bool {
-        if !self.world().is_ready(id) || !self.has_pause_process(id) {
-            return false;
+        let (exists, shared, containers) = {
+            let world = self.world();
+            let exists = world.is_ready(id) && world.has_pause_process(id);
+            (exists, world.shares_processes(id), world.containers_of(id))
+        };
+        if exists {
+            self.end_sandbox(id);
         }
-        self.end_sandbox(id);
-        if self.world().shares_processes(id) {
-            let containers = self.world().containers_of(id);
-            for container in containers {
-                self.kill_container(&container, ExitStatus::from_code(KILLED));
-            }
+        for container in containers.iter().filter(|_| exists && shared) {
+            self.kill_container(container, ExitStatus::from_code(KILLED));
         }
-        true
-    }
-
-    fn has_pause_process(&self, id: &str) -> bool {
-        !self.profile.node.drops_infra_container || self.world().shares_processes(id)
+        exists
     }
 
     /// Stops everything, removes the containers and then the sandbox. DELETED is sent after the

@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    delivery::{Context, Delivery},
+    delivery::{Counts, Delivery},
     engine::{Engine, lock},
     error::shutting_down,
 };
@@ -50,18 +50,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(kind: pleg_node_model::Delivery, context: &Context) -> Self {
-        let ended = context.stop.child_token();
-        let of_process = Context {
-            stop: ended.clone(),
-            ..context.clone()
-        };
+    pub(crate) fn start(
+        kind: pleg_node_model::Delivery,
+        seed: u64,
+        stop: &CancellationToken,
+    ) -> Self {
+        let ended = stop.child_token();
         Self {
-            delivery: Delivery::new(kind, of_process),
+            delivery: Delivery::new(kind, seed, ended.clone()),
             servers: TaskTracker::new(),
             ended,
             was_killed: AtomicBool::new(false),
-            connections: Mutex::new(context.stop.child_token()),
+            connections: Mutex::new(stop.child_token()),
         }
     }
 
@@ -121,8 +121,11 @@ impl Engine {
     /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
-            let process = Process::start(self.profile.node.delivery, &self.context);
-            *lock(&self.process) = Arc::new(process);
+            let kind = self.profile.node.delivery;
+            *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
+            // The subscribers and the queue of the old process are gone. Its losses remain counted.
+            let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
+            self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);
         }
         let mut unbound = self.unbound.subscribe();

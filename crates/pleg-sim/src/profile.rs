@@ -103,25 +103,25 @@ mod tests {
     fn profile_follows_version() {
         use Timestamp::{Nanos, None as Without, Seconds};
         for (mode, version, timestamp, pages) in [
-            (Mode::Containerd2, "v2.0.0", Nanos, None),
             (Mode::Containerd2, "v2.0.2", Nanos, None),
             (Mode::Containerd2, "v2.0.3", Without, None),
             (Mode::Containerd2, "v2.3.4", Without, None),
             (Mode::Containerd2, "v2.4.0-beta.0", Without, Some(5000)),
-            (Mode::Crio, "1.28.3", Seconds, None),
             (Mode::Crio, "1.29.8", Seconds, None),
             (Mode::Crio, "1.29.9", Nanos, None),
             (Mode::Crio, "1.30.5", Seconds, None),
             (Mode::Crio, "1.30.6", Nanos, None),
             (Mode::Crio, "1.31.0", Seconds, None),
             (Mode::Crio, "1.31.1", Nanos, None),
-            (Mode::Crio, "1.35.9", Nanos, None),
             (Mode::Crio, "1.36.0", Nanos, Some(3000)),
         ] {
             let profile = RuntimeProfile::of(mode, version);
             let found = (profile.timestamp, profile.list_page_size);
             assert_eq!(found, (timestamp, pages), "{version}");
-            assert_eq!(profile.status_has_containers, mode == Mode::Crio);
+            let is_crio = mode == Mode::Crio;
+            assert_eq!(profile.status_has_containers, is_crio);
+            let limit = if is_crio { 80 << 20 } else { 16 << 20 };
+            assert_eq!(profile.message_limit, limit);
         }
     }
 

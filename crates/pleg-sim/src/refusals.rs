@@ -93,15 +93,11 @@ mod tests {
             ("logs/p", "", true),
             ("/var/log/pods/p", "/kubepods", true),
         ] {
-            let linux = v1::LinuxPodSandboxConfig {
-                cgroup_parent: parent.to_owned(),
-                ..Default::default()
-            };
-            let sandbox = v1::PodSandboxConfig {
+            let mut sandbox = v1::PodSandboxConfig {
                 log_directory: logs.to_owned(),
-                linux: Some(linux),
                 ..Default::default()
             };
+            sandbox.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
             let checked = check_sandbox(&sandbox);
             assert_eq!(checked.is_err(), is_refused, "{logs} {parent}");
         }
@@ -114,30 +110,24 @@ mod tests {
             log_directory: "/no/such/directory".to_owned(),
             ..Default::default()
         };
-        let config = |log: &str, memory: i64, group: Option<i64>, user: Option<i64>| {
-            let id = |value: i64| v1::Int64Value { value };
-            let mut linux = v1::LinuxContainerConfig::default();
-            let security = linux.security_context.get_or_insert_default();
-            security.run_as_group = group.map(id);
-            security.run_as_user = user.map(id);
-            linux
-                .resources
-                .get_or_insert_default()
-                .memory_limit_in_bytes = memory;
-            v1::ContainerConfig {
-                log_path: log.to_owned(),
-                linux: Some(linux),
-                ..Default::default()
-            }
-        };
-        for (config, is_refused) in [
-            (config("web_0.log", 0, None, None), false),
-            (config("web/0.log", 0, None, None), true),
-            (config("a:b.log", 0, None, None), true),
-            (config("", MIN_MEMORY, Some(5), Some(5)), false),
-            (config("", MIN_MEMORY - 1, None, None), true),
-            (config("", 0, Some(5), None), true),
+        let id = |value: i64| v1::Int64Value { value };
+        for (log, memory, group, user, is_refused) in [
+            ("web_0.log", 0, None, None, false),
+            ("web/0.log", 0, None, None, true),
+            ("a:b.log", 0, None, None, true),
+            ("", MIN_MEMORY, Some(5), Some(5), false),
+            ("", MIN_MEMORY - 1, None, None, true),
+            ("", 0, Some(5), None, true),
         ] {
+            let mut config = v1::ContainerConfig {
+                log_path: log.to_owned(),
+                ..Default::default()
+            };
+            let linux = config.linux.get_or_insert_default();
+            let security = linux.security_context.get_or_insert_default();
+            (security.run_as_group, security.run_as_user) = (group.map(id), user.map(id));
+            let resources = linux.resources.get_or_insert_default();
+            resources.memory_limit_in_bytes = memory;
             let checked = check_container(Some(&sandbox), &config);
             assert_eq!(checked.is_err(), is_refused, "{config:?}");
             assert!(check_container(None, &config).is_err());

@@ -1,4 +1,4 @@
-//! The CRI as gRPC services. `lists` creates list responses and `stream` creates event streams.
+//! The CRI as gRPC services. `lists` creates list responses and `events` creates event streams.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 use crate::{
     engine::Engine,
     error::{missing, no_container, no_sandbox, wrong_state},
+    events,
     profile::Timestamp,
     refusals,
     script::Script,
-    stream,
 };
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -77,7 +77,7 @@ impl RuntimeService for CriService {
             ..Default::default()
         };
         let mut network = ready_condition("NetworkReady");
-        if self.engine.injector.is_on("network.not_ready") {
+        if self.engine.faults().is_on("network.not_ready") {
             network.status = false;
             network.reason = "NetworkPluginNotReady".to_owned();
             network.message = "cni plugin not initialized".to_owned();
@@ -116,18 +116,16 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::RunPodSandboxRequest>,
     ) -> CallResult<v1::RunPodSandboxResponse> {
-        let v1::RunPodSandboxRequest {
-            config,
-            mut runtime_handler,
-        } = request.into_inner();
+        let request = request.into_inner();
         let run = async move |engine: Arc<Engine>, _| {
-            let config = config.ok_or_else(|| missing("sandbox config"))?;
+            let config = request.config.ok_or_else(|| missing("sandbox config"))?;
+            let mut handler = request.runtime_handler;
             if engine.profile.is_crio {
                 refusals::check_sandbox(&config)?;
-                runtime_handler.clear();
+                handler.clear();
             }
             // The sandbox is ready before its events are sent, and they are sent before the call returns.
-            let (pod_sandbox_id, events) = engine.world().run_sandbox(config, runtime_handler)?;
+            let (pod_sandbox_id, events) = engine.world().run_sandbox(config, handler)?;
             engine.emit(events).await;
             Ok(v1::RunPodSandboxResponse { pod_sandbox_id })
         };
@@ -172,7 +170,7 @@ impl RuntimeService for CriService {
         };
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
-        if self.engine.injector.fires("status.not_found") {
+        if self.engine.faults().fires("status.not_found") {
             return Err(no_sandbox(&id));
         }
         let containers_statuses = match profile.status_has_containers {
@@ -223,21 +221,18 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::CreateContainerRequest>,
     ) -> CallResult<v1::CreateContainerResponse> {
-        let v1::CreateContainerRequest {
-            pod_sandbox_id,
-            config,
-            sandbox_config,
-        } = request.into_inner();
+        let mut request = request.into_inner();
+        let sandbox = std::mem::take(&mut request.pod_sandbox_id);
         let create = async move |engine: Arc<Engine>, sandbox: String| {
-            let config = config.ok_or_else(|| missing("container config"))?;
+            let config = request.config.ok_or_else(|| missing("container config"))?;
             if engine.profile.is_crio {
-                refusals::check_container(sandbox_config.as_ref(), &config)?;
+                refusals::check_container(request.sandbox_config.as_ref(), &config)?;
             }
             let (container_id, events) = engine.world().create_container(&sandbox, config)?;
             engine.emit(events).await;
             Ok(v1::CreateContainerResponse { container_id })
         };
-        self.change("CreateContainer", pod_sandbox_id, create).await
+        self.change("CreateContainer", sandbox, create).await
     }
 
     /// The program runs before STARTED is sent, so a short one may have exited by then. A failed
@@ -293,7 +288,7 @@ impl RuntimeService for CriService {
         let id = request.into_inner().container_id;
         self.engine.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
-        if self.engine.injector.fires("status.not_found") {
+        if self.engine.faults().fires("status.not_found") {
             return Err(no_container(&id));
         }
         Ok(Response::new(v1::ContainerStatusResponse {
@@ -356,18 +351,15 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ExecSyncRequest>,
     ) -> CallResult<v1::ExecSyncResponse> {
-        let v1::ExecSyncRequest {
-            container_id: id,
-            cmd,
-            timeout,
-        } = request.into_inner();
-        self.engine.admit("ExecSync", &id).await?;
-        self.check_running(&id)?;
+        let request = request.into_inner();
+        let id = &request.container_id;
+        self.engine.admit("ExecSync", id).await?;
+        self.check_running(id)?;
         let config = v1::ContainerConfig {
-            command: cmd,
+            command: request.cmd,
             ..Default::default()
         };
-        let limit = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
+        let limit = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
         let exit_code = match Script::parse(&config) {
             Script::Exit { after, .. } if !limit.is_zero() && limit < after => {
                 self.engine.pause(limit).await;
@@ -395,13 +387,12 @@ impl RuntimeService for CriService {
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
         self.engine.admit("GetContainerEvents", "").await?;
         match self.engine.profile.node.delivery {
-            Delivery::Unimplemented => Err(Status::unimplemented(
-                "method GetContainerEvents not implemented",
-            )),
-            Delivery::Disabled => Ok(stream::empty_stream()),
-            Delivery::OneSubscriber | Delivery::AllAndKept | Delivery::AllOrLost => {
-                stream::subscribe(&self.engine).await
+            Delivery::Disabled => Ok(events::empty_stream()),
+            Delivery::Unimplemented => {
+                let text = "method GetContainerEvents not implemented";
+                Err(Status::unimplemented(text))
             }
+            _ => events::subscribe(&self.engine).await,
         }
     }
 }

@@ -56,13 +56,13 @@ impl Sim {
     /// If the knob does not exist, the value is not valid for it, or it has no effect in the
     /// simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), SimError> {
-        self.engine.injector.set(&[knob])
+        self.engine.set_knobs(&[knob])
     }
 
     /// The number of times that each knob has fired, by name. A knob that never fired is absent.
     #[must_use]
     pub fn fired(&self) -> BTreeMap<String, u64> {
-        self.engine.injector.fired()
+        self.engine.faults().fired.clone()
     }
 
     /// The number of sandboxes and containers that `ListPodSandbox`, `ListContainers` and their

@@ -105,12 +105,7 @@ struct Container {
 
 impl Workload {
     async fn run(mut self, filled: watch::Sender<bool>) {
-        let first = if self.config.full {
-            self.config.pods
-        } else {
-            0
-        };
-        for _ in 0..first {
+        for _ in 0..self.config.pods * usize::from(self.config.full) {
             if let Err(status) = self.create_pod(false).await {
                 tracing::debug!(%status, "the workload failed to create a pod");
             }
@@ -168,21 +163,19 @@ impl Workload {
         }
         match self.rng.below(10) {
             0..4 => {
-                let victim = self.rng.choose(&running);
                 let code = self.rng.choose(&[1, 2, 137, 139]);
-                if let (Some(victim), Some(code)) = (victim, code) {
-                    engine.kill_container(victim, ExitStatus::from_code(*code));
+                let exit = ExitStatus::from_code(*code.unwrap_or(&1));
+                if let Some(victim) = self.rng.choose(&running) {
+                    engine.kill_container(victim, exit);
                 }
+                Ok(())
             }
             4..6 => {
-                let all: Vec<_> = (0..self.pods.len()).collect();
-                if let Some(pod) = self.rng.choose(&all) {
-                    self.remove_pod(*pod).await?;
-                }
+                let pod = self.rng.below(self.pods.len() as u64);
+                self.remove_pod(usize::try_from(pod).unwrap_or(0)).await
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Creates a pod from a random template. Without `jobs`, only from those that do not exit.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 use pleg_node_model::{
-    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, State, Step,
+    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, SandboxDeleted,
+    State, Step,
 };
 use tonic::Status;
 
@@ -112,13 +113,6 @@ impl World {
         self.node.step(&Step::StopSandbox(id.into()), at)
     }
 
-    /// Releases the network address.
-    pub(crate) fn release_address(&mut self, id: &str) {
-        if let Some(sandbox) = self.sandboxes.get_mut(id) {
-            sandbox.ip = None;
-        }
-    }
-
     /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
     /// does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
@@ -126,13 +120,13 @@ impl World {
         if std::mem::replace(&mut sandbox.removing, true) {
             return None;
         }
-        let (announce, at) = (Step::Announce(id.into()), self.next());
-        let is_announced = self.node.removal(&id.into()).contains(&announce);
-        Some(if is_announced {
-            self.node.step(&announce, at)
-        } else {
-            Vec::new()
-        })
+        match self.node.profile().sandbox_deleted {
+            SandboxDeleted::BeforeRemoval => {
+                let at = self.next();
+                Some(self.node.step(&Step::Announce(id.into()), at))
+            }
+            SandboxDeleted::AfterRemoval | SandboxDeleted::Never => Some(Vec::new()),
+        }
     }
 
     /// Removes the sandbox and releases its name.
@@ -159,6 +153,11 @@ impl World {
     /// Returns true if its containers share the process namespace of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
         self.node.object(id).is_some_and(|o| o.shares_processes)
+    }
+
+    /// CRI-O has none, unless the containers share its process namespace.
+    pub(crate) fn has_pause_process(&self, id: &str) -> bool {
+        !self.node.profile().drops_infra_container || self.shares_processes(id)
     }
 
     // === containers ===
@@ -257,8 +256,9 @@ impl World {
 
     /// The event of a container that CRI-O up to 1.27.0 sends at its stop.
     pub(crate) fn deleted_on_stop(&self, id: &str) -> Option<Due> {
-        let is_sent = self.node.profile().deleted_on_stop && self.containers.contains_key(id);
-        is_sent.then(|| Due {
+        let profile = self.node.profile();
+        let is_sent = profile.deleted_on_stop && profile.has_events();
+        (is_sent && self.containers.contains_key(id)).then(|| Due {
             what: EventType::Deleted,
             subject: id.into(),
             at: self.node.latest(),

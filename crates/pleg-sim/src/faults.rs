@@ -1,25 +1,20 @@
-//! Applies the knobs: makes the random decisions, counts the faults that fired, and measures how long
-//! calls hang.
+//! The faults that the knobs cause: makes the random decisions, counts the faults that fired, and measures
+//! how long calls hang.
 //!
 //! All decisions use one random number generator, seeded from the simulator's seed.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard},
-};
+use std::collections::{BTreeMap, HashMap};
 
 use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
 use pleg_node_model::GO_ZERO_TIME;
-use pleg_runtime::clock::Clock;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::{
-    engine::lock,
+    engine::Engine,
     error::SimError,
     id::Rng,
     knobs::{Rate, Value, parse, snake},
-    profile::RuntimeProfile,
     views::Snapshot,
 };
 
@@ -43,20 +38,12 @@ const ALTERATIONS: [(&str, Alteration); 7] = [
     ("stamp.future", |e| e.created_at += HOUR),
 ];
 
-pub(crate) struct Injector {
-    state: Mutex<State>,
-    /// The simulated runtime, if a second subscriber takes no events from others there.
-    no_second_subscriber: Option<String>,
-    /// Changes whenever a knob is set.
-    changes: watch::Sender<()>,
-    clock: Clock,
-}
-
-struct State {
+pub(crate) struct Faults {
     /// The knobs that are on, by name.
     knobs: BTreeMap<String, Knob>,
     rng: Rng,
-    fired: BTreeMap<String, u64>,
+    /// The number of times that each knob has fired.
+    pub(crate) fired: BTreeMap<String, u64>,
     /// The statuses of the last event of each sandbox.
     last_statuses: HashMap<String, Snapshot>,
 }
@@ -69,54 +56,14 @@ struct Knob {
     cases: u64,
 }
 
-impl Injector {
-    pub(crate) fn new(profile: &RuntimeProfile, seed: u64, clock: Clock) -> Self {
-        Self {
-            state: Mutex::new(State {
-                knobs: BTreeMap::new(),
-                rng: Rng::new(seed.rotate_left(32)),
-                fired: BTreeMap::new(),
-                last_statuses: HashMap::new(),
-            }),
-            no_second_subscriber: profile.no_second_subscriber(),
-            changes: watch::Sender::default(),
-            clock,
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    fn now(&self) -> Instant {
-        self.clock.tokio(self.clock.now())
-    }
-
-    /// The knobs that are on, as their users type them.
-    pub(crate) fn shown(&self) -> Vec<String> {
-        let state = self.state();
-        let knobs = state.knobs.iter();
-        knobs
-            .map(|(name, knob)| format!("{name}={}", knob.value))
-            .collect()
-    }
-
-    /// Turns all knobs off. Hanging calls proceed.
-    pub(crate) fn reset(&self) {
-        let mut state = self.state();
-        state.last_statuses.clear();
-        state.knobs.clear();
-        drop(state);
-        self.changes.send_replace(());
-    }
-
+impl Engine {
     /// Sets several knobs and leaves the others unchanged. Sets none if one of them is not valid, or has
     /// no effect in the simulated runtime.
-    pub(crate) fn set(&self, knobs: &[&str]) -> Result<(), SimError> {
+    pub(crate) fn set_knobs(&self, knobs: &[&str]) -> Result<(), SimError> {
         let parsed = knobs.iter().map(|knob| parse(knob));
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
         let mut on = parsed.iter().filter(|(_, value)| value.is_some());
-        if let Some(runtime) = &self.no_second_subscriber
+        if let Some(runtime) = self.profile.no_second_subscriber()
             && on.any(|(name, _)| name == SECOND_SUBSCRIBER)
         {
             return Err(SimError(format!(
@@ -124,29 +71,29 @@ impl Injector {
                  with version 1.27 or older"
             )));
         }
-        let (since, cases) = (self.now(), 0);
-        let mut state = self.state();
+        let (since, cases) = (self.instant(), 0);
+        let with_time = |value| Knob {
+            value,
+            since,
+            cases,
+        };
         for (name, value) in parsed {
-            match value {
-                Some(value) => state.knobs.insert(
-                    name,
-                    Knob {
-                        value,
-                        since,
-                        cases,
-                    },
-                ),
-                None => state.knobs.remove(&name),
-            };
+            let knob = value.map(with_time);
+            let mut faults = self.faults();
+            faults.knobs.remove(&name);
+            faults.knobs.extend(knob.map(|knob| (name, knob)));
         }
-        drop(state);
-        self.changes.send_replace(());
+        self.knob_changes.send_replace(());
         Ok(())
     }
 
-    /// The number of times that each knob has fired.
-    pub(crate) fn fired(&self) -> BTreeMap<String, u64> {
-        self.state().fired.clone()
+    /// Turns all knobs off. Hanging calls proceed.
+    pub(crate) fn reset_knobs(&self) {
+        let mut faults = self.faults();
+        faults.last_statuses.clear();
+        faults.knobs.clear();
+        drop(faults);
+        self.knob_changes.send_replace(());
     }
 
     /// Delays a call or makes it fail. `pod` is the uid of the pod whose sandbox or container the
@@ -160,16 +107,16 @@ impl Injector {
         if let Some(uid) = pod {
             groups.extend(["pod.*".to_owned(), format!("pod.{uid}")]);
         }
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.knob_changes.subscribe();
         let mut hung = false;
         loop {
             changes.borrow_and_update();
-            let now = self.now();
-            let Some((name, until)) = self.state().hang(&groups, now) else {
+            let now = self.instant();
+            let Some((name, until)) = self.faults().hang(&groups, now) else {
                 break;
             };
             if !std::mem::replace(&mut hung, true) {
-                self.count(&name);
+                self.faults().count(&name);
             }
             let hang_end = async {
                 match until {
@@ -186,44 +133,61 @@ impl Injector {
         let mut failure = Ok(());
         for group in groups {
             let name = format!("{group}.latency");
-            if let Some(latency) = self.value(&name, Value::span) {
+            let latency = self.faults().value(&name, Value::span);
+            if let Some(latency) = latency {
                 let until = self.clock.now().after(latency);
                 self.clock.sleep_until(until).await;
             }
             let name = format!("{group}.fail");
-            let mut state = self.state();
-            if let Some(Value::Failure(code, _)) = state.value(&name)
-                && state.fires(&name)
+            let mut faults = self.faults();
+            if let Some(Value::Failure(code, _)) = faults.get(&name)
+                && faults.fires(&name)
             {
                 failure = Err(Status::new(code, "injected fault: this call fails"));
             }
         }
         failure
     }
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            knobs: BTreeMap::new(),
+            rng: Rng::new(seed.rotate_left(32)),
+            fired: BTreeMap::new(),
+            last_statuses: HashMap::new(),
+        }
+    }
+
+    /// The knobs that are on, as their users type them.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let shown = |(name, knob): (&String, &Knob)| format!("{name}={}", knob.value);
+        self.knobs.iter().map(shown).collect()
+    }
 
     /// Changes an event of a sandbox before it is published.
-    pub(crate) fn alter_event(&self, sandbox: &str, event: &mut ContainerEventResponse) {
-        let mut state = self.state();
-        if state.knobs.contains_key("freeze") {
+    pub(crate) fn alter_event(&mut self, sandbox: &str, event: &mut ContainerEventResponse) {
+        if self.knobs.contains_key("freeze") {
             let now = (
                 event.pod_sandbox_status.clone(),
                 event.containers_statuses.clone(),
             );
-            let before = state.last_statuses.insert(sandbox.to_owned(), now);
+            let before = self.last_statuses.insert(sandbox.to_owned(), now);
             if let Some((status, containers)) = before
-                && state.fires("freeze")
+                && self.fires("freeze")
             {
                 event.pod_sandbox_status = status;
                 event.containers_statuses = containers;
             }
         }
         for (knob, alter) in ALTERATIONS {
-            if state.fires(knob) {
+            if self.fires(knob) {
                 alter(event);
             }
         }
-        if state.fires("oversize") {
-            let bytes = state.value("oversize.bytes").and_then(Value::number);
+        if self.fires("oversize") {
+            let bytes = self.get("oversize.bytes").and_then(Value::number);
             let pad = "x".repeat(bytes.unwrap_or(DEFAULT_OVERSIZE));
             let status = event.pod_sandbox_status.get_or_insert_default();
             let annotations = &mut status.annotations;
@@ -231,50 +195,34 @@ impl Injector {
         }
     }
 
-    pub(crate) fn count(&self, name: &str) {
-        self.state().count(name);
+    fn get(&self, name: &str) -> Option<Value> {
+        self.knobs.get(name).map(|knob| knob.value)
     }
 
-    /// Returns true if the knob fires in this case. The caller counts it.
-    pub(crate) fn decide(&self, name: &str) -> bool {
-        self.state().decide(name)
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.knobs.contains_key(name)
     }
 
-    /// Returns true if the knob fires in this case, and counts it.
-    pub(crate) fn fires(&self, name: &str) -> bool {
-        self.state().fires(name)
+    /// Returns true if the knob is on, and counts it as fired.
+    pub(crate) fn is_on(&mut self, name: &str) -> bool {
+        self.value(name, Some).is_some()
     }
 
     /// The part of a knob's value that matters. Counts the knob as fired if there is one.
-    pub(crate) fn value<T>(&self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
-        let mut state = self.state();
-        let value = state.value(name).and_then(of);
+    pub(crate) fn value<T>(&mut self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
+        let value = self.get(name).and_then(of);
         if value.is_some() {
-            state.count(name);
+            self.count(name);
         }
         value
     }
 
-    pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.state().knobs.contains_key(name)
-    }
-
-    /// Returns true if the knob is on, and counts it as fired.
-    pub(crate) fn is_on(&self, name: &str) -> bool {
-        self.value(name, Some).is_some()
-    }
-}
-
-impl State {
-    fn value(&self, name: &str) -> Option<Value> {
-        self.knobs.get(name).map(|knob| knob.value)
-    }
-
-    fn count(&mut self, name: &str) {
+    pub(crate) fn count(&mut self, name: &str) {
         *self.fired.entry(name.to_owned()).or_default() += 1;
     }
 
-    fn fires(&mut self, name: &str) -> bool {
+    /// Returns true if the knob fires in this case, and counts it.
+    pub(crate) fn fires(&mut self, name: &str) -> bool {
         let fires = self.decide(name);
         if fires {
             self.count(name);
@@ -282,7 +230,8 @@ impl State {
         fires
     }
 
-    fn decide(&mut self, name: &str) -> bool {
+    /// Returns true if the knob fires in this case. The caller counts it.
+    pub(crate) fn decide(&mut self, name: &str) -> bool {
         let Some(knob) = self.knobs.get_mut(name) else {
             return false;
         };
