@@ -345,7 +345,7 @@ mod tests {
         all
     }
 
-    /// The subscribers, the held events and the dropped ones.
+    /// The numbers of subscribers, of waiting events and of dropped events.
     fn counts(engine: &Engine) -> (usize, usize, u64) {
         let counts = *engine.counts.borrow();
         (counts.subscribers, counts.held, counts.dropped)
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn containerd_2_holds_events_five_minutes_for_next_subscriber() {
+    async fn containerd_2_events_wait_five_minutes_for_a_subscriber() {
         let engine = engine(Mode::Containerd2, "v2.4.0", 0);
         publish(&engine, 0..2).await;
         tokio::time::advance(Duration::from_secs(299)).await;

@@ -130,7 +130,7 @@ impl Engine {
             }
             Phase::Down => return Err(shutting_down()),
         }
-        let pod = self.world().pod_of(id);
+        let pod = self.world().node.object(id).map(|o| o.pod.uid.clone());
         let admitted = self.intercept_call(method, pod.as_deref());
         let admitted = self.stop.run_until_cancelled(admitted).await;
         admitted.unwrap_or_else(|| Err(shutting_down()))

@@ -1,8 +1,7 @@
 //! Knobs: faults that are set from text, for flags and for control at run time. Pure.
 //!
 //! `faults` makes the random decisions and counts the faults that fired. The faults take effect in
-//! `events` (events), `stream` (what a subscriber receives), `lists` (list responses) and
-//! `Engine::admit` (every call).
+//! `events` (events and streams), `lists` (list responses) and `Engine::admit` (every call).
 
 use std::{fmt, time::Duration};
 

@@ -26,7 +26,7 @@ impl Engine {
         }
     }
 
-    /// The pause process exits, for whatever reason. A separate task sends the event.
+    /// Ends the pause process. A separate task sends the event.
     fn end_sandbox(self: &Arc<Self>, id: &str) {
         let events = self.world().sandbox_exited(id);
         if !events.is_empty() {

@@ -72,11 +72,13 @@ impl Engine {
             drop(has_exited);
             engine.emit(events).await;
             // Some runtimes find out only after the event that the container was out of memory.
-            engine.world().show_reason(&id);
+            if let Some(container) = engine.world().node.object_mut(&id) {
+                container.exit.reason_known_at = 0;
+            }
         });
     }
 
-    /// The exit of a program that nobody stops.
+    /// The exit of a program without a signal.
     async fn own_exit(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),

@@ -1,7 +1,6 @@
-//! What CRI-O and its conmon refuse, although containerd accepts or makes it.
-//!
-//! The rules are those of CRI-O's `runPodSandbox`, `CreateContainer`, `SpecSetLinuxContainerResources` and `setupContainerUser`,
-//! and of conmon's `ctr_logging.c`.
+//! Requests that CRI-O and its conmon refuse, although containerd accepts them. The rules are those of CRI-O's
+//! `runPodSandbox`, `CreateContainer`, `SpecSetLinuxContainerResources` and `setupContainerUser`, and of
+//! conmon's `ctr_logging.c`.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,7 @@ pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), Status>
     }
 }
 
-/// Checks the configuration of a container, with that of its sandbox as the caller repeats it.
+/// Checks the configuration of a container, and the configuration of its sandbox that the caller repeats.
 pub(crate) fn check_container(
     sandbox: Option<&v1::PodSandboxConfig>,
     config: &v1::ContainerConfig,

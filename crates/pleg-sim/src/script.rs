@@ -1,4 +1,4 @@
-//! What a simulated container does, parsed from its command. Pure.
+//! The behaviour of a simulated container, parsed from its command. Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(crate) const KILLED: i32 = 137;
 /// The exit code after `SIGTERM`.
 pub(crate) const TERMINATED: i32 = 143;
 
-/// What the program of a container does.
+/// The behaviour of a container's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     /// Runs until it is stopped; exits with 0 on `SIGTERM`.

@@ -200,7 +200,7 @@ async fn serve_connections<IO>(
     let engine = Arc::clone(engine);
     let limit = engine.profile.message_limit;
     let service = CriService { engine };
-    // `lists` and `stream` enforce the limit on responses, with the error message of grpc-go.
+    // `lists` and `events` enforce the limit on responses, with the error message of grpc-go.
     let runtime = RuntimeServiceServer::new(service.clone())
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX);

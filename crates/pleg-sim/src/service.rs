@@ -12,10 +12,9 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 use crate::{
     engine::Engine,
     error::{missing, no_container, no_sandbox, wrong_state},
-    events,
-    profile::Timestamp,
-    refusals,
+    events, refusals,
     script::Script,
+    views::is_image,
 };
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -163,11 +162,9 @@ impl RuntimeService for CriService {
         let id = request.into_inner().pod_sandbox_id;
         self.engine.admit("PodSandboxStatus", &id).await?;
         let profile = &self.engine.profile;
-        let timestamp = match profile.timestamp {
-            Timestamp::None => 0,
-            Timestamp::Seconds => self.engine.now() / 1_000_000_000,
-            Timestamp::Nanos => self.engine.now(),
-        };
+        // Taken before the statuses are read.
+        let unit = profile.timestamp_unit;
+        let timestamp = unit.map_or(0, |unit| self.engine.now() / unit);
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
         if self.engine.faults().fires("status.not_found") {
@@ -414,7 +411,9 @@ impl ImageService for CriService {
     ) -> CallResult<v1::ImageStatusResponse> {
         self.engine.admit("ImageStatus", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
-        let image = self.engine.world().image(&spec.image).cloned();
+        let world = self.engine.world();
+        let mut images = world.images.values();
+        let image = images.find(|image| is_image(image, &spec.image)).cloned();
         Ok(Response::new(v1::ImageStatusResponse {
             image,
             ..Default::default()
@@ -437,7 +436,10 @@ impl ImageService for CriService {
     ) -> CallResult<v1::RemoveImageResponse> {
         self.engine.admit("RemoveImage", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
-        self.engine.world().remove_image(&spec.image);
+        let mut world = self.engine.world();
+        world
+            .images
+            .retain(|_, image| !is_image(image, &spec.image));
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 

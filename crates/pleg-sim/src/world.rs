@@ -18,7 +18,6 @@ use crate::{
     id::{Rng, image_id},
     programs::ExitStatus,
     script::Script,
-    views::is_image,
 };
 
 /// The label by which CRI-O finds the containers of a pod.
@@ -145,11 +144,6 @@ impl World {
         self.node.object(sandbox).map(Object::state) == Some(State::Running)
     }
 
-    /// The uid of the pod that a sandbox or container belongs to.
-    pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
-        Some(self.node.object(id)?.pod.uid.to_string())
-    }
-
     /// Returns true if its containers share the process namespace of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
         self.node.object(id).is_some_and(|o| o.shares_processes)
@@ -237,13 +231,6 @@ impl World {
         }
     }
 
-    /// Shows the reason of an exit that the runtime found out late.
-    pub(crate) fn show_reason(&mut self, id: &str) {
-        if let Some(container) = self.node.object_mut(id) {
-            container.exit.reason_known_at = 0;
-        }
-    }
-
     /// Removes the container and releases its name. Fewer events are due if its sandbox is removed with it.
     pub(crate) fn delete_container(&mut self, id: &str, with_sandbox: bool) -> Vec<Due> {
         self.containers.remove(id);
@@ -306,16 +293,6 @@ impl World {
         };
         self.images.insert(spec.image, image);
         Ok(id)
-    }
-
-    /// By name or id.
-    pub(crate) fn image(&self, name: &str) -> Option<&v1::Image> {
-        self.images.values().find(|image| is_image(image, name))
-    }
-
-    /// By name or id.
-    pub(crate) fn remove_image(&mut self, name: &str) {
-        self.images.retain(|_, image| !is_image(image, name));
     }
 
     fn address(&mut self) -> String {

@@ -1,6 +1,6 @@
 //! Status calls, and calls that are rejected.
 
-use crate::common::{Client, container_config, pod_config, sim, sim_with_mode};
+use crate::common::{Client, container_config, namespaces, pod_config, sim, sim_with_mode};
 use pleg_cri::v1;
 use pleg_sim::Mode;
 use tonic::Code;
@@ -37,18 +37,7 @@ async fn status_calls_return_every_field() {
     assert_eq!(updated.linux.unwrap(), resources);
 
     let mut host = pod_config("h");
-    let namespace_options = v1::NamespaceOption {
-        network: v1::NamespaceMode::Node.into(),
-        ..Default::default()
-    };
-    let security_context = v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespace_options),
-        ..Default::default()
-    };
-    host.linux = Some(v1::LinuxPodSandboxConfig {
-        security_context: Some(security_context),
-        ..Default::default()
-    });
+    namespaces(&mut host).network = v1::NamespaceMode::Node.into();
     let request = v1::RunPodSandboxRequest {
         config: Some(host),
         runtime_handler: "runc".into(),

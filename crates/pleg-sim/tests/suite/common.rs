@@ -231,6 +231,12 @@ pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
     }
 }
 
+pub fn namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
+    let linux = config.linux.get_or_insert_default();
+    let security = linux.security_context.get_or_insert_default();
+    security.namespace_options.get_or_insert_default()
+}
+
 pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::common::{Client, Events, event_text, pod_config, sim};
+use crate::common::{Client, Events, event_text, namespaces, pod_config, sim};
 use pleg_cri::v1::{self, ContainerState};
 use pleg_sim::{Mode, Sim};
 
@@ -57,7 +57,9 @@ impl Recorder {
         let (name, new) = match words[..] {
             ["run" | "run-shared", name] => {
                 let mut config = pod_config("p");
-                config.linux = (words[0] == "run-shared").then(shared_processes);
+                if words[0] == "run-shared" {
+                    namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
+                }
                 (name, cri.try_run_as(config).await.unwrap())
             }
             ["create", sandbox, name, ref command @ ..] => {
@@ -88,21 +90,6 @@ impl Recorder {
         };
         self.ids.insert(name.to_owned(), new);
         true
-    }
-}
-
-fn shared_processes() -> v1::LinuxPodSandboxConfig {
-    let options = v1::NamespaceOption {
-        pid: v1::NamespaceMode::Pod.into(),
-        ..Default::default()
-    };
-    let security = v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(options),
-        ..Default::default()
-    };
-    v1::LinuxPodSandboxConfig {
-        security_context: Some(security),
-        ..Default::default()
     }
 }
 
