@@ -23,4 +23,3 @@ run list
 run stream
 run pods "unix://$directory/cri.sock"
 run events "unix://$directory/cri.sock" 5
-run faults

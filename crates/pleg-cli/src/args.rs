@@ -422,9 +422,8 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
 }
 
 /// Checks that the text is a valid knob. The knob is set later.
-fn knob(text: &str) -> Result<String, pleg_sim::KnobError> {
-    let mut trial = pleg_sim::FaultProfile::default();
-    trial.set(text).map(|_| text.to_owned())
+fn knob(text: &str) -> Result<String, pleg_sim::SimError> {
+    pleg_sim::check_knob(text).map(|()| text.to_owned())
 }
 
 fn sim_help() -> String {
@@ -433,7 +432,7 @@ fn sim_help() -> String {
         entry(mode.name(), &about)
     });
     let faults = pleg_sim::knob_help().into_iter();
-    let faults: String = faults.map(|knob| entry(&knob.usage, knob.about)).collect();
+    let faults: String = faults.map(|(usage, about)| entry(&usage, about)).collect();
     format!(
         "\
 Modes:
@@ -453,7 +452,7 @@ Examples:
 }
 
 fn ctl_help() -> String {
-    let commands = pleg_sim::CONTROL_COMMANDS.iter();
+    let commands = pleg_sim::control_commands();
     let commands: String = commands.map(|(name, about)| entry(name, about)).collect();
     format!(
         "\

@@ -27,7 +27,7 @@ pub struct Due {
     pub what: EventType,
     /// The sandbox or container that it is about.
     pub subject: Id,
-    /// When the runtime reads the statuses at the earliest.
+    /// The earliest instant at which the runtime reads the statuses.
     pub at: u64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Node`] holds the sandboxes and containers with the whole history of their states. Its methods change
 //! them as CRI calls, exits and kills do, and return the events that the runtime would send. [`Profile`]
-//! describes as data how runtimes and their versions differ. Lists, statuses and events can be asked for at
-//! any instant, so a caller can also produce answers that lag behind.
+//! describes as data how runtimes and their versions differ. Lists, statuses and events are available for any
+//! instant, so a caller can also produce answers that lag behind.
 //!
 //! Time is an argument, in nanoseconds of a monotonic clock. Nothing here is random.
 //!

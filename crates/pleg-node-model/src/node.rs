@@ -104,7 +104,7 @@ impl Node {
         &self.profile
     }
 
-    /// Every object that was ever there, and was not forgotten.
+    /// Every object, including removed ones that were not forgotten.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }
@@ -213,7 +213,7 @@ impl Node {
         Ok(())
     }
 
-    /// The program of a container ends.
+    /// Ends the program of a container.
     pub fn exit(&mut self, id: &Id, code: i32, reason: &'static str, now: u64) -> Vec<Due> {
         if !self.is(id, Kind::Container, State::Running) {
             return Vec::new();
@@ -222,8 +222,8 @@ impl Node {
         self.due(EventType::Stopped, id)
     }
 
-    /// The kernel kills a container for its memory. The reason becomes known at that instant, unless the
-    /// runtime knows it in time for its event.
+    /// Kills a container because it is out of memory. The runtime learns the reason at `known_at`, unless it
+    /// knows it when it sends its event.
     pub fn oom_kill(&mut self, id: &Id, known_at: u64, now: u64) -> Vec<Due> {
         let events = self.exit(id, KILLED, "OOMKilled", now);
         let is_late = !self.profile.oom_reason_in_event && !events.is_empty();
@@ -242,8 +242,8 @@ impl Node {
         events
     }
 
-    /// The pause process of a sandbox is killed, and with it everything in its process namespace. CRI-O has
-    /// one only if the containers share its process namespace.
+    /// Kills the pause process of a sandbox, and with it everything in its process namespace. CRI-O has a
+    /// pause process only if the containers share its process namespace.
     pub fn kill_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let shares = self.object(id).is_some_and(|o| o.shares_processes);
         if self.profile.drops_infra_container && !shares {

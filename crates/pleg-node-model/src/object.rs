@@ -64,50 +64,52 @@ pub enum Label {
 /// One change of an object's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Change {
-    /// When it happened.
+    /// The instant of the change.
     pub at: u64,
-    /// The same on the wall clock.
+    /// The wall-clock time of the change.
     pub wall: i64,
     /// The new state.
     pub state: State,
-    /// From when on lists show it. containerd 2.4 listed containers as running after `StopContainer`.
+    /// The instant from which lists show it. containerd 2.4 listed containers as running after
+    /// `StopContainer`.
     pub in_lists: u64,
-    /// From when on statuses show it.
+    /// The instant from which statuses show it.
     pub in_statuses: u64,
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Exit {
     /// The exit code.
     pub code: i32,
     /// The reason.
     pub reason: &'static str,
-    /// Until then statuses show `early_code`.
+    /// The instant until which statuses show `early_code`.
     pub code_known_at: u64,
     /// The code that statuses show at first; `None`: none yet.
     pub early_code: Option<i32>,
-    /// Until then statuses show the reason `Error`.
+    /// The instant until which statuses show the reason `Error`.
     pub reason_known_at: u64,
 }
 
 /// A contradiction between the row and the status of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Skew {
-    /// Its row shows this state, its status the true one.
+    /// Its row shows this state, its status shows the true one.
     RowShows(State),
     /// Its row is listed, its status is NotFound.
     StatusMissing,
 }
 
-/// What the runtime reports of an object instead of the truth, each until an instant.
+/// Wrong reports of the runtime about an object, each until an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overrides {
     /// Rows and statuses have the state UNKNOWN.
     pub unknown_until: u64,
     /// Row and status contradict each other.
     pub skew: Option<(Skew, u64)>,
-    /// Neither lists nor statuses show it, although it exists: containerd failed to load it at its start.
+    /// Neither lists nor statuses show it, although it exists: containerd failed to load it when containerd
+    /// started.
     pub hidden_until: u64,
 }
 
@@ -132,9 +134,9 @@ pub struct Object {
     pub shares_processes: bool,
     /// Its states, the oldest first.
     pub history: Vec<Change>,
-    /// How the container ended.
+    /// The exit of the container.
     pub exit: Exit,
-    /// What the runtime reports instead.
+    /// Wrong reports of the runtime about it.
     pub overrides: Overrides,
 }
 
@@ -172,7 +174,7 @@ impl Object {
         self.history.last().map_or(0, |c| c.at)
     }
 
-    /// True until its removal.
+    /// Returns true until its removal.
     pub fn exists(&self) -> bool {
         self.state() != State::Removed
     }
@@ -208,7 +210,7 @@ impl Object {
         self.sandbox.as_ref().unwrap_or(&self.id)
     }
 
-    /// Makes lists and statuses show its last change late, by these times.
+    /// Delays its last change by these times, in lists and in statuses.
     pub fn lag(&mut self, lists: u64, statuses: u64) {
         let [.., before, last] = &mut self.history[..] else {
             return;

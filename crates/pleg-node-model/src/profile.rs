@@ -6,13 +6,13 @@ use crate::version::Version;
 /// nanoseconds, after an integer overflow.
 pub const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 
-/// How `GetContainerEvents` delivers.
+/// The delivery of events by `GetContainerEvents`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// Each event goes to one subscriber. Without one, the first 1,000 events are kept for the next
+    /// Each event goes to one subscriber. Without one, the first 1,000 events wait for the next subscriber
     /// (containerd 1.7, CRI-O up to 1.27).
     OneSubscriber,
-    /// Each event goes to every subscriber. Without one, events are kept for five minutes (containerd 2).
+    /// Each event goes to every subscriber. Without one, events wait for five minutes (containerd 2).
     AllAndKept,
     /// Each event goes to every subscriber. Without one, it is lost (CRI-O since 1.28).
     AllOrLost,
@@ -22,10 +22,10 @@ pub enum Delivery {
     Unimplemented,
 }
 
-/// When DELETED of a sandbox is sent.
+/// The moment of DELETED of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxDeleted {
-    /// Not at all (CRI-O).
+    /// The runtime does not send it (CRI-O).
     Never,
     /// After the removal, so without a status of the sandbox (containerd 1.7).
     AfterRemoval,
@@ -42,12 +42,12 @@ pub enum StatusScope {
     Pod,
 }
 
-/// What one version of a runtime does.
+/// The behaviour of one version of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The name that `Version` returns.
     pub name: &'static str,
-    /// How events are delivered.
+    /// The delivery of events.
     pub delivery: Delivery,
     /// CREATED of a sandbox is sent. CRI-O tries to, but has no status of the sandbox yet.
     pub sandbox_created: bool,
@@ -57,8 +57,8 @@ pub struct Profile {
     pub deleted_with_sandbox: bool,
     /// `StopContainer` also sends DELETED, which is a bug (CRI-O up to 1.27.0).
     pub deleted_on_stop: bool,
-    /// No event is sent of an object that is gone when its statuses are read, except DELETED, nor of one
-    /// whose sandbox is gone (CRI-O). So a removal can suppress STOPPED.
+    /// CRI-O sends no event about an object that is gone when it reads the statuses, except DELETED, and none
+    /// about an object whose sandbox is gone. So a removal can suppress STOPPED.
     pub requires_existing: bool,
     /// The containers whose statuses an event carries.
     pub scope: StatusScope,
@@ -68,13 +68,12 @@ pub struct Profile {
     pub removes_failed_starts: bool,
     /// The reason `OOMKilled` is known when the event is sent.
     pub oom_reason_in_event: bool,
-    /// There is no pause process that could be killed, unless the containers share its process namespace
-    /// (CRI-O).
+    /// CRI-O runs no pause process, unless the containers share its process namespace.
     pub drops_infra_container: bool,
 }
 
 impl Profile {
-    /// containerd of that version. An unknown version is taken for the newest.
+    /// containerd of that version. An unknown version counts as the newest.
     pub fn containerd(version: &str) -> Self {
         let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
         let is_v2 = version >= Version(2, 0, 0);
@@ -101,7 +100,7 @@ impl Profile {
         }
     }
 
-    /// CRI-O of that version, with `enable_pod_events`. An unknown version is taken for the newest.
+    /// CRI-O of that version, with `enable_pod_events`. An unknown version counts as the newest.
     pub fn crio(version: &str) -> Self {
         let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
         Self {
@@ -136,7 +135,7 @@ impl Profile {
         Self::containerd("1.6.20")
     }
 
-    /// True if the runtime delivers events at all.
+    /// Returns true if the runtime delivers events at all.
     pub const fn has_events(&self) -> bool {
         !matches!(self.delivery, Delivery::Disabled | Delivery::Unimplemented)
     }

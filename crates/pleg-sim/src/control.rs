@@ -1,8 +1,5 @@
-//! Control at run time: text commands, in code or over a separate unix socket.
-//!
-//! The protocol serves `pleg sim ctl` and scripts. A request is one line. The response is any
-//! number of lines, followed by `ok` or by `error: ` and the reason. A connection may send any
-//! number of requests.
+//! Control at run time: text commands, in code or over a separate unix socket. The protocol serves
+//! `pleg sim ctl` and scripts.
 
 use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
@@ -17,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::Engine,
     error::SimError,
-    fault_profile::{self, FaultProfile, KnobError},
-    process::Restart,
+    knobs::{check_knob, duration, knob_help},
     programs::ExitStatus,
-    server::{Serving, Socket},
+    server::{Serving, SocketFile},
+    sim::Sim,
 };
 
 /// The maximum length of a command.
@@ -28,106 +25,65 @@ const MAX_LINE: u64 = 64 << 10;
 /// The maximum number of concurrent connections. Others wait.
 const MAX_CONNECTIONS: usize = 8;
 
-/// The commands and their descriptions.
-pub const CONTROL_COMMANDS: &[(&str, &str)] = &[
-    (
-        "show",
-        "show the mode, the number of objects, the knobs that are on and what fired",
-    ),
-    (
-        "KNOB=VALUE …",
-        "set knobs (all, or none if one is not valid); KNOB=off unsets",
-    ),
-    ("reset", "turn all knobs off; hanging calls proceed"),
-    ("cut", "cut all connections"),
-    (
-        "restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]",
-        "restart the runtime with SIGTERM (kill: with SIGKILL). down and starting are how long it is \
-         down and how long it then starts, 0 s by default. Meanwhile the containers keep running \
-         (containers=run, the default), exit with CODE (end:CODE) or with 255 and the reason \
-         Unknown (lost). Queued events and those of the downtime are lost",
-    ),
-    (
-        "down [kill]",
-        "stop the runtime with SIGTERM (kill: with SIGKILL)",
-    ),
-    (
-        "up",
-        "start a runtime that is down; it does not answer calls yet",
-    ),
-    ("ready", "let a runtime that is starting answer calls"),
-    (
-        "exit CONTAINER [CODE]",
-        "make a container exit with CODE, 1 by default; CONTAINER is the beginning of its id",
-    ),
-    (
-        "oom CONTAINER",
-        "kill a container because it is out of memory",
-    ),
-    (
-        "kill-sandbox SANDBOX",
-        "kill the pause process of a sandbox",
-    ),
-    ("help", "show the commands and the knobs"),
-];
+/// One command per line, and its description.
+const COMMANDS: &str = "\
+show: show the mode, the number of objects, the knobs that are on and what fired
+KNOB=VALUE …: set knobs (all, or none if one is not valid); KNOB=off unsets
+reset: turn all knobs off; hanging calls proceed
+cut: cut all connections
+restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]: restart the runtime with \
+SIGTERM (kill: with SIGKILL). down and starting are how long it is down and how long it then starts, \
+0 s by default. Meanwhile the containers keep running (containers=run, the default), exit with CODE \
+(end:CODE) or with 255 and the reason Unknown (lost). Queued events and those of the downtime are lost
+down [kill]: stop the runtime with SIGTERM (kill: with SIGKILL)
+up: start a runtime that is down; it does not answer calls yet
+ready: let a runtime that is starting answer calls
+exit CONTAINER [CODE]: make a container exit with CODE, 1 by default; CONTAINER is the beginning of \
+its id
+oom CONTAINER: kill a container because it is out of memory
+kill-sandbox SANDBOX: kill the pause process of a sandbox
+help: show the commands and the knobs";
 
-/// Why a command fails.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ControlError {
-    /// The command does not exist.
-    #[error(
-        "no command {0:?}; the commands are show, reset, cut, restart, down, up, ready, exit, oom, \
-             kill-sandbox, help, and knobs as KNOB=VALUE"
-    )]
-    Unknown(String),
-    /// A knob is not valid; no knob was set.
-    #[error(transparent)]
-    Knob(#[from] KnobError),
-    /// An argument is missing or not valid.
-    #[error("{command}: {what}; usage: {usage}")]
-    Usage {
-        /// The command.
-        command: String,
-        /// What is wrong.
-        what: String,
-        /// How to write the command.
-        usage: &'static str,
-    },
-    /// The command is valid but not possible in the current state.
-    #[error("{0}")]
-    Impossible(String),
+/// The control commands and their descriptions.
+pub fn control_commands() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS.lines().filter_map(|line| line.split_once(": "))
 }
 
 /// Executes a command and returns the lines of the response.
-pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, ControlError> {
+async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, SimError> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let Some((&command, args)) = words.split_first() else {
         return Ok(String::new());
     };
-    let mut usages = CONTROL_COMMANDS.iter().map(|(usage, _)| *usage);
+    let mut usages = control_commands().map(|(usage, _)| usage);
     let Some(usage) = usages.find(|usage| usage.split(' ').next() == Some(command)) else {
-        let is_knob = |word: &&str| FaultProfile::default().set(word).is_ok();
-        return match command.contains(['=', '.']) || words.iter().all(is_knob) {
-            true => Ok(engine.injector.set(&words).map(|()| String::new())?),
-            false => Err(ControlError::Unknown(command.to_owned())),
-        };
+        let is_knob = |word: &&str| check_knob(word).is_ok();
+        if command.contains(['=', '.']) || words.iter().all(is_knob) {
+            return engine.set_knobs(&words).map(|()| String::new());
+        }
+        return Err(SimError(format!(
+            "no command {command:?}; the commands are show, reset, cut, restart, down, up, ready, exit, \
+             oom, kill-sandbox, help, and knobs as KNOB=VALUE"
+        )));
     };
-    let invalid = |what: String| ControlError::Usage {
-        command: command.to_owned(),
-        what,
-        usage,
-    };
+    let invalid = |what: String| SimError(format!("{command}: {what}; usage: {usage}"));
     match (command, args) {
         ("show", []) => return Ok(show(engine)),
         ("help", []) => return Ok(help()),
-        ("reset", []) => engine.injector.reset(),
+        ("reset", []) => engine.reset_knobs(),
         ("cut", []) => engine.sever_connections(),
         ("up", []) => engine.come_up().await,
         ("ready", []) => engine.ready(),
         ("restart", options) => {
-            let restart = parse_restart(options).map_err(invalid)?;
-            engine.restart(restart).await;
+            let restart = Restart::parse(options).map_err(invalid)?;
+            engine.go_down(restart.kill).await;
+            if let Some(exit) = restart.exit {
+                engine.exit_all(exit).await;
+            }
+            engine.pause(restart.downtime).await;
+            engine.come_up().await;
+            engine.pause(restart.startup).await;
+            engine.ready();
         }
         ("down", []) => engine.go_down(false).await,
         ("down", ["kill"]) => engine.go_down(true).await,
@@ -142,7 +98,7 @@ pub(crate) async fn execute(engine: &Arc<Engine>, line: &str) -> Result<String, 
             let id = find_id(engine.world().sandboxes.keys(), id)?;
             if !engine.kill_sandbox(&id) {
                 let reason = format!("sandbox {id} is not ready, or has no pause process");
-                return Err(ControlError::Impossible(reason));
+                return Err(SimError(reason));
             }
         }
         (_, [.., word]) => return Err(invalid(unexpected(word))),
@@ -156,52 +112,61 @@ fn unexpected(word: &str) -> String {
 }
 
 /// Makes a container exit, and returns when it has exited.
-async fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), ControlError> {
+async fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), SimError> {
     let id = find_id(engine.world().containers.keys(), id)?;
     if !engine.kill_container(&id, exit) {
         let reason = format!("container {id} is not running");
-        return Err(ControlError::Impossible(reason));
+        return Err(SimError(reason));
     }
     engine.stop_program(&id, Duration::ZERO).await;
     Ok(())
 }
 
 /// The only id with that prefix.
-fn find_id<'a>(
-    ids: impl Iterator<Item = &'a String>,
-    prefix: &str,
-) -> Result<String, ControlError> {
+fn find_id<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<String, SimError> {
     let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
     let why = match found[..] {
         [id] => return Ok(id.clone()),
         [] => format!("no id begins with {prefix:?}"),
         _ => format!("{} ids begin with {prefix:?}", found.len()),
     };
-    Err(ControlError::Impossible(why))
+    Err(SimError(why))
 }
 
-fn parse_restart(words: &[&str]) -> Result<Restart, String> {
-    let duration = |text: &str| {
-        let duration = fault_profile::duration(text);
-        duration.ok_or_else(|| format!("{text:?} is not a duration, such as 5s"))
-    };
-    let mut options = Restart::default();
-    for word in words {
-        match word.split_once('=') {
-            None if *word == "kill" => options.kill = true,
-            Some(("down", text)) => options.downtime = duration(text)?,
-            Some(("starting", text)) => options.startup = duration(text)?,
-            Some(("containers", "run")) => options.exit = None,
-            Some(("containers", "lost")) => options.exit = Some(ExitStatus::LOST),
-            Some(("containers", text)) => {
-                let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
-                let code = code.ok_or_else(|| format!("{word:?} is not valid"))?;
-                options.exit = Some(ExitStatus::from_code(code.into()));
+/// The options of `restart`.
+#[derive(Default)]
+struct Restart {
+    kill: bool,
+    downtime: Duration,
+    startup: Duration,
+    /// The exit of all containers while the runtime is down; `None`: they keep running.
+    exit: Option<ExitStatus>,
+}
+
+impl Restart {
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let duration = |text: &str| {
+            let duration = duration(text);
+            duration.ok_or_else(|| format!("{text:?} is not a duration, such as 5s"))
+        };
+        let mut options = Self::default();
+        for word in words {
+            match word.split_once('=') {
+                None if *word == "kill" => options.kill = true,
+                Some(("down", text)) => options.downtime = duration(text)?,
+                Some(("starting", text)) => options.startup = duration(text)?,
+                Some(("containers", "run")) => options.exit = None,
+                Some(("containers", "lost")) => options.exit = Some(ExitStatus::LOST),
+                Some(("containers", text)) => {
+                    let code = text.strip_prefix("end:").and_then(|c| c.parse::<u8>().ok());
+                    let code = code.ok_or_else(|| format!("{word:?} is not valid"))?;
+                    options.exit = Some(ExitStatus::from_code(code.into()));
+                }
+                _ => return Err(unexpected(word)),
             }
-            _ => return Err(unexpected(word)),
         }
+        Ok(options)
     }
-    Ok(options)
 }
 
 fn show(engine: &Engine) -> String {
@@ -212,12 +177,10 @@ fn show(engine: &Engine) -> String {
         (world.sandboxes.len(), world.containers.len())
     };
     let phase = format!("{:?}", engine.phase()).to_lowercase();
-    let faults = engine.injector.fault_profile().to_string();
     let mut text = format!(
         "mode {}: {} {}, {phase}\n\
          {sandboxes} sandboxes, {containers} containers\n\
-         {} subscribers; events: {} held, {} discarded, {} dropped\n\
-         {}faults{}\n",
+         {} subscribers; events: {} held, {} discarded, {} dropped\n",
         profile.mode,
         profile.node.name,
         profile.version,
@@ -225,61 +188,75 @@ fn show(engine: &Engine) -> String {
         counts.held,
         counts.discarded,
         counts.dropped,
-        if faults.is_empty() { "no " } else { "" },
-        if faults.is_empty() { "" } else { ":" },
     );
-    for line in faults.lines() {
-        let _ = writeln!(text, "  {line}");
+    let faults = engine.faults();
+    let knobs = faults.shown();
+    text.push_str(if knobs.is_empty() {
+        "no faults\n"
+    } else {
+        "faults:\n"
+    });
+    for knob in knobs {
+        let _ = writeln!(text, "  {knob}");
     }
-    let fired = engine.injector.fired();
-    if !fired.is_empty() {
+    if !faults.fired.is_empty() {
         text.push_str("fired:\n");
     }
-    for (knob, times) in fired {
+    for (knob, times) in &faults.fired {
         let _ = writeln!(text, "  {knob} {times}");
     }
     text
 }
 
 fn help() -> String {
-    let mut text = String::from("commands:\n");
-    for (command, about) in CONTROL_COMMANDS {
-        let _ = writeln!(text, "  {command}: {about}");
-    }
-    text.push_str("knobs:\n");
-    for knob in fault_profile::knob_help() {
-        let _ = writeln!(text, "  {}: {}", knob.usage, knob.about);
-    }
-    text
+    let knobs = knob_help().into_iter();
+    let knobs: String = knobs
+        .map(|(knob, about)| format!("  {knob}: {about}\n"))
+        .collect();
+    let commands = COMMANDS.replace('\n', "\n  ");
+    format!("commands:\n  {commands}\nknobs:\n{knobs}")
 }
 
-// === over a socket ===
+impl Sim {
+    /// Executes one command of [`control_commands`] and returns the lines of the response.
+    ///
+    /// # Errors
+    ///
+    /// If the command is not valid, or not possible in the current state.
+    pub async fn control(&self, line: &str) -> Result<String, SimError> {
+        execute(&self.engine, line).await
+    }
 
-/// Serves commands on a socket until the simulator ends or the returned handle stops it.
-pub(crate) fn serve(engine: &Arc<Engine>, path: &Path) -> Result<Serving, SimError> {
-    let Socket {
-        path,
-        listener,
-        file,
-    } = Socket::bind(path)?;
-    let of_task = Arc::clone(engine);
-    Ok(Serving::start(engine, &path.clone(), async move |stop| {
-        let connections = UnixListenerStream::new(listener)
-            .filter_map(|accepted| std::future::ready(accepted.ok()))
-            .for_each_concurrent(MAX_CONNECTIONS, |connection| {
-                let (engine, stop) = (&of_task, &stop);
-                async move {
-                    if let Err(error) = serve_connection(engine, stop, connection).await {
-                        tracing::debug!(%error, "a control connection failed");
+    /// Serves control commands on a separate unix socket until the returned handle stops it or the
+    /// simulator ends. A request is one line (`help` lists the commands). The response is any
+    /// number of lines, followed by `ok` or by `error: ` and the reason. A connection may send any number of
+    /// requests. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sim::serve_unix`].
+    pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
+        let path = path.as_ref();
+        let (listener, file) = SocketFile::bind(path)?;
+        let engine = Arc::clone(&self.engine);
+        Ok(Serving::start(&self.engine, path, async move |stop| {
+            let connections = UnixListenerStream::new(listener)
+                .filter_map(|accepted| std::future::ready(accepted.ok()))
+                .for_each_concurrent(MAX_CONNECTIONS, |connection| {
+                    let (engine, stop) = (&engine, &stop);
+                    async move {
+                        if let Err(error) = serve_connection(engine, stop, connection).await {
+                            tracing::debug!(%error, "a control connection failed");
+                        }
                     }
-                }
-            });
-        tokio::select! {
-            () = connections => {}
-            () = stop.cancelled() => {}
-        }
-        file.remove(&path);
-    }))
+                });
+            tokio::select! {
+                () = connections => {}
+                () = stop.cancelled() => {}
+            }
+            file.remove();
+        }))
+    }
 }
 
 async fn serve_connection(

@@ -1,4 +1,4 @@
-//! Creates events and applies the configured faults to them.
+//! Creates events, applies the configured faults to them, and streams them to subscribers.
 //!
 //! The order is that of real runtimes: the state changes, then the statuses are copied, then the
 //! timestamp is taken, then the event is queued. An event with a later timestamp can therefore show
@@ -6,21 +6,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pleg_cri::v1::{self, ContainerEventType as Kind};
+use futures::{StreamExt as _, stream};
+use pleg_cri::v1::{ContainerEventResponse, ContainerEventType as Kind};
 use pleg_node_model::{Due, EventType};
+use tokio::sync::mpsc;
+use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::{
     delivery::Event,
     engine::{Engine, lock},
-    fault_profile::{Publish, Value},
+    error::shutting_down,
+    knobs::Value,
+    lists::check_size,
     process::{Phase, Process},
 };
 
-/// How long an event waits for the next one, with which it is swapped.
+/// The maximum time for which an event waits for the next one, with which it is swapped.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// An event that waits for the next one, and the process that publishes it.
-pub(crate) type HeldEvent = (Arc<Process>, Event);
+pub(crate) type DelayedEvent = (Arc<Process>, Event);
 
 impl Engine {
     /// Sends the events of a change, one after the other. Waits where the runtime would.
@@ -44,25 +49,25 @@ impl Engine {
             EventType::Stopped => Kind::ContainerStoppedEvent,
             EventType::Deleted => Kind::ContainerDeletedEvent,
         };
-        let pause = self.injector.value("stamp.pause", Value::span);
+        let pause = self.faults().value("stamp.pause", Value::span);
         self.pause(pause.unwrap_or_default()).await;
-        let mut event = v1::ContainerEventResponse {
+        let mut event = ContainerEventResponse {
             container_id: due.subject.to_string(),
             container_event_type: kind.into(),
             created_at: self.now(),
             pod_sandbox_status: statuses.0,
             containers_statuses: statuses.1,
         };
-        self.injector.alter_event(&sandbox, &mut event);
-        self.faults.event(&mut event);
+        self.faults().alter_event(&sandbox, &mut event);
         let event = Arc::new(event);
-        let mode = self.injector.publish_mode();
-        if mode == Publish::Never {
+        if self.faults().fires("drop") {
             return;
         }
-        let held = {
-            let mut slot = lock(&self.held_event);
-            if slot.is_none() && mode == Publish::AfterNext {
+        let twice = self.faults().fires("duplicate");
+        let swaps = !twice && self.faults().decide("swap");
+        let delayed = {
+            let mut slot = lock(&self.delayed_event);
+            if slot.is_none() && swaps {
                 *slot = Some((process, Arc::clone(&event)));
                 drop(slot);
                 self.release_after_timeout(event);
@@ -70,38 +75,101 @@ impl Engine {
             }
             slot.take()
         };
-        if mode == Publish::Twice {
-            publish(&process, Arc::clone(&event)).await;
+        if twice {
+            self.publish(&process, Arc::clone(&event)).await;
         }
-        publish(&process, event).await;
-        if let Some((held_by, held)) = held {
-            // After a restart the held event is lost with the old process, so nothing is swapped.
-            if Arc::ptr_eq(&held_by, &process) {
-                self.injector.count("swap");
+        self.publish(&process, event).await;
+        if let Some((of_process, delayed)) = delayed {
+            // After a restart the delayed event is lost with the old process, so nothing is swapped.
+            if Arc::ptr_eq(&of_process, &process) {
+                self.faults().count("swap");
             }
-            publish(&held_by, held).await;
+            self.publish(&of_process, delayed).await;
         }
     }
 
-    /// Publishes the held event after [`SWAP_TIMEOUT`], unless another event was published first.
+    /// Publishes the delayed event after [`SWAP_TIMEOUT`], unless another event was published first.
     fn release_after_timeout(self: &Arc<Self>, event: Event) {
         let engine = Arc::clone(self);
         self.tasks.spawn(async move {
             engine.pause(SWAP_TIMEOUT).await;
-            let is_same = |(_, held): &mut HeldEvent| Arc::ptr_eq(held, &event);
-            let held = lock(&engine.held_event).take_if(is_same);
-            if let Some((process, event)) = held {
-                publish(&process, event).await;
+            let is_same = |(_, delayed): &mut DelayedEvent| Arc::ptr_eq(delayed, &event);
+            let delayed = lock(&engine.delayed_event).take_if(is_same);
+            if let Some((process, event)) = delayed {
+                engine.publish(&process, event).await;
             }
         });
     }
+
+    async fn publish(&self, process: &Process, event: Event) {
+        let (id, kind) = (&event.container_id, event.container_event_type());
+        tracing::debug!(id, kind = kind.as_str_name(), "event");
+        process.delivery.publish(event, self).await;
+    }
 }
 
-async fn publish(process: &Process, event: Event) {
-    tracing::debug!(
-        id = event.container_id,
-        kind = event.container_event_type().as_str_name(),
-        "event"
-    );
-    process.delivery.publish(event).await;
+/// One subscription. The runtime notices that it was dropped when it sends the next event.
+struct Subscription {
+    engine: Arc<Engine>,
+    events: mpsc::Receiver<Event>,
+    delivered: usize,
+    /// It delivers nothing from now on.
+    mute: bool,
+}
+
+/// Subscribes, and returns with the first event.
+pub(crate) async fn subscribe(
+    engine: &Arc<Engine>,
+) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {
+    let (out, events) = mpsc::channel(1);
+    let (process, of_task) = (engine.process(), Arc::clone(engine));
+    // A separate task, which outlives the client: a disconnect must not be noticed at once.
+    let serving = async move { process.delivery.serve(out, &of_task).await };
+    engine.tasks.spawn(serving);
+    let subscription = Subscription {
+        engine: Arc::clone(engine),
+        events,
+        delivered: 0,
+        mute: false,
+    };
+    let events = stream::unfold(subscription, async |mut subscription| {
+        Some((subscription.next().await.transpose()?, subscription))
+    });
+    let mut events = Box::pin(events.peekable());
+    match events.as_mut().peek().await {
+        Some(Err(status)) => Err(status.clone()),
+        _ => Ok(Response::new(events)),
+    }
+}
+
+/// A stream that ends immediately with OK.
+pub(crate) fn empty_stream<T: Send + 'static>() -> Response<BoxStream<T>> {
+    Response::new(stream::empty().boxed())
+}
+
+impl Subscription {
+    /// The next event. `None` if the stream ends with OK: with CRI-O's process, or due to a fault.
+    async fn next(&mut self) -> Result<Option<ContainerEventResponse>, Status> {
+        loop {
+            let ends = |value: Value| value.number().filter(|n| self.delivered >= *n);
+            let ended = self.engine.faults().value("stream.end_after", ends);
+            if ended.is_some() {
+                return Ok(None);
+            }
+            let profile = &self.engine.profile;
+            let Some(event) = self.events.recv().await else {
+                return if profile.is_crio {
+                    Ok(None)
+                } else {
+                    Err(shutting_down())
+                };
+            };
+            self.mute = self.mute || self.engine.faults().is_on("stream.mute");
+            if !self.mute {
+                self.delivered += 1;
+                check_size(&*event, profile.message_limit)?;
+                return Ok(Some(ContainerEventResponse::clone(&event)));
+            }
+        }
+    }
 }

@@ -1,57 +1,261 @@
-//! Faults that are decided by code.
+//! The faults that the knobs cause: makes the random decisions, counts the faults that fired, and measures
+//! how long calls hang.
 //!
-//! Every call passes [`Faults::before`] and every event passes [`Faults::event`]. The default
-//! implementation is a healthy runtime. Faults that need no code are in
-//! [`FaultProfile`](crate::FaultProfile).
+//! All decisions use one random number generator, seeded from the simulator's seed.
 
-use std::{fmt, time::Duration};
+use std::collections::{BTreeMap, HashMap};
 
-use pleg_cri::v1;
+use pleg_cri::v1::{ContainerEventResponse, ContainerStatus};
+use pleg_node_model::GO_ZERO_TIME;
+use tokio::time::Instant;
 use tonic::Status;
 
-/// A CRI call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Call<'a> {
-    /// The method name as in the CRI, such as `ListContainers`.
-    pub method: &'static str,
-    /// The id of the sandbox or container that the call names; empty if it names none.
-    pub id: &'a str,
+use crate::{
+    engine::Engine,
+    error::SimError,
+    id::Rng,
+    knobs::{Rate, Value, parse, snake},
+    views::Snapshot,
+};
+
+/// The additional size of an event if `oversize.bytes` is not set.
+const DEFAULT_OVERSIZE: usize = 5_000_000;
+pub(crate) const SECOND_SUBSCRIBER: &str = "second_subscriber";
+const HOUR: i64 = 3_600_000_000_000;
+
+type Alteration = fn(&mut ContainerEventResponse);
+
+/// Knobs, and how they change an event.
+const ALTERATIONS: [(&str, Alteration); 7] = [
+    ("sandbox.nil", |e| e.pod_sandbox_status = None),
+    ("containers.empty", |e| e.containers_statuses.clear()),
+    ("containers.hole", |e| {
+        e.containers_statuses.push(ContainerStatus::default());
+    }),
+    ("stamp.zero", |e| e.created_at = 0),
+    ("stamp.negative", |e| e.created_at = GO_ZERO_TIME),
+    ("stamp.seconds", |e| e.created_at /= 1_000_000_000),
+    ("stamp.future", |e| e.created_at += HOUR),
+];
+
+pub(crate) struct Faults {
+    /// The knobs that are on, by name.
+    knobs: BTreeMap<String, Knob>,
+    rng: Rng,
+    /// The number of times that each knob has fired.
+    pub(crate) fired: BTreeMap<String, u64>,
+    /// The statuses of the last event of each sandbox.
+    last_statuses: HashMap<String, Snapshot>,
 }
 
-/// What happens to a call before it is executed.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub enum CallFault {
-    /// The call is executed.
-    #[default]
-    None,
-    /// The call is executed after that time.
-    Delay(Duration),
-    /// The call fails.
-    Fail(Status),
-    /// The call is never answered.
-    Hang,
+struct Knob {
+    value: Value,
+    /// When it was set.
+    since: Instant,
+    /// The number of cases that it has decided since.
+    cases: u64,
 }
 
-/// Decides which faults happen. Every method has a healthy default.
-///
-/// The methods are called from many tasks and must not block.
-pub trait Faults: Send + Sync + fmt::Debug + 'static {
-    /// Called before a call is executed.
-    fn before(&self, call: Call<'_>) -> CallFault {
-        let _ = call;
-        CallFault::None
+impl Engine {
+    /// Sets several knobs and leaves the others unchanged. Sets none if one of them is not valid, or has
+    /// no effect in the simulated runtime.
+    pub(crate) fn set_knobs(&self, knobs: &[&str]) -> Result<(), SimError> {
+        let parsed = knobs.iter().map(|knob| parse(knob));
+        let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+        let mut on = parsed.iter().filter(|(_, value)| value.is_some());
+        if let Some(runtime) = self.profile.no_second_subscriber()
+            && on.any(|(name, _)| name == SECOND_SUBSCRIBER)
+        {
+            return Err(SimError(format!(
+                "{SECOND_SUBSCRIBER} has no effect in {runtime}; use mode containerd-1.7, or mode crio \
+                 with version 1.27 or older"
+            )));
+        }
+        let (since, cases) = (self.instant(), 0);
+        let with_time = |value| Knob {
+            value,
+            since,
+            cases,
+        };
+        for (name, value) in parsed {
+            let knob = value.map(with_time);
+            let mut faults = self.faults();
+            faults.knobs.remove(&name);
+            faults.knobs.extend(knob.map(|knob| (name, knob)));
+        }
+        self.knob_changes.send_replace(());
+        Ok(())
     }
 
-    /// Called before an event is published; may change the event.
-    fn event(&self, event: &mut v1::ContainerEventResponse) {
-        let _ = event;
+    /// Turns all knobs off. Hanging calls proceed.
+    pub(crate) fn reset_knobs(&self) {
+        let mut faults = self.faults();
+        faults.last_statuses.clear();
+        faults.knobs.clear();
+        drop(faults);
+        self.knob_changes.send_replace(());
+    }
+
+    /// Delays a call or makes it fail. `pod` is the uid of the pod whose sandbox or container the
+    /// call names.
+    pub(crate) async fn intercept_call(
+        &self,
+        method: &str,
+        pod: Option<&str>,
+    ) -> Result<(), Status> {
+        let mut groups = vec!["all".to_owned(), snake(method)];
+        if let Some(uid) = pod {
+            groups.extend(["pod.*".to_owned(), format!("pod.{uid}")]);
+        }
+        let mut changes = self.knob_changes.subscribe();
+        let mut hung = false;
+        loop {
+            changes.borrow_and_update();
+            let now = self.instant();
+            let Some((name, until)) = self.faults().hang(&groups, now) else {
+                break;
+            };
+            if !std::mem::replace(&mut hung, true) {
+                self.faults().count(&name);
+            }
+            let hang_end = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = hang_end => {}
+                // An error means that the simulator is gone, and the call with it.
+                _ = changes.changed() => {}
+            }
+        }
+        let mut failure = Ok(());
+        for group in groups {
+            let name = format!("{group}.latency");
+            let latency = self.faults().value(&name, Value::span);
+            if let Some(latency) = latency {
+                let until = self.clock.now().after(latency);
+                self.clock.sleep_until(until).await;
+            }
+            let name = format!("{group}.fail");
+            let mut faults = self.faults();
+            if let Some(Value::Failure(code, _)) = faults.get(&name)
+                && faults.fires(&name)
+            {
+                failure = Err(Status::new(code, "injected fault: this call fails"));
+            }
+        }
+        failure
     }
 }
 
-/// A healthy runtime.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Healthy;
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            knobs: BTreeMap::new(),
+            rng: Rng::new(seed.rotate_left(32)),
+            fired: BTreeMap::new(),
+            last_statuses: HashMap::new(),
+        }
+    }
 
-impl Faults for Healthy {}
+    /// The knobs that are on, as their users type them.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let shown = |(name, knob): (&String, &Knob)| format!("{name}={}", knob.value);
+        self.knobs.iter().map(shown).collect()
+    }
+
+    /// Changes an event of a sandbox before it is published.
+    pub(crate) fn alter_event(&mut self, sandbox: &str, event: &mut ContainerEventResponse) {
+        if self.knobs.contains_key("freeze") {
+            let now = (
+                event.pod_sandbox_status.clone(),
+                event.containers_statuses.clone(),
+            );
+            let before = self.last_statuses.insert(sandbox.to_owned(), now);
+            if let Some((status, containers)) = before
+                && self.fires("freeze")
+            {
+                event.pod_sandbox_status = status;
+                event.containers_statuses = containers;
+            }
+        }
+        for (knob, alter) in ALTERATIONS {
+            if self.fires(knob) {
+                alter(event);
+            }
+        }
+        if self.fires("oversize") {
+            let bytes = self.get("oversize.bytes").and_then(Value::number);
+            let pad = "x".repeat(bytes.unwrap_or(DEFAULT_OVERSIZE));
+            let status = event.pod_sandbox_status.get_or_insert_default();
+            let annotations = &mut status.annotations;
+            annotations.insert("pleg-sim/oversize".to_owned(), pad);
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        self.knobs.get(name).map(|knob| knob.value)
+    }
+
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.knobs.contains_key(name)
+    }
+
+    /// Returns true if the knob is on, and counts it as fired.
+    pub(crate) fn is_on(&mut self, name: &str) -> bool {
+        self.value(name, Some).is_some()
+    }
+
+    /// The part of a knob's value that matters. Counts the knob as fired if there is one.
+    pub(crate) fn value<T>(&mut self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
+        let value = self.get(name).and_then(of);
+        if value.is_some() {
+            self.count(name);
+        }
+        value
+    }
+
+    pub(crate) fn count(&mut self, name: &str) {
+        *self.fired.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Returns true if the knob fires in this case, and counts it.
+    pub(crate) fn fires(&mut self, name: &str) -> bool {
+        let fires = self.decide(name);
+        if fires {
+            self.count(name);
+        }
+        fires
+    }
+
+    /// Returns true if the knob fires in this case. The caller counts it.
+    pub(crate) fn decide(&mut self, name: &str) -> bool {
+        let Some(knob) = self.knobs.get_mut(name) else {
+            return false;
+        };
+        match knob.value {
+            Value::Rate(rate) | Value::Failure(_, rate) => match rate {
+                Rate::Millionths(n) => self.rng.below(1_000_000) < u64::from(n),
+                Rate::Nth(n) => {
+                    knob.cases += 1;
+                    knob.cases == n
+                }
+            },
+            _ => false,
+        }
+    }
+
+    /// The knob that makes a call of these groups hang, and the end of the hang, if it has one.
+    fn hang(&self, groups: &[String], now: Instant) -> Option<(String, Option<Instant>)> {
+        groups.iter().find_map(|group| {
+            let name = format!("{group}.hang");
+            let knob = self.knobs.get(&name)?;
+            let span = knob.value.span();
+            let until = span.and_then(|span| knob.since.checked_add(span));
+            let is_over = until.is_some_and(|until| until <= now);
+            (!is_over).then_some((name, until))
+        })
+    }
+}

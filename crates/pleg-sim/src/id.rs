@@ -1,7 +1,5 @@
 //! Seeded random numbers and ids: equal seeds give equal sequences.
 
-use std::fmt::Write as _;
-
 use oorandom::Rand64;
 
 #[derive(Clone, Debug)]
@@ -34,24 +32,16 @@ impl Rng {
 
     /// In the format of a pod uid.
     pub(crate) fn uid(&mut self) -> String {
-        let h = self.hex(2);
-        format!(
-            "{}-{}-{}-{}-{}",
-            &h[..8],
-            &h[8..12],
-            &h[12..16],
-            &h[16..20],
-            &h[20..]
-        )
+        let hex = self.hex(2);
+        [0..8, 8..12, 12..16, 16..20, 20..32]
+            .map(|part| &hex[part])
+            .join("-")
     }
 
     fn hex(&mut self, words: usize) -> String {
-        let mut text = String::with_capacity(words * 16);
-        for _ in 0..words {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{:016x}", self.next());
-        }
-        text
+        (0..words)
+            .map(|_| format!("{:016x}", self.next()))
+            .collect()
     }
 }
 

@@ -9,7 +9,7 @@
 //! | mode | event delivery | other behavior |
 //! | --- | --- | --- |
 //! | `containerd-1.7` | one queue of 1000 events for all subscribers, each event goes to one of them; a full queue drops new events; queued events never expire; each dead subscriber loses one event | DELETED of a sandbox has no sandbox status |
-//! | `containerd-2` | every subscriber gets every event, with a buffer of 100; a subscriber that does not read blocks the runtime; without subscribers, events are kept for 5 minutes | DELETED of a sandbox has an invalid `created_at` and is sent before lists stop showing the sandbox |
+//! | `containerd-2` | every subscriber gets every event, with a buffer of 100; a subscriber that does not read blocks the runtime; without subscribers, events wait for 5 minutes | DELETED of a sandbox has an invalid `created_at` and is sent before lists stop showing the sandbox |
 //! | `crio` | every subscriber gets every event from a queue of 1000 that drops new events when full; a subscriber that does not read delays the others; after the last subscriber leaves, events are lost (up to 1.27: as containerd 1.7) | no CREATED and no DELETED for sandboxes, no DELETED for containers that are removed with their sandbox; statuses of the whole pod; containers that fail to start disappear; a graceful stop ends streams with OK |
 //! | `crio-disabled` | the stream ends immediately with OK | the default configuration of CRI-O |
 //! | `unimplemented` | `Unimplemented` | containerd 1.6 |
@@ -39,10 +39,9 @@
 //! Faults are knobs, which are set from text: `drop=5%`, `list_containers.hang=30s`
 //! ([`Sim::set_knob`], `pleg sim --chaos`, and at run time `pleg sim ctl`). [`knob_help`] describes all of
 //! them. A rate is `5%`, `on`, or `#3` for the third case from now. Random decisions follow from the
-//! seed. [`Sim::fired`] returns how often each knob fired. For faults that depend on more than that,
-//! implement [`Faults`].
+//! seed. [`Sim::fired`] returns how often each knob fired.
 //!
-//! [`Sim::control`] and [`Sim::serve_control`] execute [`CONTROL_COMMANDS`]: they restart the runtime, cut
+//! [`Sim::control`] and [`Sim::serve_control`] execute [`control_commands`]: they restart the runtime, cut
 //! connections and make containers exit.
 //!
 //! ```no_run
@@ -76,12 +75,11 @@ mod delivery;
 mod engine;
 mod error;
 mod events;
-mod fault_profile;
 mod faults;
 mod id;
+mod knobs;
 mod lists;
 mod mode;
-mod pings;
 mod pods;
 mod process;
 mod profile;
@@ -91,17 +89,15 @@ mod script;
 mod server;
 mod service;
 mod sim;
-mod stream;
 mod views;
 mod workload;
 mod world;
 
-pub use control::{CONTROL_COMMANDS, ControlError};
+pub use control::control_commands;
 pub use delivery::Counts;
 pub use engine::WallClock;
 pub use error::SimError;
-pub use fault_profile::{FaultProfile, KnobError, KnobHelp, knob_help};
-pub use faults::{Call, CallFault, Faults};
+pub use knobs::{check_knob, knob_help};
 pub use mode::Mode;
 pub use process::Phase;
 pub use server::Serving;

@@ -8,23 +8,17 @@ use pleg_cri::v1;
 use prost::Message;
 use tonic::{Response, Status, codegen::BoxStream};
 
-use crate::{engine::Engine, fault_profile::Value};
+use crate::{engine::Engine, knobs::Value};
 
 impl Engine {
     /// The sandboxes that match the filter, with the configured faults.
-    pub(crate) fn sandbox_rows(
-        &self,
-        filter: Option<&v1::PodSandboxFilter>,
-    ) -> Vec<v1::PodSandbox> {
+    pub(crate) fn sandbox_rows(&self, filter: Option<v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
         let rows = self.world().sandbox_rows(filter);
         self.apply_list_faults(rows, |row| &mut row.annotations)
     }
 
     /// The containers that match the filter, with the configured faults.
-    pub(crate) fn container_rows(
-        &self,
-        filter: Option<&v1::ContainerFilter>,
-    ) -> Vec<v1::Container> {
+    pub(crate) fn container_rows(&self, filter: Option<v1::ContainerFilter>) -> Vec<v1::Container> {
         let rows = self.world().container_rows(filter);
         self.apply_list_faults(rows, |row| &mut row.annotations)
     }
@@ -34,10 +28,11 @@ impl Engine {
         mut rows: Vec<R>,
         annotations: fn(&mut R) -> &mut BTreeMap<String, String>,
     ) -> Vec<R> {
-        if self.injector.fires("list.empty") {
+        if self.faults().fires("list.empty") {
             rows.clear();
         }
-        if let Some(bytes) = self.injector.value("list.pad", Value::number) {
+        let pad = self.faults().value("list.pad", Value::number);
+        if let Some(bytes) = pad {
             let pad = "x".repeat(bytes);
             for row in &mut rows {
                 annotations(row).insert("pleg-sim/pad".to_owned(), pad.clone());
@@ -56,17 +51,17 @@ impl Engine {
     /// lists; call this before the list is read, as the runtime reads nothing then.
     pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
         let size = self.profile.list_page_size;
-        let size = size.filter(|_| !self.injector.is_on("list.unimplemented"));
+        let size = size.filter(|_| !self.faults().is_on("list.unimplemented"));
         let size = size.ok_or_else(|| {
             let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
             Status::unimplemented(message)
         })?;
-        let page = self.injector.value("list.page", Value::number);
+        let page = self.faults().value("list.page", Value::number);
         Ok(page.unwrap_or(size))
     }
 
     /// A list in pages of that size. An empty list has no page.
-    pub(crate) fn pages<R, P>(
+    pub(crate) fn pages<R: Clone, P>(
         &self,
         size: usize,
         rows: Vec<R>,
@@ -75,19 +70,17 @@ impl Engine {
     where
         P: Message + 'static,
     {
-        let injector = &self.injector;
-        let mut pages: Vec<_> = split(rows, size)
-            .into_iter()
-            .map(|rows| {
-                let page = page(rows);
-                self.check_limit(&page).map(|()| page)
-            })
-            .collect();
-        if injector.fires("list.empty_page") {
+        let pages = rows.chunks(size.max(1)).map(|rows| {
+            let page = page(rows.to_vec());
+            self.check_limit(&page).map(|()| page)
+        });
+        let mut pages: Vec<_> = pages.collect();
+        let mut faults = self.faults();
+        if faults.fires("list.empty_page") {
             pages.insert(0, Ok(page(Vec::new())));
         }
         let breaks = |value: Value| value.number().filter(|n| *n <= pages.len());
-        if let Some(count) = injector.value("list.break_after", breaks) {
+        if let Some(count) = faults.value("list.break_after", breaks) {
             pages.truncate(count);
             pages.push(Err(Status::internal("injected fault: this list fails")));
         }
@@ -100,28 +93,21 @@ impl Engine {
     fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
         let size = message.encoded_len();
         let is_over = |value: Value| value.number().filter(|limit| size > *limit);
-        let limit = match self.injector.value("list.limit", is_over) {
-            None if self.injector.is_set("list.limit") => None,
-            None => Some(self.profile.message_limit).filter(|limit| size > *limit),
-            over => over,
-        };
-        limit.map_or(Ok(()), |limit| Err(too_large(size, limit)))
+        let mut faults = self.faults();
+        match faults.value("list.limit", is_over) {
+            None if faults.is_set("list.limit") => Ok(()),
+            limit => check_size(message, limit.unwrap_or(self.profile.message_limit)),
+        }
     }
 }
 
-/// The error message of grpc-go, which all real runtimes use.
-pub(crate) fn too_large(size: usize, limit: usize) -> Status {
-    Status::resource_exhausted(format!(
+/// Fails above that size, with the error message of grpc-go, which all real runtimes use.
+pub(crate) fn check_size(message: &impl Message, limit: usize) -> Result<(), Status> {
+    let size = message.encoded_len();
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
         "grpc: trying to send message larger than max ({size} vs. {limit})"
-    ))
-}
-
-/// Splits items into pages of that size; a size of 0 counts as 1.
-fn split<R>(rows: Vec<R>, size: usize) -> Vec<Vec<R>> {
-    let mut rows = rows.into_iter().peekable();
-    let pages = std::iter::from_fn(|| {
-        rows.peek()?;
-        Some(rows.by_ref().take(size.max(1)).collect())
-    });
-    pages.collect()
+    )))
 }

@@ -112,11 +112,10 @@ impl Mode {
             NEWEST => "or later".to_owned(),
             to => format!("to before {to}"),
         };
-        Err(SimError::Version {
-            version: text.to_owned(),
-            mode: self,
-            wanted: format!("{name} {from} {until}, such as {default}"),
-        })
+        Err(SimError(format!(
+            "version {text:?} does not belong to mode {self}, which simulates {name} {from} {until}, such \
+             as {default}"
+        )))
     }
 
     /// The version that selects the profile: the given one, or the nearest one that belongs to the
@@ -139,8 +138,9 @@ impl FromStr for Mode {
 
     fn from_str(text: &str) -> Result<Self, SimError> {
         let mode = Self::ALL.into_iter().find(|m| m.name() == text);
-        mode.ok_or_else(|| SimError::Mode {
-            name: text.to_owned(),
+        mode.ok_or_else(|| {
+            let modes = Self::ALL.map(Self::name).join(", ");
+            SimError(format!("no mode {text:?}; the modes are {modes}"))
         })
     }
 }

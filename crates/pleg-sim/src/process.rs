@@ -15,13 +15,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
 use crate::{
-    delivery::{self, Context, Delivery},
+    delivery::{Counts, Delivery},
     engine::{Engine, lock},
-    error::CallError,
-    programs::ExitStatus,
+    error::shutting_down,
 };
 
-/// How long a graceful stop waits for clients to disconnect.
+/// The maximum time for which a graceful stop waits for clients to disconnect.
 const GRACEFUL_STOP: Duration = Duration::from_secs(2);
 
 /// The state of the runtime's process.
@@ -37,26 +36,9 @@ pub enum Phase {
     Down,
 }
 
-/// A restart of the runtime's process.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Restart {
-    /// The old process is stopped with `SIGKILL`: connections break, and the socket file remains and
-    /// refuses connections. Otherwise with `SIGTERM`: the socket is removed; CRI-O first ends its streams
-    /// with OK.
-    pub(crate) kill: bool,
-    /// How long there is no process.
-    pub(crate) downtime: Duration,
-    /// How long the new process starts before it answers calls.
-    pub(crate) startup: Duration,
-    /// How the containers exit meanwhile; `None`: they keep running. The runtime finds out during its
-    /// start and sends no event.
-    pub(crate) exit: Option<ExitStatus>,
-}
-
 /// One process of the runtime.
-#[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) delivery: Arc<dyn Delivery>,
+    pub(crate) delivery: Delivery,
     /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
     /// Cancelled when the process ends: streams end, and no connection is accepted.
@@ -67,27 +49,19 @@ pub(crate) struct Process {
     connections: Mutex<CancellationToken>,
 }
 
-/// The number of sockets that should exist and the number that do.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sockets {
-    pub(crate) wanted: usize,
-    pub(crate) bound: usize,
-}
-
 impl Process {
-    pub(crate) fn start(kind: pleg_node_model::Delivery, context: Context) -> Self {
-        let ended = context.stop.child_token();
-        let connections = context.stop.child_token();
-        let context = Context {
-            stop: ended.clone(),
-            ..context
-        };
+    pub(crate) fn start(
+        kind: pleg_node_model::Delivery,
+        seed: u64,
+        stop: &CancellationToken,
+    ) -> Self {
+        let ended = stop.child_token();
         Self {
-            delivery: delivery::start(kind, context),
+            delivery: Delivery::new(kind, seed, ended.clone()),
             servers: TaskTracker::new(),
             ended,
             was_killed: AtomicBool::new(false),
-            connections: Mutex::new(connections),
+            connections: Mutex::new(stop.child_token()),
         }
     }
 
@@ -109,13 +83,10 @@ impl Engine {
     /// Waits until the process answers calls.
     pub(crate) async fn wait_until_ready(&self) -> Result<(), Status> {
         let mut phase = self.phase.subscribe();
-        tokio::select! {
-            _ = phase.wait_for(|p| *p != Phase::Starting) => {}
-            () = self.stop.cancelled() => {}
-        }
-        match self.phase() {
-            Phase::Serving if !self.stop.is_cancelled() => Ok(()),
-            _ => Err(CallError::ShuttingDown.into()),
+        let started = phase.wait_for(|p| *p != Phase::Starting);
+        match self.stop.run_until_cancelled(started).await {
+            Some(Ok(phase)) if *phase == Phase::Serving => Ok(()),
+            _ => Err(shutting_down()),
         }
     }
 
@@ -125,7 +96,9 @@ impl Engine {
         std::mem::replace(&mut *lock(&process.connections), new).cancel();
     }
 
-    /// Stops the process. Returns when it serves nothing.
+    /// Stops the process with `SIGTERM`: the socket is removed; CRI-O first ends its streams with OK. Or with
+    /// `SIGKILL`: connections break, and the socket file remains and refuses connections. Returns when the
+    /// process serves nothing.
     pub(crate) async fn go_down(&self, kill: bool) {
         if self.phase.send_replace(Phase::Down) == Phase::Down {
             return;
@@ -148,15 +121,16 @@ impl Engine {
     /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
-            let process = Process::start(self.profile.node.delivery, self.context.clone());
-            *lock(&self.process) = Arc::new(process);
+            let kind = self.profile.node.delivery;
+            *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
+            // The subscribers and the queue of the old process are gone. Its losses remain counted.
+            let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
+            self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);
         }
-        let mut sockets = self.sockets.subscribe();
-        tokio::select! {
-            _ = sockets.wait_for(|s| s.bound >= s.wanted) => {}
-            () = self.stop.cancelled() => {}
-        }
+        let mut unbound = self.unbound.subscribe();
+        let all_bound = unbound.wait_for(|unbound| *unbound == 0);
+        self.stop.run_until_cancelled(all_bound).await;
     }
 
     /// A starting process answers calls from now on.
@@ -168,16 +142,5 @@ impl Engine {
             }
             is_starting
         });
-    }
-
-    pub(crate) async fn restart(self: &Arc<Self>, restart: Restart) {
-        self.go_down(restart.kill).await;
-        if let Some(exit) = restart.exit {
-            self.exit_all(exit).await;
-        }
-        self.pause(restart.downtime).await;
-        self.come_up().await;
-        self.pause(restart.startup).await;
-        self.ready();
     }
 }

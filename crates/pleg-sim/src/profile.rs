@@ -14,7 +14,7 @@ pub(crate) struct RuntimeProfile {
     pub(crate) mode: Mode,
     /// The version that `Version` returns.
     pub(crate) version: String,
-    /// How the runtime's objects change, and which events it sends and how.
+    /// The changes of the runtime's objects, and the events that it sends.
     pub(crate) node: Profile,
     /// CRI-O: it refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it sends
     /// STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it
@@ -23,21 +23,14 @@ pub(crate) struct RuntimeProfile {
     pub(crate) is_crio: bool,
     /// The code that every call fails with during startup (containerd).
     pub(crate) startup_code: Code,
-    /// The timestamp that `PodSandboxStatus` returns, and whether it returns container statuses.
-    pub(crate) timestamp: Timestamp,
+    /// The unit of the timestamp that `PodSandboxStatus` returns, in nanoseconds; `None` without a timestamp.
+    pub(crate) timestamp_unit: Option<i64>,
+    /// `PodSandboxStatus` returns container statuses.
     pub(crate) status_has_containers: bool,
     /// The number of items per page of a streaming list; `None` without streaming lists.
     pub(crate) list_page_size: Option<usize>,
     /// The maximum message size, in both directions.
     pub(crate) message_limit: usize,
-}
-
-/// The timestamp of `PodSandboxStatus`, taken before the statuses are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timestamp {
-    None,
-    Seconds,
-    Nanos,
 }
 
 impl RuntimeProfile {
@@ -69,11 +62,11 @@ impl RuntimeProfile {
                 true => Code::Unknown,
                 false => Code::Unavailable,
             },
-            timestamp: match mode {
-                Mode::CrioDisabled => Timestamp::None,
-                _ if is_crio && has_seconds => Timestamp::Seconds,
-                _ if is_crio || known.within((2, 0, 0), (2, 0, 3)) => Timestamp::Nanos,
-                _ => Timestamp::None,
+            timestamp_unit: match mode {
+                Mode::CrioDisabled => None,
+                _ if is_crio && has_seconds => Some(1_000_000_000),
+                _ if is_crio || known.within((2, 0, 0), (2, 0, 3)) => Some(1),
+                _ => None,
             },
             status_has_containers: is_crio && mode != Mode::CrioDisabled,
             list_page_size: (known >= pages.0).then_some(pages.1),
@@ -101,27 +94,27 @@ mod tests {
     /// The timestamp and the containers of `PodSandboxStatus`, and the size of a page.
     #[test]
     fn profile_follows_version() {
-        use Timestamp::{Nanos, None as Without, Seconds};
-        for (mode, version, timestamp, pages) in [
-            (Mode::Containerd2, "v2.0.0", Nanos, None),
-            (Mode::Containerd2, "v2.0.2", Nanos, None),
-            (Mode::Containerd2, "v2.0.3", Without, None),
-            (Mode::Containerd2, "v2.3.4", Without, None),
-            (Mode::Containerd2, "v2.4.0-beta.0", Without, Some(5000)),
-            (Mode::Crio, "1.28.3", Seconds, None),
-            (Mode::Crio, "1.29.8", Seconds, None),
-            (Mode::Crio, "1.29.9", Nanos, None),
-            (Mode::Crio, "1.30.5", Seconds, None),
-            (Mode::Crio, "1.30.6", Nanos, None),
-            (Mode::Crio, "1.31.0", Seconds, None),
-            (Mode::Crio, "1.31.1", Nanos, None),
-            (Mode::Crio, "1.35.9", Nanos, None),
-            (Mode::Crio, "1.36.0", Nanos, Some(3000)),
+        let (nanos, seconds) = (Some(1), Some(1_000_000_000));
+        for (mode, version, unit, pages) in [
+            (Mode::Containerd2, "v2.0.2", nanos, None),
+            (Mode::Containerd2, "v2.0.3", None, None),
+            (Mode::Containerd2, "v2.3.4", None, None),
+            (Mode::Containerd2, "v2.4.0-beta.0", None, Some(5000)),
+            (Mode::Crio, "1.29.8", seconds, None),
+            (Mode::Crio, "1.29.9", nanos, None),
+            (Mode::Crio, "1.30.5", seconds, None),
+            (Mode::Crio, "1.30.6", nanos, None),
+            (Mode::Crio, "1.31.0", seconds, None),
+            (Mode::Crio, "1.31.1", nanos, None),
+            (Mode::Crio, "1.36.0", nanos, Some(3000)),
         ] {
             let profile = RuntimeProfile::of(mode, version);
-            let found = (profile.timestamp, profile.list_page_size);
-            assert_eq!(found, (timestamp, pages), "{version}");
-            assert_eq!(profile.status_has_containers, mode == Mode::Crio);
+            let found = (profile.timestamp_unit, profile.list_page_size);
+            assert_eq!(found, (unit, pages), "{version}");
+            let is_crio = mode == Mode::Crio;
+            assert_eq!(profile.status_has_containers, is_crio);
+            let limit = if is_crio { 80 << 20 } else { 16 << 20 };
+            assert_eq!(profile.message_limit, limit);
         }
     }
 

@@ -3,34 +3,31 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     engine::{Engine, lock},
     script::{KILLED, Script},
 };
 
-/// How long a removal waits for the event of an earlier exit.
+/// The maximum time for which a removal waits for the event of an earlier exit.
 const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 
 /// A handle to a running program.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Program {
-    command: watch::Sender<Command>,
+    signals: mpsc::UnboundedSender<Signal>,
     /// Cancelled when the program has exited, or its task has ended.
     exited: CancellationToken,
 }
 
-/// A command to a program. A later command overrides an earlier one, except that of a kill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
-    Run,
-    Stop,
+enum Signal {
+    Term,
     Kill(ExitStatus),
 }
 
-/// How a program exited.
+/// The exit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExitStatus {
     pub(crate) code: i32,
@@ -56,31 +53,32 @@ impl ExitStatus {
 impl Engine {
     /// Starts the program of a container as a task.
     pub(crate) fn spawn_program(self: &Arc<Self>, id: &str, script: Script) {
-        let (command, commands) = watch::channel(Command::Run);
+        let (signals, received) = mpsc::unbounded_channel();
         let exited = CancellationToken::new();
         let has_exited = exited.clone().drop_guard();
-        lock(&self.programs).insert(id.to_owned(), Program { command, exited });
+        lock(&self.programs).insert(id.to_owned(), Program { signals, exited });
         let (engine, id) = (Arc::clone(self), id.to_owned());
         self.tasks.spawn(async move {
             let exit = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return,
                 exit = engine.own_exit(script) => exit,
-                exit = commanded_exit(script, commands) => exit,
+                exit = exit_on_signal(script, received) => exit,
             };
             let events = engine.world().container_exited(&id, exit);
             lock(&engine.programs).remove(&id);
-            let pending = engine.begin_exit_event(&id);
+            let _pending = engine.exit_event(&id);
             // Waiters for the exit proceed before the event is sent.
             drop(has_exited);
             engine.emit(events).await;
             // Some runtimes find out only after the event that the container was out of memory.
-            engine.world().show_reason(&id);
-            engine.finish_exit_event(&id, &pending);
+            if let Some(container) = engine.world().node.object_mut(&id) {
+                container.exit.reason_known_at = 0;
+            }
         });
     }
 
-    /// The exit of a program that nobody stops.
+    /// The exit of a program without a signal.
     async fn own_exit(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),
@@ -98,20 +96,18 @@ impl Engine {
             return;
         };
         if !grace.is_zero() {
-            program.send(Command::Stop);
-            tokio::select! {
-                () = program.exited.cancelled() => return,
-                () = self.pause(grace) => {}
-            }
+            program.send(Signal::Term);
+            let pause = self.pause(grace);
+            program.exited.run_until_cancelled(pause).await;
         }
-        program.send(Command::Kill(ExitStatus::from_code(KILLED)));
+        program.send(Signal::Kill(ExitStatus::from_code(KILLED)));
         program.exited.cancelled().await;
     }
 
     /// Makes a running container exit with that status. Returns false if it does not run.
     pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
         self.program(id).is_some_and(|program| {
-            program.send(Command::Kill(exit));
+            program.send(Signal::Kill(exit));
             true
         })
     }
@@ -120,7 +116,7 @@ impl Engine {
     pub(crate) async fn exit_all(&self, exit: ExitStatus) {
         let all: Vec<_> = lock(&self.programs).values().cloned().collect();
         for program in all {
-            program.send(Command::Kill(exit));
+            program.send(Signal::Kill(exit));
             program.exited.cancelled().await;
         }
     }
@@ -129,56 +125,43 @@ impl Engine {
         lock(&self.programs).get(id).cloned()
     }
 
-    pub(crate) fn begin_exit_event(&self, id: &str) -> CancellationToken {
-        let pending = CancellationToken::new();
-        lock(&self.exit_events).insert(id.to_owned(), pending.clone());
-        pending
-    }
-
-    pub(crate) fn finish_exit_event(&self, id: &str, pending: &CancellationToken) {
-        lock(&self.exit_events).remove(id);
-        pending.cancel();
+    /// Marks an exit whose event is not published yet; drop the guard after the event is published.
+    pub(crate) fn exit_event(&self, id: &str) -> DropGuard {
+        let published = CancellationToken::new();
+        lock(&self.exit_events).insert(id.to_owned(), published.clone());
+        published.drop_guard()
     }
 
     /// Waits for the event of an earlier exit. In a real runtime, a removal takes longer than
     /// sending that event, so DELETED overtakes STOPPED only if something delays STOPPED.
     pub(crate) async fn wait_for_exit_event(&self, id: &str) {
-        let pending = lock(&self.exit_events).get(id).cloned();
-        if let Some(pending) = pending {
-            tokio::select! {
-                () = pending.cancelled() => {}
-                () = self.pause(EXIT_EVENT_WAIT) => {}
-            }
+        let published = lock(&self.exit_events).get(id).cloned();
+        if let Some(published) = published {
+            let pause = self.pause(EXIT_EVENT_WAIT);
+            published.run_until_cancelled(pause).await;
+            lock(&self.exit_events).remove(id);
         }
     }
 }
 
 /// The exit of a program that is stopped or killed.
-async fn commanded_exit(script: Script, mut commands: watch::Receiver<Command>) -> ExitStatus {
-    loop {
-        let command = *commands.borrow_and_update();
-        match (command, script.on_term()) {
-            (Command::Kill(exit), _) => return exit,
-            (Command::Stop, Some(code)) => return ExitStatus::from_code(code),
-            (Command::Run, _) | (Command::Stop, None) => {}
-        }
-        if commands.changed().await.is_err() {
-            pending::<()>().await;
+async fn exit_on_signal(
+    script: Script,
+    mut signals: mpsc::UnboundedReceiver<Signal>,
+) -> ExitStatus {
+    while let Some(signal) = signals.recv().await {
+        match (signal, script.on_term()) {
+            (Signal::Kill(exit), _) => return exit,
+            (Signal::Term, Some(code)) => return ExitStatus::from_code(code),
+            (Signal::Term, None) => {}
         }
     }
+    pending().await
 }
 
 impl Program {
-    fn send(&self, command: Command) {
-        self.command.send_if_modified(|current| {
-            let changes = matches!(
-                (*current, command),
-                (Command::Run, _) | (Command::Stop, Command::Kill(_))
-            );
-            if changes {
-                *current = command;
-            }
-            changes
-        });
+    fn send(&self, signal: Signal) {
+        // An error means that the program has exited.
+        let _ = self.signals.send(signal);
     }
 }

@@ -1,19 +1,19 @@
-//! What CRI-O and its conmon refuse, although containerd accepts or makes it.
-//!
-//! The rules are those of CRI-O's `runPodSandbox`, `CreateContainer`, `SpecSetLinuxContainerResources` and `setupContainerUser`,
-//! and of conmon's `ctr_logging.c`.
+//! Requests that CRI-O and its conmon refuse, although containerd accepts them. The rules are those of CRI-O's
+//! `runPodSandbox`, `CreateContainer`, `SpecSetLinuxContainerResources` and `setupContainerUser`, and of
+//! conmon's `ctr_logging.c`.
 
 use std::path::{Path, PathBuf};
 
 use pleg_cri::v1;
+use tonic::Status;
 
-use crate::error::CallError;
+use crate::error::missing;
 
 /// The lowest limit of a container's memory with runc.
 const MIN_MEMORY: i64 = 12 << 20;
 
 /// Checks the configuration of a sandbox.
-pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), CallError> {
+pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), Status> {
     let logs = &config.log_directory;
     if !logs.is_empty() && Path::new(logs).is_relative() {
         return refused(format!("requested logDir is a relative path: {logs}"));
@@ -28,13 +28,13 @@ pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), CallErr
     }
 }
 
-/// Checks the configuration of a container, with that of its sandbox as the caller repeats it.
+/// Checks the configuration of a container, and the configuration of its sandbox that the caller repeats.
 pub(crate) fn check_container(
     sandbox: Option<&v1::PodSandboxConfig>,
     config: &v1::ContainerConfig,
-) -> Result<(), CallError> {
+) -> Result<(), Status> {
     let Some(sandbox) = sandbox else {
-        return Err(CallError::Missing("sandbox config"));
+        return Err(missing("sandbox config"));
     };
     let linux = config.linux.as_ref();
     let resources = linux.and_then(|linux| linux.resources.as_ref());
@@ -56,7 +56,7 @@ pub(crate) fn check_container(
 }
 
 /// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
-fn check_log(of_pod: &str, path: &str) -> Result<(), CallError> {
+fn check_log(of_pod: &str, path: &str) -> Result<(), Status> {
     if of_pod.is_empty() || path.is_empty() {
         return Ok(());
     }
@@ -76,8 +76,8 @@ fn check_log(of_pod: &str, path: &str) -> Result<(), CallError> {
     }
 }
 
-fn refused(why: String) -> Result<(), CallError> {
-    Err(CallError::Refused(why))
+fn refused(why: String) -> Result<(), Status> {
+    Err(Status::unknown(why))
 }
 
 #[cfg(test)]
@@ -92,15 +92,11 @@ mod tests {
             ("logs/p", "", true),
             ("/var/log/pods/p", "/kubepods", true),
         ] {
-            let linux = v1::LinuxPodSandboxConfig {
-                cgroup_parent: parent.to_owned(),
-                ..Default::default()
-            };
-            let sandbox = v1::PodSandboxConfig {
+            let mut sandbox = v1::PodSandboxConfig {
                 log_directory: logs.to_owned(),
-                linux: Some(linux),
                 ..Default::default()
             };
+            sandbox.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
             let checked = check_sandbox(&sandbox);
             assert_eq!(checked.is_err(), is_refused, "{logs} {parent}");
         }
@@ -113,30 +109,24 @@ mod tests {
             log_directory: "/no/such/directory".to_owned(),
             ..Default::default()
         };
-        let config = |log: &str, memory: i64, group: Option<i64>, user: Option<i64>| {
-            let id = |value: i64| v1::Int64Value { value };
-            let mut linux = v1::LinuxContainerConfig::default();
-            let security = linux.security_context.get_or_insert_default();
-            security.run_as_group = group.map(id);
-            security.run_as_user = user.map(id);
-            linux
-                .resources
-                .get_or_insert_default()
-                .memory_limit_in_bytes = memory;
-            v1::ContainerConfig {
-                log_path: log.to_owned(),
-                linux: Some(linux),
-                ..Default::default()
-            }
-        };
-        for (config, is_refused) in [
-            (config("web_0.log", 0, None, None), false),
-            (config("web/0.log", 0, None, None), true),
-            (config("a:b.log", 0, None, None), true),
-            (config("", MIN_MEMORY, Some(5), Some(5)), false),
-            (config("", MIN_MEMORY - 1, None, None), true),
-            (config("", 0, Some(5), None), true),
+        let id = |value: i64| v1::Int64Value { value };
+        for (log, memory, group, user, is_refused) in [
+            ("web_0.log", 0, None, None, false),
+            ("web/0.log", 0, None, None, true),
+            ("a:b.log", 0, None, None, true),
+            ("", MIN_MEMORY, Some(5), Some(5), false),
+            ("", MIN_MEMORY - 1, None, None, true),
+            ("", 0, Some(5), None, true),
         ] {
+            let mut config = v1::ContainerConfig {
+                log_path: log.to_owned(),
+                ..Default::default()
+            };
+            let linux = config.linux.get_or_insert_default();
+            let security = linux.security_context.get_or_insert_default();
+            (security.run_as_group, security.run_as_user) = (group.map(id), user.map(id));
+            let resources = linux.resources.get_or_insert_default();
+            resources.memory_limit_in_bytes = memory;
             let checked = check_container(Some(&sandbox), &config);
             assert_eq!(checked.is_err(), is_refused, "{config:?}");
             assert!(check_container(None, &config).is_err());

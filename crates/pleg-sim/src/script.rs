@@ -1,4 +1,4 @@
-//! What a simulated container does, parsed from its command. Pure.
+//! The behaviour of a simulated container, parsed from its command. Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(crate) const KILLED: i32 = 137;
 /// The exit code after `SIGTERM`.
 pub(crate) const TERMINATED: i32 = 143;
 
-/// What the program of a container does.
+/// The behaviour of a container's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     /// Runs until it is stopped; exits with 0 on `SIGTERM`.
@@ -71,37 +71,39 @@ impl Script {
 mod tests {
     use super::*;
 
-    fn script(command: &[&str], args: &[&str]) -> Script {
-        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-        Script::parse(&v1::ContainerConfig {
-            command: owned(command),
-            args: owned(args),
-            ..Default::default()
-        })
-    }
-
     #[test]
     fn end_of_command_selects_behavior() {
+        let after = Duration::from_millis;
         let exit = |code, ms| Script::Exit {
             code,
-            after: Duration::from_millis(ms),
+            after: after(ms),
         };
-        assert_eq!(script(&[], &[]), Script::Run);
-        assert_eq!(script(&["sleep"], &["inf"]), Script::Run);
-        assert_eq!(script(&["app", "exit", "3"], &[]), exit(3, 0));
-        assert_eq!(script(&["app"], &["exit", "3", "250"]), exit(3, 250));
-        assert_eq!(script(&["sh", "-c", "exit 1 20"], &[]), exit(1, 20));
-        assert_eq!(script(&["true"], &[]), exit(0, 0));
-        assert_eq!(script(&["/bin/false"], &[]), exit(1, 0));
-        assert_eq!(script(&["sh", "-c"], &["false"]), exit(1, 0));
-        assert_eq!(script(&["app", "true"], &[]), Script::Run);
-        assert_eq!(script(&["exit", "many"], &[]), Script::Run);
-        assert_eq!(script(&["exit", "256"], &[]), Script::Run);
-        assert_eq!(script(&["exit", "1", "2", "3"], &[]), Script::Run);
-        assert_eq!(script(&["app"], &["ignore-term"]), Script::IgnoreTerm);
-        assert_eq!(script(&["fail-start"], &[]), Script::FailStart);
-        let after = Duration::from_millis(9);
-        assert_eq!(script(&["app", "oom", "9"], &[]), Script::Oom { after });
-        assert_eq!(script(&["app", "oom", "soon"], &[]), Script::Run);
+        for (command, script) in [
+            ("", Script::Run),
+            ("sleep|inf", Script::Run),
+            ("app|exit|3", exit(3, 0)),
+            ("app|exit|3|250", exit(3, 250)),
+            ("sh|-c|exit 1 20", exit(1, 20)),
+            ("true", exit(0, 0)),
+            ("/bin/false", exit(1, 0)),
+            ("sh|-c|false", exit(1, 0)),
+            ("app|true", Script::Run),
+            ("exit|many", Script::Run),
+            ("exit|256", Script::Run),
+            ("exit|1|2|3", Script::Run),
+            ("app|ignore-term", Script::IgnoreTerm),
+            ("fail-start", Script::FailStart),
+            ("app|oom|9", Script::Oom { after: after(9) }),
+            ("app|oom|soon", Script::Run),
+        ] {
+            // The first word is the command, the others are arguments.
+            let mut words = command.split('|').map(str::to_owned);
+            let config = v1::ContainerConfig {
+                command: words.next().into_iter().collect(),
+                args: words.collect(),
+                ..Default::default()
+            };
+            assert_eq!(Script::parse(&config), script, "{command}");
+        }
     }
 }

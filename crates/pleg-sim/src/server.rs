@@ -19,13 +19,10 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     body::Body,
-    codegen::http::{self, HeaderValue, header::DATE},
-    transport::{Server, server::Router},
+    codegen::http::{HeaderValue, Response, header::DATE},
+    transport::Server,
 };
-use tower::{
-    layer::util::{Identity, Stack},
-    util::MapResponseLayer,
-};
+use tower::util::MapResponseLayer;
 
 use crate::{
     connection::Connection,
@@ -33,6 +30,7 @@ use crate::{
     error::SimError,
     process::{Phase, Process},
     service::CriService,
+    sim::Sim,
 };
 
 /// A socket that is being served. Dropping this does not stop it.
@@ -75,57 +73,78 @@ impl Serving {
         self.task.wait().await;
     }
 
-    /// Returns when serving has ended, for whatever reason.
+    /// Returns when serving has ended, for any reason.
     pub async fn stopped(self) {
         self.task.wait().await;
     }
 }
 
-/// Serves a new socket until `shutdown` completes or the simulator ends. Every process of the
-/// runtime binds the socket again.
-pub(crate) fn serve_unix(
-    engine: &Arc<Engine>,
-    path: &Path,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<Serving, SimError> {
-    let socket = Socket::bind(path)?;
-    engine.sockets.send_modify(|s| s.wanted += 1);
-    let of_task = Arc::clone(engine);
-    Ok(Serving::start(engine, path, async move |stop| {
-        let wait_for_shutdown = async {
-            tokio::select! {
-                () = shutdown => stop.cancel(),
-                () = stop.cancelled() => {}
-            }
-        };
-        let serve = async {
-            if let Err(error) = serve_every_process(&of_task, socket, &stop).await {
-                tracing::warn!(%error, "stopped serving the socket");
-            }
-            stop.cancel();
-        };
-        futures::future::join(wait_for_shutdown, serve).await;
-        of_task.sockets.send_modify(|s| s.wanted -= 1);
-    }))
+impl Sim {
+    /// Serves a unix socket until `shutdown` completes, the returned handle stops it, or the
+    /// simulator ends. Replaces a socket file that no process listens on. Every process of the runtime
+    /// binds the socket again. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If another process listens on the socket, if the path exists and is not a socket, or if the
+    /// operating system returns an error.
+    pub fn serve_unix(
+        &self,
+        path: impl AsRef<Path>,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Serving, SimError> {
+        let path = path.as_ref();
+        let socket = SocketFile::bind(path)?;
+        let engine = Arc::clone(&self.engine);
+        Ok(Serving::start(&self.engine, path, async move |stop| {
+            let until_shutdown = async {
+                shutdown.await;
+                stop.cancel();
+            };
+            let serve = async {
+                if let Err(error) = serve_every_process(&engine, socket, &stop).await {
+                    tracing::warn!(%error, "stopped serving the socket");
+                }
+                stop.cancel();
+            };
+            futures::future::join(stop.run_until_cancelled(until_shutdown), serve).await;
+        }))
+    }
+
+    /// Serves one connection, such as one end of a `tokio::io::duplex`, until either side closes
+    /// it, or the process ends. Must be called inside a tokio runtime.
+    pub fn serve_stream<IO>(&self, io: IO)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (engine, process) = (Arc::clone(&self.engine), self.engine.process());
+        let servers = process.servers.clone();
+        self.engine.tasks.spawn(servers.track_future(async move {
+            let closed = engine.stop.child_token();
+            let incoming = stream::iter([Ok(io)]).chain(stream::pending());
+            serve_connections(&engine, &process, incoming, &closed, Some(&closed)).await;
+        }));
+    }
 }
 
 /// Binds and serves the socket for every process of the runtime, until `stop`.
 async fn serve_every_process(
     engine: &Arc<Engine>,
-    mut socket: Socket,
+    mut socket: (UnixListener, SocketFile),
     stop: &CancellationToken,
 ) -> Result<(), SimError> {
     let mut phase = engine.phase.subscribe();
     loop {
-        let path = socket.path.clone();
-        {
-            let process = engine.process();
-            let serving = serve_process(engine, &process, socket, stop);
-            process.servers.track_future(serving).await;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            _ = phase.wait_for(|p| *p != Phase::Down) => socket = Socket::bind(&path)?,
+        let (process, path) = (engine.process(), socket.1.path.clone());
+        let serving = serve_process(engine, &process, socket, stop);
+        process.servers.track_future(serving).await;
+        let started = phase.wait_for(|p| *p != Phase::Down);
+        let is_stopped = stop.run_until_cancelled(started).await.is_none();
+        let next = (!is_stopped).then(|| SocketFile::bind(&path)).transpose();
+        engine.unbound.send_modify(|unbound| *unbound -= 1);
+        match next? {
+            Some(next) => socket = next,
+            None => return Ok(()),
         }
     }
 }
@@ -134,53 +153,17 @@ async fn serve_every_process(
 async fn serve_process(
     engine: &Arc<Engine>,
     process: &Process,
-    socket: Socket,
+    (listener, file): (UnixListener, SocketFile),
     stop: &CancellationToken,
 ) {
-    engine.sockets.send_modify(|s| s.bound += 1);
-    let Socket {
-        path,
-        listener,
-        file,
-    } = socket;
     let incoming = UnixListenerStream::new(listener);
     serve_connections(engine, process, incoming, stop, None).await;
     // A killed process leaves its socket file behind.
     let was_killed = process.was_killed.load(Ordering::Relaxed);
     if !was_killed || stop.is_cancelled() {
-        file.remove(&path);
+        file.remove();
     }
-    engine.sockets.send_modify(|s| s.bound -= 1);
-}
-
-/// Returns true when connections are accepted, and false if the process ends first.
-async fn wait_until_accepting(
-    engine: &Engine,
-    process: &Process,
-    stop: &CancellationToken,
-) -> bool {
-    if !engine.profile.is_crio || engine.phase() == Phase::Serving {
-        return !process.ended.is_cancelled();
-    }
-    tokio::select! {
-        ready = engine.wait_until_ready() => ready.is_ok(),
-        () = stop.cancelled() => false,
-        () = process.ended.cancelled() => false,
-    }
-}
-
-/// Serves one connection until either side closes it, or the process ends.
-pub(crate) fn serve_stream<IO>(engine: &Arc<Engine>, io: IO)
-where
-    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (of_task, process) = (Arc::clone(engine), engine.process());
-    let servers = process.servers.clone();
-    engine.tasks.spawn(servers.track_future(async move {
-        let closed = of_task.stop.child_token();
-        let incoming = stream::iter([Ok(io)]).chain(stream::pending());
-        serve_connections(&of_task, &process, incoming, &closed, Some(&closed)).await;
-    }));
+    engine.unbound.send_modify(|unbound| *unbound += 1);
 }
 
 /// Serves connections until `stop`, or until the process ends. A connection that closes cancels
@@ -194,8 +177,19 @@ async fn serve_connections<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // While the runtime does not respond, connections wait in the listener's backlog.
-    if !wait_until_accepting(engine, process, stop).await {
+    let ended = || async {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = process.ended.cancelled() => {}
+        }
+    };
+    // While CRI-O does not respond, connections wait in the listener's backlog.
+    let is_ready = async { !engine.profile.is_crio || engine.wait_until_ready().await.is_ok() };
+    let accepts = tokio::select! {
+        is_ready = is_ready => is_ready && !process.ended.is_cancelled(),
+        () = ended() => false,
+    };
+    if !accepts {
         return;
     }
     let incoming = incoming.map(|accepted| {
@@ -203,110 +197,79 @@ async fn serve_connections<IO>(
         let closed = closed.cloned().map(CancellationToken::drop_guard);
         accepted.map(|io| Connection::new(io, cuts, closed, engine.clock))
     });
-    let ended = async {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = process.ended.cancelled() => {}
-        }
-    };
-    let served = router(engine).serve_with_incoming_shutdown(incoming, ended);
-    if let Err(error) = served.await {
-        tracing::warn!(%error, "serving failed");
-    }
-}
-
-type FixedDate = MapResponseLayer<fn(http::Response<Body>) -> http::Response<Body>>;
-
-fn router(engine: &Arc<Engine>) -> Router<Stack<FixedDate, Identity>> {
-    let service = CriService::new(Arc::clone(engine));
+    let engine = Arc::clone(engine);
     let limit = engine.profile.message_limit;
+    let service = CriService { engine };
+    // `lists` and `events` enforce the limit on responses, with the error message of grpc-go.
     let runtime = RuntimeServiceServer::new(service.clone())
         .max_decoding_message_size(limit)
-        // `lists` and `stream` enforce the limit on responses, with the error message of grpc-go.
         .max_encoding_message_size(usize::MAX);
     let images = ImageServiceServer::new(service)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX);
-    Server::builder()
-        .layer(MapResponseLayer::new(fix_date as fn(_) -> _))
-        .add_service(runtime)
-        .add_service(images)
-}
-
-/// Sets the `date` header, which runtimes do not send. Without it hyper would add the real date, and the
-/// length of a response would depend on whether the second has changed since the last one.
-fn fix_date(mut response: http::Response<Body>) -> http::Response<Body> {
-    let date = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
-    response.headers_mut().insert(DATE, date);
-    response
-}
-
-/// A bound socket.
-pub(crate) struct Socket {
-    pub(crate) path: PathBuf,
-    pub(crate) listener: UnixListener,
-    pub(crate) file: SocketFile,
-}
-
-impl Socket {
-    pub(crate) fn bind(path: &Path) -> Result<Self, SimError> {
-        remove_stale_socket(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            listener: UnixListener::bind(path).map_err(io_error("bind", path))?,
-            file: SocketFile::of(path).map_err(io_error("inspect", path))?,
-        })
+    // Runtimes send no date. Without this one, hyper would add the real date, and the length of a response
+    // would depend on whether the second has changed since the last one.
+    let fix_date = |mut response: Response<Body>| {
+        let date = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
+        response.headers_mut().insert(DATE, date);
+        response
+    };
+    let server = Server::builder().layer(MapResponseLayer::new(fix_date));
+    let router = { server }.add_service(runtime).add_service(images);
+    if let Err(error) = router.serve_with_incoming_shutdown(incoming, ended()).await {
+        tracing::warn!(%error, "serving failed");
     }
 }
 
-/// The error of what the operating system refuses to do with the path.
-fn io_error(what: &'static str, path: &Path) -> impl Fn(io::Error) -> SimError {
-    let path = path.to_owned();
-    move |source| SimError::Io {
-        what,
-        path: path.clone(),
-        source,
-    }
+/// The file of a bound socket.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// The device and inode numbers, to detect that the file was replaced.
+    id: (u64, u64),
 }
-
-/// Removes a socket file that no process listens on, and no other file.
-fn remove_stale_socket(path: &Path) -> Result<(), SimError> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_error("inspect", path)(error)),
-        Ok(file) if !file.file_type().is_socket() => {
-            return Err(SimError::NotASocket {
-                path: path.to_owned(),
-            });
-        }
-        Ok(_) => {}
-    }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(SimError::InUse {
-            path: path.to_owned(),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(io_error("remove the stale socket", path))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error("connect to", path)(error)),
-    }
-}
-
-/// The identity of a socket file, to detect that it was replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SocketFile(u64, u64);
 
 impl SocketFile {
-    fn of(path: &Path) -> io::Result<Self> {
-        let file = std::fs::symlink_metadata(path)?;
-        Ok(Self(file.dev(), file.ino()))
+    /// Binds a socket. Replaces a socket file that no process listens on, and no other file.
+    pub(crate) fn bind(path: &Path) -> Result<(UnixListener, Self), SimError> {
+        let shown = path.display();
+        let refused = |why: &str| Err(SimError(format!("{shown} {why}")));
+        let failed =
+            |what: &str, error: io::Error| SimError(format!("cannot {what} {shown}: {error}"));
+        if let Ok(file) = std::fs::symlink_metadata(path) {
+            if !file.file_type().is_socket() {
+                return refused("exists and is not a socket; remove it or choose another path");
+            }
+            match std::os::unix::net::UnixStream::connect(path) {
+                Ok(_) => {
+                    return refused(
+                        "is in use: another process listens on it; stop that process or choose \
+                         another path",
+                    );
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let removed = std::fs::remove_file(path);
+                    removed.map_err(|error| failed("remove the stale socket", error))?;
+                }
+                // `bind` reports the same cause.
+                Err(_) => {}
+            }
+        }
+        let listener = UnixListener::bind(path).map_err(|error| failed("bind", error))?;
+        let id = file_id(path).map_err(|error| failed("inspect", error))?;
+        let path = path.to_owned();
+        Ok((listener, Self { path, id }))
     }
 
-    pub(crate) fn remove(self, path: &Path) {
-        if Self::of(path).is_ok_and(|now| now == self) {
+    /// Removes the file, unless it was replaced.
+    pub(crate) fn remove(&self) {
+        if file_id(&self.path).is_ok_and(|now| now == self.id) {
             // If this fails, the next server removes the stale socket.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
 }

@@ -1,15 +1,20 @@
-//! The CRI as gRPC services. `lists` creates list responses and `stream` creates event streams.
+//! The CRI as gRPC services. `lists` creates list responses and `events` creates event streams.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use pleg_cri::v1::{
-    self, image_service_server::ImageService, runtime_service_server::RuntimeService,
+    self, ContainerState, image_service_server::ImageService,
+    runtime_service_server::RuntimeService,
 };
 use pleg_node_model::Delivery;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
-    engine::Engine, error::CallError, faults::Call, profile::Timestamp, script::Script, stream,
+    engine::Engine,
+    error::{missing, no_container, no_sandbox, wrong_state},
+    events, refusals,
+    script::Script,
+    views::is_image,
 };
 
 type CallResult<T> = Result<Response<T>, Status>;
@@ -17,45 +22,34 @@ type CallResult<T> = Result<Response<T>, Status>;
 /// The gRPC services of a simulated runtime.
 #[derive(Clone, Debug)]
 pub struct CriService {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl CriService {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine }
-    }
-
-    pub(crate) async fn admit(&self, method: &'static str, id: &str) -> Result<(), Status> {
-        if self.engine.stop.is_cancelled() {
-            return Err(CallError::ShuttingDown.into());
-        }
-        self.engine.admit(Call { method, id }).await
-    }
-
     /// A call that changes something. It runs to completion even if the client disconnects, as Go
     /// handlers do, so that every change sends its events.
-    pub(crate) async fn change<F, T>(
+    async fn change<F, T>(
         &self,
-        method: &'static str,
+        method: &str,
         id: String,
         work: impl FnOnce(Arc<Engine>, String) -> F,
-    ) -> Result<T, Status>
+    ) -> CallResult<T>
     where
-        F: Future<Output = Result<T, CallError>> + Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
         T: Send + 'static,
     {
-        self.admit(method, &id).await?;
+        self.engine.admit(method, &id).await?;
         let work = work(Arc::clone(&self.engine), id);
         let done = self.engine.tasks.spawn(work).await;
         let done = done.map_err(|_| Status::internal("the call's task has ended early"))?;
-        Ok(done?)
+        done.map(Response::new)
     }
 
     /// Fails unless the container runs.
-    fn check_running(&self, id: &str) -> Result<(), CallError> {
+    fn check_running(&self, id: &str) -> Result<(), Status> {
         match self.engine.world().container_state(id)? {
-            v1::ContainerState::ContainerRunning => Ok(()),
-            other => Err(CallError::WrongState(other.as_str_name())),
+            ContainerState::ContainerRunning => Ok(()),
+            other => Err(wrong_state(other)),
         }
     }
 }
@@ -65,7 +59,7 @@ impl RuntimeService for CriService {
     // === runtime ===
 
     async fn version(&self, _: Request<v1::VersionRequest>) -> CallResult<v1::VersionResponse> {
-        self.admit("Version", "").await?;
+        self.engine.admit("Version", "").await?;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
             runtime_name: self.engine.profile.node.name.into(),
@@ -75,14 +69,14 @@ impl RuntimeService for CriService {
     }
 
     async fn status(&self, _: Request<v1::StatusRequest>) -> CallResult<v1::StatusResponse> {
-        self.admit("Status", "").await?;
+        self.engine.admit("Status", "").await?;
         let ready_condition = |name: &str| v1::RuntimeCondition {
             r#type: name.to_owned(),
             status: true,
             ..Default::default()
         };
         let mut network = ready_condition("NetworkReady");
-        if self.engine.injector.is_on("network.not_ready") {
+        if self.engine.faults().is_on("network.not_ready") {
             network.status = false;
             network.reason = "NetworkPluginNotReady".to_owned();
             network.message = "cni plugin not initialized".to_owned();
@@ -99,7 +93,7 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::RuntimeConfigRequest>,
     ) -> CallResult<v1::RuntimeConfigResponse> {
-        self.admit("RuntimeConfig", "").await?;
+        self.engine.admit("RuntimeConfig", "").await?;
         let mut linux = v1::LinuxRuntimeConfiguration::default();
         linux.set_cgroup_driver(v1::CgroupDriver::Systemd);
         Ok(Response::new(v1::RuntimeConfigResponse {
@@ -111,7 +105,7 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::UpdateRuntimeConfigRequest>,
     ) -> CallResult<v1::UpdateRuntimeConfigResponse> {
-        self.admit("UpdateRuntimeConfig", "").await?;
+        self.engine.admit("UpdateRuntimeConfig", "").await?;
         Ok(Response::new(v1::UpdateRuntimeConfigResponse {}))
     }
 
@@ -121,20 +115,20 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::RunPodSandboxRequest>,
     ) -> CallResult<v1::RunPodSandboxResponse> {
-        let v1::RunPodSandboxRequest {
-            config,
-            runtime_handler,
-        } = request.into_inner();
-        let run = self.change(
-            "RunPodSandbox",
-            String::new(),
-            async move |engine: Arc<Engine>, _| {
-                let config = config.ok_or(CallError::Missing("sandbox config"))?;
-                engine.run_sandbox(config, runtime_handler).await
-            },
-        );
-        let pod_sandbox_id = run.await?;
-        Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
+        let request = request.into_inner();
+        let run = async move |engine: Arc<Engine>, _| {
+            let config = request.config.ok_or_else(|| missing("sandbox config"))?;
+            let mut handler = request.runtime_handler;
+            if engine.profile.is_crio {
+                refusals::check_sandbox(&config)?;
+                handler.clear();
+            }
+            // The sandbox is ready before its events are sent, and they are sent before the call returns.
+            let (pod_sandbox_id, events) = engine.world().run_sandbox(config, handler)?;
+            engine.emit(events).await;
+            Ok(v1::RunPodSandboxResponse { pod_sandbox_id })
+        };
+        self.change("RunPodSandbox", String::new(), run).await
     }
 
     async fn stop_pod_sandbox(
@@ -142,9 +136,11 @@ impl RuntimeService for CriService {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> CallResult<v1::StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.change("StopPodSandbox", id, Engine::stop_sandbox)
-            .await?;
-        Ok(Response::new(v1::StopPodSandboxResponse {}))
+        let stop = async move |engine: Arc<Engine>, id: String| {
+            engine.stop_sandbox(&id).await;
+            Ok(v1::StopPodSandboxResponse {})
+        };
+        self.change("StopPodSandbox", id, stop).await
     }
 
     async fn remove_pod_sandbox(
@@ -152,9 +148,11 @@ impl RuntimeService for CriService {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> CallResult<v1::RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.change("RemovePodSandbox", id, Engine::remove_sandbox)
-            .await?;
-        Ok(Response::new(v1::RemovePodSandboxResponse {}))
+        let remove = async move |engine: Arc<Engine>, id: String| {
+            engine.remove_sandbox(&id).await;
+            Ok(v1::RemovePodSandboxResponse {})
+        };
+        self.change("RemovePodSandbox", id, remove).await
     }
 
     async fn pod_sandbox_status(
@@ -162,22 +160,19 @@ impl RuntimeService for CriService {
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> CallResult<v1::PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.admit("PodSandboxStatus", &id).await?;
+        self.engine.admit("PodSandboxStatus", &id).await?;
         let profile = &self.engine.profile;
-        let timestamp = match profile.timestamp {
-            Timestamp::None => 0,
-            Timestamp::Seconds => self.engine.now() / 1_000_000_000,
-            Timestamp::Nanos => self.engine.now(),
-        };
+        // Taken before the statuses are read.
+        let unit = profile.timestamp_unit;
+        let timestamp = unit.map_or(0, |unit| self.engine.now() / unit);
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
-        if self.engine.injector.fires("status.not_found") {
-            return Err(CallError::NoSandbox(id).into());
+        if self.engine.faults().fires("status.not_found") {
+            return Err(no_sandbox(&id));
         }
-        let containers_statuses = if profile.status_has_containers {
-            world.statuses_of(&id)
-        } else {
-            Vec::new()
+        let containers_statuses = match profile.status_has_containers {
+            true => world.statuses_of(&id),
+            false => Vec::new(),
         };
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status: Some(status),
@@ -191,9 +186,8 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ListPodSandboxRequest>,
     ) -> CallResult<v1::ListPodSandboxResponse> {
-        self.admit("ListPodSandbox", "").await?;
-        let filter = request.into_inner().filter;
-        let items = self.engine.sandbox_rows(filter.as_ref());
+        self.engine.admit("ListPodSandbox", "").await?;
+        let items = self.engine.sandbox_rows(request.into_inner().filter);
         self.engine.single(v1::ListPodSandboxResponse { items })
     }
 
@@ -201,13 +195,11 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> CallResult<BoxStream<v1::StreamPodSandboxesResponse>> {
-        self.admit("StreamPodSandboxes", "").await?;
+        self.engine.admit("StreamPodSandboxes", "").await?;
         let page_size = self.engine.page_size("StreamPodSandboxes")?;
-        let filter = request.into_inner().filter;
-        let rows = self.engine.sandbox_rows(filter.as_ref());
-        self.engine.pages(page_size, rows, |pod_sandboxes| {
-            v1::StreamPodSandboxesResponse { pod_sandboxes }
-        })
+        let rows = self.engine.sandbox_rows(request.into_inner().filter);
+        let page = |pod_sandboxes| v1::StreamPodSandboxesResponse { pod_sandboxes };
+        self.engine.pages(page_size, rows, page)
     }
 
     async fn update_pod_sandbox_resources(
@@ -215,7 +207,7 @@ impl RuntimeService for CriService {
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> CallResult<v1::UpdatePodSandboxResourcesResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.admit("UpdatePodSandboxResources", &id).await?;
+        self.engine.admit("UpdatePodSandboxResources", &id).await?;
         self.engine.world().sandbox(&id)?;
         Ok(Response::new(v1::UpdatePodSandboxResourcesResponse {}))
     }
@@ -226,46 +218,52 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::CreateContainerRequest>,
     ) -> CallResult<v1::CreateContainerResponse> {
-        let v1::CreateContainerRequest {
-            pod_sandbox_id: sandbox,
-            config,
-            sandbox_config,
-        } = request.into_inner();
-        let create = self.change(
-            "CreateContainer",
-            sandbox,
-            async move |engine: Arc<Engine>, sandbox| {
-                let config = config.ok_or(CallError::Missing("container config"))?;
-                let created = engine.create_container(sandbox, config, sandbox_config);
-                created.await
-            },
-        );
-        let container_id = create.await?;
-        Ok(Response::new(v1::CreateContainerResponse { container_id }))
+        let mut request = request.into_inner();
+        let sandbox = std::mem::take(&mut request.pod_sandbox_id);
+        let create = async move |engine: Arc<Engine>, sandbox: String| {
+            let config = request.config.ok_or_else(|| missing("container config"))?;
+            if engine.profile.is_crio {
+                refusals::check_container(request.sandbox_config.as_ref(), &config)?;
+            }
+            let (container_id, events) = engine.world().create_container(&sandbox, config)?;
+            engine.emit(events).await;
+            Ok(v1::CreateContainerResponse { container_id })
+        };
+        self.change("CreateContainer", sandbox, create).await
     }
 
+    /// The program runs before STARTED is sent, so a short one may have exited by then. A failed
+    /// start sends no event.
     async fn start_container(
         &self,
         request: Request<v1::StartContainerRequest>,
     ) -> CallResult<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
-        self.change("StartContainer", id, Engine::start_container)
-            .await?;
-        Ok(Response::new(v1::StartContainerResponse {}))
+        let start = async move |engine: Arc<Engine>, id: String| {
+            let (script, events) = engine.world().start_container(&id)?;
+            engine.spawn_program(&id, script);
+            engine.emit(events).await;
+            Ok(v1::StartContainerResponse {})
+        };
+        self.change("StartContainer", id, start).await
     }
 
+    /// Returns when the container has exited; its event may follow later. No error if there is
+    /// nothing to do.
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,
     ) -> CallResult<v1::StopContainerResponse> {
-        let v1::StopContainerRequest {
-            container_id: id,
-            timeout,
-        } = request.into_inner();
-        let grace = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
-        let stop = move |engine: Arc<Engine>, id| engine.stop_container(id, grace);
-        self.change("StopContainer", id, stop).await?;
-        Ok(Response::new(v1::StopContainerResponse {}))
+        let request = request.into_inner();
+        let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
+        let stop = async move |engine: Arc<Engine>, id: String| {
+            engine.stop_program(&id, grace).await;
+            let deleted = engine.world().deleted_on_stop(&id);
+            engine.emit(Vec::from_iter(deleted)).await;
+            Ok(v1::StopContainerResponse {})
+        };
+        self.change("StopContainer", request.container_id, stop)
+            .await
     }
 
     async fn remove_container(
@@ -273,9 +271,11 @@ impl RuntimeService for CriService {
         request: Request<v1::RemoveContainerRequest>,
     ) -> CallResult<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
-        self.change("RemoveContainer", id, Engine::remove_container)
-            .await?;
-        Ok(Response::new(v1::RemoveContainerResponse {}))
+        let remove = async move |engine: Arc<Engine>, id: String| {
+            engine.delete_container(&id, false).await;
+            Ok(v1::RemoveContainerResponse {})
+        };
+        self.change("RemoveContainer", id, remove).await
     }
 
     async fn container_status(
@@ -283,10 +283,10 @@ impl RuntimeService for CriService {
         request: Request<v1::ContainerStatusRequest>,
     ) -> CallResult<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
-        self.admit("ContainerStatus", &id).await?;
+        self.engine.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
-        if self.engine.injector.fires("status.not_found") {
-            return Err(CallError::NoContainer(id).into());
+        if self.engine.faults().fires("status.not_found") {
+            return Err(no_container(&id));
         }
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
@@ -298,38 +298,38 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ListContainersRequest>,
     ) -> CallResult<v1::ListContainersResponse> {
-        self.admit("ListContainers", "").await?;
-        let filter = request.into_inner().filter;
-        let containers = self.engine.container_rows(filter.as_ref());
-        self.engine
-            .single(v1::ListContainersResponse { containers })
+        self.engine.admit("ListContainers", "").await?;
+        let containers = self.engine.container_rows(request.into_inner().filter);
+        let list = v1::ListContainersResponse { containers };
+        self.engine.single(list)
     }
 
     async fn stream_containers(
         &self,
         request: Request<v1::StreamContainersRequest>,
     ) -> CallResult<BoxStream<v1::StreamContainersResponse>> {
-        self.admit("StreamContainers", "").await?;
+        self.engine.admit("StreamContainers", "").await?;
         let page_size = self.engine.page_size("StreamContainers")?;
-        let filter = request.into_inner().filter;
-        let rows = self.engine.container_rows(filter.as_ref());
-        self.engine
-            .pages(page_size, rows, |containers| v1::StreamContainersResponse {
-                containers,
-            })
+        let rows = self.engine.container_rows(request.into_inner().filter);
+        let page = |containers| v1::StreamContainersResponse { containers };
+        self.engine.pages(page_size, rows, page)
     }
 
     async fn update_container_resources(
         &self,
         request: Request<v1::UpdateContainerResourcesRequest>,
     ) -> CallResult<v1::UpdateContainerResourcesResponse> {
-        let v1::UpdateContainerResourcesRequest {
-            container_id: id,
-            linux,
-            ..
-        } = request.into_inner();
-        self.admit("UpdateContainerResources", &id).await?;
-        self.engine.update_resources(&id, linux)?;
+        let request = request.into_inner();
+        let id = &request.container_id;
+        self.engine.admit("UpdateContainerResources", id).await?;
+        let mut world = self.engine.world();
+        let state = world.container_state(id)?;
+        if state == ContainerState::ContainerExited {
+            return Err(wrong_state(state));
+        }
+        if let (Some(container), Some(linux)) = (world.containers.get_mut(id), request.linux) {
+            container.resources = Some(linux);
+        }
         Ok(Response::new(v1::UpdateContainerResourcesResponse {}))
     }
 
@@ -338,7 +338,7 @@ impl RuntimeService for CriService {
         request: Request<v1::ReopenContainerLogRequest>,
     ) -> CallResult<v1::ReopenContainerLogResponse> {
         let id = request.into_inner().container_id;
-        self.admit("ReopenContainerLog", &id).await?;
+        self.engine.admit("ReopenContainerLog", &id).await?;
         self.check_running(&id)?;
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
@@ -348,22 +348,20 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ExecSyncRequest>,
     ) -> CallResult<v1::ExecSyncResponse> {
-        let v1::ExecSyncRequest {
-            container_id: id,
-            cmd,
-            timeout,
-        } = request.into_inner();
-        self.admit("ExecSync", &id).await?;
-        self.check_running(&id)?;
+        let request = request.into_inner();
+        let id = &request.container_id;
+        self.engine.admit("ExecSync", id).await?;
+        self.check_running(id)?;
         let config = v1::ContainerConfig {
-            command: cmd,
+            command: request.cmd,
             ..Default::default()
         };
-        let limit = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
+        let limit = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
         let exit_code = match Script::parse(&config) {
             Script::Exit { after, .. } if !limit.is_zero() && limit < after => {
                 self.engine.pause(limit).await;
-                return Err(CallError::ExecTimedOut(limit).into());
+                let text = format!("timeout {limit:?} exceeded: context deadline exceeded");
+                return Err(Status::deadline_exceeded(text));
             }
             Script::Exit { code, after } => {
                 self.engine.pause(after).await;
@@ -384,15 +382,14 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
-        self.admit("GetContainerEvents", "").await?;
+        self.engine.admit("GetContainerEvents", "").await?;
         match self.engine.profile.node.delivery {
-            Delivery::Unimplemented => Err(Status::unimplemented(
-                "method GetContainerEvents not implemented",
-            )),
-            Delivery::Disabled => Ok(stream::empty_stream()),
-            Delivery::OneSubscriber | Delivery::AllAndKept | Delivery::AllOrLost => {
-                stream::subscribe(&self.engine).await
+            Delivery::Disabled => Ok(events::empty_stream()),
+            Delivery::Unimplemented => {
+                let text = "method GetContainerEvents not implemented";
+                Err(Status::unimplemented(text))
             }
+            _ => events::subscribe(&self.engine).await,
         }
     }
 }
@@ -403,9 +400,8 @@ impl ImageService for CriService {
         &self,
         request: Request<v1::ListImagesRequest>,
     ) -> CallResult<v1::ListImagesResponse> {
-        self.admit("ListImages", "").await?;
-        let filter = request.into_inner().filter;
-        let images = self.engine.world().image_rows(filter.as_ref());
+        self.engine.admit("ListImages", "").await?;
+        let images = self.engine.world().image_rows(request.into_inner().filter);
         Ok(Response::new(v1::ListImagesResponse { images }))
     }
 
@@ -413,9 +409,11 @@ impl ImageService for CriService {
         &self,
         request: Request<v1::ImageStatusRequest>,
     ) -> CallResult<v1::ImageStatusResponse> {
-        self.admit("ImageStatus", "").await?;
+        self.engine.admit("ImageStatus", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
-        let image = self.engine.world().image(&spec.image).cloned();
+        let world = self.engine.world();
+        let mut images = world.images.values();
+        let image = images.find(|image| is_image(image, &spec.image)).cloned();
         Ok(Response::new(v1::ImageStatusResponse {
             image,
             ..Default::default()
@@ -426,7 +424,7 @@ impl ImageService for CriService {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> CallResult<v1::PullImageResponse> {
-        self.admit("PullImage", "").await?;
+        self.engine.admit("PullImage", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
         let image_ref = self.engine.world().pull(spec)?;
         Ok(Response::new(v1::PullImageResponse { image_ref }))
@@ -436,9 +434,12 @@ impl ImageService for CriService {
         &self,
         request: Request<v1::RemoveImageRequest>,
     ) -> CallResult<v1::RemoveImageResponse> {
-        self.admit("RemoveImage", "").await?;
+        self.engine.admit("RemoveImage", "").await?;
         let spec = request.into_inner().image.unwrap_or_default();
-        self.engine.world().remove_image(&spec.image);
+        let mut world = self.engine.world();
+        world
+            .images
+            .retain(|_, image| !is_image(image, &spec.image));
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
@@ -446,7 +447,7 @@ impl ImageService for CriService {
         &self,
         _: Request<v1::ImageFsInfoRequest>,
     ) -> CallResult<v1::ImageFsInfoResponse> {
-        self.admit("ImageFsInfo", "").await?;
+        self.engine.admit("ImageFsInfo", "").await?;
         Ok(Response::new(v1::ImageFsInfoResponse::default()))
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use pleg_cri::v1;
-use pleg_node_model::{Due, GO_ZERO_TIME, Object, Source, Status};
+use pleg_node_model::{Due, GO_ZERO_TIME, Object, Source, Status as Shown};
+use tonic::Status;
 
 use crate::{
-    error::CallError,
+    error::no_container,
     id::image_id,
     world::{Container, World, namespaces},
 };
@@ -38,7 +39,7 @@ impl World {
         statuses
     }
 
-    pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
+    pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Status> {
         let sandbox = self.sandbox(id)?;
         let options = namespaces(&sandbox.config).cloned();
         Ok(v1::PodSandboxStatus {
@@ -62,16 +63,16 @@ impl World {
         })
     }
 
-    pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
+    pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Status> {
         let container = self.node.object(id);
         let status = container.and_then(|c| c.status(self.node.latest(), Source::Status));
         self.container(id)?;
-        let status = status.ok_or_else(|| CallError::NoContainer(id.to_owned()))?;
+        let status = status.ok_or_else(|| no_container(id))?;
         Ok(self.message(&status))
     }
 
     /// The status of a container that exists, as a message.
-    fn message(&self, status: &Status) -> v1::ContainerStatus {
+    fn message(&self, status: &Shown) -> v1::ContainerStatus {
         let id = status.row.id.to_string();
         let (Ok(container), Ok(state)) = (self.container(&id), self.container_state(&id)) else {
             return v1::ContainerStatus::default();
@@ -112,11 +113,17 @@ impl World {
         self.node.object(id).map_or(0, Object::created_at)
     }
 
-    /// The sandboxes that match the filter. See [`scan`] for the cost.
+    /// The sandboxes that match the filter.
+    ///
+    /// This visits every sandbox. containerd does the same: it converts everything on the node and filters
+    /// afterwards. So a list costs the same with and without a filter, and no index may make it cheaper: a
+    /// client that sends filtered lists would look cheaper in benchmarks than it is.
     pub(crate) fn sandbox_rows(
         &mut self,
-        filter: Option<&v1::PodSandboxFilter>,
+        filter: Option<v1::PodSandboxFilter>,
     ) -> Vec<v1::PodSandbox> {
+        self.visited += self.sandboxes.len() as u64;
+        let f = filter.unwrap_or_default();
         let rows = self.sandboxes.iter().map(|(id, sandbox)| v1::PodSandbox {
             id: id.clone(),
             metadata: sandbox.config.metadata.clone(),
@@ -126,22 +133,22 @@ impl World {
             annotations: sandbox.config.annotations.clone(),
             runtime_handler: sandbox.handler.clone(),
         });
-        let (visited, rows) = scan(rows, |row| {
-            filter.is_none_or(|f| {
-                (f.id.is_empty() || f.id == row.id)
-                    && f.state.as_ref().is_none_or(|s| s.state == row.state)
-                    && labels_match(&f.label_selector, &row.labels)
-            })
+        let matching = rows.filter(|row| {
+            (f.id.is_empty() || f.id == row.id)
+                && f.state.is_none_or(|s| s.state == row.state)
+                && labels_match(&f.label_selector, &row.labels)
         });
-        self.visited += visited;
-        rows
+        matching.collect()
     }
 
-    /// The containers that match the filter. See [`scan`] for the cost.
+    /// The containers that match the filter. This visits every container, as [`World::sandbox_rows`] does
+    /// with sandboxes.
     pub(crate) fn container_rows(
         &mut self,
-        filter: Option<&v1::ContainerFilter>,
+        filter: Option<v1::ContainerFilter>,
     ) -> Vec<v1::Container> {
+        self.visited += self.containers.len() as u64;
+        let f = filter.unwrap_or_default();
         let rows = self.containers.iter().map(|(id, container)| {
             let (image, image_id) = container.image();
             let state = self.container_state(id).unwrap_or_default();
@@ -158,28 +165,27 @@ impl World {
                 image_id,
             }
         });
-        let (visited, rows) = scan(rows, |row| {
-            filter.is_none_or(|f| {
-                (f.id.is_empty() || f.id == row.id)
-                    && (f.pod_sandbox_id.is_empty() || f.pod_sandbox_id == row.pod_sandbox_id)
-                    && f.state.as_ref().is_none_or(|s| s.state == row.state)
-                    && labels_match(&f.label_selector, &row.labels)
-            })
+        let matching = rows.filter(|row| {
+            (f.id.is_empty() || f.id == row.id)
+                && (f.pod_sandbox_id.is_empty() || f.pod_sandbox_id == row.pod_sandbox_id)
+                && f.state.is_none_or(|s| s.state == row.state)
+                && labels_match(&f.label_selector, &row.labels)
         });
-        self.visited += visited;
-        rows
+        matching.collect()
     }
 
     /// All images, or those with that name or id.
-    pub(crate) fn image_rows(&self, filter: Option<&v1::ImageFilter>) -> Vec<v1::Image> {
-        let name = filter
-            .and_then(|f| f.image.as_ref())
-            .map(|i| i.image.as_str());
-        match name.filter(|n| !n.is_empty()) {
-            Some(name) => self.image(name).cloned().into_iter().collect(),
-            None => self.images.values().cloned().collect(),
-        }
+    pub(crate) fn image_rows(&self, filter: Option<v1::ImageFilter>) -> Vec<v1::Image> {
+        let name = filter.and_then(|f| f.image).unwrap_or_default().image;
+        let images = self.images.values();
+        let named = images.filter(|image| name.is_empty() || is_image(image, &name));
+        named.cloned().collect()
     }
+}
+
+/// Returns true if the image has that name or id.
+pub(crate) fn is_image(image: &v1::Image, name: &str) -> bool {
+    image.id == name || image.repo_tags.iter().any(|tag| tag == name)
 }
 
 impl Container {
@@ -187,17 +193,6 @@ impl Container {
         let id = self.config.image.as_ref().map(|i| image_id(&i.image));
         (self.config.image.clone(), id.unwrap_or_default())
     }
-}
-
-/// Keeps the items that match. Also returns the number of items visited.
-///
-/// containerd does the same: it converts everything on the node and filters afterwards. So a list
-/// costs the same with and without a filter, and no index may make it cheaper: a client that sends
-/// filtered lists would look cheaper in benchmarks than it is.
-fn scan<R>(rows: impl Iterator<Item = R>, matches: impl Fn(&R) -> bool) -> (u64, Vec<R>) {
-    let mut visited = 0;
-    let rows = rows.inspect(|_| visited += 1).filter(matches).collect();
-    (visited, rows)
 }
 
 fn labels_match(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {

@@ -1,24 +1,23 @@
 //! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
-//! It works like a small kubelet without memory: each step looks at what exists and does the next
-//! thing through calls of the CRI. Only crashes bypass the CRI.
+//! It works like a small kubelet: each step looks at the states of its pods and does the next thing
+//! through calls of the CRI. Only crashes bypass the CRI.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use pleg_cri::v1;
-use pleg_node_model::{Id, Kind, Object, State};
+use pleg_cri::v1::{self, ContainerState, runtime_service_server::RuntimeService as _};
 use tokio::sync::watch;
-use tonic::Status;
+use tonic::{Request, Status};
 
-use crate::{engine::Engine, id::Rng, programs::ExitStatus, service::CriService};
+use crate::{id::Rng, programs::ExitStatus, service::CriService, sim::Sim};
 
-/// The label of the workload's pods. Other pods are not changed.
+/// The label of the workload's pods.
 const WORKLOAD_LABEL: (&str, &str) = ("pleg-sim/workload", "true");
 const NAMESPACE: &str = "demo";
 /// The mean time between two steps.
 const STEP_INTERVAL: Duration = Duration::from_millis(1500);
-/// The time between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
-const GRACE: Duration = Duration::from_secs(30);
+/// The seconds between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
+const GRACE: i64 = 30;
 
 /// A pod template: its name, its containers, and how the first of them exits, if it does.
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
@@ -40,7 +39,7 @@ const POD_TEMPLATES: &[PodTemplate] = &[
 pub struct WorkloadConfig {
     /// The seed of its random decisions; 0 by default.
     pub seed: u64,
-    /// How many pods it keeps running; 6 by default.
+    /// The number of pods that it keeps running; 6 by default.
     pub pods: usize,
     /// All pods are created at the start and jobs only later. By default all pods are created one
     /// by one.
@@ -69,101 +68,115 @@ impl WorkloadHandle {
     }
 }
 
-pub(crate) fn spawn(engine: &Arc<Engine>, config: WorkloadConfig) -> WorkloadHandle {
-    let (fills, filled) = watch::channel(false);
-    let workload = Workload {
-        cri: CriService::new(Arc::clone(engine)),
-        engine: Arc::clone(engine),
-        rng: Rng::new(config.seed),
-        config,
-    };
-    engine.tasks.spawn(workload.run(fills));
-    WorkloadHandle(filled)
+impl Sim {
+    /// Starts a workload: pods are created, crash, restart and are removed until the simulator ends.
+    /// Must be called inside a tokio runtime.
+    pub fn spawn_workload(&self, config: WorkloadConfig) -> WorkloadHandle {
+        let (fills, filled) = watch::channel(false);
+        let workload = Workload {
+            cri: self.service(),
+            rng: Rng::new(config.seed),
+            config,
+            pods: Vec::new(),
+        };
+        self.engine.tasks.spawn(workload.run(fills));
+        WorkloadHandle(filled)
+    }
 }
 
 struct Workload {
     cri: CriService,
-    engine: Arc<Engine>,
     rng: Rng,
     config: WorkloadConfig,
+    pods: Vec<Pod>,
 }
 
-/// What a step sees of the workload's pods.
-struct Seen {
-    sandboxes: Vec<Object>,
-    containers: Vec<(Object, v1::ContainerConfig)>,
+struct Pod {
+    sandbox: String,
+    containers: Vec<Container>,
+}
+
+struct Container {
+    /// The configuration of the next attempt.
+    config: v1::ContainerConfig,
+    /// The ids of the last two attempts.
+    attempts: Vec<String>,
 }
 
 impl Workload {
     async fn run(mut self, filled: watch::Sender<bool>) {
-        let first = if self.config.full {
-            self.config.pods
-        } else {
-            0
-        };
-        for _ in 0..first {
+        for _ in 0..self.config.pods * usize::from(self.config.full) {
             if let Err(status) = self.create_pod(false).await {
                 tracing::debug!(%status, "the workload failed to create a pod");
             }
         }
         // There may be no receiver.
         let _ = filled.send(true);
-        while !self.engine.stop.is_cancelled() {
+        let engine = Arc::clone(&self.cri.engine);
+        while !engine.stop.is_cancelled() {
             if let Err(status) = self.step().await {
                 tracing::debug!(%status, "a step of the workload failed");
             }
             // Between 50 % and 150 % of the interval.
             let percent = u32::try_from(50 + self.rng.below(101)).unwrap_or(100);
-            self.engine.pause(STEP_INTERVAL * percent / 100).await;
+            engine.pause(STEP_INTERVAL * percent / 100).await;
         }
     }
 
-    /// Does the most urgent thing, or else something at random.
+    /// Does the most urgent thing: removes a pod whose job has completed, restarts a container, or creates
+    /// a missing pod. Otherwise, lets a container crash or removes a pod, at random.
     async fn step(&mut self) -> Result<(), Status> {
-        self.cri.admit("ListPodSandbox", "").await?;
-        self.cri.admit("ListContainers", "").await?;
-        let seen = self.look();
-        if let Some(done) = seen.completed_pod() {
-            return self.remove_pod(done, &seen).await;
+        let engine = &self.cri.engine;
+        engine.admit("ListPodSandbox", "").await?;
+        engine.admit("ListContainers", "").await?;
+        let (mut completed, mut dead, mut running) = (None, None, Vec::new());
+        {
+            let world = engine.world();
+            self.pods
+                .retain(|pod| world.sandboxes.contains_key(&pod.sandbox));
+            for (at, pod) in self.pods.iter_mut().enumerate() {
+                for container in &mut pod.containers {
+                    let Some(id) = container.attempts.last() else {
+                        continue;
+                    };
+                    match world.container_state(id) {
+                        Ok(ContainerState::ContainerRunning) => running.push(id.clone()),
+                        Ok(ContainerState::ContainerExited) if container.is_job() => {
+                            completed = Some(at);
+                        }
+                        Ok(ContainerState::ContainerExited) if world.is_ready(&pod.sandbox) => {
+                            dead = Some((&*pod.sandbox, container));
+                        }
+                        _ => {}
+                    }
+                }
+            }
         }
-        if let Some((dead, config)) = seen.to_restart() {
-            return self.restart(dead, config.clone(), &seen).await;
+        if let Some(pod) = completed {
+            return self.remove_pod(pod).await;
         }
-        if seen.sandboxes.len() < self.config.pods {
+        if let Some((sandbox, container)) = dead {
+            return container.start(&self.cri, sandbox).await;
+        }
+        if self.pods.len() < self.config.pods {
             return self.create_pod(true).await;
         }
         match self.rng.below(10) {
-            0..4 => self.crash_container(&seen),
-            4..6 => {
-                if let Some(pod) = self.rng.choose(&seen.sandboxes) {
-                    self.remove_pod(pod, &seen).await?;
+            0..4 => {
+                let code = self.rng.choose(&[1, 2, 137, 139]);
+                let exit = ExitStatus::from_code(*code.unwrap_or(&1));
+                if let Some(victim) = self.rng.choose(&running) {
+                    engine.kill_container(victim, exit);
                 }
+                Ok(())
             }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn look(&self) -> Seen {
-        let world = self.engine.world();
-        let (key, value) = WORKLOAD_LABEL;
-        let is_own = |o: &&Object| {
-            let pod = world.sandboxes.get(&**o.sandbox_id());
-            pod.is_some_and(|pod| pod.config.labels.get(key).is_some_and(|l| l == value))
-        };
-        let own = world.node.objects().filter(is_own).cloned();
-        let (sandboxes, containers): (Vec<_>, Vec<_>) = own.partition(|o| o.kind == Kind::Sandbox);
-        let with_config = |o: Object| {
-            let config = world.containers.get(&*o.id)?.config.clone();
-            Some((o, config))
-        };
-        Seen {
-            sandboxes,
-            containers: containers.into_iter().filter_map(with_config).collect(),
+            4..6 => {
+                let pod = self.rng.below(self.pods.len() as u64);
+                self.remove_pod(usize::try_from(pod).unwrap_or(0)).await
+            }
+            _ => Ok(()),
         }
     }
-
-    // === actions ===
 
     /// Creates a pod from a random template. Without `jobs`, only from those that do not exit.
     async fn create_pod(&mut self, jobs: bool) -> Result<(), Status> {
@@ -194,8 +207,16 @@ impl Workload {
             metadata: Some(metadata),
             ..Default::default()
         };
-        let run = |engine: Arc<Engine>, _| engine.run_sandbox(config, String::new());
-        let sandbox = self.cri.change("RunPodSandbox", String::new(), run).await?;
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config),
+            ..Default::default()
+        };
+        let run = self.cri.run_pod_sandbox(Request::new(request)).await?;
+        let mut pod = Pod {
+            sandbox: run.into_inner().pod_sandbox_id,
+            containers: Vec::new(),
+        };
+        let mut started = Ok(());
         for name in names {
             let name = (*name).to_owned();
             labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
@@ -210,107 +231,61 @@ impl Workload {
                 labels: labels.clone(),
                 ..Default::default()
             };
-            self.create_and_start(sandbox.clone(), config).await?;
+            let attempts = Vec::new();
+            let mut container = Container { config, attempts };
+            started = started.and(container.start(&self.cri, &pod.sandbox).await);
+            pod.containers.push(container);
         }
-        Ok(())
-    }
-
-    /// Creates the successor of a container, and removes its predecessors except the last.
-    async fn restart(
-        &self,
-        dead: &Object,
-        mut config: v1::ContainerConfig,
-        seen: &Seen,
-    ) -> Result<(), Status> {
-        for (older, _) in &seen.containers {
-            if is_same(older, dead) && older.id != dead.id {
-                let (id, remove) = (older.id.to_string(), Engine::remove_container);
-                self.cri.change("RemoveContainer", id, remove).await?;
-            }
-        }
-        config.metadata.get_or_insert_default().attempt = dead.attempt.saturating_add(1);
-        let sandbox = dead.sandbox_id().to_string();
-        self.create_and_start(sandbox, config).await
-    }
-
-    async fn create_and_start(
-        &self,
-        sandbox: String,
-        mut config: v1::ContainerConfig,
-    ) -> Result<(), Status> {
-        let v1::ContainerMetadata { name, attempt } = config.metadata.get_or_insert_default();
-        config.log_path = format!("{name}-{attempt}.log");
-        let of_sandbox = Some(v1::PodSandboxConfig::default());
-        let create = |engine: Arc<Engine>, id| engine.create_container(id, config, of_sandbox);
-        let created = self.cri.change("CreateContainer", sandbox, create);
-        let (id, start) = (created.await?, Engine::start_container);
-        self.cri.change("StartContainer", id, start).await
+        self.pods.push(pod);
+        started
     }
 
     /// Removes a pod as a kubelet does: containers with a grace period, then the sandbox.
-    async fn remove_pod(&self, pod: &Object, seen: &Seen) -> Result<(), Status> {
-        for container in seen.of_pod(pod) {
-            let stop = |engine: Arc<Engine>, id| engine.stop_container(id, GRACE);
-            let stopped = self
-                .cri
-                .change("StopContainer", container.id.to_string(), stop);
-            stopped.await?;
-        }
-        let (id, stop) = (pod.id.to_string(), Engine::stop_sandbox);
-        self.cri.change("StopPodSandbox", id.clone(), stop).await?;
-        let remove = Engine::remove_sandbox;
-        self.cri.change("RemovePodSandbox", id, remove).await
-    }
-
-    fn crash_container(&mut self, seen: &Seen) {
-        let containers = seen.containers.iter().map(|(o, _)| o);
-        let alive: Vec<_> = containers.filter(|o| o.state() == State::Running).collect();
-        let victim = self.rng.choose(&alive);
-        let code = self.rng.choose(&[1, 2, 137, 139]);
-        if let (Some(victim), Some(code)) = (victim, code) {
-            let exit = ExitStatus::from_code(*code);
-            self.engine.kill_container(&victim.id, exit);
-        }
-    }
-}
-
-impl Seen {
-    fn of_pod(&self, pod: &Object) -> impl Iterator<Item = &Object> {
-        let all = self.containers.iter().map(|(o, _)| o);
-        all.filter(|o| *o.sandbox_id() == pod.id)
-    }
-
-    /// A pod of a job that has completed.
-    fn completed_pod(&self) -> Option<&Object> {
-        let mut jobs = self.containers.iter().filter(|(_, config)| is_job(config));
-        let (ended, _) = jobs.find(|(o, _)| o.state() == State::Exited)?;
-        self.sandboxes.iter().find(|s| s.id == *ended.sandbox_id())
-    }
-
-    /// The latest container of its name, if it exited, its sandbox is ready and it is no job.
-    fn to_restart(&self) -> Option<&(Object, v1::ContainerConfig)> {
-        let is_ready = |id: &Id| {
-            let mut ready = self
-                .sandboxes
-                .iter()
-                .filter(|s| s.state() == State::Running);
-            ready.any(|s| s.id == *id)
+    async fn remove_pod(&self, at: usize) -> Result<(), Status> {
+        let Some(pod) = self.pods.get(at) else {
+            return Ok(());
         };
-        let is_latest = |o: &Object| {
-            let mut others = self.containers.iter();
-            !others.any(|(other, _)| is_same(other, o) && other.attempt > o.attempt)
-        };
-        self.containers.iter().find(|(o, config)| {
-            let has_exited = o.state() == State::Exited && !is_job(config);
-            has_exited && is_latest(o) && is_ready(o.sandbox_id())
-        })
+        for container_id in pod.containers.iter().filter_map(|c| c.attempts.last()) {
+            let request = v1::StopContainerRequest {
+                container_id: container_id.clone(),
+                timeout: GRACE,
+            };
+            self.cri.stop_container(Request::new(request)).await?;
+        }
+        let pod_sandbox_id = pod.sandbox.clone();
+        let stop = v1::StopPodSandboxRequest { pod_sandbox_id };
+        self.cri.stop_pod_sandbox(Request::new(stop)).await?;
+        let pod_sandbox_id = pod.sandbox.clone();
+        let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        let removed = self.cri.remove_pod_sandbox(Request::new(remove)).await;
+        removed.map(drop)
     }
 }
 
-fn is_same(a: &Object, b: &Object) -> bool {
-    (a.sandbox_id(), &a.name) == (b.sandbox_id(), &b.name)
-}
+impl Container {
+    /// Creates and starts the next attempt, and removes all earlier ones except the last.
+    async fn start(&mut self, cri: &CriService, sandbox: &str) -> Result<(), Status> {
+        while self.attempts.len() > 1 {
+            let container_id = self.attempts.remove(0);
+            let remove = v1::RemoveContainerRequest { container_id };
+            cri.remove_container(Request::new(remove)).await?;
+        }
+        let v1::ContainerMetadata { name, attempt } = self.config.metadata.get_or_insert_default();
+        self.config.log_path = format!("{name}-{attempt}.log");
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(self.config.clone()),
+            sandbox_config: Some(v1::PodSandboxConfig::default()),
+        };
+        let created = cri.create_container(Request::new(request)).await?;
+        self.config.metadata.get_or_insert_default().attempt += 1;
+        let container_id = created.into_inner().container_id;
+        self.attempts.push(container_id.clone());
+        let start = v1::StartContainerRequest { container_id };
+        cri.start_container(Request::new(start)).await.map(drop)
+    }
 
-fn is_job(config: &v1::ContainerConfig) -> bool {
-    !config.args.is_empty()
+    fn is_job(&self) -> bool {
+        !self.config.args.is_empty()
+    }
 }

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 use pleg_node_model::{
-    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, State, Step,
+    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, SandboxDeleted,
+    State, Step,
 };
+use tonic::Status;
 
 use crate::{
-    error::CallError,
+    error::{missing, name_taken, no_container, no_sandbox, sandbox_not_ready, wrong_state},
     id::{Rng, image_id},
     programs::ExitStatus,
     script::Script,
@@ -22,7 +24,6 @@ use crate::{
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// Everything on the node.
-#[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) node: Node,
     /// The sandboxes and containers that exist.
@@ -37,7 +38,6 @@ pub(crate) struct World {
     addresses: u32,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
     pub(crate) config: v1::PodSandboxConfig,
     pub(crate) handler: String,
@@ -47,7 +47,6 @@ pub(crate) struct Sandbox {
     pub(crate) removing: bool,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) config: v1::ContainerConfig,
     pub(crate) message: String,
@@ -82,24 +81,15 @@ impl World {
         &mut self,
         config: v1::PodSandboxConfig,
         handler: String,
-    ) -> Result<(String, Vec<Due>), CallError> {
-        let metadata = config.metadata.clone();
-        let metadata = metadata.ok_or(CallError::Missing("sandbox metadata"))?;
-        let v1::PodSandboxMetadata {
-            name,
-            namespace,
-            uid,
-            attempt,
-        } = metadata;
-        let pod = Pod::new(&uid, &namespace, &name);
+    ) -> Result<(String, Vec<Due>), Status> {
+        let metadata = config.metadata.as_ref();
+        let metadata = metadata.ok_or_else(|| missing("sandbox metadata"))?;
+        let pod = Pod::new(&metadata.uid, &metadata.namespace, &metadata.name);
         let (id, at) = (self.rng.id(), self.next());
-        let events = self.node.run_sandbox(&id, &pod, attempt, at);
+        let events = self.node.run_sandbox(&id, &pod, metadata.attempt, at);
         let events = events.map_err(|refused| match refused {
-            Refused::NameTaken(by) => CallError::SandboxNameTaken {
-                name: format!("{name}_{namespace}_{uid}_{attempt}"),
-                by: by.to_string(),
-            },
-            other => CallError::Refused(other.to_string()),
+            Refused::NameTaken(by) => name_taken("sandbox", &reserved(metadata), &by),
+            other => Status::unknown(other.to_string()),
         })?;
         let namespaces = namespaces(&config);
         if let Some(sandbox) = self.node.object_mut(&id) {
@@ -122,13 +112,6 @@ impl World {
         self.node.step(&Step::StopSandbox(id.into()), at)
     }
 
-    /// Releases the network address.
-    pub(crate) fn release_address(&mut self, id: &str) {
-        if let Some(sandbox) = self.sandboxes.get_mut(id) {
-            sandbox.ip = None;
-        }
-    }
-
     /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
     /// does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
@@ -136,13 +119,13 @@ impl World {
         if std::mem::replace(&mut sandbox.removing, true) {
             return None;
         }
-        let (announce, at) = (Step::Announce(id.into()), self.next());
-        let is_announced = self.node.removal(&id.into()).contains(&announce);
-        Some(if is_announced {
-            self.node.step(&announce, at)
-        } else {
-            Vec::new()
-        })
+        match self.node.profile().sandbox_deleted {
+            SandboxDeleted::BeforeRemoval => {
+                let at = self.next();
+                Some(self.node.step(&Step::Announce(id.into()), at))
+            }
+            SandboxDeleted::AfterRemoval | SandboxDeleted::Never => Some(Vec::new()),
+        }
     }
 
     /// Removes the sandbox and releases its name.
@@ -152,23 +135,23 @@ impl World {
         self.node.step(&Step::RemoveSandbox(id.into()), at)
     }
 
-    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, CallError> {
+    pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Status> {
         let sandbox = self.sandboxes.get(id);
-        sandbox.ok_or_else(|| CallError::NoSandbox(id.to_owned()))
+        sandbox.ok_or_else(|| no_sandbox(id))
     }
 
     pub(crate) fn is_ready(&self, sandbox: &str) -> bool {
         self.node.object(sandbox).map(Object::state) == Some(State::Running)
     }
 
-    /// The uid of the pod that a sandbox or container belongs to.
-    pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
-        Some(self.node.object(id)?.pod.uid.to_string())
-    }
-
     /// Returns true if its containers share the process namespace of its pause process.
     pub(crate) fn shares_processes(&self, id: &str) -> bool {
         self.node.object(id).is_some_and(|o| o.shares_processes)
+    }
+
+    /// CRI-O has none, unless the containers share its process namespace.
+    pub(crate) fn has_pause_process(&self, id: &str) -> bool {
+        !self.node.profile().drops_infra_container || self.shares_processes(id)
     }
 
     // === containers ===
@@ -177,15 +160,11 @@ impl World {
         &mut self,
         sandbox: &str,
         config: v1::ContainerConfig,
-    ) -> Result<(String, Vec<Due>), CallError> {
-        let pod = self
-            .sandbox(sandbox)?
-            .config
-            .metadata
-            .clone()
-            .unwrap_or_default();
+    ) -> Result<(String, Vec<Due>), Status> {
+        let pod = self.sandbox(sandbox)?.config.metadata.clone();
+        let pod = pod.unwrap_or_default();
         let metadata = config.metadata.as_ref();
-        let metadata = metadata.ok_or(CallError::Missing("container metadata"))?;
+        let metadata = metadata.ok_or_else(|| missing("container metadata"))?;
         let (name, attempt) = (&metadata.name, metadata.attempt);
         let (id, at) = (self.rng.id(), self.next());
         let new = NewContainer {
@@ -199,14 +178,11 @@ impl World {
         };
         let events = self.node.create_container(new, at);
         let events = events.map_err(|refused| match refused {
-            Refused::NameTaken(by) => CallError::ContainerNameTaken {
-                name: format!(
-                    "{name}_{}_{}_{}_{attempt}",
-                    pod.name, pod.namespace, pod.uid
-                ),
-                by: by.to_string(),
-            },
-            _ => CallError::SandboxNotReady(sandbox.to_owned()),
+            Refused::NameTaken(by) => {
+                let pod = v1::PodSandboxMetadata { attempt, ..pod };
+                name_taken("container", &format!("{name}_{}", reserved(&pod)), &by)
+            }
+            _ => sandbox_not_ready(sandbox),
         })?;
         let container = Container {
             resources: config.linux.as_ref().and_then(|l| l.resources.clone()),
@@ -219,7 +195,7 @@ impl World {
 
     /// Starts a container and returns what its program does. A container that failed to start is left
     /// exited, or removed.
-    pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), CallError> {
+    pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), Status> {
         let script = Script::parse(&self.container(id)?.config);
         let state = self.container_state(id)?;
         let (of, at) = (Id::from(id), self.next());
@@ -228,20 +204,22 @@ impl World {
             _ => self.node.start(&of, at),
         };
         let events = started.map_err(|_| match state {
-            ContainerState::ContainerCreated => CallError::SandboxNotReady(self.sandbox_of(id)),
-            state => CallError::WrongState(state.as_str_name()),
+            ContainerState::ContainerCreated => sandbox_not_ready(&self.sandbox_of(id)),
+            state => wrong_state(state),
         })?;
         if script != Script::FailStart {
             return Ok((script, events));
         }
-        let error = CallError::StartFailed(id.to_owned());
+        let error = format!(
+            "failed to start container {id:?}: failed to create containerd task: no such program"
+        );
         if self.node.state(&of) == Some(State::Removed) {
             self.containers.remove(id);
             self.node.forget(&of);
         } else if let Some(container) = self.containers.get_mut(id) {
-            container.message = error.to_string();
+            container.message.clone_from(&error);
         }
-        Err(error)
+        Err(Status::unknown(error))
     }
 
     /// The program has exited. No events if the exit is known.
@@ -250,13 +228,6 @@ impl World {
         match exit {
             ExitStatus::OOM => self.node.oom_kill(&id, u64::MAX, at),
             ExitStatus { code, reason } => self.node.exit(&id, code, reason, at),
-        }
-    }
-
-    /// Shows the reason of an exit that the runtime found out late.
-    pub(crate) fn show_reason(&mut self, id: &str) {
-        if let Some(container) = self.node.object_mut(id) {
-            container.exit.reason_known_at = 0;
         }
     }
 
@@ -272,20 +243,21 @@ impl World {
 
     /// The event of a container that CRI-O up to 1.27.0 sends at its stop.
     pub(crate) fn deleted_on_stop(&self, id: &str) -> Option<Due> {
-        let is_sent = self.node.profile().deleted_on_stop && self.containers.contains_key(id);
-        is_sent.then(|| Due {
+        let profile = self.node.profile();
+        let is_sent = profile.deleted_on_stop && profile.has_events();
+        (is_sent && self.containers.contains_key(id)).then(|| Due {
             what: EventType::Deleted,
             subject: id.into(),
             at: self.node.latest(),
         })
     }
 
-    pub(crate) fn container(&self, id: &str) -> Result<&Container, CallError> {
+    pub(crate) fn container(&self, id: &str) -> Result<&Container, Status> {
         let container = self.containers.get(id);
-        container.ok_or_else(|| CallError::NoContainer(id.to_owned()))
+        container.ok_or_else(|| no_container(id))
     }
 
-    pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, CallError> {
+    pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, Status> {
         self.container(id)?;
         Ok(match self.node.object(id).map(Object::state) {
             Some(State::Created) => ContainerState::ContainerCreated,
@@ -307,9 +279,9 @@ impl World {
     // === images ===
 
     /// Pulls an image and returns its id.
-    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, CallError> {
+    pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Status> {
         if spec.image.is_empty() {
-            return Err(CallError::Missing("image"));
+            return Err(missing("image"));
         }
         let id = image_id(&spec.image);
         let image = v1::Image {
@@ -323,19 +295,6 @@ impl World {
         Ok(id)
     }
 
-    /// By name or id.
-    pub(crate) fn image(&self, name: &str) -> Option<&v1::Image> {
-        self.images
-            .get(name)
-            .or_else(|| self.images.values().find(|i| i.id == name))
-    }
-
-    /// By name or id.
-    pub(crate) fn remove_image(&mut self, name: &str) {
-        self.images
-            .retain(|tag, image| tag != name && image.id != name);
-    }
-
     fn address(&mut self) -> String {
         self.addresses = self.addresses.wrapping_add(1);
         let [_, b, c, d] = self.addresses.to_be_bytes();
@@ -343,14 +302,20 @@ impl World {
     }
 }
 
+/// The name that containerd reserves for a sandbox.
+fn reserved(pod: &v1::PodSandboxMetadata) -> String {
+    let v1::PodSandboxMetadata {
+        name,
+        namespace,
+        uid,
+        attempt,
+    } = pod;
+    format!("{name}_{namespace}_{uid}_{attempt}")
+}
+
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
-    config
-        .linux
-        .as_ref()?
-        .security_context
-        .as_ref()?
-        .namespace_options
-        .as_ref()
+    let security = config.linux.as_ref()?.security_context.as_ref()?;
+    security.namespace_options.as_ref()
 }
 
 #[cfg(test)]

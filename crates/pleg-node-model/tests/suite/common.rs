@@ -1,15 +1,14 @@
-//! A node that writes down its events.
+//! A node that does steps from text, and shows its events as text.
 
 use pleg_node_model::{Due, Id, NewContainer, Node, Pod, Profile, Shown, Status};
 
 /// The time between two steps of a test.
 const STEP: u64 = 1_000;
 
-/// A node, and the text of the events that it has sent.
+/// A node, and the time of its last step.
 pub(crate) struct Recorder {
     pub(crate) node: Node,
-    pub(crate) now: u64,
-    pub(crate) recorded: Vec<String>,
+    now: u64,
 }
 
 pub(crate) fn id(name: &str) -> Id {
@@ -24,38 +23,53 @@ impl Recorder {
     pub(crate) fn new(profile: Profile) -> Self {
         Self {
             node: Node::new(profile),
-            now: STEP,
-            recorded: Vec::new(),
+            now: 0,
         }
     }
 
-    /// Changes the node and writes down the events.
-    pub(crate) fn call(&mut self, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
-        self.now += STEP;
-        let events = call(&mut self.node, self.now);
-        for due in events {
-            self.recorded.extend(self.text(&due));
+    /// Does the steps, which are separated by commas, and returns their events. A' is the next attempt of A.
+    pub(crate) fn play(&mut self, steps: &str) -> Vec<String> {
+        let mut recorded = Vec::new();
+        for step in steps.split(", ") {
+            self.now += STEP;
+            let events = self.step(step);
+            recorded.extend(events.iter().filter_map(|due| self.text(due)));
         }
+        recorded
     }
 
-    pub(crate) fn run(&mut self, name: &str, attempt: u32) {
-        self.call(|node, now| node.run_sandbox(name, &pod(), attempt, now).unwrap());
-    }
-
-    pub(crate) fn create(&mut self, sandbox: &str, name: &str, attempt: u32) {
-        let mut new = NewContainer::new(name, sandbox, &name.to_lowercase().replace('\'', ""));
-        new.attempt = attempt;
-        self.call(|node, now| node.create_container(new, now).unwrap());
-    }
-
-    pub(crate) fn start(&mut self, sandbox: &str, name: &str, attempt: u32) {
-        self.create(sandbox, name, attempt);
-        self.call(|node, now| node.start(&id(name), now).unwrap());
-    }
-
-    /// Returns the events since the last call.
-    pub(crate) fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.recorded)
+    fn step(&mut self, step: &str) -> Vec<Due> {
+        let (node, now) = (&mut self.node, self.now);
+        let attempt = |name: &str| u32::from(name.ends_with('\''));
+        let words: Vec<_> = step.split(' ').collect();
+        match words[..] {
+            ["run", s] => node.run_sandbox(s, &pod(), attempt(s), now).unwrap(),
+            ["share", s] => {
+                node.object_mut(s).unwrap().shares_processes = true;
+                Vec::new()
+            }
+            ["create", s, c] => {
+                let name = c.trim_end_matches('\'').to_lowercase();
+                let mut new = NewContainer::new(c, s, &name);
+                new.attempt = attempt(c);
+                node.create_container(new, now).unwrap()
+            }
+            ["start", c] => node.start(&id(c), now).unwrap(),
+            ["fail-start", c] => {
+                node.fail_start(&id(c), now).unwrap();
+                Vec::new()
+            }
+            ["exit", c, code] => {
+                let reason = if code == "0" { "Completed" } else { "Error" };
+                node.exit(&id(c), code.parse().unwrap(), reason, now)
+            }
+            ["stop", c] => node.stop(&id(c), now),
+            ["kill-sandbox", s] => node.kill_sandbox(&id(s), now),
+            ["stop-sandbox", s] => node.stop_sandbox(&id(s), now),
+            ["remove", c] => node.remove_container(&id(c), now),
+            ["remove-sandbox", s] => node.remove_sandbox(&id(s), now),
+            _ => panic!("unknown step {step}"),
+        }
     }
 
     fn text(&self, due: &Due) -> Option<String> {
@@ -76,11 +90,9 @@ fn container(status: Option<&Status>) -> String {
     let Some(status) = status else {
         return "empty".to_owned();
     };
-    let state = match status.row.shown {
-        Shown::Created => "CREATED".to_owned(),
-        Shown::Running => "RUNNING".to_owned(),
-        Shown::Exited => format!("EXITED={} {}", status.exit_code.unwrap(), status.reason),
-        Shown::Unknown => "UNKNOWN".to_owned(),
-    };
-    format!("{}:{state}", status.row.id)
+    let state = format!("{:?}", status.row.shown).to_uppercase();
+    let exit = status
+        .exit_code
+        .map(|code| format!("={code} {}", status.reason));
+    format!("{}:{state}{}", status.row.id, exit.unwrap_or_default())
 }

@@ -2,15 +2,13 @@
 
 use crate::common::{Recorder, id, pod};
 use pleg_node_model::{
-    Kind, Label, NewContainer, Node, Profile, Refused, Shown, Skew, Source, State, Step,
+    Kind, Label, NewContainer, Node, Overrides, Profile, Refused, Shown, Skew, Source, State, Step,
 };
 
 /// A sandbox S with a running container A.
 fn running(profile: Profile) -> Recorder {
     let mut r = Recorder::new(profile);
-    r.run("S", 0);
-    r.start("S", "A", 0);
-    r.take();
+    r.play("run S, create S A, start A");
     r
 }
 
@@ -39,47 +37,12 @@ fn container_starts_once_and_only_in_ready_sandbox() {
     let mut r = running(containerd());
     let again = r.node.start(&id("A"), 9_000);
     assert_eq!(again, Err(Refused::WrongState(State::Running)));
-    r.create("S", "B", 0);
+    r.play("create S B");
     r.node.kill_sandbox(&id("S"), 9_000);
     let refused = r.node.start(&id("B"), 9_100);
     assert_eq!(refused, Err(Refused::WrongState(State::Exited)));
     let unknown = r.node.start(&id("X"), 9_200);
     assert_eq!(unknown, Err(Refused::NotFound(id("X"))));
-}
-
-#[test]
-fn failed_start_sends_no_event_by_runtime() {
-    for (profile, state) in [
-        (containerd(), State::Exited),
-        (Profile::crio("1.36.3"), State::Removed),
-    ] {
-        let mut r = Recorder::new(profile);
-        r.run("S", 0);
-        r.create("S", "A", 0);
-        r.node.fail_start(&id("A"), 9_000).unwrap();
-        assert_eq!(r.node.state(&id("A")), Some(state));
-        let status = r.node.status("A", Kind::Container, 9_000);
-        let shown = status.map(|s| (s.exit_code, s.reason, s.started_at));
-        let exited = (Some(128), "StartError", 0);
-        assert_eq!(shown, (state == State::Exited).then_some(exited));
-    }
-}
-
-#[test]
-fn killed_pause_process_by_runtime() {
-    for (profile, shares, events) in [
-        (containerd(), false, &["STOPPED(S)"][..]),
-        (containerd(), true, &["STOPPED(S)", "STOPPED(A)"]),
-        (Profile::crio("1.36.3"), false, &[]),
-        (Profile::crio("1.36.3"), true, &["STOPPED(S)", "STOPPED(A)"]),
-    ] {
-        let mut r = running(profile);
-        r.node.object_mut("S").unwrap().shares_processes = shares;
-        let sent = r.node.kill_sandbox(&id("S"), 9_000);
-        let sent: Vec<_> = sent.iter().map(ToString::to_string).collect();
-        assert_eq!(sent, events);
-        assert!(r.node.kill_sandbox(&id("S"), 9_100).is_empty(), "once");
-    }
 }
 
 #[test]
@@ -124,41 +87,46 @@ fn lists_and_statuses_can_lag_behind_changes() {
     assert_eq!(status(11_000), Shown::Exited);
     let event = r.node.object("A").unwrap().shown(9_000, Source::Event);
     assert_eq!(event, Some(Shown::Exited), "events do not lag");
-}
-
-#[test]
-fn removal_is_not_shown_before_a_lagging_end() {
-    let mut r = running(containerd());
-    r.node.exit(&id("A"), 3, "Error", 9_000);
+    // A removal is not shown before a lagging end.
     r.node.object_mut("A").unwrap().lag(5_000, 0);
     r.node.remove_container(&id("A"), 10_000);
     assert_eq!(list_shows(&r.node, 13_999), Some(Shown::Running));
     assert_eq!(list_shows(&r.node, 14_000), None);
 }
 
+/// What a list and a status show until the override ends at 10,000.
 #[test]
 fn overrides_replace_what_is_shown() {
-    let mut r = running(containerd());
-    let at = 9_000;
-    let overrides = |r: &mut Recorder| {
-        r.node.object_mut("A").unwrap().overrides = Default::default();
+    let skew = |skew| Overrides {
+        skew: Some((skew, 10_000)),
+        ..Overrides::default()
     };
-    r.node.object_mut("A").unwrap().overrides.unknown_until = 10_000;
-    assert_eq!(list_shows(&r.node, at), Some(Shown::Unknown));
-    assert_eq!(list_shows(&r.node, 10_000), Some(Shown::Running));
-    overrides(&mut r);
-    r.node.object_mut("A").unwrap().overrides.hidden_until = 10_000;
-    assert_eq!(list_shows(&r.node, at), None);
-    assert!(r.node.status("A", Kind::Container, at).is_none());
-    overrides(&mut r);
-    let row = Skew::RowShows(State::Exited);
-    r.node.object_mut("A").unwrap().overrides.skew = Some((row, 10_000));
-    assert_eq!(list_shows(&r.node, at), Some(Shown::Exited));
-    let status = r.node.status("A", Kind::Container, at).unwrap();
-    assert_eq!(status.row.shown, Shown::Running);
-    r.node.object_mut("A").unwrap().overrides.skew = Some((Skew::StatusMissing, 10_000));
-    assert_eq!(list_shows(&r.node, at), Some(Shown::Running));
-    assert!(r.node.status("A", Kind::Container, at).is_none());
+    let unknown = Overrides {
+        unknown_until: 10_000,
+        ..Overrides::default()
+    };
+    let hidden = Overrides {
+        hidden_until: 10_000,
+        ..Overrides::default()
+    };
+    for (overrides, in_list, in_status) in [
+        (unknown, Some(Shown::Unknown), Some(Shown::Unknown)),
+        (hidden, None, None),
+        (
+            skew(Skew::RowShows(State::Exited)),
+            Some(Shown::Exited),
+            Some(Shown::Running),
+        ),
+        (skew(Skew::StatusMissing), Some(Shown::Running), None),
+    ] {
+        let mut r = running(containerd());
+        r.node.object_mut("A").unwrap().overrides = overrides;
+        let status = |at| r.node.status("A", Kind::Container, at).map(|s| s.row.shown);
+        let shown = |at| (list_shows(&r.node, at), status(at));
+        assert_eq!(shown(9_999), (in_list, in_status), "{overrides:?}");
+        let running = Some(Shown::Running);
+        assert_eq!(shown(10_000), (running, running), "{overrides:?}");
+    }
 }
 
 #[test]
@@ -223,13 +191,4 @@ fn removed_objects_can_be_forgotten() {
     r.node.remove_container(&id("A"), 9_000);
     r.node.forget(&id("A"));
     assert!(r.node.object("A").is_none());
-}
-
-#[test]
-fn wall_clock_can_step() {
-    let mut r = running(containerd());
-    r.node.step_wall(-5_000);
-    r.node.exit(&id("A"), 0, "Completed", 9_000);
-    let status = r.node.status("A", Kind::Container, 9_000).unwrap();
-    assert_eq!(status.finished_at, 4_000);
 }

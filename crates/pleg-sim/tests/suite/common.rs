@@ -12,11 +12,9 @@ use std::{
 
 use hyper_util::rt::TokioIo;
 use pleg_cri::v1::{
-    self, ContainerEventType as Kind, runtime_service_client::RuntimeServiceClient,
-    runtime_service_server::RuntimeService as _,
+    self, runtime_service_client::RuntimeServiceClient, runtime_service_server::RuntimeService as _,
 };
 use pleg_sim::{Mode, Sim, SimBuilder};
-use tokio::io::DuplexStream;
 use tonic::{
     Status, Streaming,
     transport::{Channel, Endpoint},
@@ -56,10 +54,21 @@ pub async fn is_pending_when_idle<F: Future + Unpin>(future: &mut F) -> bool {
         .is_err()
 }
 
+/// Returns when every task is idle, in paused time.
+pub async fn idle() {
+    is_pending_when_idle(&mut std::future::pending::<()>()).await;
+}
+
 pub async fn connect(sim: &Sim) -> Channel {
     let (client, server) = tokio::io::duplex(64 << 10);
     sim.serve_stream(server);
-    channel(client).await
+    let mut io = Some(TokioIo::new(client));
+    let connect = tower::service_fn(move |_| {
+        let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+        std::future::ready(io.take().ok_or_else(not_connected))
+    });
+    let endpoint = Endpoint::from_static("http://sim");
+    endpoint.connect_with_connector(connect).await.unwrap()
 }
 
 /// A client over a unix socket.
@@ -67,18 +76,6 @@ pub async fn connect_unix(path: &std::path::Path) -> Client {
     let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
     let channel = with_timeout(endpoint.connect()).await.unwrap();
     Client(RuntimeServiceClient::new(channel))
-}
-
-async fn channel(io: DuplexStream) -> Channel {
-    let mut io = Some(TokioIo::new(io));
-    let connect = tower::service_fn(move |_| {
-        let io = io.take().ok_or(std::io::ErrorKind::NotConnected);
-        async move { io.map_err(std::io::Error::from) }
-    });
-    Endpoint::from_static("http://sim")
-        .connect_with_connector(connect)
-        .await
-        .unwrap()
 }
 
 /// A CRI client with short forms of requests.
@@ -144,13 +141,9 @@ impl Client {
         call(self.0.start_container(request)).await.map(drop)
     }
 
-    pub async fn start(&mut self, id: &str) {
-        self.try_start(id).await.unwrap();
-    }
-
     pub async fn create_and_start(&mut self, sandbox: &str, name: &str, command: &str) -> String {
         let id = self.create(sandbox, name, 0, command).await;
-        self.start(&id).await;
+        self.try_start(&id).await.unwrap();
         id
     }
 
@@ -201,18 +194,16 @@ impl Client {
         Ok(status.status.unwrap())
     }
 
-    pub async fn sandboxes(&mut self, filter: v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
-        let filter = Some(filter);
-        let list = self
-            .0
-            .list_pod_sandbox(v1::ListPodSandboxRequest { filter });
-        call(list).await.unwrap().items
+    pub async fn sandboxes(&mut self) -> Vec<v1::PodSandbox> {
+        let list = v1::ListPodSandboxRequest::default();
+        call(self.0.list_pod_sandbox(list)).await.unwrap().items
     }
 
-    pub async fn containers(&mut self, filter: v1::ContainerFilter) -> Vec<v1::Container> {
-        let filter = Some(filter);
-        let list = self.0.list_containers(v1::ListContainersRequest { filter });
-        call(list).await.unwrap().containers
+    /// Without a timeout: a fault may make it hang.
+    pub async fn containers(&mut self) -> Result<Vec<v1::Container>, Status> {
+        let list = v1::ListContainersRequest::default();
+        let rows = self.0.list_containers(list).await?;
+        Ok(rows.into_inner().containers)
     }
 }
 
@@ -238,6 +229,12 @@ pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
         .into(),
         ..Default::default()
     }
+}
+
+pub fn namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
+    let linux = config.linux.get_or_insert_default();
+    let security = linux.security_context.get_or_insert_default();
+    security.namespace_options.get_or_insert_default()
 }
 
 pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::ContainerConfig {
@@ -268,8 +265,6 @@ type NextEvent = Result<Option<v1::ContainerEventResponse>, Status>;
 pub struct Events {
     call: tokio::task::JoinHandle<Result<Stream, Status>>,
     stream: Option<Stream>,
-    /// The event that [`Events::is_silent`] received.
-    kept: Option<NextEvent>,
 }
 
 impl Events {
@@ -283,14 +278,10 @@ impl Events {
             Ok(stream.await?.into_inner())
         });
         with_timeout(sim.wait_for_subscribers(before + 1)).await;
-        Self {
-            call,
-            stream: None,
-            kept: None,
-        }
+        Self { call, stream: None }
     }
 
-    /// Whether the runtime has sent response headers.
+    /// Returns true if the runtime has sent response headers.
     pub fn has_headers(&self) -> bool {
         self.call.is_finished()
     }
@@ -303,45 +294,20 @@ impl Events {
     }
 
     pub async fn try_next(&mut self) -> NextEvent {
-        match self.kept.take() {
-            Some(kept) => kept,
-            None => with_timeout(self.receive()).await,
-        }
+        with_timeout(self.receive()).await
     }
 
     pub async fn next(&mut self) -> v1::ContainerEventResponse {
         self.try_next().await.unwrap().expect("an event")
     }
 
-    /// The next events, as text.
-    pub async fn next_as_text(&mut self, count: usize, names: &[(&str, &str)]) -> Vec<String> {
+    /// The events until every task is idle (see [`is_pending_when_idle`]).
+    pub async fn all(&mut self) -> Vec<v1::ContainerEventResponse> {
         let mut all = Vec::new();
-        for _ in 0..count {
-            all.push(event_text(&self.next().await, names));
+        while let Ok(event) = tokio::time::timeout(IDLE, self.receive()).await {
+            all.push(event.unwrap().expect("an event"));
         }
         all
-    }
-
-    /// Whether no event arrives until every task is idle (see [`is_pending_when_idle`]). Keeps an
-    /// event that arrives.
-    pub async fn is_silent(&mut self) -> bool {
-        if self.kept.is_none() {
-            let received = tokio::time::timeout(IDLE, self.receive()).await;
-            self.kept = received.ok();
-        }
-        self.kept.is_none()
-    }
-
-    /// The event that [`Events::is_silent`] kept.
-    pub fn take_kept(&mut self) -> v1::ContainerEventResponse {
-        let kept = self.kept.take().expect("a kept event");
-        kept.unwrap().expect("an event")
-    }
-
-    /// Drops the client.
-    pub async fn disconnect(self) {
-        self.call.abort();
-        let _ = self.call.await;
     }
 }
 
@@ -360,35 +326,22 @@ pub async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()>
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
 pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
     let name = |id: &str| names.iter().find(|(i, _)| *i == id).map_or("?", |(_, n)| n);
-    let kind = match event.container_event_type() {
-        Kind::ContainerCreatedEvent => "CREATED",
-        Kind::ContainerStartedEvent => "STARTED",
-        Kind::ContainerStoppedEvent => "STOPPED",
-        Kind::ContainerDeletedEvent => "DELETED",
-    };
-    let sandbox = event
-        .pod_sandbox_status
-        .as_ref()
-        .map_or("nil", |s| match s.state() {
-            v1::PodSandboxState::SandboxReady => "READY",
-            v1::PodSandboxState::SandboxNotready => "NOTREADY",
-        });
-    let mut containers: Vec<_> = event
-        .containers_statuses
-        .iter()
-        .map(|c| {
-            let state = c
-                .state()
-                .as_str_name()
-                .trim_start_matches("CONTAINER_")
-                .to_owned();
-            let exit = match c.state() {
-                v1::ContainerState::ContainerExited => format!("={} {}", c.exit_code, c.reason),
-                _ => String::new(),
-            };
-            format!("{}:{state}{exit}", name(&c.id))
-        })
-        .collect();
+    let kind = event.container_event_type().as_str_name();
+    let kind = { kind }
+        .trim_start_matches("CONTAINER_")
+        .trim_end_matches("_EVENT");
+    let sandbox = event.pod_sandbox_status.as_ref().map_or("nil", |s| {
+        s.state().as_str_name().trim_start_matches("SANDBOX_")
+    });
+    let containers = event.containers_statuses.iter().map(|c| {
+        let state = c.state().as_str_name().trim_start_matches("CONTAINER_");
+        let exit = match state {
+            "EXITED" => format!("={} {}", c.exit_code, c.reason),
+            _ => String::new(),
+        };
+        format!("{}:{state}{exit}", name(&c.id))
+    });
+    let mut containers: Vec<_> = containers.collect();
     containers.sort();
     format!(
         "{kind}({}) {sandbox} [{}]",

@@ -1,6 +1,6 @@
 //! List calls: filters, pages and cost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::common::{Client, sim, with_timeout};
 use pleg_cri::v1::{
@@ -8,25 +8,6 @@ use pleg_cri::v1::{
     PodSandboxStateValue,
 };
 use tonic::Code;
-
-fn labels(key: &str, value: &str) -> BTreeMap<String, String> {
-    [(key.to_owned(), value.to_owned())].into()
-}
-
-fn sandbox(id: &str) -> PodSandboxFilter {
-    PodSandboxFilter {
-        id: id.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn container(id: &str, sandbox: &str) -> ContainerFilter {
-    ContainerFilter {
-        id: id.to_owned(),
-        pod_sandbox_id: sandbox.to_owned(),
-        ..Default::default()
-    }
-}
 
 /// There is no index: a filtered list costs as much as a complete one.
 #[tokio::test]
@@ -39,69 +20,75 @@ async fn filtered_list_visits_all_and_returns_matching_items() {
     let c = cri.create_and_start(&q, "a", "").await;
     cri.stop_sandbox(&q).await;
     let unknown = "0".repeat(64);
+    let set = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect::<BTreeSet<_>>();
+    let label = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
 
+    let filter = |id: &str| PodSandboxFilter {
+        id: id.to_owned(),
+        ..Default::default()
+    };
     let state = PodSandboxState::SandboxReady.into();
-    let with_state = PodSandboxFilter {
+    let ready = PodSandboxFilter {
         state: Some(PodSandboxStateValue { state }),
         ..Default::default()
     };
-    let with_label = |id: &str| PodSandboxFilter {
-        label_selector: labels("pod", "q"),
-        ..sandbox(id)
+    let of_q = |id: &str| PodSandboxFilter {
+        label_selector: label("pod", "q"),
+        ..filter(id)
     };
     for (filter, expected) in [
-        (sandbox(""), &[&p, &q][..]),
-        (sandbox(&q), &[&q]),
-        (sandbox(&unknown), &[]),
-        (with_state, &[&p]),
-        (with_label(""), &[&q]),
-        (with_label(&p), &[]),
+        (filter(""), &[&p, &q][..]),
+        (filter(&q), &[&q]),
+        (filter(&unknown), &[]),
+        (ready, &[&p]),
+        (of_q(""), &[&q]),
+        (of_q(&p), &[]),
     ] {
-        let before = sim.visited_items();
-        let expected: BTreeSet<_> = expected.iter().copied().cloned().collect();
-        let rows = cri.sandboxes(filter.clone()).await.into_iter();
-        let ids: BTreeSet<_> = rows.map(|row| row.id).collect();
-        assert_eq!(ids, expected, "{filter:?}");
-        let filter = Some(filter);
+        let (before, filter) = (sim.visited_items(), Some(filter));
+        let request = v1::ListPodSandboxRequest {
+            filter: filter.clone(),
+        };
+        let rows = cri.0.list_pod_sandbox(request).await.unwrap().into_inner();
+        let ids = rows.items.into_iter().map(|row| row.id);
+        assert_eq!(ids.collect::<BTreeSet<_>>(), set(expected), "{filter:?}");
         let request = v1::StreamPodSandboxesRequest { filter };
-        let mut pages = cri.0.stream_pod_sandboxes(request).await.unwrap();
-        // An empty list has no page.
-        let page = with_timeout(pages.get_mut().message()).await.unwrap();
-        let rows = page
-            .map_or(Vec::new(), |page| page.pod_sandboxes)
-            .into_iter();
-        assert_eq!(rows.map(|row| row.id).collect::<BTreeSet<_>>(), expected);
+        cri.0.stream_pod_sandboxes(request).await.unwrap();
         assert_eq!(sim.visited_items() - before, 2 * 2);
     }
-    let with_state = |state: ContainerState| ContainerFilter {
+    let filter = |id: &str, sandbox: &str| ContainerFilter {
+        id: id.to_owned(),
+        pod_sandbox_id: sandbox.to_owned(),
+        ..Default::default()
+    };
+    let in_state = |state: ContainerState| ContainerFilter {
         state: Some(ContainerStateValue {
             state: state.into(),
         }),
         ..Default::default()
     };
-    let with_label = |id: &str| ContainerFilter {
-        label_selector: labels("name", "a"),
-        ..container(id, "")
+    let named_a = |id: &str| ContainerFilter {
+        label_selector: label("name", "a"),
+        ..filter(id, "")
     };
     for (filter, expected) in [
-        (container("", ""), &[&a, &b, &c][..]),
-        (container("", &p), &[&a, &b]),
-        (container("", &unknown), &[]),
-        (with_state(ContainerState::ContainerRunning), &[&a]),
-        (with_state(ContainerState::ContainerCreated), &[&b]),
-        (with_state(ContainerState::ContainerExited), &[&c]),
-        (with_label(""), &[&a, &c]),
-        (with_label(&c), &[&c]),
+        (filter("", ""), &[&a, &b, &c][..]),
+        (filter("", &p), &[&a, &b]),
+        (filter("", &unknown), &[]),
+        (in_state(ContainerState::ContainerRunning), &[&a]),
+        (in_state(ContainerState::ContainerCreated), &[&b]),
+        (in_state(ContainerState::ContainerExited), &[&c]),
+        (named_a(""), &[&a, &c]),
+        (named_a(&c), &[&c]),
     ] {
-        let before = sim.visited_items();
-        let rows = cri.containers(filter.clone()).await.into_iter();
-        let ids: BTreeSet<_> = rows.map(|row| row.id).collect();
-        let expected = expected.iter().copied().cloned().collect();
-        assert_eq!(ids, expected, "{filter:?}");
-        let filter = Some(filter);
+        let (before, filter) = (sim.visited_items(), Some(filter));
+        let request = v1::ListContainersRequest {
+            filter: filter.clone(),
+        };
+        let rows = cri.0.list_containers(request).await.unwrap().into_inner();
+        let ids = rows.containers.into_iter().map(|row| row.id);
+        assert_eq!(ids.collect::<BTreeSet<_>>(), set(expected), "{filter:?}");
         let request = v1::StreamContainersRequest { filter };
-        let listed = with_timeout(cri.0.stream_containers(request)).await;
-        listed.unwrap();
+        cri.0.stream_containers(request).await.unwrap();
         assert_eq!(sim.visited_items() - before, 2 * 3);
     }
     let before = sim.visited_items();
@@ -113,7 +100,7 @@ async fn filtered_list_visits_all_and_returns_matching_items() {
 
 /// A runtime that does not know the method reads no list.
 #[tokio::test]
-async fn unimplemented_streaming_list_visits_no_item_and_fires_no_list_fault() {
+async fn unimplemented_streaming_list_visits_nothing_and_fires_no_fault() {
     let old = sim().runtime_version("v2.3.4").build();
     let turned_off = sim().build();
     turned_off.set_knob("list.unimplemented").unwrap();

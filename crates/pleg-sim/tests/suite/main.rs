@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::expect_used,
     clippy::large_futures,
     reason = "tests"
@@ -10,11 +11,8 @@
 mod calls;
 mod common;
 mod control;
-mod delivery;
-mod delivery_by_runtime;
-mod fault_profile;
+mod knobs;
 mod lists;
-mod second_subscriber;
 mod sequences;
 mod serving;
-mod shutdown;
+mod streams;

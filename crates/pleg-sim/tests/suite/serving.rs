@@ -1,12 +1,19 @@
-//! Unix sockets, faults in code, and the workload.
+//! Unix sockets, connections, the workload, and shutdown while calls hang.
 
-use std::{collections::BTreeSet, os::unix::net::UnixListener, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, os::unix::net::UnixListener, time::Duration};
 
-use crate::common::{Client, Events, connect, connect_unix, sim, with_timeout};
+use crate::common::{
+    Client, Events, connect, connect_unix, is_pending_when_idle, sim, subscribe_and_do_not_read,
+    with_timeout,
+};
 use pleg_cri::v1::{self, runtime_service_client::RuntimeServiceClient};
-use pleg_sim::{Call, CallFault, Faults, Sim, SimError, WorkloadConfig};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tonic::{Code, Status};
+use pleg_sim::{Mode, Sim, WorkloadConfig, WorkloadHandle};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    task::JoinHandle,
+};
+use tonic::Status;
 
 #[tokio::test]
 async fn socket_is_served_again_after_stop() {
@@ -16,7 +23,7 @@ async fn socket_is_served_again_after_stop() {
     let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
     let s = connect_unix(&path).await.run("p").await;
     let again = sim.serve_unix(&path, std::future::pending());
-    assert!(matches!(again, Err(SimError::InUse { .. })));
+    assert!(again.unwrap_err().to_string().contains("is in use"));
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
@@ -26,8 +33,7 @@ async fn socket_is_served_again_after_stop() {
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let serving = sim.serve_unix(&path, async { drop(ended.await) }).unwrap();
     let mut cri = connect_unix(&path).await;
-    let rows = cri.sandboxes(v1::PodSandboxFilter::default()).await;
-    assert_eq!(rows[0].id, s);
+    assert_eq!(cri.sandboxes().await[0].id, s);
     end.send(()).unwrap();
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
@@ -41,50 +47,13 @@ async fn file_that_is_not_a_socket_is_not_replaced() {
     std::fs::write(&path, "mine").unwrap();
     let sim = sim().build();
     let rejected = sim.serve_unix(&path, std::future::pending());
-    assert!(matches!(rejected, Err(SimError::NotASocket { .. })));
+    let reason = rejected.unwrap_err().to_string();
+    assert!(reason.contains("exists and is not a socket"), "{reason}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     let missing = dir.path().join("missing/socket");
     let rejected = sim.serve_unix(&missing, std::future::pending());
-    assert!(matches!(rejected, Err(SimError::Io { what: "bind", .. })));
-}
-
-/// Each kind of fault once.
-#[derive(Debug)]
-struct EveryFault;
-
-impl Faults for EveryFault {
-    fn before(&self, call: Call<'_>) -> CallFault {
-        match call.method {
-            "Version" => CallFault::Fail(Status::unavailable("server is not initialized yet")),
-            "ListContainers" => CallFault::Hang,
-            "ListPodSandbox" => CallFault::Delay(Duration::from_secs(30)),
-            _ => CallFault::None,
-        }
-    }
-
-    fn event(&self, event: &mut v1::ContainerEventResponse) {
-        event.pod_sandbox_status = None;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn faults_in_code_apply_to_calls_and_events() {
-    let sim = sim().faults(Arc::new(EveryFault)).build();
-    let mut cri = Client::connect(&sim).await;
-    let rejected = cri.version().await.unwrap_err();
-    assert_eq!(rejected.code(), Code::Unavailable);
-    let list = cri.0.list_pod_sandbox(v1::ListPodSandboxRequest::default());
-    let result = tokio::time::timeout(Duration::from_secs(29), list).await;
-    assert!(result.is_err(), "the call takes 30 s");
-    let list = cri.0.list_containers(v1::ListContainersRequest::default());
-    let hour = tokio::time::timeout(Duration::from_secs(3600), list);
-    assert!(hour.await.is_err());
-
-    let mut events = Events::subscribe(&sim).await;
-    let s = cri.run("p").await;
-    let created = events.next_as_text(1, &[(&s, "S")]).await;
-    assert_eq!(created, ["CREATED(S) nil []"]);
-    with_timeout(sim.shutdown()).await;
+    let reason = rejected.unwrap_err().to_string();
+    assert!(reason.starts_with("cannot bind"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,8 +79,7 @@ async fn workload_creates_restarts_and_removes_pods() {
     assert!(codes.contains(&0) && codes.len() > 2, "{codes:?}");
     assert!(restarted);
     let mut cri = Client::connect(&sim).await;
-    let pods = cri.sandboxes(v1::PodSandboxFilter::default()).await;
-    assert!(!pods.is_empty() && pods.len() <= 4);
+    assert!((1..=4).contains(&cri.sandboxes().await.len()));
     with_timeout(sim.shutdown()).await;
 }
 
@@ -149,4 +117,109 @@ async fn date_of_a_response_is_fixed() {
     let date = response.metadata().get("date").unwrap();
     assert_eq!(date, "Thu, 01 Jan 1970 00:00:00 GMT");
     sim.shutdown().await;
+}
+
+// === shutdown ===
+
+/// In paused time. Longer than any grace period.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(5);
+
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(MAX_SHUTDOWN, future)
+        .await
+        .expect("in time")
+}
+
+/// A call that hangs, and has arrived.
+async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>> {
+    sim.set_knob("list_containers.hang").unwrap();
+    let before = sim.fired();
+    let call = tokio::spawn(async move { cri.containers().await.map(drop) });
+    let arrived = async {
+        while sim.fired() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    with_timeout(arrived).await;
+    call
+}
+
+/// A control command that takes an hour does not delay the shutdown either.
+#[tokio::test]
+async fn hung_calls_delay_neither_stop_nor_shutdown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock");
+    let control = dir.path().join("sim.sock.ctl");
+    let sim = sim().build();
+    let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
+    let call = hung_call(&sim, connect_unix(&path).await).await;
+    with_timeout(serving.stop()).await;
+    assert!(!path.exists());
+    let cut = with_timeout(call).await.unwrap();
+    assert!(cut.is_err(), "the connection is cut");
+
+    let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
+    let controlling = sim.serve_control(&control).unwrap();
+    let call = hung_call(&sim, connect_unix(&path).await).await;
+    let mut connection = UnixStream::connect(&control).await.unwrap();
+    connection.write_all(b"restart down=60m\n").await.unwrap();
+    let cut = with_timeout(call).await.unwrap();
+    assert!(cut.is_err(), "the runtime went down");
+    with_timeout(sim.shutdown()).await;
+    assert!(!path.exists() && !control.exists());
+    let mut response = Vec::new();
+    let end = with_timeout(connection.read_to_end(&mut response)).await;
+    end.unwrap();
+    with_timeout(serving.stopped()).await;
+    with_timeout(controlling.stopped()).await;
+}
+
+/// CRI-O waits for its clients, with a timeout.
+#[tokio::test(start_paused = true)]
+async fn graceful_stop_is_bounded_while_a_call_hangs() {
+    let sim = sim().mode(Mode::Crio).build();
+    let cri = Client::connect(&sim).await;
+    let call = hung_call(&sim, cri).await;
+    bounded(sim.control("down")).await.unwrap();
+    assert!(bounded(call).await.unwrap().is_err());
+    bounded(sim.shutdown()).await;
+}
+
+/// The creation of 100 pods.
+fn workload(sim: &Sim) -> WorkloadHandle {
+    let mut config = WorkloadConfig::default();
+    (config.pods, config.full) = (100, true);
+    sim.spawn_workload(config)
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_a_workload_whose_call_hangs() {
+    for (knob, is_filled) in [
+        ("list_containers.hang", true),
+        ("run_pod_sandbox.hang", false),
+    ] {
+        let sim = sim().build();
+        sim.set_knob(knob).unwrap();
+        let workload = workload(&sim);
+        let mut filled = Box::pin(workload.filled());
+        assert_eq!(is_pending_when_idle(&mut filled).await, !is_filled);
+        assert_eq!(sim.fired()[knob], 1);
+        bounded(sim.shutdown()).await;
+        bounded(workload.filled()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
+    let sim = sim().mode(Mode::Containerd2).build();
+    // Far more events than the subscriber's buffer holds.
+    let subscriber = subscribe_and_do_not_read(&sim).await;
+    let workload = workload(&sim);
+    let is_blocked = is_pending_when_idle(&mut Box::pin(workload.filled())).await;
+    assert!(is_blocked);
+    subscriber.abort();
+    let _ = subscriber.await;
+    bounded(sim.shutdown()).await;
+    let metrics = tokio::runtime::Handle::current().metrics();
+    assert_eq!(metrics.num_alive_tasks(), 0);
 }

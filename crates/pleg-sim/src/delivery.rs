@@ -1,0 +1,554 @@
+//! Event delivery, as each kind of runtime does it.
+//!
+//! [`Delivery::publish`] takes an event and waits only where the runtime would. Each call of
+//! `GetContainerEvents` is one [`Delivery::serve`]. The channel `out` represents the client's
+//! connection: a send waits while the client does not read, and fails after the client has
+//! disconnected. So a disconnect is noticed only when there is an event to send.
+//!
+//! **containerd 1.7, and CRI-O up to 1.27:** one queue of 1000 events for all subscribers, a Go channel. The
+//! runtime never waits; an event is dropped if the queue is full. Queued events do not expire. Receivers
+//! wait in order, and each event goes to the first of them only. A handler does not check whether its client
+//! is still connected, so a dead subscriber waits like any other, and the event that reveals the disconnect
+//! is lost. The knob `second_subscriber` adds a subscriber that takes a share of the events before they are
+//! queued, so its share does not depend on the other subscribers.
+//!
+//! **CRI-O since 1.28:** the same queue, but the first subscriber starts one task, which sends each event to
+//! each subscriber in turn. A subscriber that does not read delays all others until the queue is full. After
+//! the last subscriber has disconnected, the task keeps running and drops the events.
+//!
+//! **containerd 2:** every subscriber gets every event, and has a channel with a capacity of 100. The runtime
+//! waits without a time limit for a subscriber that does not read. While there is no subscriber, events wait
+//! for five minutes and are delivered to the next subscriber.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use pleg_cri::v1::ContainerEventResponse;
+use pleg_node_model::Delivery as Kind;
+use tokio::{
+    sync::{Mutex as FairMutex, mpsc},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{Engine, lock},
+    faults::SECOND_SUBSCRIBER,
+    id::Rng,
+};
+
+/// The queue capacity of containerd 1.7 and CRI-O.
+const CAPACITY: usize = 1000;
+/// The number of events that a subscriber of containerd 2 may leave unread before it blocks the runtime.
+const BUFFER: usize = 100;
+/// The time for which an event of containerd 2 waits while there is no subscriber.
+const RETENTION: Duration = Duration::from_secs(5 * 60);
+
+pub(crate) type Event = Arc<ContainerEventResponse>;
+
+/// The numbers of subscribers and of undelivered events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Subscribers that the runtime has not removed, including dead ones.
+    pub subscribers: usize,
+    /// Events that wait for a subscriber.
+    pub held: usize,
+    /// Events that were discarded because no subscriber came within five minutes.
+    pub discarded: u64,
+    /// Events that were dropped because the queue was full or there was no subscriber.
+    pub dropped: u64,
+}
+
+/// Event delivery for one process of the runtime.
+pub(crate) struct Delivery {
+    kind: Kind,
+    /// The queue of containerd 1.7 and CRI-O.
+    queue: mpsc::Sender<Event>,
+    /// Handlers get the lock in the order in which they wait.
+    receiver: FairMutex<mpsc::Receiver<Event>>,
+    /// CRI-O since 1.28: in the order of subscription.
+    subscribers: Mutex<Vec<mpsc::Sender<Event>>>,
+    /// containerd 2. The lock serializes publishing and subscribing, in order of arrival.
+    broadcast: FairMutex<Broadcast>,
+    /// Cancelled when the process ends.
+    stop: CancellationToken,
+}
+
+impl Delivery {
+    pub(crate) fn new(kind: Kind, seed: u64, stop: CancellationToken) -> Self {
+        let (queue, receiver) = mpsc::channel(CAPACITY);
+        let broadcast = Broadcast {
+            subscribers: Vec::new(),
+            waiting: VecDeque::new(),
+            rng: Rng::new(!seed),
+        };
+        Self {
+            kind,
+            queue,
+            receiver: FairMutex::new(receiver),
+            subscribers: Mutex::default(),
+            broadcast: FairMutex::new(broadcast),
+            stop,
+        }
+    }
+
+    /// Updates the counters, unless the process has ended: the next process uses the same counters.
+    fn count(&self, engine: &Engine, update: impl FnOnce(&mut Counts)) {
+        engine.counts.send_if_modified(|counts| {
+            let before = *counts;
+            if !self.stop.is_cancelled() {
+                update(counts);
+            }
+            *counts != before
+        });
+    }
+
+    /// Takes an event from the runtime.
+    pub(crate) async fn publish(&self, event: Event, engine: &Engine) {
+        if self.kind == Kind::AllAndKept {
+            let publishing = self.publish_to_all(event, engine);
+            self.stop.run_until_cancelled(publishing).await;
+            return;
+        }
+        if self.kind == Kind::OneSubscriber && engine.faults().fires(SECOND_SUBSCRIBER) {
+            return;
+        }
+        let full = self.queue.try_send(event).is_err();
+        self.count(engine, |counts| {
+            counts.held = CAPACITY.saturating_sub(self.queue.capacity());
+            counts.dropped += u64::from(full);
+        });
+    }
+
+    /// Sends events to `out` until that fails or the process ends.
+    pub(crate) async fn serve(&self, out: mpsc::Sender<Event>, engine: &Engine) {
+        let serving = async {
+            match self.kind {
+                Kind::AllAndKept => self.serve_all_and_waiting(out, engine).await,
+                Kind::AllOrLost => self.drain(out, engine).await,
+                Kind::OneSubscriber | Kind::Disabled | Kind::Unimplemented => {
+                    self.serve_next(out, engine).await;
+                }
+            }
+        };
+        self.stop.run_until_cancelled(serving).await;
+        if self.stop.is_cancelled() {
+            // The streams end with the process.
+            lock(&self.subscribers).clear();
+        }
+    }
+
+    // === containerd 1.7, and CRI-O up to 1.27 ===
+
+    async fn serve_next(&self, out: mpsc::Sender<Event>, engine: &Engine) {
+        self.count(engine, |counts| counts.subscribers += 1);
+        loop {
+            let mut receiver = self.receiver.lock().await;
+            let event = receiver.recv().await;
+            self.count(engine, |counts| counts.held = receiver.len());
+            drop(receiver);
+            let Some(event) = event else {
+                return;
+            };
+            if out.send(event).await.is_err() {
+                break;
+            }
+        }
+        self.count(engine, |counts| counts.subscribers -= 1);
+    }
+
+    // === CRI-O since 1.28 ===
+
+    async fn drain(&self, out: mpsc::Sender<Event>, engine: &Engine) {
+        lock(&self.subscribers).push(out);
+        self.count(engine, |counts| counts.subscribers += 1);
+        // The task of the first subscriber never releases the lock.
+        let Ok(mut receiver) = self.receiver.try_lock() else {
+            return;
+        };
+        while let Some(event) = receiver.recv().await {
+            self.count(engine, |counts| counts.held = receiver.len());
+            let current = lock(&self.subscribers).clone();
+            let mut delivered = false;
+            for subscriber in current {
+                if subscriber.send(Arc::clone(&event)).await.is_ok() {
+                    delivered = true;
+                } else {
+                    lock(&self.subscribers).retain(|s| !s.same_channel(&subscriber));
+                    self.count(engine, |counts| counts.subscribers -= 1);
+                }
+            }
+            self.count(engine, |counts| counts.dropped += u64::from(!delivered));
+        }
+    }
+
+    // === containerd 2 ===
+
+    /// Sends the event to every subscriber and waits for each. Without a subscriber, the event waits.
+    async fn publish_to_all(&self, event: Event, engine: &Engine) {
+        let mut broadcast = self.broadcast.lock().await;
+        let mut at = 0;
+        while at < broadcast.subscribers.len() {
+            if broadcast.send(at, &event).await {
+                at += 1;
+            } else {
+                broadcast.subscribers.remove(at);
+            }
+        }
+        if broadcast.subscribers.is_empty() {
+            let now = self.discard_old(&mut broadcast, engine);
+            broadcast.waiting.push_back((now, event));
+        }
+        self.count_all(&broadcast, engine);
+    }
+
+    async fn serve_all_and_waiting(&self, out: mpsc::Sender<Event>, engine: &Engine) {
+        let (channel, mut events) = mpsc::channel(BUFFER);
+        let disconnected = CancellationToken::new();
+        let subscriber = Subscriber {
+            channel,
+            disconnected: disconnected.clone(),
+            sent_after_failure: 0,
+        };
+        let forward = async move {
+            while let Some(event) = events.recv().await {
+                if out.send(event).await.is_err() {
+                    break;
+                }
+            }
+            disconnected.cancel();
+        };
+        futures::future::join(self.add(subscriber, engine), forward).await;
+    }
+
+    /// Registers a new subscriber and delivers the waiting events to it.
+    async fn add(&self, subscriber: Subscriber, engine: &Engine) {
+        let mut broadcast = self.broadcast.lock().await;
+        self.discard_old(&mut broadcast, engine);
+        // Any registered subscriber, even a dead one, lets no event wait.
+        broadcast.subscribers.push(subscriber);
+        let newest = broadcast.subscribers.len() - 1;
+        while let Some((since, event)) = broadcast.waiting.pop_front() {
+            if !broadcast.send(newest, &event).await {
+                broadcast.subscribers.remove(newest);
+                broadcast.waiting.push_front((since, event));
+                break;
+            }
+        }
+        self.count_all(&broadcast, engine);
+    }
+
+    /// Discards the events that have waited for too long. Returns the present time.
+    fn discard_old(&self, broadcast: &mut Broadcast, engine: &Engine) -> Instant {
+        let now = engine.instant();
+        let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= RETENTION;
+        while broadcast.waiting.front().is_some_and(old) {
+            broadcast.waiting.pop_front();
+            self.count(engine, |counts| counts.discarded += 1);
+        }
+        now
+    }
+
+    fn count_all(&self, broadcast: &Broadcast, engine: &Engine) {
+        self.count(engine, |counts| {
+            counts.subscribers = broadcast.subscribers.len();
+            counts.held = broadcast.waiting.len();
+        });
+    }
+}
+
+struct Broadcast {
+    subscribers: Vec<Subscriber>,
+    /// With the time of arrival.
+    waiting: VecDeque<(Instant, Event)>,
+    rng: Rng,
+}
+
+struct Subscriber {
+    channel: mpsc::Sender<Event>,
+    /// The stream has failed, which the subscriber's task has noticed.
+    disconnected: CancellationToken,
+    /// The number of events that were sent to the channel after the stream failed.
+    sent_after_failure: usize,
+}
+
+impl Broadcast {
+    /// Sends an event to one subscriber. Returns false if the subscriber is disconnected.
+    async fn send(&mut self, at: usize, event: &Event) -> bool {
+        let sends = self.rng.below(2) == 0;
+        let Some(subscriber) = self.subscribers.get_mut(at) else {
+            return false;
+        };
+        if subscriber.disconnected.is_cancelled() {
+            // The channel may still have capacity, and Go's select picks a ready case at random. In
+            // half of the cases, the event is sent to the channel and lost.
+            subscriber.sent_after_failure += 1;
+            return sends && subscriber.sent_after_failure <= BUFFER;
+        }
+        tokio::select! {
+            biased;
+            sent = subscriber.channel.send(Arc::clone(event)) => sent.is_ok(),
+            () = subscriber.disconnected.cancelled() => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mode::Mode, process::Phase, profile::RuntimeProfile};
+
+    /// In paused time, this elapses when every task is idle.
+    const IDLE: Duration = Duration::from_millis(1);
+
+    fn engine(mode: Mode, version: &str, seed: u64) -> Arc<Engine> {
+        let profile = RuntimeProfile::of(mode, version);
+        let engine = Engine::new(profile, Phase::Serving, seed, Arc::new(|| 0));
+        Arc::new(engine)
+    }
+
+    /// The receiving end of a new subscriber. A subscriber without it is dead.
+    async fn subscribe(engine: &Arc<Engine>) -> mpsc::Receiver<Event> {
+        let (out, events) = mpsc::channel(1);
+        let (engine, process) = (Arc::clone(engine), engine.process());
+        tokio::spawn(async move { process.delivery.serve(out, &engine).await });
+        idle().await;
+        events
+    }
+
+    async fn idle() {
+        let never = std::future::pending::<()>();
+        assert!(tokio::time::timeout(IDLE, never).await.is_err());
+    }
+
+    /// Publishes events with these numbers.
+    async fn publish(engine: &Engine, numbers: std::ops::Range<i64>) {
+        for created_at in numbers {
+            let event = Arc::new(ContainerEventResponse {
+                created_at,
+                ..Default::default()
+            });
+            engine.process().delivery.publish(event, engine).await;
+        }
+    }
+
+    /// The numbers of the events that arrive until every task is idle.
+    async fn received(events: &mut mpsc::Receiver<Event>) -> Vec<i64> {
+        let mut all = Vec::new();
+        while let Ok(Some(event)) = tokio::time::timeout(IDLE, events.recv()).await {
+            all.push(event.created_at);
+        }
+        all
+    }
+
+    /// The numbers of subscribers, of waiting events and of dropped events.
+    fn counts(engine: &Engine) -> (usize, usize, u64) {
+        let counts = *engine.counts.borrow();
+        (counts.subscribers, counts.held, counts.dropped)
+    }
+
+    fn taken(engine: &Engine) -> usize {
+        let faults = engine.faults();
+        let taken = faults.fired.get(SECOND_SUBSCRIBER).copied();
+        usize::try_from(taken.unwrap_or_default()).unwrap()
+    }
+
+    const ONE_QUEUE: [(Mode, &str); 2] = [(Mode::Containerd17, "1.7.24"), (Mode::Crio, "1.27.5")];
+
+    #[tokio::test(start_paused = true)]
+    async fn each_event_goes_to_one_subscriber_in_turn() {
+        for (mode, version) in ONE_QUEUE {
+            let engine = engine(mode, version, 0);
+            let mut one = subscribe(&engine).await;
+            let mut two = subscribe(&engine).await;
+            publish(&engine, 0..4).await;
+            assert_eq!(received(&mut one).await, [0, 2]);
+            assert_eq!(received(&mut two).await, [1, 3]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_dead_subscriber_loses_one_event() {
+        let engine = engine(Mode::Containerd17, "1.7.24", 0);
+        for _ in 0..3 {
+            drop(subscribe(&engine).await);
+        }
+        let mut alive = subscribe(&engine).await;
+        assert_eq!(counts(&engine), (4, 0, 0), "the runtime has not noticed");
+        publish(&engine, 0..4).await;
+        assert_eq!(received(&mut alive).await, [3]);
+        assert_eq!(counts(&engine), (1, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_queue_drops_newest_events_and_keeps_old_ones() {
+        for (mode, version) in ONE_QUEUE {
+            let engine = engine(mode, version, 0);
+            publish(&engine, 0..1002).await;
+            assert_eq!(counts(&engine), (0, 1000, 2));
+            tokio::time::advance(Duration::from_secs(3 * 24 * 3600)).await;
+            let mut events = subscribe(&engine).await;
+            assert_eq!(received(&mut events).await, Vec::from_iter(0..1000));
+            assert_eq!(counts(&engine), (1, 0, 2));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn second_subscriber_takes_its_share() {
+        for (mode, version) in ONE_QUEUE {
+            let engine = engine(mode, version, 0);
+            engine.set_knobs(&["second_subscriber=50%"]).unwrap();
+            let mut events = subscribe(&engine).await;
+            publish(&engine, 0..400).await;
+            let left = received(&mut events).await.len();
+            assert_eq!(left + taken(&engine), 400, "each event goes to one");
+            assert!((140..260).contains(&left), "{left}");
+            assert_eq!(counts(&engine), (1, 0, 0), "it is not counted");
+            drop(events);
+            // It takes everything, so nothing is queued for the dead subscriber.
+            engine.set_knobs(&["second_subscriber"]).unwrap();
+            publish(&engine, 0..6).await;
+            assert_eq!(taken(&engine), 400 - left + 6);
+            assert_eq!(counts(&engine), (1, 0, 0));
+        }
+    }
+
+    #[test]
+    fn second_subscriber_is_rejected_where_it_takes_nothing() {
+        let to_all = "every subscriber gets every event";
+        let none = "there is no event stream";
+        for (mode, version, name, why) in [
+            (Mode::Containerd2, "v2.4.0", "containerd", to_all),
+            (Mode::Crio, "1.28.0", "cri-o", to_all),
+            (Mode::CrioDisabled, "1.36.3", "cri-o", none),
+            (Mode::Unimplemented, "1.6.20", "containerd", none),
+        ] {
+            let engine = engine(mode, version, 0);
+            let rejected = engine.set_knobs(&["drop=5%", "second_subscriber=50%"]);
+            let expected = format!(
+                "second_subscriber has no effect in mode {mode} ({name} {version}), where {why}; use \
+                 mode containerd-1.7, or mode crio with version 1.27 or older"
+            );
+            assert_eq!(rejected.unwrap_err().to_string(), expected);
+            assert!(engine.faults().shown().is_empty(), "nothing is set");
+            engine.set_knobs(&["second_subscriber=off"]).unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn crio_sends_events_to_all_and_loses_them_without_subscribers() {
+        let engine = engine(Mode::Crio, "1.28.0", 0);
+        publish(&engine, 0..3).await;
+        assert_eq!(
+            counts(&engine),
+            (0, 3, 0),
+            "they wait for the first subscriber"
+        );
+        let mut one = subscribe(&engine).await;
+        assert_eq!(received(&mut one).await, [0, 1, 2]);
+        let mut two = subscribe(&engine).await;
+        publish(&engine, 3..4).await;
+        assert_eq!(received(&mut one).await, [3]);
+        assert_eq!(received(&mut two).await, [3]);
+        drop((one, two));
+        publish(&engine, 4..9).await;
+        idle().await;
+        assert_eq!(counts(&engine), (0, 0, 5));
+        let mut events = subscribe(&engine).await;
+        publish(&engine, 9..10).await;
+        assert_eq!(received(&mut events).await, [9]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn crio_slow_subscriber_delays_all_others() {
+        let engine = engine(Mode::Crio, "1.28.0", 0);
+        let slow = subscribe(&engine).await;
+        let mut live = subscribe(&engine).await;
+        // The runtime itself never waits.
+        for n in 0..1100 {
+            publish(&engine, n..n + 1).await;
+            tokio::task::yield_now().await;
+        }
+        let first = received(&mut live).await.len();
+        let (_, held, dropped) = counts(&engine);
+        assert!(first < 10 && held == 1000, "{first} {held}");
+        assert!((90..100).contains(&dropped), "{dropped}");
+        // After it leaves, the others get the remaining events.
+        drop(slow);
+        assert!(received(&mut live).await.len() >= held);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn containerd_2_events_wait_five_minutes_for_a_subscriber() {
+        let engine = engine(Mode::Containerd2, "v2.4.0", 0);
+        publish(&engine, 0..2).await;
+        tokio::time::advance(Duration::from_secs(299)).await;
+        publish(&engine, 2..4).await;
+        assert_eq!(counts(&engine), (0, 4, 0));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let mut events = subscribe(&engine).await;
+        assert_eq!(received(&mut events).await, [2, 3]);
+        assert_eq!(engine.counts.borrow().discarded, 2);
+        let mut late = subscribe(&engine).await;
+        publish(&engine, 4..5).await;
+        assert_eq!(received(&mut events).await, [4], "every subscriber");
+        assert_eq!(received(&mut late).await, [4], "gets every event");
+        assert_eq!(counts(&engine), (2, 0, 0));
+    }
+
+    /// After the event that reveals the disconnect, the channel still has capacity, and the runtime
+    /// picks at random between sending and noticing. So the number of lost events varies.
+    #[tokio::test(start_paused = true)]
+    async fn dead_subscriber_loses_varying_number_of_events() {
+        let mut lost = std::collections::BTreeSet::new();
+        for seed in 0..16 {
+            let engine = engine(Mode::Containerd2, "v2.4.0", seed);
+            drop(subscribe(&engine).await);
+            let mut sent = 0;
+            while counts(&engine).1 == 0 {
+                assert_eq!(counts(&engine).0, 1, "the runtime has not noticed");
+                publish(&engine, sent..sent + 1).await;
+                idle().await;
+                sent += 1;
+                assert!(sent < 50, "never noticed");
+            }
+            assert_eq!(counts(&engine), (0, 1, 0));
+            lost.insert(sent - 1);
+            // A live subscriber beside a dead one loses nothing.
+            drop(subscribe(&engine).await);
+            let mut alive = subscribe(&engine).await;
+            publish(&engine, 100..103).await;
+            assert_eq!(received(&mut alive).await, [100, 101, 102]);
+        }
+        assert!(lost.len() > 2 && !lost.contains(&0), "{lost:?}");
+    }
+
+    /// A subscriber that does not read blocks everything that sends an event, without a time limit.
+    #[tokio::test(start_paused = true)]
+    async fn slow_subscriber_blocks_the_runtime() {
+        let engine = engine(Mode::Containerd2, "v2.4.0", 0);
+        let mut slow = subscribe(&engine).await;
+        let hour = Duration::from_secs(3600);
+        let mut sent = 0;
+        let blocked = loop {
+            let mut publishing = Box::pin(publish(&engine, sent..sent + 1));
+            let published = tokio::time::timeout(hour, &mut publishing).await;
+            if published.is_err() {
+                break publishing;
+            }
+            sent += 1;
+        };
+        assert_eq!(sent, BUFFER as i64 + 2, "two are in transit");
+        let reading = async {
+            for n in 0..=sent {
+                assert_eq!(slow.recv().await.map(|event| event.created_at), Some(n));
+            }
+        };
+        let both = futures::future::join(blocked, reading);
+        tokio::time::timeout(hour, both).await.unwrap();
+    }
+}

@@ -1,0 +1,166 @@
+//! Event streams over gRPC, and the startup and restart of each runtime.
+
+use crate::common::{
+    Client, Events, connect_unix, idle, is_pending_when_idle, sim, sim_with_mode, with_timeout,
+};
+use pleg_cri::v1;
+use pleg_sim::{Mode, Phase};
+use tonic::Code;
+
+#[tokio::test(start_paused = true)]
+async fn response_headers_arrive_with_first_event() {
+    let sim = sim().build();
+    let mut events = Events::subscribe(&sim).await;
+    let mut cri = Client::connect(&sim).await;
+    let version = cri.version().await.unwrap();
+    let names = (&*version.runtime_name, &*version.runtime_api_version);
+    assert_eq!(names, ("containerd", "v1"));
+    // Every task is idle, and there is no response.
+    idle().await;
+    assert!(!events.has_headers());
+    let s = cri.run("p").await;
+    assert_eq!(events.next().await.container_id, s);
+    assert!(events.has_headers());
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_without_events_keeps_none() {
+    for mode in [Mode::CrioDisabled, Mode::Unimplemented] {
+        let sim = sim_with_mode(mode);
+        let mut cri = Client::connect(&sim).await;
+        cri.run("p").await;
+        let end = match cri.stream().await {
+            Ok(mut stream) => with_timeout(stream.message())
+                .await
+                .map(|event| event.is_some()),
+            Err(rejected) => Err(rejected),
+        };
+        let end = end.map_err(|status| (status.code(), status.message().to_owned()));
+        let unknown = "method GetContainerEvents not implemented".to_owned();
+        let expected = match mode {
+            Mode::CrioDisabled => Ok(false),
+            _ => Err((Code::Unimplemented, unknown)),
+        };
+        assert_eq!(end, expected);
+        assert_eq!((cri.sandboxes().await.len(), sim.counts().held), (1, 0));
+        sim.shutdown().await;
+    }
+}
+
+// === startup and restart ===
+
+#[tokio::test(start_paused = true)]
+async fn starting_containerd_fails_every_call() {
+    for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
+        let sim = sim().mode(Mode::Starting).runtime_version(version).build();
+        let mut cri = Client::connect(&sim).await;
+        let rejected = cri.version().await.unwrap_err();
+        assert_eq!(rejected.code(), code);
+        assert_eq!(rejected.message(), "server is not initialized yet");
+        assert_eq!(cri.stream().await.unwrap_err().code(), code);
+        assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
+        assert_eq!(sim.phase(), Phase::Starting);
+        sim.control("ready").await.unwrap();
+        cri.run("p").await;
+        sim.shutdown().await;
+    }
+}
+
+/// containerd: transport error, no listener, not initialized, and no earlier event.
+#[tokio::test]
+async fn containerd_restart_breaks_streams_and_forgets_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sim.sock");
+    for (down, leaves_file, refusal) in [
+        ("down", false, std::io::ErrorKind::NotFound),
+        // A killed process leaves its socket file.
+        ("down kill", true, std::io::ErrorKind::ConnectionRefused),
+    ] {
+        let sim = sim_with_mode(Mode::Containerd2);
+        let serving = sim.serve_unix(&path, std::future::pending()).unwrap();
+        let mut cri = connect_unix(&path).await;
+        let s = cri.run("p").await;
+        let a = cri.create_and_start(&s, "a", "").await;
+        let b = cri.create_and_start(&s, "b", "").await;
+        assert!(sim.counts().held > 0);
+        let mut stream = cri.stream().await.unwrap();
+        for _ in 0..6 {
+            with_timeout(stream.message()).await.unwrap().unwrap();
+        }
+        with_timeout(sim.control(down)).await.unwrap();
+        let end = with_timeout(stream.message()).await;
+        assert!(end.is_err(), "the stream does not end with OK");
+        assert_eq!(path.exists(), leaves_file);
+        let refused = tokio::net::UnixStream::connect(&path).await.unwrap_err();
+        assert_eq!(refused.kind(), refusal);
+        // It exits while there is no process.
+        sim.control(&format!("exit {a} 3")).await.unwrap();
+        with_timeout(sim.control("up")).await.unwrap();
+        let mut cri = connect_unix(&path).await;
+        let rejected = cri.version().await.unwrap_err();
+        assert_eq!(rejected.code(), Code::Unavailable);
+        sim.control("ready").await.unwrap();
+        assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
+        let other = cri.status(&b).await.unwrap().state();
+        assert_eq!(other, v1::ContainerState::ContainerRunning);
+        let left = (sim.counts().held, sim.counts().subscribers);
+        assert_eq!(left, (0, 0), "queue and subscribers are gone");
+        let mut events = Events::subscribe(&sim).await;
+        cri.stop(&b, 0).await;
+        assert_eq!(events.next().await.container_id, b);
+        with_timeout(serving.stop()).await;
+        sim.shutdown().await;
+    }
+}
+
+/// CRI-O: streams end with OK. During startup, before and after, connections get no response.
+#[tokio::test(start_paused = true)]
+async fn crio_graceful_stop_ends_streams_with_ok() {
+    let sim = sim_with_mode(Mode::Silent);
+    let connecting = Client::connect(&sim);
+    let mut request = Box::pin(async { connecting.await.version().await });
+    assert!(is_pending_when_idle(&mut request).await);
+    sim.control("ready").await.unwrap();
+    with_timeout(request).await.unwrap();
+    let mut streaming = Events::subscribe(&sim).await;
+    let mut cri = Client::connect(&sim).await;
+    let s = cri.run("p").await;
+    streaming.next().await;
+    let mut pending = Events::subscribe(&sim).await;
+    with_timeout(sim.control("down")).await.unwrap();
+    assert!(streaming.try_next().await.unwrap().is_none());
+    assert!(pending.try_next().await.unwrap().is_none());
+    with_timeout(sim.control("up")).await.unwrap();
+    sim.control("ready").await.unwrap();
+    let mut cri = Client::connect(&sim).await;
+    assert_eq!(cri.sandboxes().await[0].id, s);
+    // A killed process does not end its streams with OK.
+    let mut events = Events::subscribe(&sim).await;
+    cri.run("q").await;
+    events.all().await;
+    with_timeout(sim.control("down kill")).await.unwrap();
+    assert!(events.try_next().await.is_err());
+    sim.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_exit_while_runtime_is_down_sends_no_event() {
+    for (meanwhile, end) in [
+        ("run", (0, "")),
+        ("end:9", (9, "Error")),
+        ("lost", (255, "Unknown")),
+    ] {
+        let sim = sim_with_mode(Mode::Containerd17);
+        let mut cri = Client::connect(&sim).await;
+        let s = cri.run("p").await;
+        let a = cri.create_and_start(&s, "a", "").await;
+        let restart = format!("restart down=5s starting=5s containers={meanwhile}");
+        with_timeout(sim.control(&restart)).await.unwrap();
+        let mut cri = Client::connect(&sim).await;
+        let status = cri.status(&a).await.unwrap();
+        assert_eq!((status.exit_code, status.reason.as_str()), end);
+        assert_eq!(sim.counts().held, 0, "no event is queued");
+        sim.shutdown().await;
+    }
+}
